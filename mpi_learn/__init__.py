@@ -1,0 +1,1 @@
+"""MPI Learn: trains one model on all ranks of one MPI communicator."""

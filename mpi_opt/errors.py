@@ -1,0 +1,27 @@
+"""What can go wrong in a search, as a tree.
+
+    mpi_learn.errors.UserError          the user can mend it: one message, no traceback, exit status 2
+    ├── ConfigurationError                  a key of the file or an argument
+    ├── SpaceError                          the search space contradicts itself, or a value lies outside of it
+    └── StoreError                          the database cannot be opened, read or written
+    mpi_learn.errors.MPILearnError
+    └── SearchFailed                        the search ran and cannot go on; exit status 1
+"""
+
+from __future__ import annotations
+
+from mpi_learn.errors import ConfigurationError, MPILearnError, UserError
+
+__all__ = ["ConfigurationError", "SearchFailed", "SpaceError", "StoreError", "UserError"]
+
+
+class SpaceError(ConfigurationError):
+    """The search space contradicts itself, or a value lies outside of it."""
+
+
+class StoreError(UserError):
+    """The database cannot be opened, read or written."""
+
+
+class SearchFailed(MPILearnError):
+    """The search ran and cannot go on; what is in the store stays there."""

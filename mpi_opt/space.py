@@ -1,0 +1,379 @@
+"""The search space: its dimensions, the conditions between them, and how values map to the unit interval.
+
+A point is a plain ``dict`` from hyperparameter to value and holds the *active* hyperparameters only: those whose
+``when`` condition is met. Strategies that need numbers work in the unit cube: `Space.encode` and `Space.decode`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mpi_opt.errors import SpaceError
+
+Value = bool | int | float | str | None
+Parameters = dict[str, Value]
+
+PRIORS = ("uniform", "log-uniform")
+
+
+class Dimension(ABC):
+    """One hyperparameter: the values it may take, and where they lie in the unit interval.
+
+    Equal lengths of the unit interval are equally likely under the dimension's prior.
+    """
+
+    when: Mapping[str, Any] | None
+
+    @property
+    @abstractmethod
+    def size(self) -> float:
+        """How many different values there are; ``inf`` for a continuum."""
+
+    @abstractmethod
+    def encode(self, value: Value) -> float:
+        """The middle of the part of [0, 1] that stands for `value`."""
+
+    @abstractmethod
+    def decode(self, unit: float) -> Value:
+        """The value, as a Python object that JSON knows, at `unit` in [0, 1]."""
+
+    @abstractmethod
+    def __contains__(self, value: object) -> bool:
+        """Whether `value` is one that `decode` could give (within rounding)."""
+
+    def sample(self, rng: np.random.Generator) -> Value:
+        """A value drawn from the prior."""
+        return self.decode(rng.random())
+
+
+@dataclass(frozen=True)
+class Real(Dimension):
+    """A real hyperparameter in [`low`, `high`].
+
+    Args:
+        low: The smallest value.
+        high: The largest value.
+        prior: ``"uniform"``, or ``"log-uniform"`` for values that matter by their order of magnitude.
+        step: Only `low`, `low` + `step`, … are used.
+        when: The condition under which the hyperparameter exists, e.g. ``{"optimizer": "sgd"}``; a list means any of.
+    """
+
+    low: float
+    high: float
+    prior: str = "uniform"
+    step: float | None = None
+    when: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _check_interval(self.low, self.high, self.prior, self.step)
+        object.__setattr__(self, "low", float(self.low))
+        object.__setattr__(self, "high", float(self.high))
+
+    @property
+    def size(self) -> float:
+        return math.inf if self.step is None else _n_steps(self.low, self.high, self.step)
+
+    def encode(self, value: Value) -> float:
+        if self.step is not None:
+            index = round((float(value) - self.low) / self.step)
+            return _cell_middle(index, self.low, self.step, int(self.size), self.prior)
+        return _to_unit(float(value), self.low, self.high, self.prior)
+
+    def decode(self, unit: float) -> float:
+        if self.step is not None:
+            index = _cell_at(unit, self.low, self.step, int(self.size), self.prior)
+            return _tidy(self.low + index * self.step, self.step)
+        return float(min(max(_from_unit(unit, self.low, self.high, self.prior), self.low), self.high))
+
+    def __contains__(self, value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high:
+            return False
+        return self.step is None or math.isclose((value - self.low) / self.step % 1.0 % 1.0, 0.0, abs_tol=1e-6) or (
+            math.isclose((value - self.low) / self.step % 1.0, 1.0, abs_tol=1e-6)
+        )
+
+
+@dataclass(frozen=True)
+class Integer(Dimension):
+    """A whole-numbered hyperparameter in [`low`, `high`], both included.
+
+    Args:
+        low: The smallest value.
+        high: The largest value.
+        prior: ``"uniform"`` or ``"log-uniform"``.
+        step: Only `low`, `low` + `step`, … are used.
+        when: As in `Real`.
+    """
+
+    low: int
+    high: int
+    prior: str = "uniform"
+    step: int = 1
+    when: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high", "step"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not float(value).is_integer():
+                raise SpaceError(f"an integer hyperparameter needs a whole number as {name}, not {value!r}", where=name)
+            object.__setattr__(self, name, int(value))
+        _check_interval(self.low, self.high, self.prior, self.step)
+
+    @property
+    def size(self) -> float:
+        return _n_steps(self.low, self.high, self.step)
+
+    def encode(self, value: Value) -> float:
+        index = round((int(value) - self.low) / self.step)
+        return _cell_middle(index, self.low, self.step, int(self.size), self.prior)
+
+    def decode(self, unit: float) -> int:
+        return self.low + self.step * _cell_at(unit, self.low, self.step, int(self.size), self.prior)
+
+    def __contains__(self, value: object) -> bool:
+        return (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and self.low <= value <= self.high
+            and (value - self.low) % self.step == 0
+        )
+
+
+@dataclass(frozen=True)
+class Categorical(Dimension):
+    """One of several values without an order.
+
+    Args:
+        categories: Strings, numbers, booleans or None; no value twice.
+        when: As in `Real`.
+    """
+
+    categories: tuple[Value, ...]
+    when: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.categories, str) or not isinstance(self.categories, list | tuple):
+            raise SpaceError(f"categories must be a list, not {self.categories!r}", where="categories")
+        object.__setattr__(self, "categories", tuple(self.categories))
+        if not self.categories:
+            raise SpaceError("categories is empty", where="categories", cure="name at least one value")
+        for category in self.categories:
+            if not isinstance(category, bool | int | float | str | None):
+                raise SpaceError(
+                    f"a category must be text, a number, true, false or null, not {category!r}",
+                    where="categories",
+                    cure="give it a name and look the name up in the model's function",
+                )
+        if len({(type(c), c) for c in self.categories}) < len(self.categories):
+            raise SpaceError(f"a category stands twice in {list(self.categories)}", where="categories")
+
+    @property
+    def size(self) -> float:
+        return len(self.categories)
+
+    def index(self, value: Value) -> int:
+        """Where `value` stands in `categories`; ``1``, ``1.0`` and ``True`` are different categories."""
+        for index, category in enumerate(self.categories):
+            if type(category) is type(value) and category == value:
+                return index
+        raise SpaceError(f"{value!r} is none of the categories {list(self.categories)}")
+
+    def encode(self, value: Value) -> float:
+        return (self.index(value) + 0.5) / len(self.categories)
+
+    def decode(self, unit: float) -> Value:
+        return self.categories[min(int(unit * len(self.categories)), len(self.categories) - 1)]
+
+    def __contains__(self, value: object) -> bool:
+        return any(type(c) is type(value) and c == value for c in self.categories)
+
+
+@dataclass(frozen=True)
+class Space(Mapping[str, Dimension]):
+    """An ordered mapping from hyperparameter to `Dimension`.
+
+    Args:
+        dimensions: The hyperparameters in the order of the user's file.
+
+    Raises:
+        SpaceError: A condition names an unknown hyperparameter, a value that it never takes, or goes round in a circle.
+    """
+
+    dimensions: Mapping[str, Dimension]
+    order: tuple[str, ...] = field(init=False)
+    """The names, each after the ones that its condition looks at."""
+
+    def __post_init__(self) -> None:
+        if not self.dimensions:
+            raise SpaceError("the search space is empty", where="space", cure="name at least one hyperparameter")
+        object.__setattr__(self, "dimensions", dict(self.dimensions))
+        for name, dimension in self.dimensions.items():
+            if not isinstance(dimension, Dimension):
+                raise SpaceError(
+                    f"expected Real, Integer or Categorical, not {dimension!r}", where=f"space.{name}"
+                )
+            self._check_condition(name, dimension)
+        object.__setattr__(self, "order", tuple(self._sorted_by_condition()))
+
+    def __getitem__(self, name: str) -> Dimension:
+        return self.dimensions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.dimensions)
+
+    def __len__(self) -> int:
+        return len(self.dimensions)
+
+    @property
+    def size(self) -> float:
+        """An upper limit of how many different points there are (exact without conditions); ``inf`` for a continuum."""
+        return math.prod(dimension.size for dimension in self.dimensions.values())
+
+    def is_active(self, name: str, parameters: Mapping[str, Value]) -> bool:
+        """Whether the condition of `name` is met by `parameters` (the hyperparameters it looks at must be there)."""
+        when = self.dimensions[name].when
+        if not when:
+            return True
+        return all(parent in parameters and _is_among(parameters[parent], wanted) for parent, wanted in when.items())
+
+    def active(self, parameters: Mapping[str, Value]) -> Parameters:
+        """`parameters` without those whose condition is not met, in the space's order."""
+        kept: Parameters = {}
+        for name in self.order:
+            if name in parameters and self.is_active(name, kept):
+                kept[name] = parameters[name]
+        return {name: kept[name] for name in self.dimensions if name in kept}
+
+    def sample(self, rng: np.random.Generator) -> Parameters:
+        """A point drawn from the priors."""
+        return self.decode(rng.random(len(self.dimensions)))
+
+    def encode(self, parameters: Mapping[str, Value]) -> np.ndarray:
+        """A point of the unit cube.
+
+        Returns:
+            Shape (n_dimensions,), float64, one entry for each hyperparameter in the space's order; 0.5 for inactive ones.
+        """
+        return np.array(
+            [
+                dimension.encode(parameters[name]) if name in parameters else 0.5
+                for name, dimension in self.dimensions.items()
+            ]
+        )
+
+    def decode(self, units: np.ndarray) -> Parameters:
+        """The active hyperparameters at a point of the unit cube.
+
+        Args:
+            units: Shape (n_dimensions,), each in [0, 1].
+        """
+        values = {name: dimension.decode(u) for (name, dimension), u in zip(self.dimensions.items(), units, strict=True)}
+        return self.active(values)
+
+    def check(self, parameters: Mapping[str, Value]) -> None:
+        """Raises `SpaceError` unless `parameters` is a point of this space."""
+        for name, value in parameters.items():
+            if name not in self.dimensions:
+                raise SpaceError(f"{name!r} is not a hyperparameter of this space: {', '.join(self.dimensions)}")
+            if value not in self.dimensions[name]:
+                raise SpaceError(f"{value!r} lies outside of {self.dimensions[name]}", where=name)
+        for name in self.order:
+            if self.is_active(name, parameters) != (name in parameters):
+                state = "is missing" if name not in parameters else "does not exist for these values"
+                raise SpaceError(f"hyperparameter {name!r} {state}: {dict(parameters)}")
+
+    def _check_condition(self, name: str, dimension: Dimension) -> None:
+        where = f"space.{name}.when"
+        if dimension.when is None:
+            return
+        if not isinstance(dimension.when, Mapping):
+            raise SpaceError(f"expected a mapping such as {{optimizer: sgd}}, not {dimension.when!r}", where=where)
+        for parent, wanted in dimension.when.items():
+            if parent not in self.dimensions:
+                raise SpaceError(
+                    f"{parent!r} is not a hyperparameter", where=where, cure=f"one of: {', '.join(self.dimensions)}"
+                )
+            for value in wanted if isinstance(wanted, list | tuple) else (wanted,):
+                if value not in self.dimensions[parent]:
+                    raise SpaceError(
+                        f"{parent} never takes the value {value!r}", where=where, cure=f"see {self.dimensions[parent]}"
+                    )
+
+    def _sorted_by_condition(self) -> list[str]:
+        done: list[str] = []
+        left = list(self.dimensions)
+        while left:
+            ready = [name for name in left if all(parent in done for parent in self.dimensions[name].when or ())]
+            if not ready:
+                raise SpaceError(
+                    f"the conditions of {', '.join(left)} go round in a circle", where="space", cure="drop one `when`"
+                )
+            done += ready
+            left = [name for name in left if name not in ready]
+        return done
+
+
+def _is_among(value: Value, wanted: Any) -> bool:
+    options = wanted if isinstance(wanted, list | tuple) else (wanted,)
+    return any(type(option) is type(value) and option == value for option in options) or (
+        isinstance(value, float) and any(isinstance(o, int | float) and o == value for o in options)
+    )
+
+
+def _check_interval(low: float, high: float, prior: str, step: float | None) -> None:
+    for name, value in (("low", low), ("high", high)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise SpaceError(f"{name} must be a finite number, not {value!r}", where=name)
+    if not low < high:
+        raise SpaceError(f"low must be less than high, not {low} ≥ {high}", where="low", cure="exchange the two")
+    if prior not in PRIORS:
+        raise SpaceError(f"prior must be one of {', '.join(PRIORS)}, not {prior!r}", where="prior")
+    if prior == "log-uniform" and low <= 0:
+        raise SpaceError(f"a log-uniform prior needs low > 0, not {low}", where="low", cure="raise low, or prior: uniform")
+    if step is not None and not 0 < step <= high - low:
+        raise SpaceError(f"step must lie between 0 and high - low = {high - low:g}, not {step!r}", where="step")
+
+
+def _n_steps(low: float, high: float, step: float) -> int:
+    return math.floor((high - low) / step + 1e-9) + 1
+
+
+def _to_unit(value: float, low: float, high: float, prior: str) -> float:
+    if prior == "log-uniform":
+        value, low, high = math.log(value), math.log(low), math.log(high)
+    return min(max((value - low) / (high - low), 0.0), 1.0)
+
+
+def _from_unit(unit: float, low: float, high: float, prior: str) -> float:
+    if prior == "log-uniform":
+        return math.exp(math.log(low) + unit * (math.log(high) - math.log(low)))
+    return low + unit * (high - low)
+
+
+def _cell_edges(low: float, step: float, n: int, prior: str) -> tuple[float, float]:
+    """The grid's ends, half a step further out so that every value has a cell; under a logarithm low stays above 0."""
+    below = max(low - 0.5 * step, 0.5 * low) if prior == "log-uniform" else low - 0.5 * step
+    return below, low + (n - 0.5) * step
+
+
+def _cell_at(unit: float, low: float, step: float, n: int, prior: str) -> int:
+    below, above = _cell_edges(low, step, n, prior)
+    return min(max(round((_from_unit(unit, below, above, prior) - low) / step), 0), n - 1)
+
+
+def _cell_middle(index: int, low: float, step: float, n: int, prior: str) -> float:
+    below, above = _cell_edges(low, step, n, prior)
+    left = below if index == 0 else low + (index - 0.5) * step
+    ends = (_to_unit(left, below, above, prior), _to_unit(low + (index + 0.5) * step, below, above, prior))
+    return 0.5 * sum(ends)
+
+
+def _tidy(value: float, step: float) -> float:
+    """`value` without the last digits that adding steps leaves behind (0.30000000000000004)."""
+    return float(round(value, max(0, 12 - math.floor(math.log10(step)))))
