@@ -1,1 +1,23 @@
 """MPI Learn: trains one model on all ranks of one MPI communicator."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mpi_learn.configuration import read_configuration
+    from mpi_learn.result import Result
+    from mpi_learn.training import train
+
+__all__ = ["Result", "read_configuration", "train"]
+
+_HOMES = {"Result": "result", "read_configuration": "configuration", "train": "training"}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what is asked for when it is asked for: MPI and numpy are not needed to read a configuration."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from importlib import import_module
+
+    return getattr(import_module(f"mpi_learn.{_HOMES[name]}"), name)

@@ -1,0 +1,1 @@
+"""Models of the frameworks behind one interface: flat weights, gradient, evaluate, save."""

@@ -1,0 +1,122 @@
+"""What ``optimizer:`` may say. Names and defaults are Keras'; no number is worked on here, so this imports at once."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+Epsilon = Annotated[float, Field(gt=0, description="Added to a denominator, against division by zero.")]
+
+
+class Schedule(BaseModel):
+    """``schedule:`` how the learning rate changes from step to step."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Literal["constant", "step", "cosine"] = Field("constant", description="The shape after the warm-up.")
+    warmup_epochs: float = Field(0.0, ge=0, description="The rate rises linearly from 0 over this many epochs.")
+    every: float = Field(10.0, gt=0, description="step: epochs between two drops.")
+    factor: float = Field(0.1, gt=0, le=1, description="step: what the rate is multiplied by at each drop.")
+    floor: float = Field(0.0, ge=0, le=1, description="cosine: the last rate, as a fraction of the first.")
+    scale: Literal["none", "linear", "sqrt"] = Field(
+        "none", description="Multiply the rate by the number of workers, or by its square root; warm up then."
+    )
+
+
+class _Options(BaseModel):
+    """What every optimizer knows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    learning_rate: float = Field(0.001, gt=0, allow_inf_nan=False, description="The step size.")
+    weight_decay: float = Field(0.0, ge=0, description="Decoupled: weights shrink by learning_rate × this each step.")
+    clip_norm: float | None = Field(None, gt=0, description="The longest that the whole gradient may be.")
+    clip_value: float | None = Field(None, gt=0, description="The largest that one gradient element may be.")
+    schedule: Schedule = Field(Schedule(), description="How the learning rate changes.")
+
+
+class Sgd(_Options):
+    """Stochastic gradient descent."""
+
+    name: Literal["sgd"] = "sgd"
+    learning_rate: float = Field(0.01, gt=0, allow_inf_nan=False, description="The step size.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="How much of the last step goes on.")
+    nesterov: bool = Field(False, description="Look ahead along the momentum.")
+
+
+class Adam(_Options):
+    """Adam (Kingma & Ba 2015)."""
+
+    name: Literal["adam"] = "adam"
+    beta_1: Fraction = Field(0.9, description="Decay of the mean gradient.")
+    beta_2: Fraction = Field(0.999, description="Decay of the mean squared gradient.")
+    epsilon: Epsilon = 1e-7
+
+
+class AdamW(_Options):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
+
+    name: Literal["adamw"] = "adamw"
+    weight_decay: float = Field(0.004, ge=0, description="Weights shrink by learning_rate × this each step.")
+    beta_1: Fraction = Field(0.9, description="Decay of the mean gradient.")
+    beta_2: Fraction = Field(0.999, description="Decay of the mean squared gradient.")
+    epsilon: Epsilon = 1e-7
+
+
+class RmsProp(_Options):
+    """RMSProp (Tieleman & Hinton 2012)."""
+
+    name: Literal["rmsprop"] = "rmsprop"
+    rho: Fraction = Field(0.9, description="Decay of the mean squared gradient.")
+    momentum: Fraction = Field(0.0, description="How much of the last step goes on.")
+    centered: bool = Field(False, description="Divide by the standard deviation instead of the root mean square.")
+    epsilon: Epsilon = 1e-7
+
+
+class AdaDelta(_Options):
+    """Adadelta (Zeiler 2012)."""
+
+    name: Literal["adadelta"] = "adadelta"
+    rho: Fraction = Field(0.95, description="Decay of both means.")
+    epsilon: Epsilon = 1e-7
+
+
+class AdaGrad(_Options):
+    """Adagrad (Duchi et al. 2011)."""
+
+    name: Literal["adagrad"] = "adagrad"
+    initial_accumulator_value: float = Field(0.1, ge=0, description="What the sum of squares starts from.")
+    epsilon: Epsilon = 1e-7
+
+
+class Lars(_Options):
+    """Layer-wise adaptive rates on momentum (You et al. 2017)."""
+
+    name: Literal["lars"] = "lars"
+    learning_rate: float = Field(0.1, gt=0, allow_inf_nan=False, description="The step size.")
+    momentum: Fraction = Field(0.9, description="How much of the last step goes on.")
+    trust: float = Field(0.001, gt=0, description="The step's length relative to the layer's weights.")
+    epsilon: Epsilon = 1e-8
+
+
+class Lamb(_Options):
+    """Layer-wise adaptive rates on Adam (You et al. 2020)."""
+
+    name: Literal["lamb"] = "lamb"
+    beta_1: Fraction = Field(0.9, description="Decay of the mean gradient.")
+    beta_2: Fraction = Field(0.999, description="Decay of the mean squared gradient.")
+    epsilon: Epsilon = 1e-7
+
+
+def _named(value: Any) -> Any:
+    """``optimizer: adam`` is short for ``optimizer: {name: adam}``."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+OptimizerConfiguration = Annotated[
+    Sgd | Adam | AdamW | RmsProp | AdaDelta | AdaGrad | Lars | Lamb,
+    Field(discriminator="name"),
+    BeforeValidator(_named),
+]

@@ -1,0 +1,44 @@
+"""What a training gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Arrays = np.ndarray | tuple[np.ndarray, ...]
+
+
+@dataclass
+class Result:
+    """What a training gave; the same on every rank.
+
+    Attributes:
+        history: Metric name -> one float an epoch. Epochs without validation have NaN in the ``val_`` lists.
+        parameters: The arguments that the model was built with.
+        validation: (x, y) of the validation data; a tuple of arrays where there are several inputs or outputs.
+        seconds: Wall time of the loop, building the model and loading the data left out.
+        samples_per_second: Training samples over the time spent on training steps, validation left out.
+        epochs: How many epochs were run, those before a resume included.
+        stopped_by: ``epochs``, ``early_stopping``, ``target`` or ``callback``.
+        best_epoch: 0-based epoch whose weights the model has when early stopping restored the best; else None.
+    """
+
+    history: dict[str, list[float]]
+    parameters: dict[str, Any]
+    validation: tuple[Arrays, Arrays]
+    seconds: float
+    samples_per_second: float
+    epochs: int
+    stopped_by: str
+    best_epoch: int | None
+    load_model: Callable[[], Any] = field(repr=False)
+
+    @property
+    def model(self) -> Any:
+        """The trained Keras or PyTorch model; a master, which has no framework, builds it when first asked for."""
+        if not hasattr(self, "_model"):
+            self._model = self.load_model()
+        return self._model
