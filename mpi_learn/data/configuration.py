@@ -1,0 +1,84 @@
+"""What the `data` section of a training.yaml may say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from mpi_learn.data.location import located
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+Names = str | list[str | list[str]]
+"""What to read: a name, a list of names, or (columns of a table) a list of lists of names."""
+
+Locations = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+
+
+class Transform(BaseModel):
+    """Arrays that the user's function makes of what stands in the files."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    names: Names = Field(description="What to read, as without a function.")
+    function: str = Field(
+        description="file.py:function or package.module:function. Called with one array for each name, with "
+        "consecutive samples along the first axis; returns one array or a list of arrays with as many samples."
+    )
+
+
+class DataConfiguration(BaseModel):
+    """The samples to train on and to validate on: files, and what to read of them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    train: Locations = Field(
+        description="Files, globs or URLs of the training samples: .h5 .npz .npy .root .parquet .csv .csv.gz. What one "
+        "glob finds is taken in sorted order."
+    )
+    validation: Locations | None = Field(
+        default=None, description="The same for the validation samples. Not together with validation_fraction."
+    )
+    validation_fraction: float | None = Field(
+        default=None, gt=0, lt=1, description="The fraction of the training samples, drawn at random, to validate on."
+    )
+    features: Names | Transform = Field(
+        description="Arrays (HDF5, NPZ): a dataset, a group (all of its datasets), or a list, each an input of the "
+        "model. Tables (ROOT, Parquet, CSV): columns, globs allowed, stacked in this order to one input; a list of "
+        "lists for several inputs. Or {names: …, function: file.py:f}."
+    )
+    labels: Names | Transform | None = Field(
+        description="The same for the outputs; null for a model that learns from the features alone."
+    )
+    shuffle: bool = Field(default=True, description="Another order every epoch, from the training's seed.")
+
+    @model_validator(mode="after")
+    def _validates_on_one_thing(self) -> DataConfiguration:
+        if self.validation is not None and self.validation_fraction is not None:
+            raise ValueError("validation and validation_fraction exclude each other: leave one out")
+        return self
+
+    def located(self, directory: Path) -> DataConfiguration:
+        """The same with every relative path made absolute against `directory`, the YAML file's; URLs stay."""
+        return self.model_copy(
+            update={
+                "train": [located(place, directory) for place in self.train],
+                "validation": self.validation and [located(place, directory) for place in self.validation],
+                "features": _located_function(self.features, directory),
+                "labels": _located_function(self.labels, directory),
+            }
+        )
+
+
+def _located_function(names: Names | Transform | None, directory: Path) -> Names | Transform | None:
+    if not isinstance(names, Transform):
+        return names
+    file, _, function = names.function.rpartition(":")
+    if not file.endswith(".py"):
+        return names
+    return names.model_copy(update={"function": f"{located(file, directory)}:{function}"})

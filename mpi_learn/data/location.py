@@ -1,0 +1,17 @@
+"""Where data files are: paths, globs and URLs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def is_url(place: str) -> bool:
+    """Whether `place` is a URL (``s3://…``, ``root://…``), not a path."""
+    return "://" in place
+
+
+def located(place: str, directory: Path) -> str:
+    """`place`, made absolute against `directory` if it is a relative path; ``~`` is the home directory."""
+    if is_url(place):
+        return place
+    return str((directory / Path(place).expanduser()).absolute())
