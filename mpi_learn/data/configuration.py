@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mpi_learn.data.location import located
+from mpi_learn.functions import located_specification
 
 
 def _as_list(value: Any) -> Any:
@@ -27,8 +28,8 @@ class Transform(BaseModel):
 
     names: Names = Field(description="What to read, as without a function.")
     function: str = Field(
-        description="file.py:function or package.module:function. Called with one array for each name, with "
-        "consecutive samples along the first axis; returns one array or a list of arrays with as many samples."
+        description="file.py:function or package.module:function. Called with the arrays that would be the inputs "
+        "without it, for some consecutive samples; returns one array or a list of them, with as many samples."
     )
 
 
@@ -78,7 +79,4 @@ class DataConfiguration(BaseModel):
 def _located_function(names: Names | Transform | None, directory: Path) -> Names | Transform | None:
     if not isinstance(names, Transform):
         return names
-    file, _, function = names.function.rpartition(":")
-    if not file.endswith(".py"):
-        return names
-    return names.model_copy(update={"function": f"{located(file, directory)}:{function}"})
+    return names.model_copy(update={"function": located_specification(names.function, directory)})

@@ -1,0 +1,160 @@
+"""Which samples stand in which files: found once, on one rank, from metadata; plain values that travel."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.reader import ArrayKind, Reader
+from mpi_learn.data.source import Source
+from mpi_learn.errors import DataError
+from mpi_learn.validation import nearest
+
+OpenSource = Callable[[Path], Source]
+
+
+@dataclass(frozen=True)
+class Part:
+    """The samples of one file.
+
+    Args:
+        path: The file.
+        n_samples: How many it holds; more than none.
+    """
+
+    path: Path
+    n_samples: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The samples of a list of files, one after the other.
+
+    Args:
+        parts: The files that hold any samples, in order.
+        x: What the inputs look like.
+        y: What the outputs look like.
+    """
+
+    parts: tuple[Part, ...]
+    x: tuple[ArrayKind, ...]
+    y: tuple[ArrayKind, ...]
+
+    @property
+    def n_samples(self) -> int:
+        """How many there are in all files."""
+        return sum(part.n_samples for part in self.parts)
+
+
+def make_plan(configuration: DataConfiguration, key: str, open_source: OpenSource) -> Plan:
+    """The plan for ``configuration.train`` or ``configuration.validation``.
+
+    Args:
+        key: ``"train"`` or ``"validation"``.
+        open_source: What opens a file.
+
+    Raises:
+        DataError: Names key, file, dataset and cure.
+    """
+    parts, first, names = [], None, ""
+    for path in find_files(getattr(configuration, key), f"data.{key}"):
+        x, y = readers(open_source(path), configuration)
+        if x.n_samples == 0:
+            continue
+        if first is None:
+            first, names = (x.kinds, y.kinds), str(path)
+        _check_same(x, first[0], names)
+        _check_same(y, first[1], names)
+        parts.append(Part(path, x.n_samples))
+    if not parts:
+        places = ", ".join(getattr(configuration, key))
+        raise DataError("there is no sample in any file", where=f"data.{key}: {places}", cure="name files with samples")
+    return Plan(tuple(parts), *map(tuple, first))
+
+
+def readers(source: Source, configuration: DataConfiguration) -> tuple[Reader, Reader]:
+    """What reads features and labels of one file.
+
+    Raises:
+        DataError: As `Reader`; or they differ in length.
+    """
+    x = Reader(source, configuration.features, "data.features")
+    y = Reader(source, configuration.labels, "data.labels")
+    if y.requests and x.n_samples != y.n_samples:
+        raise y.error(
+            f"{x.n_samples} samples of features but {y.n_samples} of labels",
+            "; ".join(map(str, y.requests)),
+            cure="features and labels need one entry for each sample",
+        )
+    return x, y
+
+
+def find_files(places: list[str], key: str) -> list[Path]:
+    """The files that paths and globs name, without repetition; what one glob finds is sorted.
+
+    Raises:
+        DataError: One of them finds nothing.
+    """
+    found: dict[Path, None] = {}
+    for place in places:
+        matches = [place] if Path(place).is_file() else _matching(place)
+        files = [Path(match) for match in matches if Path(match).is_file()]
+        if not files:
+            raise _no_file(place, key)
+        found |= dict.fromkeys(files)
+    return _once_a_folder(list(found))
+
+
+def check_alike(training: Plan, validation: Plan) -> None:
+    """Raises `DataError` unless validation samples look like training samples."""
+    for key, ours, others in (("features", training.x, validation.x), ("labels", training.y, validation.y)):
+        shapes, other_shapes = [kind.shape for kind in ours], [kind.shape for kind in others]
+        if shapes != other_shapes:
+            raise DataError(
+                f"{_spoken(other_shapes)} for validation but {_spoken(shapes)} for training",
+                where=f"data.{key}: {validation.parts[0].path}: {', '.join(kind.name for kind in others)}",
+                cure="the shapes must be the same",
+            )
+
+
+def _check_same(reader: Reader, kinds: tuple[ArrayKind, ...], first: str) -> None:
+    shapes, expected = [kind.shape for kind in reader.kinds], [kind.shape for kind in kinds]
+    if shapes != expected:
+        raise reader.error(
+            f"{_spoken(shapes)} here but {_spoken(expected)} in {first}",
+            "; ".join(map(str, reader.requests)),
+            cure="the shape of a sample must be the same in all files",
+        )
+
+
+def _spoken(shapes: list[tuple[int, ...]]) -> str:
+    return "samples of shape " + ", ".join(map(str, shapes))
+
+
+def _matching(pattern: str) -> list[str]:
+    return sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - the pattern may be an absolute path
+
+
+def _once_a_folder(files: list[Path]) -> list[Path]:
+    """Of the NPY files of one folder only the first: together they are one source."""
+    kept: dict[Path, Path] = {}
+    for file in files:
+        kept.setdefault(file.parent / "*.npy" if file.suffix == ".npy" else file, file)
+    return list(kept.values())
+
+
+def _no_file(place: str, key: str) -> DataError:
+    path = Path(place)
+    if glob.has_magic(place):
+        return DataError("no file fits this pattern", where=f"{key}: {place}", cure="check the path and the suffix")
+    if path.is_dir():
+        return DataError("this is a folder", where=f"{key}: {place}", cure=f"name its files: {place}/*.h5")
+    if not path.parent.is_dir():
+        return DataError("there is no such folder", where=f"{key}: {path.parent}", cure="check the path")
+    others = [other.name for other in path.parent.iterdir() if other.is_file()]
+    near = nearest(path.name, others)
+    cure = f"did you mean {near!r}?" if near else f"nothing in {path.parent} is called like it"
+    return DataError("there is no such file", where=f"{key}: {place}", cure=cure)

@@ -1,0 +1,126 @@
+"""Samples in memory, which of them are trained on, and which are validated on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+Selection = np.ndarray | slice
+
+FEATURE_DTYPE = np.dtype(np.float32)
+"""What models take features as, whatever is stored."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Arrays of the same length: sample i is the i-th entry of each.
+
+    Held as they are stored if that is small (uint8 images stay uint8); `take` gives them as a model takes them.
+
+    Args:
+        x: One array for each input of the model, the first axis being the samples.
+        y: One for each output; none for a model that learns from the inputs alone.
+    """
+
+    x: tuple[np.ndarray, ...]
+    y: tuple[np.ndarray, ...]
+
+    def __len__(self) -> int:
+        return len(self.x[0]) if self.x else 0
+
+    def take(self, indices: Selection) -> Samples:
+        """A copy of some samples, as models take them.
+
+        Args:
+            indices: Shape (n,), integers; or a slice.
+
+        Returns:
+            Inputs as float32, outputs as float32 if they are real numbers and int64 if they are whole ones; each array
+            of length n and of its own memory.
+        """
+        return Samples(
+            tuple(_copied(array, indices, FEATURE_DTYPE) for array in self.x),
+            tuple(_copied(array, indices, label_dtype(array.dtype)) for array in self.y),
+        )
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """What one training trains on and validates on.
+
+    Folds and fractions are views: indices into the same arrays, so that they cost no memory.
+
+    Args:
+        training: The samples to train on.
+        validation: The samples to validate on; may be the very same object, then seen through the indices.
+        training_indices: Shape (n_training,), which of `training` are used; None is all of them.
+        validation_indices: Shape (n_validation,), the same for `validation`.
+    """
+
+    training: Samples
+    validation: Samples
+    training_indices: np.ndarray | None = None
+    validation_indices: np.ndarray | None = None
+
+    @property
+    def n_training(self) -> int:
+        """How many samples are trained on."""
+        return _count(self.training, self.training_indices)
+
+    @property
+    def n_validation(self) -> int:
+        """How many samples are validated on."""
+        return _count(self.validation, self.validation_indices)
+
+    def take_training(self, positions: Selection) -> Samples:
+        """A copy of the training samples at `positions` in [0, n_training), as `Samples.take` gives them."""
+        return self.training.take(_through(self.training_indices, positions))
+
+    def take_validation(self, positions: Selection) -> Samples:
+        """A copy of the validation samples at `positions` in [0, n_validation), as `Samples.take` gives them."""
+        return self.validation.take(_through(self.validation_indices, positions))
+
+    def training_labels(self) -> tuple[np.ndarray, ...]:
+        """The outputs of the training samples, each of length n_training; for folds that keep the classes' shares."""
+        if self.training_indices is None:
+            return self.training.y
+        return tuple(array[self.training_indices] for array in self.training.y)
+
+    def fold(self, training_indices: np.ndarray, validation_indices: np.ndarray) -> Dataset:
+        """A dataset that trains on a part of these training samples and validates on another part of them.
+
+        Args:
+            training_indices: Shape (n,), positions in [0, n_training).
+            validation_indices: Shape (m,), positions in [0, n_training).
+        """
+        return Dataset(
+            self.training,
+            self.training,
+            _through(self.training_indices, np.asarray(training_indices)),
+            _through(self.training_indices, np.asarray(validation_indices)),
+        )
+
+
+def shares(n: int, n_workers: int, worker: int) -> slice:
+    """The part of 0, 1, …, n - 1 that `worker` of `n_workers` takes: contiguous, and as even as possible."""
+    return slice(n * worker // n_workers, n * (worker + 1) // n_workers)
+
+
+def label_dtype(stored: np.dtype) -> np.dtype:
+    """What a model takes labels of a stored dtype as: int64 for whole numbers and booleans, else float32."""
+    return np.dtype(np.int64 if stored.kind in "biu" else np.float32)
+
+
+def _copied(array: np.ndarray, indices: Selection, dtype: np.dtype) -> np.ndarray:
+    if isinstance(indices, slice):
+        return np.array(array[indices], dtype)
+    return array.take(indices, axis=0).astype(dtype, copy=False)
+
+
+def _count(samples: Samples, indices: np.ndarray | None) -> int:
+    return len(samples) if indices is None else len(indices)
+
+
+def _through(indices: np.ndarray | None, positions: Selection) -> Selection:
+    return positions if indices is None else indices[positions]
