@@ -3,7 +3,8 @@
 A strategy sees the space and values to *minimise*; it sees neither MPI, nor the store, nor a clock. The order of calls
 is free: any number of proposals may be pending, outcomes come in any order, and proposals of others (known points,
 trials of an earlier run) may be told as well. What a strategy proposes is a function of its seed and of the calls made
-so far, nothing else: a search is continued by telling a new strategy the stored trials in the order in which they ended.
+so far, nothing else: a search is continued by telling a new strategy the stored trials in the order in which they
+ended.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Decision(Enum):
 class Strategy(ABC):
     """Decides what to try next. Concrete strategies are final.
 
-    Constructed by `make_strategy` as ``Class(space, seed=int, options=dict)``; raises `ConfigurationError` for an option
-    that it does not know or a value that cannot be.
+    Constructed by `make_strategy` as ``Class(space, seed=int, options=dict)``; raises `ConfigurationError` for an
+    option that it does not know or a value that cannot be.
     """
 
     @abstractmethod

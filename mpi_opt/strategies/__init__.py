@@ -1,0 +1,87 @@
+"""The search strategies by name. What a strategy needs (scikit-optimize, DEAP, scipy) is imported when it is made."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any
+
+from mpi_learn.validation import nearest
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.space import Dimension, Space
+from mpi_opt.strategies.strategy import Decision, Strategy
+
+__all__ = ["STRATEGIES", "Decision", "Strategy", "make_strategy"]
+
+_HOMES = {
+    "bayesian": ("bayesian", "Bayesian"),
+    "evolutionary": ("evolutionary", "Evolutionary"),
+    "random": ("random_search", "RandomSearch"),
+    "grid": ("grid_search", "GridSearch"),
+    "sobol": ("sobol_search", "SobolSearch"),
+}
+
+
+class _Strategies(Mapping[str, type[Strategy]]):
+    """Name -> class; a class's file is imported when it is looked up."""
+
+    def __getitem__(self, name: str) -> type[Strategy]:
+        module, cls = _HOMES[name]
+        return getattr(import_module(f"mpi_opt.strategies.{module}"), cls)
+
+    def __contains__(self, name: object) -> bool:
+        return name in _HOMES
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_HOMES)
+
+    def __len__(self) -> int:
+        return len(_HOMES)
+
+
+STRATEGIES: Mapping[str, type[Strategy]] = _Strategies()
+
+
+def make_strategy(
+    name: str,
+    space: Space | Mapping[str, Dimension],
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+) -> Strategy:
+    """A strategy, ready to be asked or resumed.
+
+    Args:
+        name: One of `STRATEGIES`, or ``file.py:Class`` or ``package.module:Class`` of the user's own `Strategy`.
+        space: The search space.
+        seed: What is proposed is a function of it and of the calls made.
+        options: The strategy's own.
+
+    Raises:
+        ConfigurationError: There is no such strategy, or an option is unknown or cannot be.
+        SpaceError: `space` contradicts itself.
+    """
+    space = space if isinstance(space, Space) else Space(space)
+    options = dict(options or {})
+    made = _named(name)(space, seed=seed, options=options)
+    if not isinstance(made, Strategy):
+        raise ConfigurationError(
+            f"{name} makes a {type(made).__name__}, not a strategy",
+            where="search.strategy",
+            cure="derive the class from mpi_opt.strategies.Strategy",
+        )
+    return made
+
+
+def _named(name: str) -> type[Strategy]:
+    if name in STRATEGIES:
+        return STRATEGIES[name]
+    if ":" in name:
+        from mpi_learn.functions import load_function
+
+        return load_function(name)
+    near = nearest(name, STRATEGIES)
+    raise ConfigurationError(
+        f"there is no strategy {name!r}",
+        where="search.strategy",
+        cure=f"{f'did you mean {near}? ' if near else ''}known: {', '.join(STRATEGIES)}, or file.py:Class",
+    )

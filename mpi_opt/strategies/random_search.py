@@ -1,0 +1,39 @@
+"""Random search: points drawn from the priors (Bergstra and Bengio, JMLR 13, 2012), the baseline of every search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, final
+
+from mpi_opt.space import Space
+from mpi_opt.strategies.draws import Draws
+from mpi_opt.strategies.ledger import Ledger
+from mpi_opt.strategies.options import Options, read_options
+from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.trial import Failed, Proposal
+
+
+@final
+class RandomSearch(Strategy):
+    """Draws every point anew; proposal k is a function of the seed, of k and, in a finite space, of what was seen."""
+
+    def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
+        self._ledger = Ledger(space, read_options(Options, options))
+        self._draws = Draws(space, seed)
+
+    def ask(self, count: int) -> list[Proposal]:
+        """`count` points; repeats come only when the whole space was proposed."""
+        ledger, draws = self._ledger, self._draws
+        return [ledger.propose(ledger.initial() or draws.new_point(ledger)) for _ in range(count)]
+
+    def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
+        """Notes the point as seen; nothing is learnt."""
+        self._ledger.settle(proposal, outcome)
+
+    def resume(self, told: Iterable[tuple[Proposal, float | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Goes on with the numbers after the last one."""
+        self._ledger.resume(told, pending)
+
+    def state(self) -> dict[str, Any]:
+        """The books in short."""
+        return self._ledger.state()
