@@ -1,0 +1,136 @@
+"""What can be read from the store. Every function takes an open connection and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, Table, func, select
+
+from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
+from mpi_opt.store.schema import attempts, events, folds, metrics, space_from_json, studies, trials
+from mpi_opt.trial import FINISHED, State, TrialRecord
+
+# in the order of TrialRecord's fields
+TRIAL_COLUMNS = (
+    trials.c.number,
+    trials.c.state,
+    trials.c.parameters,
+    trials.c.figure_of_merit,
+    trials.c.uncertainty,
+    trials.c.started_at,
+    trials.c.finished_at,
+    trials.c.duration_s,
+    trials.c.attempts,
+    trials.c.error,
+    trials.c.budget,
+    trials.c.resume_from,
+)
+
+
+def read_studies(connection: Connection) -> list[StudyRecord]:
+    """All studies, in the order in which they were created."""
+    return [_study(connection, row) for row in connection.execute(select(studies).order_by(studies.c.id))]
+
+
+def read_study(connection: Connection, name: str) -> StudyRecord | None:
+    """The study of this name, if there is one."""
+    row = connection.execute(select(studies).where(studies.c.name == name)).one_or_none()
+    return None if row is None else _study(connection, row)
+
+
+def read_trials(connection: Connection, study_id: int, states: Iterable[State] | None = None) -> list[TrialRecord]:
+    """The trials in one of `states` (None: all), by number."""
+    query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id).order_by(trials.c.number)
+    if states is not None:
+        query = query.where(trials.c.state.in_(list(states)))
+    return _trials(connection, query)
+
+
+def read_told_order(connection: Connection, study_id: int) -> list[TrialRecord]:
+    """The finished trials in the order in which they ended."""
+    query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id, trials.c.state.in_(FINISHED))
+    return _trials(connection, query.order_by(trials.c.ended))
+
+
+def read_best(connection: Connection, study_id: int, maximize: bool, count: int = 1) -> list[TrialRecord]:
+    """The `count` best complete trials, best first; of equal ones the earlier number."""
+    merit = trials.c.figure_of_merit
+    query = select(*TRIAL_COLUMNS).where(
+        trials.c.study_id == study_id, trials.c.state == "complete", merit.is_not(None)
+    )
+    order = merit.desc() if maximize else merit.asc()
+    return _trials(connection, query.order_by(order, trials.c.number).limit(count))
+
+
+def read_folds(connection: Connection, study_id: int, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
+    """The folds of the trials `numbers` (None: of all), by trial and fold."""
+    query = _of_trials(folds, (folds.c.fold, folds.c.figure_of_merit, folds.c.duration_s), study_id, numbers)
+    return [FoldRecord(*row) for row in connection.execute(query.order_by(folds.c.trial_id, folds.c.fold))]
+
+
+def read_curves(connection: Connection, study_id: int, numbers: Sequence[int] | None = None) -> list[CurveRecord]:
+    """The metrics of the trials `numbers` (None: of all), by trial, fold and name."""
+    columns = (metrics.c.fold, metrics.c.name, metrics.c.epoch, metrics.c.value)
+    query = _of_trials(metrics, columns, study_id, numbers)
+    order = (metrics.c.trial_id, metrics.c.fold, metrics.c.epoch)
+    curves: dict[tuple[int, int, str], list[float]] = {}
+    for number, fold, name, epoch, value in connection.execute(query.order_by(*order)):
+        values = curves.setdefault((number, fold, name), [])
+        values.extend([math.nan] * (epoch - len(values)))
+        values.append(math.nan if value is None else value)
+    return [CurveRecord(*key, values) for key, values in sorted(curves.items())]
+
+
+def read_attempts(connection: Connection, study_id: int, numbers: Sequence[int] | None = None) -> list[AttemptRecord]:
+    """The attempts of the trials `numbers` (None: of all), by trial and attempt."""
+    columns = tuple(column for column in attempts.c if column.name != "trial_id")
+    query = _of_trials(attempts, columns, study_id, numbers)
+    return [AttemptRecord(*row) for row in connection.execute(query.order_by(attempts.c.trial_id, attempts.c.attempt))]
+
+
+def read_events(connection: Connection, study_id: int) -> list[EventRecord]:
+    """What happened to the search, in order of time."""
+    query = select(events.c.at, events.c.kind, events.c.detail).where(events.c.study_id == study_id)
+    return [EventRecord(*row) for row in connection.execute(query.order_by(events.c.id))]
+
+
+def read_sql(connection: Connection, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The column names and rows of a user's own query."""
+    result = connection.exec_driver_sql(query)
+    if not result.returns_rows:
+        return [], []
+    return list(result.keys()), [tuple(row) for row in result]
+
+
+def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
+    counts = select(trials.c.state, func.count()).where(trials.c.study_id == row.id).group_by(trials.c.state)
+    best = read_best(connection, row.id, row.direction == "maximize")
+    return StudyRecord(
+        id=row.id,
+        name=row.name,
+        direction=row.direction,
+        strategy=row.strategy,
+        seed=row.seed,
+        created_at=row.created_at,
+        configuration=json.loads(row.configuration),
+        space=space_from_json(row.space),
+        view=row.view_name,
+        counts={state: count for state, count in connection.execute(counts)},  # noqa: C416 (rows are no pairs)
+        best=best[0] if best else None,
+    )
+
+
+def _trials(connection: Connection, query: Select[Any]) -> list[TrialRecord]:
+    return [
+        TrialRecord(number, state, json.loads(parameters), *rest)
+        for number, state, parameters, *rest in connection.execute(query)
+    ]
+
+
+def _of_trials(table: Table, columns: Sequence[Any], study_id: int, numbers: Sequence[int] | None) -> Select[Any]:
+    query = select(trials.c.number, *columns).join(table, table.c.trial_id == trials.c.id)
+    query = query.where(trials.c.study_id == study_id)
+    return query if numbers is None else query.where(trials.c.number.in_(list(numbers)))

@@ -1,0 +1,129 @@
+"""What goes into the store and what comes out of it, as plain values. Times are UTC ISO-8601 text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from mpi_opt.space import Parameters, Space
+from mpi_opt.trial import Outcome, State, TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """A trial begins on a block.
+
+    Attributes:
+        number: The trial.
+        parameters: Its active hyperparameters.
+        attempt: 1-based.
+        block: The block's index.
+        ranks: The block's world ranks, e.g. ``"1-4"``.
+        hosts: The hosts of these ranks, each once, separated by commas.
+        budget: Epochs granted, or None.
+        resume_from: The trial whose checkpoint it goes on from, or None.
+    """
+
+    number: int
+    parameters: Parameters
+    attempt: int
+    block: int
+    ranks: str
+    hosts: str
+    budget: float | None = None
+    resume_from: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """A trial ended on a block.
+
+    Attributes:
+        outcome: What the block said.
+        attempt: 1-based.
+        block: The block's index.
+    """
+
+    outcome: Outcome
+    attempt: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRecord:
+    """A study as the store knows it.
+
+    Attributes:
+        id: In the store.
+        name: Unique in the store.
+        direction: ``minimize`` or ``maximize``.
+        strategy: Its name.
+        seed: Of the study.
+        created_at: UTC ISO-8601 text.
+        configuration: The effective YAML.
+        space: The search space.
+        view: The name of its SQL view.
+        counts: State -> number of trials; states without any are left out.
+        best: The best complete trial, if there is one.
+    """
+
+    id: int
+    name: str
+    direction: str
+    strategy: str
+    seed: int
+    created_at: str
+    configuration: dict[str, Any]
+    space: Space
+    view: str
+    counts: dict[State, int] = field(default_factory=dict)
+    best: TrialRecord | None = None
+
+    @property
+    def maximize(self) -> bool:
+        """Whether more is better."""
+        return self.direction == "maximize"
+
+
+@dataclass(frozen=True, slots=True)
+class FoldRecord:
+    """One fold of a trial that ended."""
+
+    number: int
+    fold: int
+    figure_of_merit: float | None
+    duration_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class CurveRecord:
+    """One metric of one fold of a trial, epoch by epoch (0-based); NaN where there was none."""
+
+    number: int
+    fold: int
+    name: str
+    values: list[float]
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One run of a trial on a block; `outcome` is ``complete``, ``pruned``, ``failed`` or ``lost``; None: it runs."""
+
+    number: int
+    attempt: int
+    block: int
+    ranks: str
+    hosts: str
+    started_at: str
+    finished_at: str | None
+    outcome: str | None
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """Something that happened to a search, e.g. ``rank_lost``, ``block_retired``, ``study_resumed``."""
+
+    at: str
+    kind: str
+    detail: str

@@ -1,0 +1,205 @@
+"""The tables and columns. They are a public interface; every change is a new version with a migration.
+
+A trial's ``id`` is ``study_id`` × 10⁹ + ``number``: known without asking the database, and readable.
+JSON stands in text columns, so that every database can hold it; the view of a study takes it apart.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Dialect,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    literal,
+)
+
+from mpi_opt import space
+from mpi_opt.space import Dimension, Space
+
+VERSION = 1
+"""The version that this program reads and writes."""
+
+MIGRATIONS: dict[int, tuple[str, ...]] = {}
+"""Version -> the statements that turn a database of that version into one of the next."""
+
+TRIALS_PER_STUDY = 10**9
+
+metadata = MetaData()
+
+schema_version = Table("schema_version", metadata, Column("version", Integer, nullable=False))
+
+studies = Table(
+    "studies",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String(255), nullable=False, unique=True),
+    Column("direction", String(8), nullable=False),
+    Column("strategy", String(255), nullable=False),
+    Column("seed", BigInteger, nullable=False),
+    Column("created_at", String(32), nullable=False),
+    Column("configuration", Text, nullable=False),
+    Column("space", Text, nullable=False),
+    Column("view_name", String(255), nullable=False),
+)
+
+trials = Table(
+    "trials",
+    metadata,
+    # SQLite numbers rows by a column that is declared INTEGER, which there holds 64 bits
+    Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
+    Column("study_id", ForeignKey("studies.id"), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("state", String(8), nullable=False),
+    Column("figure_of_merit", Float(53)),
+    Column("uncertainty", Float(53)),
+    Column("parameters", Text, nullable=False),
+    Column("started_at", String(32)),
+    Column("finished_at", String(32)),
+    Column("duration_s", Float(53)),
+    Column("attempts", Integer, nullable=False),
+    Column("error", Text),
+    Column("budget", Float(53)),
+    Column("resume_from", Integer),
+    Column(
+        "ended", Integer
+    ),  # 0-based, in the order of ending: strategies are told in this order when a search goes on
+    UniqueConstraint("study_id", "number"),
+    Index("trials_by_merit", "study_id", "state", "figure_of_merit"),
+)
+
+
+def _of_trial(*key: Column[Any]) -> tuple[Column[Any], ...]:
+    return Column("trial_id", ForeignKey("trials.id"), primary_key=True, autoincrement=False), *key
+
+
+folds = Table(
+    "folds",
+    metadata,
+    *_of_trial(Column("fold", Integer, primary_key=True, autoincrement=False)),
+    Column("figure_of_merit", Float(53)),
+    Column("duration_s", Float(53)),
+    sqlite_with_rowid=False,
+)
+
+metrics = Table(
+    "metrics",
+    metadata,
+    *_of_trial(
+        Column("fold", Integer, primary_key=True, autoincrement=False),
+        Column("epoch", Integer, primary_key=True, autoincrement=False),
+        Column("name", String(255), primary_key=True),
+    ),
+    Column("value", Float(53)),
+    sqlite_with_rowid=False,
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    *_of_trial(Column("attempt", Integer, primary_key=True, autoincrement=False)),
+    Column("block", Integer, nullable=False),
+    Column("ranks", Text, nullable=False),
+    Column("hosts", Text, nullable=False),
+    Column("started_at", String(32), nullable=False),
+    Column("finished_at", String(32)),
+    Column("outcome", String(8)),
+    Column("error", Text),
+    sqlite_with_rowid=False,
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("study_id", ForeignKey("studies.id"), nullable=False, index=True),
+    Column("at", String(32), nullable=False),
+    Column("kind", String(64), nullable=False),
+    Column("detail", Text, nullable=False),
+)
+
+VIEW_COLUMNS = ("number", "state", "figure_of_merit", "uncertainty", "duration_s")
+
+DIMENSIONS: dict[str, type[Dimension]] = {
+    "real": space.Real,
+    "integer": space.Integer,
+    "categorical": space.Categorical,
+}
+
+
+def space_to_json(dimensions: Space) -> str:
+    """The space as a ``space:`` section would say it, as JSON."""
+    names = {kind: name for name, kind in DIMENSIONS.items()}
+    entries = {
+        name: {"type": names[type(dimension)], **{k: v for k, v in vars(dimension).items() if v is not None}}
+        for name, dimension in dimensions.items()
+    }
+    return json.dumps(entries)
+
+
+def space_from_json(text: str) -> Space:
+    """The inverse of `space_to_json`."""
+    return Space({name: DIMENSIONS[entry.pop("type")](**entry) for name, entry in json.loads(text).items()})
+
+
+def view_name(study: str, taken: Collection[str]) -> str:
+    """``study_NAME`` with all but letters, digits and _ replaced; numbered if one of `taken` reads the same."""
+    first = name = "study_" + re.sub(r"[^A-Za-z0-9_]", "_", study)
+    n = 1
+    while name.lower() in {other.lower() for other in taken}:
+        n += 1
+        name = f"{first}_{n}"
+    return name
+
+
+def create_view(name: str, study_id: int, dimensions: Space, dialect: Dialect) -> str:
+    """The statement that creates a study's view: a row for each trial, a column for each hyperparameter.
+
+    A hyperparameter called like another column of the view becomes ``parameter_NAME``.
+    """
+    quote = dialect.identifier_preparer.quote
+    columns, taken = list(VIEW_COLUMNS), set(VIEW_COLUMNS)
+    for parameter, dimension in dimensions.items():
+        column = parameter
+        while column.lower() in taken:
+            column = f"parameter_{column}"
+        taken.add(column.lower())
+        columns.append(f"{_extracted(parameter, dimension, dialect)} AS {quote(column)}")
+    return f"CREATE VIEW {quote(name)} AS SELECT {', '.join(columns)} FROM trials WHERE study_id = {int(study_id)}"
+
+
+def _extracted(parameter: str, dimension: Dimension, dialect: Dialect) -> str:
+    """SQL for one value out of the column `parameters`, with the type of its dimension."""
+    if dialect.name == "postgresql":
+        return f"CAST(CAST(parameters AS json) ->> {_text(parameter, dialect)} AS {_sql_type(dimension)})"
+    path = _text(f"$.{json.dumps(parameter, ensure_ascii=False)}", dialect)
+    function = "json_extract" if dialect.name == "sqlite" else "JSON_VALUE"
+    return f"{function}(parameters, {path})"
+
+
+def _text(value: str, dialect: Dialect) -> str:
+    return str(literal(value).compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+
+
+def _sql_type(dimension: Dimension) -> str:
+    if isinstance(dimension, space.Real):
+        return "double precision"
+    if isinstance(dimension, space.Integer):
+        return "bigint"
+    kinds = {type(category) for category in dimension.categories if category is not None}
+    if kinds == {bool}:
+        return "boolean"
+    return "double precision" if kinds and kinds <= {int, float} else "text"

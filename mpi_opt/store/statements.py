@@ -1,0 +1,93 @@
+"""The statements that a search repeats: SQLAlchemy writes them once, for the dialect at hand; the driver runs them.
+
+Running a Core statement costs 30 to 50 µs each time, handing its text to the driver 2 to 5 µs. A trial needs four.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from sqlalchemy import Delete, Dialect, Insert, Update, bindparam, delete, insert, update
+
+from mpi_opt.store.schema import attempts, events, folds, metrics, trials
+
+Row = dict[str, Any]
+Clause = Insert | Update | Delete
+
+
+class Statement:
+    """A Core statement as text for one driver.
+
+    Args:
+        clause: Its parameters take the names in `names`.
+        names: The keys of a row.
+        dialect: Of the engine.
+    """
+
+    def __init__(self, clause: Clause, names: Sequence[str], dialect: Dialect) -> None:
+        compiled = clause.compile(dialect=dialect, column_keys=list(names))
+        self.text = str(compiled)
+        self.arguments = _arguments(compiled.positiontup)
+
+    def run(self, cursor: Any, rows: Sequence[Row]) -> None:
+        """Runs it once for each row, on a DBAPI cursor."""
+        if len(rows) == 1:
+            cursor.execute(self.text, self.arguments(rows[0]))
+        elif rows:
+            cursor.executemany(self.text, [self.arguments(row) for row in rows])
+
+
+def _arguments(positions: list[str] | None) -> Callable[[Row], Any]:
+    """What turns a row into a driver's arguments: the row itself where parameters are named."""
+    if positions is None:
+        return lambda row: row
+    if len(positions) == 1:
+        return lambda row: (row[positions[0]],)
+    return itemgetter(*positions)
+
+
+class Statements:
+    """All of them for one dialect. Rows are keyed by column; ``key`` and ``key_attempt`` say which row to change."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        def insertion(table: Any, *names: str) -> Statement:
+            return Statement(insert(table).values({name: bindparam(name) for name in names}), names, dialect)
+
+        def change(table: Any, *names: str, key: Sequence[str] = ("id",)) -> Statement:
+            clause = update(table).values({name: bindparam(name) for name in names})
+            for column in key:
+                clause = clause.where(table.c[column] == bindparam(f"key_{column}"))
+            return Statement(clause, [*names, *(f"key_{column}" for column in key)], dialect)
+
+        def removal(table: Any) -> Statement:
+            clause = delete(table).where(table.c.trial_id == bindparam("key_id"))
+            return Statement(clause, ["key_id"], dialect)
+
+        self.insert_trial = insertion(
+            trials, "id", "study_id", "number", "state", "parameters", "started_at", "attempts", "budget", "resume_from"
+        )
+        self.restart_trial = change(trials, "state", "started_at", "attempts")
+        self.finish_trial = change(
+            trials,
+            *("state", "figure_of_merit", "uncertainty", "finished_at", "duration_s", "attempts", "error", "ended"),
+        )
+        self.requeue_trial = change(trials, "state", "error")
+        self.insert_attempt = insertion(attempts, "trial_id", "attempt", "block", "ranks", "hosts", "started_at")
+        self.finish_attempt = change(attempts, "block", "finished_at", "outcome", "error", key=("trial_id", "attempt"))
+        self.lose_attempts = self._lose_attempts(dialect)
+        self.insert_fold = insertion(folds, "trial_id", "fold", "figure_of_merit", "duration_s")
+        self.insert_metric = insertion(metrics, "trial_id", "fold", "epoch", "name", "value")
+        self.remove_folds, self.remove_metrics = removal(folds), removal(metrics)
+        self.insert_event = insertion(events, "study_id", "at", "kind", "detail")
+
+    @staticmethod
+    def _lose_attempts(dialect: Dialect) -> Statement:
+        names = ("finished_at", "outcome", "error")
+        clause = (
+            update(attempts)
+            .values({name: bindparam(name) for name in names})
+            .where(attempts.c.trial_id == bindparam("key_id"), attempts.c.finished_at.is_(None))
+        )
+        return Statement(clause, [*names, "key_id"], dialect)

@@ -1,0 +1,277 @@
+"""The store of a search. Rank 0 writes facts as they become known; a call that returned is committed."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import URL, Connection, func, select
+from sqlalchemy.exc import DBAPIError
+
+from mpi_opt.space import Space
+from mpi_opt.store import opening, queries, rows, schema
+from mpi_opt.store.errors import explained
+from mpi_opt.store.records import (
+    AttemptRecord,
+    CurveRecord,
+    EventRecord,
+    Finish,
+    FoldRecord,
+    Start,
+    StudyRecord,
+)
+from mpi_opt.store.statements import Statements
+from mpi_opt.trial import State, TrialRecord
+
+
+class Store:
+    """An open database. Writing methods either commit all of their call or, raising, nothing of it.
+
+    Every method raises `StoreError`; a `StoreNotReadyError` (disk full, database locked) may be answered by making the
+    same call again, later.
+    """
+
+    def __init__(self, address: URL, *, read_only: bool) -> None:
+        self.url, self.read_only = opening.where(address), read_only
+        self._address = address
+        self._connection: Connection = opening.connect(address, read_only=read_only)
+        self._statements = Statements(self._connection.dialect)
+        self._is_file = opening.is_file(address)
+        self._unfinished: dict[int, set[int]] = {}  # study -> the numbers of its queued and running trials
+        self._n_ended: dict[int, int] = {}  # study -> how many of its trials ended
+
+    @classmethod
+    def open(cls, url: str, *, read_only: bool = False) -> Store:
+        """Opens a database, and creates it if need be and `read_only` is False.
+
+        Args:
+            url: Any SQLAlchemy URL, e.g. ``sqlite:///results.db`` (relative to where one stands), ``sqlite://`` (in
+                memory), ``postgresql://user@host/database``; or the path of a file that ends in ``.db``.
+            read_only: Open it so that nothing can be changed.
+
+        Raises:
+            StoreError: Unknown URL, missing directory, no permission, not a database of this program, a newer one.
+        """
+        return cls(opening.parsed(url), read_only=read_only)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection. An SQLite file that nobody else has open becomes a single ordinary file again."""
+        if self._connection.closed:
+            return
+        if self._is_file and not self.read_only:
+            with suppress(sqlite3.OperationalError):  # somebody reads it: the write-ahead log stays, which is well
+                self._driver.execute("PRAGMA busy_timeout=0")
+                self._driver.execute("PRAGMA journal_mode=DELETE")
+        self._connection.close()
+        self._connection.engine.dispose()
+
+    # Writing
+
+    def create_study(
+        self, name: str, *, direction: str, strategy: str, seed: int, configuration: dict[str, Any], space: Space
+    ) -> StudyRecord:
+        """Enters a new study and creates its view ``study_NAME``.
+
+        Raises:
+            StoreError: There is a study of this name.
+        """
+        with self._changing() as connection:
+            taken = connection.scalars(select(schema.studies.c.view_name)).all()
+            view = schema.view_name(name, taken)
+            result = connection.execute(
+                schema.studies.insert().values(
+                    name=name,
+                    direction=direction,
+                    strategy=strategy,
+                    seed=seed,
+                    created_at=now(),
+                    configuration=json.dumps(configuration, default=str),
+                    space=schema.space_to_json(space),
+                    view_name=view,
+                )
+            )
+            study_id = result.inserted_primary_key[0]
+            statement = schema.create_view(view, study_id, space, connection.dialect)
+            connection.exec_driver_sql(statement.replace("%", "%%") if self._is_formatting else statement)
+        return self.study(name)
+
+    def start(self, study_id: int, starts: Sequence[Start]) -> None:
+        """Enters trials as running, and the attempts to run them.
+
+        These facts survive the end of this process, not a power cut: what is lost then is that a trial was under way.
+        """
+        at, unfinished = now(), self._numbers(study_id)
+        trials = [rows.started_trial(study_id, start, at) for start in starts]
+        attempts = [rows.started_attempt(study_id, start, at) for start in starts]
+        write = self._statements
+        with self._writing(durably=False) as cursor:
+            write.insert_trial.run(cursor, [row for row in trials if row["number"] not in unfinished])
+            write.restart_trial.run(cursor, [row for row in trials if row["number"] in unfinished])
+            write.insert_attempt.run(cursor, attempts)
+        unfinished.update(start.number for start in starts)
+
+    def finish(self, study_id: int, finished: Sequence[Finish]) -> None:
+        """Enters what came of trials: they, their folds, metrics and attempts."""
+        at, unfinished = now(), self._numbers(study_id)
+        n_ended = self._n_ended[study_id]
+        trials = [rows.ended_trial(study_id, finish, at, n_ended + i) for i, finish in enumerate(finished)]
+        attempts = [rows.ended_attempt(study_id, finish, at) for finish in finished]
+        folds = [row for finish in finished for row in rows.ended_folds(study_id, finish)]
+        metrics = [row for finish in finished for row in rows.ended_metrics(study_id, finish)]
+        earlier = [{"key_id": rows.trial_id(study_id, f.outcome.number)} for f in finished if f.attempt > 1]
+        write = self._statements
+        with self._writing() as cursor:
+            write.finish_trial.run(cursor, trials)
+            write.finish_attempt.run(cursor, attempts)
+            write.remove_folds.run(cursor, earlier)
+            write.remove_metrics.run(cursor, earlier)
+            write.insert_fold.run(cursor, folds)
+            write.insert_metric.run(cursor, metrics)
+        self._n_ended[study_id] += len(finished)
+        unfinished.difference_update(finish.outcome.number for finish in finished)
+
+    def requeue(self, study_id: int, numbers: Sequence[int], error: str) -> None:
+        """Puts running trials back into the queue; their attempts end with the outcome ``lost`` and `error`."""
+        ids = [rows.trial_id(study_id, number) for number in numbers]
+        lost = {"finished_at": now(), "outcome": "lost", "error": error}
+        with self._writing() as cursor:
+            self._statements.requeue_trial.run(cursor, [{"state": "queued", "error": None, "key_id": i} for i in ids])
+            self._statements.lose_attempts.run(cursor, [lost | {"key_id": i} for i in ids])
+
+    def event(self, study_id: int, kind: str, detail: str) -> None:
+        """Enters that something happened to the search now."""
+        with self._writing() as cursor:
+            row = {"study_id": study_id, "at": now(), "kind": kind, "detail": detail}
+            self._statements.insert_event.run(cursor, [row])
+
+    # Reading
+
+    def studies(self) -> list[StudyRecord]:
+        """All studies, in the order in which they were created."""
+        with self._reading() as connection:
+            return queries.read_studies(connection)
+
+    def study(self, name: str) -> StudyRecord | None:
+        """The study of this name, if there is one."""
+        with self._reading() as connection:
+            return queries.read_study(connection, name)
+
+    def trials(self, study_id: int, states: Iterable[State] | None = None) -> list[TrialRecord]:
+        """The trials in one of `states` (None: all), by number."""
+        with self._reading() as connection:
+            return queries.read_trials(connection, study_id, states)
+
+    def told_order(self, study_id: int) -> list[TrialRecord]:
+        """The finished trials in the order in which they ended."""
+        with self._reading() as connection:
+            return queries.read_told_order(connection, study_id)
+
+    def best(self, study: StudyRecord, count: int = 1) -> list[TrialRecord]:
+        """The `count` best complete trials, best first; of equal ones the earlier number."""
+        with self._reading() as connection:
+            return queries.read_best(connection, study.id, study.maximize, count)
+
+    def folds(self, study_id: int, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
+        """The folds of the trials `numbers` (None: of all), by trial and fold."""
+        with self._reading() as connection:
+            return queries.read_folds(connection, study_id, numbers)
+
+    def curves(self, study_id: int, numbers: Sequence[int] | None = None) -> list[CurveRecord]:
+        """The metrics of the trials `numbers` (None: of all), by trial, fold and name."""
+        with self._reading() as connection:
+            return queries.read_curves(connection, study_id, numbers)
+
+    def attempts(self, study_id: int, numbers: Sequence[int] | None = None) -> list[AttemptRecord]:
+        """The attempts of the trials `numbers` (None: of all), by trial and attempt."""
+        with self._reading() as connection:
+            return queries.read_attempts(connection, study_id, numbers)
+
+    def events(self, study_id: int) -> list[EventRecord]:
+        """What happened to the search, in order of time."""
+        with self._reading() as connection:
+            return queries.read_events(connection, study_id)
+
+    def sql(self, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """The column names and rows of a user's own query. Open the store `read_only` for queries of unknown intent."""
+        with self._reading() as connection:
+            return queries.read_sql(connection, query)
+
+    @property
+    def _driver(self) -> Any:
+        return self._connection.connection.driver_connection
+
+    @property
+    def _is_formatting(self) -> bool:
+        return self._connection.dialect.paramstyle in ("format", "pyformat")
+
+    def _numbers(self, study_id: int) -> set[int]:
+        """The unfinished trials of a study; asks the database once."""
+        if study_id not in self._unfinished:
+            unfinished = {record.number for record in self.trials(study_id, ("queued", "running"))}
+            with self._reading() as connection:
+                last = select(func.max(schema.trials.c.ended)).where(schema.trials.c.study_id == study_id)
+                ended = connection.scalar(last)
+            self._unfinished[study_id] = unfinished
+            self._n_ended[study_id] = 0 if ended is None else ended + 1
+        return self._unfinished[study_id]
+
+    @contextmanager
+    def _writing(self, *, durably: bool = True) -> Iterator[Any]:
+        """A DBAPI cursor within one transaction; unless `durably`, SQLite does not wait for the disk."""
+        driver = self._driver
+        cursor = driver.cursor()
+        try:
+            if self._is_file and not durably:
+                cursor.execute("PRAGMA synchronous=NORMAL")
+            yield cursor
+            driver.commit()
+        except self._connection.dialect.loaded_dbapi.Error as error:
+            self._roll_back(driver)
+            raise explained(error, self.url) from error
+        finally:
+            if self._is_file and not durably:
+                cursor.execute("PRAGMA synchronous=FULL")
+            cursor.close()
+
+    def _roll_back(self, driver: Any) -> None:
+        """Undoes the transaction; a connection that is gone is made anew."""
+        try:
+            driver.rollback()
+        except self._connection.dialect.loaded_dbapi.Error:
+            self._connection.invalidate()
+
+    @contextmanager
+    def _changing(self) -> Iterator[Connection]:
+        """A transaction of Core, for what happens once in a search."""
+        try:
+            if self._connection.dialect.name == "sqlite":
+                self._connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield self._connection
+            self._connection.commit()
+        except DBAPIError as error:
+            self._connection.rollback()
+            raise explained(error.orig, self.url) from error
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        try:
+            yield self._connection
+        except DBAPIError as error:
+            raise explained(error.orig, self.url) from error
+        finally:
+            self._connection.rollback()
+
+
+def now() -> str:
+    """The time, UTC, as ISO-8601 text with microseconds."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")
