@@ -7,6 +7,8 @@ together.
 
 from __future__ import annotations
 
+import mmap
+import os
 import socket
 import time
 import traceback
@@ -42,10 +44,14 @@ class Pause:
         """Something happened: look often again."""
         self._since = time.monotonic()
 
+    @property
+    def waited_s(self) -> float:
+        """Seconds since something last happened."""
+        return time.monotonic() - self._since
+
     def __call__(self) -> None:
         """Sleeps once."""
-        waited = time.monotonic() - self._since
-        time.sleep(min(max(FIRST_PAUSE_S, PATIENCE * waited), self.longest_s))
+        time.sleep(min(max(FIRST_PAUSE_S, PATIENCE * self.waited_s), self.longest_s))
 
 
 def receive(
@@ -88,6 +94,13 @@ def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
     return part
 
 
+def duplicate(comm: Communicator) -> Communicator:
+    """The same ranks with messages of their own, which no user code can take away. Collective over `comm`."""
+    twin = comm.Dup()
+    twin.Set_errhandler(MPI.ERRORS_RETURN)
+    return twin
+
+
 def host_name() -> str:
     """This machine's name."""
     return socket.gethostname()
@@ -116,18 +129,80 @@ def described(error: BaseException, rank: int) -> TrainingError:
     return TrainingError(f"{type(error).__name__}: {error}", rank=rank, host=host_name(), traceback=text)
 
 
+def is_protected() -> bool:
+    """Whether this world survives lost ranks: Open MPI 5 started with ``--with-ft ulfm``."""
+    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"
+
+
+def is_communication_error(error: BaseException) -> bool:
+    """Whether `error` is MPI's own word that a communicator no longer works."""
+    return isinstance(error, MPI.Exception)
+
+
+def release(comm: Communicator) -> None:
+    """Frees ranks that wait in `comm` for this one, which will not come: their calls end with an error.
+
+    Without protection (`is_protected`) nothing can be done for them.
+    """
+    if comm.size > 1 and is_protected():
+        comm.Revoke()
+
+
 def shared_array(comm: Communicator, shape: tuple[int, ...], dtype: np.dtype | str) -> tuple[np.ndarray, bool]:
     """An array that the ranks of one host hold together, once. Collective over `comm`.
 
+    The memory is an anonymous file that goes away with the last rank that uses it, however that one dies. MPI's own
+    shared windows are not made for lost ranks. Where the system has no such files each rank gets memory of its own.
+
     Returns:
-        The array (uninitialised), and whether this rank is the one of its host that fills it; a barrier must follow.
+        The array (uninitialised), and whether this rank is to fill it; a barrier must follow.
     """
     dtype = np.dtype(dtype)
-    if comm.size == 1:
-        return np.empty(shape, dtype), True
-    host = comm.Split_type(MPI.COMM_TYPE_SHARED)
     n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    window = MPI.Win.Allocate_shared(n_bytes if host.rank == 0 else 0, dtype.itemsize, comm=host)
-    buffer, _ = window.Shared_query(0)
-    array = np.frombuffer(buffer, dtype=np.uint8, count=n_bytes).view(dtype).reshape(shape)
-    return array, host.rank == 0
+    host = comm.Split_type(MPI.COMM_TYPE_SHARED) if comm.size > 1 else None
+    memory = None if host is None else _host_memory(host, n_bytes)
+    fills = memory is None or host.rank == 0
+    if host is not None:
+        host.Free()
+    if memory is None:
+        return np.empty(shape, dtype), True
+    return np.frombuffer(memory, np.uint8, n_bytes).view(dtype).reshape(shape), fills
+
+
+def _host_memory(host: Communicator, n_bytes: int) -> mmap.mmap | None:
+    """The same `n_bytes` in every rank of `host`; None if one of them cannot have it. Collective over `host`."""
+    if host.size == 1:
+        return None
+    file = _anonymous_file(n_bytes) if host.rank == 0 else -1
+    place = host.bcast(f"/proc/{os.getpid()}/fd/{file}" if file >= 0 else "", root=0)
+    memory = None
+    try:
+        with open(place, "r+b") as opened:  # noqa: PTH123 - no path to do anything else with
+            memory = mmap.mmap(opened.fileno(), max(n_bytes, 1))
+    except OSError:
+        pass
+    everyone_has_it = host.allreduce(memory is not None, op=MPI.LAND)
+    if file >= 0:
+        os.close(file)
+    return memory if everyone_has_it else None
+
+
+def _anonymous_file(n_bytes: int) -> int:
+    """The descriptor of a file of `n_bytes` that lives in memory alone; -1 where the system has none."""
+    if not hasattr(os, "memfd_create"):
+        return -1
+    file = os.memfd_create("mpi_learn")
+    os.ftruncate(file, max(n_bytes, 1))
+    return file
+
+
+def sum_in_place(comm: Communicator, vector: np.ndarray) -> None:
+    """Replaces `vector` by its sum over all ranks, in its own memory. Collective over `comm`."""
+    if comm.size > 1:
+        comm.Allreduce(MPI.IN_PLACE, vector)
+
+
+def broadcast_in_place(comm: Communicator, vector: np.ndarray, root: int = 0) -> None:
+    """Replaces `vector` by that of the rank `root`. Collective over `comm`."""
+    if comm.size > 1:
+        comm.Bcast(vector, root=root)
