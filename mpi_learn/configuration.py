@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.functions import located_specification
+from mpi_learn.functions import located_specification, metric_key
 from mpi_learn.optimizers.configuration import Adam, OptimizerConfiguration
 from mpi_learn.validation import nearest, place, read_yaml, validated
 
@@ -135,11 +135,6 @@ class TrainingConfiguration(_Section):
         if name.startswith("val_") and name.removeprefix("val_") in known:
             cure += "; give data.validation or data.validation_fraction for val_ metrics"
         raise ConfigurationError(f"the training does not produce the metric {name}", where=where, cure=cure)
-
-
-def metric_key(specification: str) -> str:
-    """The name of a metric in the history: a function's own name, a Keras name as written."""
-    return specification.rpartition(":")[2]
 
 
 def _located_all(value: Any, directory: Path) -> Any:

@@ -32,7 +32,7 @@ class FunctionSignature:
     required: tuple[str, ...] = ()
 
     def check(self, arguments: dict[str, Any] | list[str], specification: str) -> None:
-        """Raises ConfigurationError if `arguments` has a name that the function does not know, or lacks one it needs."""
+        """Raises ConfigurationError if the function does not know one of `arguments`, or needs another."""
         unknown = [] if self.accepts_any else [name for name in arguments if name not in self.names]
         if unknown:
             near = nearest(unknown[0], self.names)
@@ -52,6 +52,11 @@ def is_function(specification: str) -> bool:
     """Whether this is ``file.py:name`` or ``package.module:name``."""
     source, colon, name = specification.rpartition(":")
     return bool(colon and source and name.isidentifier())
+
+
+def metric_key(specification: str) -> str:
+    """The name of a metric in the history: a function's own name, a Keras name as written."""
+    return specification.rpartition(":")[2]
 
 
 def located_specification(specification: str, directory: Path) -> str:

@@ -18,7 +18,6 @@ class Result:
     Attributes:
         history: Metric name -> one float an epoch. Epochs without validation have NaN in the ``val_`` lists.
         parameters: The arguments that the model was built with.
-        validation: (x, y) of the validation data; a tuple of arrays where there are several inputs or outputs.
         seconds: Wall time of the loop, building the model and loading the data left out.
         samples_per_second: Training samples over the time spent on training steps, validation left out.
         epochs: How many epochs were run, those before a resume included.
@@ -28,13 +27,13 @@ class Result:
 
     history: dict[str, list[float]]
     parameters: dict[str, Any]
-    validation: tuple[Arrays, Arrays]
     seconds: float
     samples_per_second: float
     epochs: int
     stopped_by: str
     best_epoch: int | None
     load_model: Callable[[], Any] = field(repr=False)
+    load_validation: Callable[[], tuple[Arrays, Arrays]] = field(repr=False)
 
     @property
     def model(self) -> Any:
@@ -42,3 +41,8 @@ class Result:
         if not hasattr(self, "_model"):
             self._model = self.load_model()
         return self._model
+
+    @property
+    def validation(self) -> tuple[Arrays, Arrays]:
+        """(x, y) of the validation data, copied; tuples of arrays where there are several inputs or outputs."""
+        return self.load_validation()

@@ -1,14 +1,42 @@
-"""Trains one model on all ranks of one communicator."""
+"""Trains one model on all ranks of one communicator: the one loop."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
-from mpi_learn.comm import Communicator
-from mpi_learn.configuration import TrainingConfiguration
-from mpi_learn.data import Dataset
-from mpi_learn.result import Result
+import numpy as np
+
+from mpi_learn.algorithms import make_algorithm
+from mpi_learn.checkpoint import load_checkpoint, save_checkpoint
+from mpi_learn.comm import Communicator, agreed_errors, broadcast_in_place, sum_in_place
+from mpi_learn.configuration import TrainingConfiguration, read_configuration
+from mpi_learn.data import Batches, Dataset, load, validation_batches
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.history import History
+from mpi_learn.models.build import make_model
+from mpi_learn.models.model import Model
+from mpi_learn.optimizers import make_optimizer
+from mpi_learn.optimizers.schedule import Rate
+from mpi_learn.progress import State, restored, snapshot
+from mpi_learn.result import Arrays, Result
+from mpi_learn.stopping import Stopping
+
+VALIDATION_WIDTH = 4
+"""Validation takes this many training batches at a time: there is no gradient to keep room for."""
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What there is to say of an epoch; `epoch` counts from 0."""
+
+    epoch: int
+    epochs: int
+    metrics: dict[str, float]
+    seconds: float
+    samples_per_second: float
 
 
 def train(
@@ -17,6 +45,229 @@ def train(
     *,
     data: Dataset | None = None,
     on_epoch: Callable[[int, dict[str, float]], bool] | None = None,
+    progress: Callable[[EpochReport], None] | None = None,
 ) -> Result:
-    """Trains the model of `configuration`. Collective over `comm`."""
-    raise NotImplementedError
+    """Trains the model of `configuration` on all ranks of `comm`. Collective over `comm`.
+
+    Args:
+        configuration: A validated one, or a training.yaml as a dict (relative paths start in the current folder).
+        comm: All its ranks call this, with the same configuration.
+        data: Use this instead of reading ``configuration.data``; the same on all ranks.
+        on_epoch: Called on every rank after every epoch with its 0-based number and the metrics, which are the same on
+            all ranks; returns whether to stop, the same on all ranks.
+        progress: Called on rank 0 after every epoch.
+
+    Returns:
+        The same on every rank, the trained model included.
+
+    Raises:
+        UserError: Configuration, data or model are wrong; before the first step, the same on every rank.
+        TrainingError: Some rank failed; the same on every rank, with that rank's traceback.
+    """
+    with agreed_errors(comm):
+        if isinstance(configuration, dict):
+            configuration = read_configuration(configuration)
+        if data is None and configuration.data is None:
+            raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
+    dataset = data if data is not None else load(configuration.data, comm, configuration.seed)
+    model = _built(configuration, comm, dataset)
+    try:
+        training = Training(configuration, comm, dataset, model)
+        training.run(on_epoch, progress)
+        return training.result()
+    finally:
+        model.close()
+
+
+def _built(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
+    """The model, with rank 0's weights on every rank, after every check that can be made before the first step."""
+    with agreed_errors(comm):
+        if dataset.n_training == 0:
+            raise ConfigurationError("there is no sample to train on", where="data.train")
+        few = dataset.training.take(slice(0, 2))
+        model = make_model(
+            configuration.model,
+            configuration.parameters,
+            configuration.loss,
+            configuration.metrics,
+            few.x,
+            few.y,
+            seed=configuration.seed,
+            stream=comm.rank,
+        )
+        if comm.rank == 0:
+            model.check_labels(dataset.training.y)
+            model.check_labels(dataset.validation.y)
+    broadcast_in_place(comm, model.weights)
+    moving = model.moving()
+    broadcast_in_place(comm, moving)
+    model.set_moving(moving)
+    return model
+
+
+class Training:
+    """One training: what does not change in it, and its `State`, which a checkpoint holds."""
+
+    def __init__(
+        self, configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
+    ) -> None:
+        self.configuration, self.comm, self.dataset, self.model = configuration, comm, dataset, model
+        self.batches = Batches(
+            dataset,
+            batch_size=configuration.batch_size,
+            n_workers=comm.size,
+            worker=comm.rank,
+            seed=configuration.seed,
+            shuffle=configuration.data is None or configuration.data.shuffle,
+        )
+        optimizer = configuration.optimizer
+        epochs = configuration.epochs
+        rate = Rate(optimizer.learning_rate, optimizer.schedule, self.batches.n_steps, epochs, comm.size)
+        self.algorithm = make_algorithm(
+            configuration.algorithm, comm, make_optimizer(optimizer, model.layout, rate), model.n_sums
+        )
+        stopping = Stopping(configuration.early_stopping, configuration.target)
+        self.state = State(History(), stopping)
+        self.stopped_by = "epochs"
+        self.seconds = self.training_seconds = 0.0
+
+    def run(
+        self,
+        on_epoch: Callable[[int, dict[str, float]], bool] | None,
+        progress: Callable[[EpochReport], None] | None,
+    ) -> None:
+        """All epochs, those before a resume left out. Collective."""
+        self._resume()
+        started = time.perf_counter()
+        for epoch in range(self.state.epoch, self.configuration.epochs):
+            begun = time.perf_counter()
+            metrics = self._epoch(epoch)
+            self.training_seconds += (spent := time.perf_counter() - begun)
+            reason = self._after(epoch, metrics, on_epoch)
+            if progress is not None and self.comm.rank == 0:
+                seconds, speed = time.perf_counter() - begun, self.dataset.n_training / spent
+                progress(EpochReport(epoch, self.configuration.epochs, metrics, seconds, speed))
+            if reason is not None:
+                self.stopped_by = reason
+                break
+        self._restore_best()
+        self.seconds = time.perf_counter() - started
+
+    def result(self) -> Result:
+        """What `train` returns."""
+        n_epochs = len(self.state.history) - self.state.resumed_at
+        framework_model = self.model.finish()
+        validation = self.dataset
+        return Result(
+            history=self.state.history.columns,
+            parameters=self.configuration.parameters,
+            seconds=self.seconds,
+            samples_per_second=self.dataset.n_training * n_epochs / max(self.training_seconds, 1e-9),
+            epochs=len(self.state.history),
+            stopped_by=self.stopped_by,
+            best_epoch=self.state.stopping.best_epoch if self.state.stopping.best_weights is not None else None,
+            load_model=lambda: framework_model,
+            load_validation=lambda: _arrays(validation),
+        )
+
+    def _epoch(self, epoch: int) -> dict[str, float]:
+        """The steps of one epoch; returns the metrics over all samples of all ranks."""
+        sums = np.zeros(self.model.n_sums)
+        n_own = 0
+        with agreed_errors(self.comm), self.algorithm as algorithm:
+            for batch in self.batches.epoch(epoch):
+                step = self.model.gradient(batch.x, batch.y)
+                step_sums = algorithm.exchange(self.model.weights, step)
+                if step_sums is None:
+                    break
+                sums += step_sums
+                n_own += batch.n_samples
+        self.algorithm.settle(self.model.weights)
+        self._average_moving(n_own)
+        return self.model.metrics(self.algorithm.total(sums))
+
+    def _after(
+        self, epoch: int, metrics: dict[str, float], on_epoch: Callable[[int, dict[str, float]], bool] | None
+    ) -> str | None:
+        """Validation, memory of the best, the caller's word, checkpoint; returns why to stop, if to stop.
+
+        All ranks go by rank 0's metrics, so that they decide alike.
+        """
+        configuration, state = self.configuration, self.state
+        is_last = epoch + 1 == configuration.epochs
+        if self.dataset.n_validation and (is_last or (epoch + 1) % configuration.validation.every == 0):
+            metrics |= {f"val_{name}": value for name, value in self._validate().items()}
+        metrics |= self.comm.bcast(metrics, root=0)
+        state.epoch = epoch + 1
+        state.history.append(metrics)
+        state.stopping.remember(epoch, metrics, self.model.weights, self.model.moving())
+        reason = state.stopping.reason(metrics)
+        with agreed_errors(self.comm):
+            if on_epoch is not None and on_epoch(epoch, dict(metrics)):
+                reason = reason or "callback"
+        checkpoint = configuration.checkpoint
+        if checkpoint is not None and (is_last or reason or (epoch + 1) % checkpoint.every == 0):
+            self._save(checkpoint.path)
+        return reason
+
+    def _validate(self) -> dict[str, float]:
+        """Loss and metrics over the validation samples. Collective."""
+        configuration = self.configuration.validation
+        size = configuration.batch_size or VALIDATION_WIDTH * self.configuration.batch_size
+        is_shared = configuration.mode == "distributed"
+        n_workers, worker = (self.comm.size, self.comm.rank) if is_shared else (1, 0)
+        sums = np.zeros(self.model.n_sums)
+        with agreed_errors(self.comm):
+            if is_shared or self.comm.rank == 0:
+                for batch in validation_batches(self.dataset, batch_size=size, n_workers=n_workers, worker=worker):
+                    sums += self.model.evaluate(batch.x, batch.y)
+        sum_in_place(self.comm, sums)
+        return self.model.metrics(sums)
+
+    def _average_moving(self, n_own: int) -> None:
+        """Moving means and variances become the ranks' mean, weighted by the samples that each has seen. Collective."""
+        moving = self.model.moving()
+        if self.comm.size == 1 or not moving.size:
+            return
+        weighted = np.append(moving.astype(np.float64) * n_own, float(n_own))
+        sum_in_place(self.comm, weighted)
+        self.model.set_moving((weighted[:-1] / max(weighted[-1], 1.0)).astype(np.float32))
+
+    def _restore_best(self) -> None:
+        stopping = self.state.stopping
+        if stopping.best_weights is not None:
+            self.model.weights[:] = stopping.best_weights
+            self.model.set_moving(stopping.best_moving)
+
+    def _resume(self) -> None:
+        """Goes on from a checkpoint, where there is one. Rank 0 reads it for all. Collective."""
+        section = self.configuration.checkpoint
+        if section is None:
+            return
+        found, is_own = None, True
+        with agreed_errors(self.comm):
+            if self.comm.rank == 0:
+                found = load_checkpoint(section.path) if section.resume else None
+                if found is None and section.start_from is not None:
+                    found, is_own = load_checkpoint(section.start_from), False
+                    if found is None:
+                        raise ConfigurationError("there is no checkpoint in this folder", where=str(section.start_from))
+        found, is_own = self.comm.bcast((found, is_own), root=0)
+        if found is not None:
+            with agreed_errors(self.comm):
+                restored(found, self.state, self.configuration, self.model, self.algorithm, self.comm, is_own)
+
+    def _save(self, folder: Any) -> None:
+        counters = self.comm.gather(self.model.counters(), root=0)
+        with agreed_errors(self.comm):
+            if self.comm.rank == 0:
+                save_checkpoint(
+                    folder, snapshot(self.state, self.configuration, self.model, self.algorithm, np.stack(counters))
+                )
+
+
+def _arrays(dataset: Dataset) -> tuple[Arrays, Arrays]:
+    """The validation samples as (x, y)."""
+    samples = dataset.take_validation(slice(None))
+    x, y = (part[0] if len(part) == 1 else part for part in (samples.x, samples.y))
+    return x, y

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -92,9 +93,14 @@ def place(where: str, key: str) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The one of `known` that `name` was probably meant to be."""
-    by_lower = {other.lower(): other for other in known}
-    found = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.5)
-    return by_lower[found[0]] if found else None
+    best = max(known, key=lambda other: _likeness(name.lower(), other.lower()), default=None)
+    return best if best is not None and _likeness(name.lower(), best.lower()) >= 0.5 else None
+
+
+def _likeness(name: str, other: str) -> float:
+    """From 0 to 1.2: what begins alike is more probably meant."""
+    n_alike = len(os.path.commonprefix([name, other]))
+    return difflib.SequenceMatcher(None, name, other).ratio() + 0.2 * n_alike / max(len(name), 1)
 
 
 def _translated(error: ValidationError, model_class: type[BaseModel], where: str) -> ConfigurationError:

@@ -1,0 +1,64 @@
+"""A model's arrays as views of one flat float32 vector, and the sums that ride behind a gradient.
+
+A *step vector* is what one step of one rank gives: the gradient of the summed loss over the rank's samples, and behind
+it the rank's *sums*: the number of samples, the summed loss, the states of the metrics, and last a slot that is zero
+unless the rank failed. All of it adds up over ranks, so one collective carries it, and
+uneven batches weigh as they should.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+ALIGNMENT_BYTES = 64
+"""Where frameworks and vector units want an array to begin."""
+
+N_SAMPLES, LOSS, FIRST_METRIC = 0, 1, 2
+"""Where the sums hold what."""
+FAILED = -1
+"""The last of the sums: how many ranks failed."""
+
+
+def aligned_empty(n: int, dtype: np.dtype | type = np.float32) -> np.ndarray:
+    """An uninitialised vector of `n` that begins at a multiple of 64 bytes."""
+    dtype = np.dtype(dtype)
+    memory = np.empty(n * dtype.itemsize + ALIGNMENT_BYTES, np.uint8)
+    start = -memory.ctypes.data % ALIGNMENT_BYTES
+    return memory[start : start + n * dtype.itemsize].view(dtype)
+
+
+@dataclass(frozen=True)
+class FlatLayout:
+    """Which part of a flat vector is which array.
+
+    Attributes:
+        shapes: Of the arrays, in order; they lie one behind the other.
+    """
+
+    shapes: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def bounds(self) -> np.ndarray:
+        """Where the arrays begin and end, shape (number of arrays + 1,) int64."""
+        sizes = [int(np.prod(shape, dtype=np.int64)) for shape in self.shapes]
+        return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
+
+    @property
+    def size(self) -> int:
+        """The length of the vector."""
+        return int(self.bounds[-1])
+
+    def views(self, vector: np.ndarray) -> list[np.ndarray]:
+        """The arrays that lie in `vector`, not copied; what stands behind them is left out."""
+        spans = zip(self.bounds[:-1], self.bounds[1:], self.shapes, strict=True)
+        return [vector[start:end].reshape(shape) for start, end, shape in spans]
+
+    def flattened(self, arrays: list[np.ndarray]) -> np.ndarray:
+        """The arrays copied into a new vector, float32."""
+        vector = aligned_empty(self.size)
+        for view, array in zip(self.views(vector), arrays, strict=True):
+            view[...] = array
+        return vector

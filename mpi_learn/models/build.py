@@ -1,0 +1,101 @@
+"""Builds the model that the configuration names, in its framework."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from mpi_learn.environment import prepare_environment, quiet_stderr
+from mpi_learn.errors import ConfigurationError, ModelError, UserError
+from mpi_learn.functions import is_function, load_function, signature_of
+from mpi_learn.models.model import Arrays, Model
+
+
+def make_model(
+    specification: str,
+    parameters: dict[str, Any],
+    loss: Any,
+    metrics: Any,
+    x: Arrays,
+    y: Arrays,
+    *,
+    seed: int,
+    stream: int,
+) -> Model:
+    """The model behind our interface; the same seed gives the same initial weights.
+
+    Args:
+        specification: ``file.py:function``, ``package.module:function``, or a .keras or .json file.
+        parameters: The function's arguments.
+        loss, metrics: As in the configuration, with absolute paths.
+        x, y: A few samples, one array per input and output.
+        seed: Of the initial weights.
+        stream: Makes dropout and noise draw other numbers: give the rank.
+
+    Raises:
+        ModelError, ConfigurationError: It cannot be built, or does not fit the samples.
+    """
+    if is_function(specification):
+        signature_of(specification).check(parameters, specification)
+    n_threads = prepare_environment()
+    _load_keras(n_threads)
+    from mpi_learn.models.keras_model import KerasModel, keras
+
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(seed)
+    model = _called(specification, parameters) if is_function(specification) else _loaded(keras, Path(specification))
+    if not isinstance(model, keras.Model):
+        raise ModelError(
+            f"expected a Keras model, it returned {type(model).__name__}", where=specification, cure="return the model"
+        )
+    return KerasModel(model, loss, metrics, x, y, stream)
+
+
+def _load_keras(n_threads: int) -> None:
+    """Imports Keras and TensorFlow, and lets TensorFlow say what it has to say where nobody hears it."""
+    try:
+        with quiet_stderr():
+            tensorflow = importlib.import_module("tensorflow")
+            try:
+                tensorflow.config.threading.set_intra_op_parallelism_threads(n_threads)
+                tensorflow.config.threading.set_inter_op_parallelism_threads(1 if n_threads == 1 else 2)
+            except RuntimeError:
+                pass  # somebody has used TensorFlow in this process before us: its threads stay as they are
+            tensorflow.zeros(1)
+            keras = importlib.import_module("keras")
+    except ImportError as error:
+        raise ModelError(f"Keras on TensorFlow is needed: {error}", cure="pip install mpi-opt[cpu]") from error
+    if keras.backend.backend() != "tensorflow":
+        raise ModelError(
+            f"Keras runs on {keras.backend.backend()} here", cure="unset KERAS_BACKEND, or set it to tensorflow"
+        )
+
+
+def _called(specification: str, parameters: dict[str, Any]) -> Any:
+    try:
+        return load_function(specification)(**parameters)
+    except UserError:
+        raise
+    except Exception as error:
+        given = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
+        raise ModelError(
+            f"building the model with ({given}) raised {type(error).__name__}: {error}", where=specification
+        ) from error
+
+
+def _loaded(keras: Any, path: Path) -> Any:
+    if path.suffix not in (".keras", ".json"):
+        raise ConfigurationError(
+            f"cannot load a model from {path.name}",
+            where="model",
+            cure="write file.py:function, or a .keras or .json file",
+        )
+    if not path.is_file():
+        raise ConfigurationError("there is no such file", where=f"model: {path}")
+    try:
+        if path.suffix == ".keras":
+            return keras.saving.load_model(path, compile=False, safe_mode=True)
+        return keras.models.model_from_json(path.read_text(encoding="utf-8"))
+    except (ValueError, TypeError, OSError, KeyError) as error:
+        raise ModelError(f"Keras cannot read it: {error}", where=str(path)) from error

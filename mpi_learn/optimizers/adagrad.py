@@ -1,0 +1,30 @@
+"""Adagrad (Duchi, Hazan & Singer 2011)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_learn.optimizers.optimizer import Float, Optimizer, fused
+
+
+class AdaptiveGradient(Optimizer):
+    """``v ← v + g²``; ``w ← w − η g/√(v + ε)``."""
+
+    state_names = ("square",)
+
+    def initial_state(self) -> float:
+        """The sum of squares starts here, so that the first steps are not too long."""
+        return self.options.initial_accumulator_value
+
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, keep: Float) -> None:
+        """One step."""
+        _step(weights, gradient, self.state["square"], rate, scale, keep, Float(self.options.epsilon))
+
+
+@fused
+def _step(weights, gradient, square, rate, scale, keep, epsilon):
+    for i in range(weights.size):
+        g = scale * gradient[i]
+        v = square[i] + g * g
+        square[i] = v
+        weights[i] = weights[i] * keep - rate * g / np.sqrt(v + epsilon)

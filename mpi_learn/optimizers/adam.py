@@ -1,0 +1,36 @@
+"""Adam (Kingma & Ba 2015, algorithm 1 in the form before section 2.1); with decoupled decay it is AdamW."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mpi_learn.optimizers.optimizer import Float, Optimizer, fused
+
+
+class AdaptiveMoments(Optimizer):
+    """``m ← β₁m + (1−β₁)g``; ``v ← β₂v + (1−β₂)g²``; ``w ← w − η √(1−β₂ᵗ)/(1−β₁ᵗ) · m/(√v + ε)``."""
+
+    state_names = ("mean", "square")
+
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, keep: Float) -> None:
+        """One step, seven memory accesses an element."""
+        options, t = self.options, self.n_steps
+        alpha = float(rate) * math.sqrt(1 - options.beta_2**t) / (1 - options.beta_1**t)
+        rest = Float(1 - options.beta_1), Float(1 - options.beta_2)
+        _step(
+            weights, gradient, self.state["mean"], self.state["square"],
+            Float(alpha), scale, keep, *rest, Float(options.epsilon),
+        )  # fmt: skip
+
+
+@fused
+def _step(weights, gradient, mean, square, alpha, scale, keep, rest_1, rest_2, epsilon):
+    for i in range(weights.size):
+        g = scale * gradient[i]
+        m = mean[i] + rest_1 * (g - mean[i])
+        v = square[i] + rest_2 * (g * g - square[i])
+        mean[i] = m
+        square[i] = v
+        weights[i] = weights[i] * keep - alpha * m / (np.sqrt(v) + epsilon)

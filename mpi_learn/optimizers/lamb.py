@@ -1,0 +1,47 @@
+"""LAMB: layer-wise adaptive rates on Adam (You et al. 2020, algorithm 2)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from mpi_learn.optimizers.optimizer import Float, Optimizer, fused
+
+
+class LayerwiseAdaptiveMoments(Optimizer):
+    """``r = m̂/(√v̂ + ε) + λw``; ``w ← w − η |w|/|r| · r``, layer by layer."""
+
+    state_names = ("mean", "square")
+
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, keep: Float) -> None:
+        """One step; weight decay (λ) belongs inside the method, so `keep` is not looked at."""
+        options = self.options
+        rest = (Float(1 - options.beta_1), Float(1 - options.beta_2))
+        corrections = (Float(1 - options.beta_1**self.n_steps), Float(1 - options.beta_2**self.n_steps))
+        last = (Float(options.epsilon), Float(options.weight_decay))
+        for start, end in pairwise(self.layout.bounds):
+            part = slice(start, end)
+            state = self.state["mean"][part], self.state["square"][part]
+            _layer(weights[part], gradient[part], *state, rate, scale, *rest, *corrections, *last)
+
+
+@fused
+def _direction(m, v, w, correction_1, correction_2, epsilon, decay):
+    return (m / correction_1) / (np.sqrt(v / correction_2) + epsilon) + decay * w
+
+
+@fused
+def _layer(weights, gradient, mean, square, rate, scale, rest_1, rest_2, correction_1, correction_2, epsilon, decay):
+    w2, r2 = 0.0, 0.0
+    for i in range(weights.size):
+        g = scale * gradient[i]
+        mean[i] += rest_1 * (g - mean[i])
+        square[i] += rest_2 * (g * g - square[i])
+        r = _direction(mean[i], square[i], weights[i], correction_1, correction_2, epsilon, decay)
+        w2 += np.float64(weights[i]) * weights[i]
+        r2 += np.float64(r) * r
+    if w2 > 0 and r2 > 0:
+        rate = np.float32(rate * np.sqrt(w2 / r2))
+    for i in range(weights.size):
+        weights[i] -= rate * _direction(mean[i], square[i], weights[i], correction_1, correction_2, epsilon, decay)

@@ -1,0 +1,44 @@
+"""LARS: layer-wise adaptive rates on momentum (You, Gitman & Ginsburg 2017, algorithm 1)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_learn.optimizers.optimizer import Float, Optimizer, fused
+
+
+class LayerwiseAdaptiveRates(Optimizer):
+    """``λ = η̂ |w|/(|g| + β|w| + ε)``; ``v ← μv + ηλ(g + βw)``; ``w ← w − v``, layer by layer.
+
+    Arrays of one dimension (biases, scales) take λ = 1 and no decay, as the paper's experiments do.
+    """
+
+    state_names = ("velocity",)
+
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, keep: Float) -> None:
+        """One step; weight decay (β) belongs inside the method, so `keep` is not looked at."""
+        options, bounds, shapes = self.options, self.layout.bounds, self.layout.shapes
+        numbers = (Float(options.momentum), Float(options.weight_decay), Float(options.trust), Float(options.epsilon))
+        for start, end, shape in zip(bounds[:-1], bounds[1:], shapes, strict=True):
+            part = slice(start, end)
+            velocity = self.state["velocity"][part]
+            _layer(weights[part], gradient[part], velocity, rate, scale, *numbers, len(shape) > 1)
+
+
+@fused
+def _layer(weights, gradient, velocity, rate, scale, momentum, decay, trust, epsilon, is_adapted):
+    if is_adapted:
+        w2, g2 = 0.0, 0.0
+        for i in range(weights.size):
+            g = scale * gradient[i]
+            w2 += np.float64(weights[i]) * weights[i]
+            g2 += np.float64(g) * g
+        w_norm, g_norm = np.sqrt(w2), np.sqrt(g2)
+        if w_norm > 0 and g_norm > 0:
+            rate = np.float32(rate * trust * w_norm / (g_norm + decay * w_norm + epsilon))
+    else:
+        decay = np.float32(0)
+    for i in range(weights.size):
+        v = momentum * velocity[i] + rate * (scale * gradient[i] + decay * weights[i])
+        velocity[i] = v
+        weights[i] -= v
