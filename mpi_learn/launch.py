@@ -52,7 +52,9 @@ def find_mpirun() -> str:
 
 def launch_flags(mpirun: str) -> list[str]:
     """More ranks than cores and protection against lost ranks, where this ``mpirun`` knows them."""
-    version = subprocess.run([mpirun, "--version"], capture_output=True, text=True, env=launch_environment(), check=False)
+    version = subprocess.run(
+        [mpirun, "--version"], capture_output=True, text=True, env=launch_environment(), check=False
+    )
     if "Open MPI" not in version.stdout:
         return []
     major = int(version.stdout.split("Open MPI)")[-1].split()[0].split(".")[0])
@@ -65,3 +67,11 @@ def launch_environment() -> dict[str, str]:
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return environment
+
+
+def launched_rank() -> int:
+    """This process's rank as its launcher says, without touching MPI; 0 without a launcher."""
+    for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"):
+        if name in os.environ:
+            return int(os.environ[name])
+    return 0

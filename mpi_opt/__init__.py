@@ -1,3 +1,33 @@
 """MPI Opt: decides what to train next, and on which block of MPI ranks."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mpi_opt.api import search
+    from mpi_opt.space import Categorical, Integer, Real
+    from mpi_opt.study import Study
+    from mpi_opt.trial import Trial
+
 __version__ = "0.1.0"
+
+__all__ = ["Categorical", "Integer", "Real", "Study", "Trial", "search"]
+
+_HOMES = {
+    "Categorical": "space",
+    "Integer": "space",
+    "Real": "space",
+    "Study": "study",
+    "Trial": "trial",
+    "search": "api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports what is asked for when it is asked for: reading results needs no MPI."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from importlib import import_module
+
+    return getattr(import_module(f"mpi_opt.{_HOMES[name]}"), name)

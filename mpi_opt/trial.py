@@ -1,15 +1,19 @@
 """What a search is about, as plain values: proposal, outcome, trial. No MPI, no SQL, no clock.
 
 A *proposal* is what a strategy wants tried. A *trial* is a proposal that was started; it has the proposal's number. An
-*outcome* is what a block says of a trial that ended, well or not: a failure is a value here, never an exception.
+*outcome* is what a block says of a trial that ended, well or not: a failure is a value here, never an exception. A `Trial`
+is the running thing that a user's objective is called with.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal, Protocol
 
+import numpy as np
+
+from mpi_opt import folds
 from mpi_opt.space import Parameters
 
 State = Literal["queued", "running", "complete", "pruned", "failed"]
@@ -94,8 +98,81 @@ class TrialRecord:
     duration_s: float | None = None
     attempts: int = 0
     error: str | None = None
+    budget: float | None = None
+    resume_from: int | None = None
 
 
 def is_usable(value: object) -> bool:
     """Whether `value` can be a figure of merit: a finite real number."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+class Reporter(Protocol):
+    """Where a running trial's intermediate values go, and whence the word to stop comes."""
+
+    def report(self, number: int, fold: int, step: int, value: float) -> None:
+        """Passes an intermediate value on; does not wait."""
+
+    def is_stopped(self, number: int) -> bool:
+        """Whether the trial was told to stop."""
+
+
+class Trial:
+    """What an objective is called with: one trial, or one fold of it. The same on every rank of its communicator.
+
+    Attributes:
+        parameters: The active hyperparameters.
+        comm: This trial's mpi4py communicator; this fold's, when there are several.
+        number: 0-based number in the study.
+        seed: Differs from trial to trial; a function of the study's seed and the number alone.
+        fold: 0-based index of this fold.
+        folds: How many folds the trial has.
+        budget: Epochs that the strategy grants, or None.
+        resume_from: The trial whose checkpoint to go on from, or None.
+    """
+
+    def __init__(
+        self,
+        proposal: Proposal,
+        *,
+        comm: Any,
+        study_seed: int,
+        fold: int = 0,
+        folds: int = 1,
+        reporter: Reporter | None = None,
+    ) -> None:
+        self.number, self.parameters = proposal.number, dict(proposal.parameters)
+        self.budget, self.resume_from = proposal.budget, proposal.resume_from
+        self.comm, self.fold, self.folds = comm, fold, folds
+        self.seed = trial_seed(study_seed, proposal.number)
+        self.was_stopped = False
+        self.reported: list[float] = []
+        self._study_seed, self._reporter = study_seed, reporter
+
+    def __repr__(self) -> str:
+        return f"Trial(number={self.number}, fold={self.fold}, parameters={self.parameters})"
+
+    def split(self, n_samples: int, labels: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """The (training, validation) indices of this fold, the same for every trial of the study: see `mpi_opt.folds.split`."""
+        return folds.split(n_samples, self.fold, self.folds, self._study_seed, labels)
+
+    def report(self, step: int, value: float) -> None:
+        """Tells the strategy an intermediate value, in the user's direction. Every rank may call it; rank 0's counts."""
+        if self.comm.rank != 0:
+            return
+        self.reported.append(float(value))
+        if self._reporter is not None:
+            self._reporter.report(self.number, self.fold, int(step), float(value))
+
+    def should_stop(self) -> bool:
+        """Whether the strategy prunes this trial. Collective over `comm`; once True it stays True."""
+        stopped = self.was_stopped
+        if self.comm.rank == 0 and not stopped and self._reporter is not None:
+            stopped = self._reporter.is_stopped(self.number)
+        self.was_stopped = self.comm.bcast(stopped, root=0) if self.comm.size > 1 else stopped
+        return self.was_stopped
+
+
+def trial_seed(study_seed: int, number: int) -> int:
+    """A seed in [0, 2³¹) that depends on the study's seed and the trial's number alone."""
+    return int(np.random.SeedSequence([study_seed, number]).generate_state(1)[0] >> 1)

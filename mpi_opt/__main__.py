@@ -1,0 +1,5 @@
+"""``python -m mpi_opt``."""
+
+from mpi_opt.cli import main
+
+main()

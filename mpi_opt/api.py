@@ -1,0 +1,244 @@
+"""The public way in: `search` runs a study on all ranks of the world and returns its summary on each.
+
+`run_study` is the same for whoever has a communicator already: the command line and tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mpi_learn import comm as communication
+from mpi_learn.comm import Communicator
+from mpi_learn.launch import is_launched
+from mpi_opt.block import Block, WorldReporter, serve
+from mpi_learn.validation import validated
+from mpi_opt.configuration import StudyConfiguration
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.layout import Layout
+from mpi_opt.links import Link, SerialLink, WorldLink
+from mpi_opt.objective import FunctionObjective, Objective
+from mpi_opt.space import Categorical, Dimension, Integer, Space
+from mpi_opt.trial import Trial
+
+if TYPE_CHECKING:
+    from mpi_opt.coordinator import Progress
+    from mpi_opt.study import Study
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a search needs to know, the same on every rank.
+
+    Attributes:
+        configuration: What the user wants.
+        space: The search space.
+        objective: What the blocks run.
+        layout: Who does what.
+        directory: Where relative files of the configuration start.
+        record: What the store keeps as the study's configuration.
+    """
+
+    configuration: StudyConfiguration
+    space: Space
+    objective: Objective
+    layout: Layout
+    directory: Path
+    record: dict[str, Any] = field(default_factory=dict)
+
+    def middle(self) -> dict[str, Any]:
+        """A point of the space to try things with."""
+        return self.space.decode(np.full(len(self.space), 0.5))
+
+
+def search(
+    objective: Callable[[Trial], float] | str,
+    *,
+    space: Mapping[str, Dimension],
+    trials: int = 50,
+    strategy: str = "bayesian",
+    direction: str = "minimize",
+    seed: int = 7,
+    block_size: int | str = 1,
+    folds: int = 1,
+    study: str = "study",
+    store: str = "sqlite:///mpi_opt.db",
+    options: Mapping[str, Any] | None = None,
+    target: float | None = None,
+    retries: int = 1,
+) -> Study:
+    """Searches for the hyperparameters with the best figure of merit; continues the study if the store has it.
+
+    Collective over ``MPI.COMM_WORLD``: every rank calls it. Rank 0 coordinates, the others are blocks that run
+    `objective`; in a plain ``python`` process everything runs in it, one trial after the other.
+
+    Args:
+        objective: Called with a `Trial` on every rank of a block; the value of the block's (the fold's) rank 0 counts.
+            A function, or ``file.py:function``.
+        space: Hyperparameter -> `Real`, `Integer` or `Categorical`.
+        trials: How many the study gets in all, failed ones included.
+        strategy: A name of `mpi_opt.strategies.STRATEGIES`, or ``file.py:Class``.
+        direction: ``minimize`` or ``maximize``.
+        seed: The same seed and one process give the same trials again.
+        block_size: Ranks a block, or ``auto``.
+        folds: K of the K-fold cross-validation; see `Trial.split`.
+        study: The study's name in the store.
+        store: A SQLAlchemy URL; ``sqlite://`` is in memory.
+        options: The strategy's own.
+        target: Stop as soon as the figure of merit is this good.
+        retries: How often a trial is run again after its ranks were lost.
+
+    Returns:
+        The finished study, the same on every rank.
+
+    Raises:
+        UserError: An argument, the space, the store or the objective's preparation is wrong; on every rank.
+        SearchFailed: The first trials all failed; on every rank.
+    """
+    content = {
+        "study": study,
+        "store": store,
+        "direction": direction,
+        "objective": objective if isinstance(objective, str) else getattr(objective, "__qualname__", repr(objective)),
+        "space": {name: _entry(dimension) for name, dimension in space.items()},
+        "search": {
+            "strategy": strategy,
+            "trials": trials,
+            "seed": seed,
+            "options": dict(options or {}),
+            "target": target,
+        },
+        "blocks": {"size": block_size},
+        "folds": folds,
+        "trial": {"retries": retries},
+    }
+    configuration = validated(StudyConfiguration, content, "search()")
+    world = the_world()
+    layout = Layout.of(1 if world is None else world.size, block_size, folds, trials)
+    plan = Plan(configuration, Space(space), FunctionObjective(objective), layout, Path.cwd(), content)
+    return run_study(plan, world)
+
+
+def the_world() -> Communicator | None:
+    """All ranks of this job; None in a process that no MPI launcher started."""
+    if not is_launched():
+        return None
+    from mpi4py import MPI
+
+    return MPI.COMM_WORLD if MPI.COMM_WORLD.size > 1 else None
+
+
+def run_study(plan: Plan, world: Communicator | None, progress: Progress | None = None) -> Study:
+    """Runs a planned study. Collective over `world`.
+
+    Args:
+        plan: The same on every rank.
+        world: All ranks; None to do everything in this process.
+        progress: Told what happens, on rank 0.
+
+    Returns:
+        The finished study, on every rank.
+
+    Raises:
+        UserError, SearchFailed: As `search`; the same on every rank.
+    """
+    if world is None:
+        return _run_serially(plan, progress)
+    world = communication.duplicate(world)
+    index = plan.layout.block_of(world.rank)
+    comm = communication.split(world, index + 1, world.rank)  # colours start at 0, the coordinator is -1
+    study = None
+    with communication.agreed_errors(world):
+        if world.rank == 0:
+            study = _coordinate(plan, WorldLink(world, plan.layout), progress)
+        else:
+            block = _block(plan, comm, index, WorldReporter(world))
+            serve(block, world, plan.middle())
+    return world.bcast(study, root=0)
+
+
+def _run_serially(plan: Plan, progress: Progress | None) -> Study:
+    from mpi4py import MPI
+
+    link = SerialLink(lambda reporter: _block(plan, MPI.COMM_SELF, 0, reporter), plan.middle())
+    return _coordinate(plan, link, progress)
+
+
+def _block(plan: Plan, comm: Communicator, index: int, reporter: WorldReporter | SerialLink) -> Block:
+    configuration = plan.configuration
+    return Block(
+        comm,
+        index,
+        plan.objective,
+        seed=configuration.search.seed,
+        folds=configuration.folds,
+        reporter=reporter,
+    )
+
+
+def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
+    """Rank 0's part: opens the store, runs the coordinator, sums up."""
+    from mpi_opt.coordinator import Coordinator, Rules
+    from mpi_opt.store import Store
+    from mpi_opt.strategies import make_strategy
+    from mpi_opt.study import Study
+
+    configuration = plan.configuration
+    wanted = configuration.search
+    store = None
+    try:
+        strategy = make_strategy(wanted.strategy, plan.space, seed=wanted.seed, options=wanted.options)
+        store = Store.open(configuration.store)
+        record = store.study(configuration.study)
+        if record is None:
+            record = store.create_study(
+                configuration.study,
+                direction=configuration.direction,
+                strategy=wanted.strategy,
+                seed=wanted.seed,
+                configuration=plan.record,
+                space=plan.space,
+            )
+        else:
+            _check_same_space(plan, record.configuration)
+        rules = Rules(wanted.trials, wanted.target, configuration.direction == "maximize")
+        coordinator = Coordinator(
+            link, strategy, store, record.id, rules, folds=configuration.folds, progress=progress
+        )
+    except BaseException:
+        link.dismiss()
+        raise
+    try:
+        if isinstance(link, SerialLink):
+            link.on_report = coordinator.take_report
+        coordinator.run()
+        return Study.read(store, configuration.study)
+    finally:
+        store.close()
+
+
+def _check_same_space(plan: Plan, recorded: Mapping[str, Any]) -> None:
+    """A study goes on with the space, direction and folds that it began with."""
+    for key in ("space", "direction", "objective", "figure_of_merit", "folds", "training"):
+        before, now = recorded.get(key), plan.record.get(key)
+        if before != now:
+            raise ConfigurationError(
+                f"the study {plan.configuration.study!r} in {plan.configuration.store} was begun with another {key}: "
+                f"{before!r}, now {now!r}",
+                where=key,
+                cure="restore it, or begin a new study: --study NAME",
+            )
+
+
+def _entry(dimension: Dimension) -> dict[str, Any]:
+    """A dimension as it stands in a file."""
+    if not isinstance(dimension, Dimension):
+        raise ConfigurationError(f"expected Real, Integer or Categorical, not {dimension!r}", where="space")
+    kind = {Integer: "integer", Categorical: "categorical"}.get(type(dimension), "real")
+    fields = {name: getattr(dimension, name) for name in dimension.__dataclass_fields__}
+    entry = {"type": kind} | {name: value for name, value in fields.items() if value is not None}
+    return entry | ({"categories": list(entry["categories"])} if kind == "categorical" else {})

@@ -1,0 +1,103 @@
+"""The command line ``mpi-opt``, the same as ``python -m mpi_opt``.
+
+``search`` may be started by ``mpirun``: rank 0 alone reads the command line, files and space, and tells the others what
+to do, or that there is nothing to do; so that a mistake is told once and hangs nobody.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mpi_learn.errors import MPILearnError, UserError
+from mpi_learn.launch import is_launched, launched_rank
+
+if TYPE_CHECKING:
+    import typer
+
+    from mpi_opt.api import Plan
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs a command and ends the process with its exit status."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    sys.exit(_search_everywhere(arguments) if arguments[:1] == ["search"] else _here(arguments))
+
+
+def _here(arguments: list[str]) -> Any:
+    """Runs a command in this process alone; of several launched ones only the first does anything."""
+    return run(arguments) if launched_rank() == 0 else DONE
+
+
+def _search_everywhere(arguments: list[str]) -> int:
+    """Runs ``search`` on every rank of the world: rank 0 understands it, all run it."""
+    order = _here(arguments)  # a plan, or an exit status when there is nothing to run
+    if is_launched():
+        from mpi_opt.api import the_world
+
+        world = the_world()
+        order = order if world is None else world.bcast(order, root=0)
+    return order if isinstance(order, int) else _guarded(lambda: _run_search(order), "--debug" in arguments)
+
+
+def run(arguments: list[str]) -> Any:
+    """Runs a command; returns its exit status, or the `Plan` of a search that is now to be run."""
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+
+    def command() -> Any:
+        import typer
+        from typer.exceptions import TyperException
+
+        try:
+            return _app()(arguments, standalone_mode=False, prog_name="mpi-opt")
+        except typer.Exit as end:
+            return end.exit_code
+        except typer.Abort:
+            return INTERRUPTED
+        except TyperException as error:
+            error.show()
+            return BAD_INPUT
+
+    return _guarded(command, debug)
+
+
+def _guarded(command: Callable[[], Any], debug: bool) -> Any:
+    """The value of `command`; the exit status of what a user can mend or should know, told in one message."""
+    try:
+        value = command()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except MPILearnError as error:
+        if debug:
+            raise
+        if launched_rank() == 0:
+            print(f"mpi-opt: {error}", file=sys.stderr, flush=True)
+        return BAD_INPUT if isinstance(error, UserError) else FAILED
+    return DONE if value is None else value
+
+
+def _app() -> typer.Typer:
+    import typer
+
+    from mpi_opt import cli_results, cli_search
+
+    app = typer.Typer(
+        name="mpi-opt",
+        help="Hyperparameter search over blocks of MPI ranks. Every command takes --debug, which shows tracebacks.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    cli_search.register(app)
+    cli_results.register(app)
+    return app
+
+
+def _run_search(plan: Plan) -> None:
+    from mpi_opt.cli_search import run_search
+
+    run_search(plan)

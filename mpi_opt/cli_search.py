@@ -1,0 +1,226 @@
+"""The commands around running a search: ``search``, ``check`` and ``plan``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.launch import is_launched, launch
+
+if TYPE_CHECKING:
+    from mpi_opt.api import Plan
+    from mpi_opt.configuration import StudyConfiguration
+
+SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.yaml", help="What to search, and how.")]
+Ranks = Annotated[int | None, typer.Option("-n", help="How many ranks.", min=1)]
+Trials = Annotated[int | None, typer.Option(help="How many trials the study gets in all.", min=1)]
+StrategyName = Annotated[str | None, typer.Option(help="bayesian, evolutionary, random, … or file.py:Class.")]
+BlockSize = Annotated[str | None, typer.Option(help="Ranks a block, or auto.")]
+Folds = Annotated[int | None, typer.Option(help="K of the K-fold cross-validation.", min=1)]
+Seed = Annotated[int | None, typer.Option(help="Of everything random.", min=0)]
+StudyName = Annotated[str | None, typer.Option(help="The study's name in the store.")]
+StoreUrl = Annotated[str | None, typer.Option(help="The store, a SQLAlchemy URL.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to `app`."""
+    for command in (search, check, plan):
+        app.command()(command)
+
+
+def search(
+    space: SpaceFile,
+    n: Annotated[int | None, typer.Option("-n", help="Start mpirun with so many ranks.", min=1)] = None,
+    trials: Trials = None,
+    strategy: StrategyName = None,
+    block_size: BlockSize = None,
+    folds: Folds = None,
+    seed: Seed = None,
+    study: StudyName = None,
+    store: StoreUrl = None,
+) -> Plan | None:
+    """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
+    if n is not None:
+        launch(["mpi_opt", *_without_n(sys.argv[1:])], n)
+    options = _overrides(trials, strategy, block_size, folds, seed, study, store)
+    configuration = _read(space, options)
+    return _plan(configuration, space, _world_size())
+
+
+def check(
+    space: SpaceFile,
+    n: Ranks = None,
+    trials: Trials = None,
+    strategy: StrategyName = None,
+    block_size: BlockSize = None,
+    folds: Folds = None,
+    seed: Seed = None,
+) -> None:
+    """Validate file, model, data and space, and print what would run. Needs no MPI."""
+    configuration = _read(space, _overrides(trials, strategy, block_size, folds, seed))
+    search_space = configuration.dimensions()
+    print(f"study      {configuration.study} in {configuration.store}")
+    print(f"objective  {configuration.objective}, {configuration.direction} {configuration.figure_of_merit}")
+    print(f"strategy   {configuration.search.strategy}, {configuration.search.trials} trials, {configuration.folds} fold(s)")
+    for name, dimension in search_space.items():
+        print(f"  {name:<20} {dimension}")
+    _rehearse(configuration, space.resolve().parent)
+    if n is not None:
+        plan(space, n, trials, strategy, block_size, folds)
+    print(f"{space}: all is well")
+
+
+def plan(
+    space: SpaceFile,
+    n: Annotated[int, typer.Option("-n", help="How many ranks.", min=1)],
+    trials: Trials = None,
+    strategy: StrategyName = None,
+    block_size: BlockSize = None,
+    folds: Folds = None,
+    slurm: Annotated[bool, typer.Option("--slurm", help="Print a batch script instead.")] = False,
+) -> None:
+    """Print who does what on N ranks. Needs no MPI."""
+    from mpi_opt.configuration import read_study
+    from mpi_opt.layout import Layout
+    from mpi_opt.views.plan import plan_text, slurm_script
+
+    configuration = read_study(space, _overrides(trials, strategy, block_size, folds))
+    if slurm:
+        print(slurm_script(str(space), n))
+        return
+    wanted = configuration.search.trials
+    print(plan_text(Layout.of(n, configuration.blocks.size, configuration.folds, wanted), wanted))
+
+
+def run_search(plan: Plan) -> None:
+    """Runs a plan on this rank; rank 0 shows progress and the table of the best trials.
+
+    Collective over the world, if there is one.
+    """
+    from mpi_opt.api import run_study, the_world
+
+    world = the_world()
+    if world is None:
+        study = run_study(plan, None, progress := _progress(plan))
+    elif world.rank > 0:
+        _log_to_file(plan, world.rank)
+        run_study(plan, world)
+        return
+    else:
+        study = run_study(plan, world, progress := _progress(plan))
+    progress.close()
+    print(_closing_words(plan, study), flush=True)
+
+
+def _read(path: Path, overrides: dict[str, Any]) -> StudyConfiguration:
+    """The configuration, with everything checked that needs no framework."""
+    from mpi_opt.configuration import read_study
+    from mpi_opt.objective import check_objective
+
+    configuration = read_study(path, overrides)
+    check_objective(configuration, configuration.dimensions(), path.resolve().parent, str(path))
+    return configuration
+
+
+def _plan(configuration: StudyConfiguration, path: Path, n_ranks: int) -> Plan:
+    from mpi_opt.api import Plan
+    from mpi_opt.layout import Layout
+    from mpi_opt.objective import make_objective
+
+    directory = path.resolve().parent
+    layout = Layout.of(n_ranks, configuration.blocks.size, configuration.folds, configuration.search.trials)
+    record = configuration.model_dump(mode="json") | {"directory": str(directory)}
+    objective = make_objective(configuration, directory)
+    return Plan(configuration, configuration.dimensions(), objective, layout, directory, record)
+
+
+def _overrides(
+    trials: int | None = None,
+    strategy: str | None = None,
+    block_size: str | None = None,
+    folds: int | None = None,
+    seed: int | None = None,
+    study: str | None = None,
+    store: str | None = None,
+) -> dict[str, Any]:
+    """What the command line says, by dotted key of the file."""
+    if block_size is not None and block_size != "auto" and not block_size.isdigit():
+        raise ConfigurationError(f"expected a number or auto, not {block_size!r}", where="--block-size")
+    return {
+        "search.trials": trials,
+        "search.strategy": strategy,
+        "blocks.size": int(block_size) if block_size and block_size.isdigit() else block_size,
+        "folds": folds,
+        "search.seed": seed,
+        "study": study,
+        "store": store,
+    }
+
+
+def _without_n(arguments: list[str]) -> list[str]:
+    kept, skip = [], False
+    for argument in arguments:
+        if skip or argument == "-n":
+            skip = not skip
+        elif not (argument.startswith("-n") and argument[2:].isdigit()):
+            kept.append(argument)
+    return kept
+
+
+def _world_size() -> int:
+    if not is_launched():
+        return 1
+    from mpi_opt.api import the_world
+
+    world = the_world()
+    return 1 if world is None else world.size
+
+
+def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
+    """Builds one model and loads the data, or imports the user's function, in this process."""
+    from mpi4py import MPI
+
+    from mpi_opt.objective import make_objective
+
+    space = configuration.dimensions()
+    make_objective(configuration, directory).prepare(MPI.COMM_SELF, space.decode([0.5] * len(space)))
+
+
+def _progress(plan: Plan) -> Any:
+    from mpi_opt.views.progress import Counts, make_progress
+
+    configuration = plan.configuration
+    return make_progress(Counts(configuration.search.trials, configuration.direction == "maximize"))
+
+
+def _log_to_file(plan: Plan, rank: int) -> None:
+    """Everything that this rank prints, its libraries' own output included, goes to a file from now on."""
+    folder = Path(f"{plan.configuration.study}.logs")
+    folder.mkdir(exist_ok=True)
+    descriptor = os.open(folder / f"rank-{rank:04d}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    os.close(descriptor)
+
+
+def _closing_words(plan: Plan, study: Any) -> str:
+    from mpi_opt.store.queries import view_name
+    from mpi_opt.views.tables import trials_table
+
+    configuration = plan.configuration
+    url = configuration.store
+    columns = ", ".join(plan.space)
+    view = view_name(configuration.study)
+    order = "DESC" if configuration.direction == "maximize" else "ASC"
+    lines = [trials_table(study.trials, configuration.direction, best=5), f"store: {url}"]
+    lines.append(
+        f"try:   mpi-opt results --store {url} --sql "
+        f'"SELECT number, {columns}, figure_of_merit FROM {view} WHERE state = \'complete\' '
+        f'ORDER BY figure_of_merit {order} LIMIT 5"'
+    )
+    return "\n".join(lines)

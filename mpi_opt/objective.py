@@ -1,0 +1,232 @@
+"""From hyperparameters to a figure of merit: what a block runs for each trial (or each fold of it).
+
+Two kinds: any function of the user's, and a training by `mpi_learn`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpi_learn.comm import Communicator
+from mpi_learn.configuration import TrainingConfiguration, read_configuration
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.functions import is_function, load_function, signature_of
+from mpi_learn.validation import place
+from mpi_opt import folds
+from mpi_opt.configuration import StudyConfiguration, filled, references
+from mpi_opt.space import Parameters, Space
+from mpi_opt.trial import Trial
+
+if TYPE_CHECKING:
+    from mpi_learn.data import DataConfiguration, Dataset
+
+History = dict[str, list[float]]
+
+
+class Objective(ABC):
+    """What a block runs."""
+
+    @abstractmethod
+    def prepare(self, comm: Communicator, parameters: Parameters) -> None:
+        """Loads what all trials need and finds what is wrong with it, before the first trial. Collective over `comm`.
+
+        Args:
+            comm: The block's communicator.
+            parameters: Some point of the space.
+
+        Raises:
+            UserError: Something that every trial would stumble over; may be raised on one rank only.
+        """
+
+    @abstractmethod
+    def __call__(self, trial: Trial) -> tuple[object, History | None]:
+        """Runs one fold of a trial. Collective over ``trial.comm``.
+
+        Returns:
+            The figure of merit (that of rank 0 counts), and the values of each metric, one an epoch.
+        """
+
+
+class FunctionObjective(Objective):
+    """A function of the user's, called with the `Trial`.
+
+    Args:
+        function: The function, or where to find it: ``file.py:function``.
+        directory: Where a relative file starts.
+    """
+
+    def __init__(self, function: Callable[[Trial], Any] | str, directory: Path | None = None) -> None:
+        self.function, self.directory = function, directory
+
+    def prepare(self, comm: Communicator, parameters: Parameters) -> None:
+        if isinstance(self.function, str):
+            self.function = load_function(self.function, self.directory)
+
+    def __call__(self, trial: Trial) -> tuple[object, History | None]:
+        return self.function(trial), None
+
+
+class TrainingObjective(Objective):
+    """A training by `mpi_learn`.
+
+    Args:
+        training: The ``training:`` section, with ``$name`` where a hyperparameter goes.
+        figure_of_merit: A metric's name, or ``file.py:function``.
+        directory: Where relative files start.
+    """
+
+    def __init__(self, training: Mapping[str, Any], figure_of_merit: str, directory: Path) -> None:
+        self.training, self.figure_of_merit, self.directory = training, figure_of_merit, directory
+        self._data: Dataset | None = None
+        self._data_configuration: DataConfiguration | None = None
+        self._folds: dict[int, Dataset] = {}
+        self._function: Callable[[Any], float] | None = None
+
+    def prepare(self, comm: Communicator, parameters: Parameters) -> None:
+        from mpi_learn import rehearse
+
+        if is_function(self.figure_of_merit):
+            self._function = load_function(self.figure_of_merit, self.directory)
+        configuration = self.configuration(parameters)
+        rehearse(configuration, comm, data=self._loaded(configuration, comm))
+
+    def __call__(self, trial: Trial) -> tuple[object, History | None]:
+        from mpi_learn import train
+
+        configuration = self.configuration(trial.parameters, seed=trial.seed, epochs=trial.budget)
+        data = self._fold(self._loaded(configuration, trial.comm), trial)
+        result = train(configuration, trial.comm, data=data, on_epoch=lambda epoch, m: self._after_epoch(trial, epoch, m))
+        if trial.comm.rank != 0:
+            return None, None
+        if self._function is not None:
+            return self._function(result), result.history
+        values = result.history[self.figure_of_merit]
+        return values[-1 if result.best_epoch is None else result.best_epoch], result.history
+
+    def configuration(
+        self, parameters: Parameters, *, seed: int | None = None, epochs: float | None = None
+    ) -> TrainingConfiguration:
+        """The training of one trial.
+
+        Args:
+            parameters: The hyperparameters that fill it.
+            seed: Of the trial; None for the file's.
+            epochs: As the strategy grants them; None for the file's.
+
+        Raises:
+            ConfigurationError: These hyperparameters make a training that cannot be.
+        """
+        content = filled(self.training, parameters)
+        model = str(content.get("model", ""))
+        if is_function(model):
+            signature = signature_of(model, self.directory)
+            referred = set(references(self.training))
+            named = {
+                name: value
+                for name, value in parameters.items()
+                if name in signature.names or (signature.accepts_any and name not in referred)
+            }
+            content["parameters"] = named | (content.get("parameters") or {})
+        content |= {} if seed is None else {"seed": seed}
+        content |= {} if epochs is None else {"epochs": max(1, round(epochs))}
+        return read_configuration(content, directory=self.directory, where="training")
+
+    def _after_epoch(self, trial: Trial, epoch: int, metrics: dict[str, float]) -> bool:
+        if self.figure_of_merit in metrics:
+            trial.report(epoch, metrics[self.figure_of_merit])
+        return trial.should_stop()
+
+    def _loaded(self, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
+        """The data, kept from trial to trial as long as the configuration wants the same."""
+        from mpi_learn.data import load
+
+        if self._data is None or configuration.data != self._data_configuration:
+            self._data = load(configuration.data, comm, int(self.training.get("seed", 0)))
+            self._data_configuration, self._folds = configuration.data, {}
+        return self._data
+
+    def _fold(self, data: Dataset, trial: Trial) -> Dataset:
+        if trial.folds == 1:
+            return data
+        if trial.fold not in self._folds:
+            self._folds[trial.fold] = data.fold(*trial.split(data.n_training, data.training_labels()[0]))
+        return self._folds[trial.fold]
+
+
+def make_objective(configuration: StudyConfiguration, directory: Path) -> Objective:
+    """The objective that a ``space.yaml`` asks for."""
+    if configuration.objective == "train":
+        return TrainingObjective(configuration.training, configuration.figure_of_merit, directory)
+    return FunctionObjective(configuration.objective, directory)
+
+
+def check_objective(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:
+    """Finds what can be found wrong without a framework: files, functions, names, the shapes of data.
+
+    Rank 0 calls it before anything else happens; no user code runs.
+
+    Raises:
+        UserError: Names file and key.
+    """
+    if configuration.objective != "train":
+        _placed(lambda: signature_of(configuration.objective, directory), place(where, "objective"))
+        return
+    objective = TrainingObjective(configuration.training, configuration.figure_of_merit, directory)
+    training = _placed(lambda: objective.configuration(_all_parameters(space)), where)
+    _check_figure_of_merit(configuration, training, directory, where)
+    _check_usage(configuration, space, directory, where)
+    if training.data is not None:
+        from mpi_learn.data import inspect
+
+        summary = _placed(lambda: inspect(training.data), where)
+        if configuration.folds > summary.n_training:
+            raise ConfigurationError(
+                f"{summary.n_training} samples cannot be split into {configuration.folds} folds",
+                where=place(where, "folds"),
+            )
+
+
+def _check_figure_of_merit(
+    configuration: StudyConfiguration, training: TrainingConfiguration, directory: Path, where: str
+) -> None:
+    key = place(where, "figure_of_merit")
+    if is_function(configuration.figure_of_merit):
+        _placed(lambda: signature_of(configuration.figure_of_merit, directory), key)
+    elif configuration.folds == 1 or not configuration.figure_of_merit.startswith("val_"):
+        training.check_metric(configuration.figure_of_merit, key)
+    else:  # folds bring validation data of their own
+        known = dict.fromkeys(name.removeprefix("val_") for name in training.metric_names())
+        if configuration.figure_of_merit.removeprefix("val_") not in known:
+            training.check_metric(configuration.figure_of_merit, key)
+
+
+def _check_usage(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:
+    used = set(references(configuration.training))
+    for dimension in space.values():
+        used |= set(dimension.when or ())
+    model = str(configuration.training.get("model", ""))
+    if is_function(model):
+        signature = _placed(lambda: signature_of(model, directory), place(where, "training.model"))
+        used |= set(space) if signature.accepts_any else set(signature.names)
+    for name in space:
+        if name not in used:
+            raise ConfigurationError(
+                f"the hyperparameter {name} is used by nothing",
+                where=place(where, f"space.{name}"),
+                cure=f"write ${name} somewhere in training:, name it in {model}, or take it out of the space",
+            )
+
+
+def _all_parameters(space: Space) -> Parameters:
+    """A point in the middle of each dimension."""
+    return space.decode([0.5] * len(space))
+
+
+def _placed(check: Callable[[], Any], where: str) -> Any:
+    try:
+        return check()
+    except ConfigurationError as error:
+        raise error if where and where.split(": ")[0] in error.where else error.at(where) from None

@@ -1,0 +1,1 @@
+"""Everything that shows results: rows in, text, figures or a page out."""

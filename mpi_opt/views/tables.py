@@ -1,0 +1,243 @@
+"""Results as text: aligned tables, one trial in full, CSV and JSON; and a small table for notebooks."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mpi_opt.study import trial_columns, trial_row
+
+if TYPE_CHECKING:
+    from mpi_opt.space import Space
+    from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
+    from mpi_opt.study import Study
+    from mpi_opt.trial import TrialRecord
+
+COLOURS = {
+    "complete": "32",
+    "pruned": "36",
+    "failed": "31",
+    "lost": "31",
+    "running": "33",
+    "queued": "2",
+}
+"""ANSI codes of the states."""
+
+CELL_WIDTH = 60
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def aligned(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, colour: bool = False) -> str:
+    """A table with a line for each row; numbers stand right, text stands left and is cut at `CELL_WIDTH` characters.
+
+    Args:
+        columns: The headings.
+        rows: As long as `columns` each; None is shown as nothing.
+        colour: Whether to mark states and headings with ANSI colours.
+    """
+    rows = [list(row) for row in rows]
+    cells = [[cell(value) for value in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
+    is_right = [all(row[i] is None or _is_number(row[i]) for row in rows) for i in range(len(columns))]
+    lines = [_line(columns, widths, is_right)]
+    if colour:
+        lines[0] = f"\033[1m{lines[0]}\033[0m"
+    for row in cells:
+        line = _line(row, widths, is_right)
+        state = next((text for text in row if text in COLOURS), None) if colour else None
+        lines.append(line if state is None else line.replace(state, f"\033[{COLOURS[state]}m{state}\033[0m", 1))
+    return "\n".join(lines)
+
+
+def cell(value: Any) -> str:
+    """A value in a few characters of one line; control characters, which could steer a terminal, are shown as �."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = printable(str(value).strip())
+    text = text.replace("\n", " ⏎ ")
+    return text if len(text) <= CELL_WIDTH else f"{text[: CELL_WIDTH - 1]}…"
+
+
+def printable(text: str) -> str:
+    """`text` without characters that could steer a terminal; line ends and tabs stay."""
+    return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
+
+
+def studies_table(studies: Sequence[StudyRecord], *, colour: bool = False) -> str:
+    """A line for each study."""
+    columns = ("study", "direction", "strategy", "complete", "pruned", "failed", "running", "best", "trial", "created")
+    rows = [
+        (
+            *(study.name, study.direction, study.strategy),
+            *(study.counts.get(state, 0) for state in ("complete", "pruned", "failed", "running")),
+            *((study.best.figure_of_merit, study.best.number) if study.best else (None, None)),
+            study.created_at[:19].replace("T", " "),
+        )
+        for study in studies
+    ]
+    return aligned(columns, rows, colour=colour)
+
+
+def trials_table(study: Study, trials: Sequence[TrialRecord] | None = None, *, colour: bool = False) -> str:
+    """A line for each of `trials` (None: the best ten): number, state, figure of merit, duration, hyperparameters, error."""
+    trials = study.ranked(("complete",))[:10] if trials is None else trials
+    rows = [trial_row(trial, study.space) for trial in trials]
+    for row, trial in zip(rows, trials, strict=True):
+        row["error"] = error_line(trial.error)
+    shown = [c for c in trial_columns(study.space) if c not in ("started_at", "finished_at", "attempts")]
+    shown = [c for c in shown if c not in ("uncertainty", "error") or any(row[c] is not None for row in rows)]
+    return aligned(shown, [[row[column] for column in shown] for row in rows], colour=colour)
+
+
+def error_line(error: str | None) -> str | None:
+    """The line of an error that says most: its first, unless that only announces a traceback; then its last."""
+    lines = [line for line in (error or "").splitlines() if line.strip()]
+    if not lines:
+        return None
+    return lines[-1].strip() if lines[0].startswith("Traceback") else lines[0].strip()
+
+
+def trial_page(
+    study: Study,
+    trial: TrialRecord,
+    folds: Sequence[FoldRecord],
+    curves: Sequence[CurveRecord],
+    attempts: Sequence[AttemptRecord],
+    *,
+    colour: bool = False,
+) -> str:
+    """Everything about one trial: hyperparameters, folds, curves as sparklines, attempts, the whole error."""
+    merit = "none" if trial.figure_of_merit is None else cell(trial.figure_of_merit)
+    spread = "" if trial.uncertainty is None else f" ± {trial.uncertainty:.3g} (over the folds)"
+    facts = [
+        ("study", study.name),
+        ("trial", trial.number),
+        ("state", trial.state),
+        ("figure of merit", merit + spread),
+        ("duration", None if trial.duration_s is None else f"{trial.duration_s:.3g} s"),
+        ("started", trial.started_at),
+        ("finished", trial.finished_at),
+        ("budget", trial.budget),
+        ("goes on from", trial.resume_from),
+    ]
+    parts = [_facts(facts), "hyperparameters\n" + _indented(_facts(list(trial.parameters.items())))]
+    if folds:
+        rows = [(fold.fold, fold.figure_of_merit, fold.duration_s) for fold in folds]
+        parts.append("folds\n" + _indented(aligned(("fold", "figure_of_merit", "duration_s"), rows, colour=colour)))
+    if curves:
+        parts.append("curves\n" + _indented(curves_table(curves, colour=colour)))
+    if attempts:
+        columns = ("attempt", "block", "ranks", "hosts", "started_at", "finished_at", "outcome")
+        rows = [[getattr(attempt, column) for column in columns] for attempt in attempts]
+        parts.append("attempts\n" + _indented(aligned(columns, rows, colour=colour)))
+        parts += [f"attempt {a.attempt} was lost: {a.error}" for a in attempts if a.outcome == "lost" and a.error]
+    if trial.error:
+        parts.append("error\n" + _indented(printable(trial.error)))
+    return "\n\n".join(parts)
+
+
+def curves_table(curves: Sequence[CurveRecord], *, colour: bool = False) -> str:
+    """A line for each metric and fold: a sparkline, the first, last, lowest and highest value."""
+    rows = []
+    for curve in curves:
+        known = [value for value in curve.values if math.isfinite(value)] or [math.nan]
+        ends = (curve.values[0], curve.values[-1], min(known), max(known))
+        rows.append((curve.fold, curve.name, sparkline(curve.values), len(curve.values), *ends))
+    columns = ("fold", "metric", "curve", "epochs", "first", "last", "lowest", "highest")
+    return aligned(columns, rows, colour=colour)
+
+
+def sparkline(values: Sequence[float], width: int = 32) -> str:
+    """The course of `values` in at most `width` characters; a gap where one is not finite."""
+    if len(values) > width:
+        values = [values[i * len(values) // width] for i in range(width - 1)] + [values[-1]]
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return " " * len(values)
+    low, high = min(known), max(known)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((value - low) * scale)] if math.isfinite(value) else " " for value in values)
+
+
+def events_table(events: Sequence[EventRecord], *, colour: bool = False) -> str:
+    """A line for each event."""
+    return aligned(("at", "kind", "detail"), [(e.at, e.kind, e.detail) for e in events], colour=colour)
+
+
+def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Comma-separated values with a heading; None is an empty field."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(rows)
+    return text.getvalue().rstrip("\n")
+
+
+def to_json(rows: Iterable[dict[str, Any]]) -> str:
+    """A JSON list with a line for each row; what JSON has no number for is null."""
+    lines = [json.dumps(_json_value(row), ensure_ascii=False, default=str) for row in rows]
+    return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
+
+
+def as_object(record: Any) -> dict[str, Any]:
+    """A record for JSON: field -> value."""
+    return {field: getattr(record, field) for field in record.__dataclass_fields__}
+
+
+def study_object(study: StudyRecord) -> dict[str, Any]:
+    """A study for JSON, without its configuration."""
+    fields = ("name", "direction", "strategy", "seed", "created_at", "view", "counts")
+    best = None if study.best is None else as_object(study.best)
+    return {field: getattr(study, field) for field in fields} | {"best": best}
+
+
+def study_html(study: Study, count: int = 10) -> str:
+    """A study for a notebook: a line about it, and its best trials as a table."""
+    counts = ", ".join(f"{n} {state}" for state, n in study.record.counts.items()) or "no trials"
+    head = f"<b>{html.escape(study.name)}</b>: {counts}; {html.escape(study.direction)}, {html.escape(study.record.strategy)}"
+    columns = [c for c in trial_columns(study.space) if c not in ("started_at", "finished_at", "attempts", "error")]
+    rows = [trial_row(trial, study.space) for trial in study.ranked(("complete",))[:count]]
+    headings = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(cell(row[column]))}</td>' for column in columns)}</tr>" for row in rows
+    )
+    return f"<div>{head}<table><thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def table_of(space: Space, trials: Sequence[TrialRecord]) -> tuple[list[str], list[list[Any]]]:
+    """The columns and rows of a full table of `trials`."""
+    columns = trial_columns(space)
+    return columns, [list(trial_row(trial, space).values()) for trial in trials]
+
+
+def _json_value(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _json_value(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_json_value(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _line(texts: Sequence[str], widths: Sequence[int], is_right: Sequence[bool]) -> str:
+    cells = [f"{t:>{w}}" if right else f"{t:<{w}}" for t, w, right in zip(texts, widths, is_right, strict=True)]
+    return "  ".join(cells).rstrip()
+
+
+def _facts(pairs: Sequence[tuple[str, Any]]) -> str:
+    width = max((len(name) for name, _ in pairs), default=0)
+    return "\n".join(f"{name:<{width}}  {cell(value)}" for name, value in pairs if value is not None)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())

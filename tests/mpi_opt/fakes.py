@@ -1,0 +1,101 @@
+"""Stand-ins with the interface of the real things, for tests of their neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mpi_opt.links import Link
+from mpi_opt.messages import Assignment, Ready, ToCoordinator
+from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.trial import Failed, Outcome, Proposal, TrialRecord
+
+
+class ListedStrategy(Strategy):
+    """Proposes x = 0, 1, 2, … and remembers what it was told."""
+
+    def __init__(self, n: int = 10**6) -> None:
+        self.left, self.next, self.told, self.pending = n, 0, [], []
+
+    def ask(self, count: int) -> list[Proposal]:
+        numbers = range(self.next, self.next + min(count, self.left))
+        self.next, self.left = numbers.stop, self.left - len(numbers)
+        return [Proposal(number, {"x": number}) for number in numbers]
+
+    def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
+        self.told.append((proposal.number, outcome))
+
+    def resume(self, told, pending=()) -> None:
+        for proposal, outcome in told:
+            self.tell(proposal, outcome)
+        self.pending = list(pending)
+        self.next = len(self.told) + len(self.pending)
+
+
+class ListedStore:
+    """Keeps in lists what a store would keep in tables, with the coordinator's part of its interface."""
+
+    def __init__(self, records: list[TrialRecord] = ()) -> None:
+        self.records, self.started, self.finished, self.requeued, self.events = list(records), [], [], [], []
+
+    def trials(self, study_id: int) -> list[TrialRecord]:
+        return self.records
+
+    def told_order(self, study_id: int) -> list[TrialRecord]:
+        return [record for record in self.records if record.state in ("complete", "failed", "pruned")]
+
+    def start(self, study_id: int, starts) -> None:
+        self.started += starts
+
+    def finish(self, study_id: int, finished) -> None:
+        self.finished += finished
+
+    def requeue(self, study_id: int, numbers, error: str) -> None:
+        self.requeued += numbers
+
+    def event(self, study_id: int, kind: str, detail: str) -> None:
+        self.events.append(kind)
+
+
+class ScriptedLink(Link):
+    """Blocks that answer at once, in the order that a test wants.
+
+    Args:
+        n_blocks: How many.
+        run: What a trial gives.
+        order: Which of the running trials ends next, by its place in the list of running ones.
+    """
+
+    def __init__(
+        self,
+        n_blocks: int,
+        run: Callable[[Assignment], Outcome],
+        order: Callable[[list[int]], int] = lambda numbers: 0,
+    ) -> None:
+        self.blocks = [range(i + 1, i + 2) for i in range(n_blocks)]
+        self.run, self.order = run, order
+        self.waiting: list[tuple[int, ToCoordinator]] = [(i + 1, Ready(i, f"host{i}")) for i in range(n_blocks)]
+        self.assigned: dict[int, tuple[int, Assignment]] = {}
+        self.log: list[str] = []
+        self.stopped: list[int] = []
+        self.is_dismissed = False
+
+    def send(self, block: int, assignment: Assignment) -> None:
+        assert block not in [running for running, _ in self.assigned.values()], "a busy block got a trial"
+        self.assigned[assignment.number] = (block, assignment)
+        self.log.append(f"start {assignment.number}")
+
+    def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
+        if self.waiting:
+            messages, self.waiting = self.waiting, []
+            return messages
+        numbers = list(self.assigned)
+        number = numbers[self.order(numbers)]
+        block, assignment = self.assigned.pop(number)
+        self.log.append(f"end {number}")
+        return [(block + 1, self.run(assignment))]
+
+    def stop(self, number: int, ranks: list[int]) -> None:
+        self.stopped.append(number)
+
+    def dismiss(self) -> None:
+        self.is_dismissed = True

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.folds import split
+
+
+def test_every_sample_validates_in_exactly_one_fold():
+    parts = [split(103, fold, 5, seed=3) for fold in range(5)]
+    assert sorted(np.concatenate([validation for _, validation in parts])) == list(range(103))
+    for training, validation in parts:
+        assert sorted([*training, *validation]) == list(range(103))
+
+
+def test_classes_are_dealt_in_equal_shares():
+    labels = np.repeat([0, 1, 2], [60, 30, 10])
+    for fold in range(5):
+        _, validation = split(100, fold, 5, seed=1, labels=labels)
+        assert np.bincount(labels[validation]).tolist() == [12, 6, 2]
+
+
+def test_one_hot_labels_count_as_classes():
+    labels = np.eye(2)[np.repeat([0, 1], [80, 20])]
+    _, validation = split(100, 0, 4, seed=1, labels=labels)
+    assert labels[validation].sum(axis=0).tolist() == [20, 5]
+
+
+def test_continuous_labels_are_no_classes():
+    labels = np.random.default_rng(0).normal(size=50)
+    training, validation = split(50, 0, 5, seed=1, labels=labels)
+    assert (len(training), len(validation)) == (40, 10)
+
+
+def test_a_class_rarer_than_folds_does_not_stop_the_search():
+    labels = np.array([0] * 20 + [1])
+    assert len(split(21, 2, 5, seed=0, labels=labels)[1]) in (4, 5)
+
+
+def test_one_fold_holds_a_fifth_back():
+    training, validation = split(100, 0, 1, seed=0)
+    assert (len(training), len(validation)) == (80, 20)
+
+
+def test_the_seed_alone_decides():
+    assert np.array_equal(split(50, 1, 3, seed=9)[1], split(50, 1, 3, seed=9)[1])
+    assert not np.array_equal(split(50, 1, 3, seed=9)[1], split(50, 1, 3, seed=10)[1])
+
+
+def test_fewer_samples_than_folds_is_said():
+    with pytest.raises(ConfigurationError, match="3 samples cannot be split into 5 folds"):
+        split(3, 0, 5, seed=0)

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.layout import Layout, fold_groups, folds_of_group, spread
+
+
+@pytest.mark.parametrize("n_ranks", [2, 3, 5, 8, 17, 256])
+@pytest.mark.parametrize("block_size", [1, 2, 3, 4, 7, 300])
+def test_every_rank_but_the_coordinator_is_in_exactly_one_block(n_ranks, block_size):
+    blocks = Layout(n_ranks, block_size).blocks
+    assert [rank for block in blocks for rank in block] == list(range(1, n_ranks))
+    sizes = [len(block) for block in blocks]
+    assert max(sizes) - min(sizes) <= 1
+    assert min(sizes) >= min(block_size, n_ranks - 1)
+
+
+def test_one_rank_does_everything():
+    layout = Layout(1, 4, folds=3)
+    assert layout.is_serial
+    assert layout.blocks == [range(1)]
+    assert layout.block_of(0) == 0
+
+
+def test_the_coordinator_is_in_no_block():
+    layout = Layout(5, 2)
+    assert [layout.block_of(rank) for rank in range(5)] == [-1, 0, 0, 1, 1]
+
+
+def test_folds_cut_a_block_that_is_large_enough_and_take_turns_in_a_small_one():
+    assert fold_groups(6, 3) == [range(0, 2), range(2, 4), range(4, 6)]
+    assert fold_groups(5, 3) == [range(0, 2), range(2, 4), range(4, 5)]
+    assert fold_groups(2, 3) == [range(2)]
+    assert list(folds_of_group(1, 3, 3)) == [1]
+    assert list(folds_of_group(0, 1, 3)) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("n_ranks", range(1, 12))
+@pytest.mark.parametrize("folds", range(1, 7))
+def test_every_fold_is_trained_exactly_once(n_ranks, folds):
+    groups = fold_groups(n_ranks, folds)
+    trained = [fold for group in range(len(groups)) for fold in folds_of_group(group, len(groups), folds)]
+    assert sorted(trained) == list(range(folds))
+
+
+def test_auto_leaves_every_block_about_ten_trials():
+    assert len(Layout.of(257, "auto", 1, trials=160).blocks) == 16
+    assert len(Layout.of(9, "auto", 1, trials=1000).blocks) == 8
+    assert len(Layout.of(256, "auto", 5, trials=10_000).blocks[0]) == 5
+
+
+def test_impossible_numbers_are_refused():
+    with pytest.raises(ConfigurationError, match="block_size must be at least 1"):
+        Layout(4, 0)
+
+
+def test_spread_puts_the_longer_runs_first():
+    assert [len(run) for run in spread(11, 4)] == [3, 3, 3, 2]

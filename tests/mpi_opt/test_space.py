@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpi_opt.errors import SpaceError
+from mpi_opt.space import Categorical, Integer, Real, Space
+
+DIMENSIONS = [
+    Real(-5, 10),
+    Real(1e-5, 1e-1, prior="log-uniform"),
+    Real(0, 1, step=0.1),
+    Real(0.0, 0.99, step=0.33),
+    Integer(1, 8),
+    Integer(16, 256, step=16),
+    Integer(1, 4096, prior="log-uniform"),
+    Integer(1, 99, prior="log-uniform", step=7),
+    Categorical(["relu", "elu", "selu"]),
+    Categorical([1, 2.5, True, None, "x"]),
+]
+
+
+@pytest.mark.parametrize("dimension", DIMENSIONS, ids=str)
+@given(unit=st.floats(0, 1))
+def test_decoded_values_belong_to_the_dimension_and_come_back(dimension, unit):
+    value = dimension.decode(unit)
+    assert value in dimension
+    again = dimension.decode(dimension.encode(value))
+    assert again == pytest.approx(value, rel=1e-9) if isinstance(value, float) else again is value or again == value
+
+
+@pytest.mark.parametrize("dimension", [d for d in DIMENSIONS if math.isfinite(d.size)], ids=str)
+def test_every_value_can_be_drawn(dimension):
+    values = {dimension.decode(unit) if not isinstance(dimension, Categorical) else repr(dimension.decode(unit))
+              for unit in np.linspace(0, 1, 80_001)}
+    assert len(values) == dimension.size
+
+
+def test_integers_are_equally_likely():
+    rng = np.random.default_rng(1)
+    counts = np.bincount([Integer(0, 4).sample(rng) for _ in range(20_000)])
+    assert counts == pytest.approx(4000, rel=0.06)
+
+
+def test_log_uniform_gives_each_decade_the_same_share():
+    rng = np.random.default_rng(1)
+    values = [Real(1e-4, 1e-1, prior="log-uniform").sample(rng) for _ in range(9000)]
+    assert np.histogram(np.log10(values), bins=3, range=(-4, -1))[0] == pytest.approx(3000, rel=0.1)
+
+
+def test_a_hyperparameter_exists_only_under_its_condition():
+    space = Space(
+        {
+            "momentum": Real(0, 1, when={"optimizer": "sgd"}),
+            "optimizer": Categorical(["adam", "sgd"]),
+            "nesterov": Categorical([True, False], when={"momentum": [0.0, 1.0]}),
+        }
+    )
+    assert space.active({"optimizer": "adam", "momentum": 0.5}) == {"optimizer": "adam"}
+    assert list(space.active({"optimizer": "sgd", "momentum": 1.0, "nesterov": True})) == list(space)
+    space.check({"optimizer": "adam"})
+    with pytest.raises(SpaceError, match="does not exist for these values"):
+        space.check({"optimizer": "adam", "momentum": 0.5})
+    with pytest.raises(SpaceError, match="is missing"):
+        space.check({"optimizer": "sgd"})
+
+
+def test_one_and_true_are_different_categories():
+    choices = Categorical([1, True])
+    assert choices.decode(choices.encode(True)) is True
+    assert type(choices.decode(choices.encode(1))) is int
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Real(1, 1), "low must be less than high"),
+        (lambda: Real(2, 1), "low must be less than high"),
+        (lambda: Real(0, 1, prior="log-uniform"), "needs low > 0"),
+        (lambda: Real(0, 1, prior="normal"), "prior must be one of"),
+        (lambda: Real(0, 1, step=2), "step must lie between"),
+        (lambda: Real(0, float("inf")), "must be a finite number"),
+        (lambda: Real("a", 1), "must be a finite number"),
+        (lambda: Integer(0, 1.5), "needs a whole number"),
+        (lambda: Categorical([]), "categories is empty"),
+        (lambda: Categorical("abc"), "categories must be a list"),
+        (lambda: Categorical(["a", "a"]), "stands twice"),
+        (lambda: Categorical([[1]]), "a category must be text"),
+        (lambda: Space({}), "the search space is empty"),
+        (lambda: Space({"a": Real(0, 1, when={"b": 1})}), "'b' is not a hyperparameter"),
+        (lambda: Space({"a": Real(0, 1, when={"a": 0.5})}), "go round in a circle"),
+        (
+            lambda: Space({"a": Integer(0, 1, when={"b": 1}), "b": Integer(0, 1, when={"a": 1})}),
+            "go round in a circle",
+        ),
+        (lambda: Space({"a": Integer(0, 1, when={"b": 7}), "b": Integer(0, 3)}), "b never takes the value 7"),
+        (lambda: Space({"a": 3}), "expected Real, Integer or Categorical"),
+    ],
+)
+def test_impossible_spaces_are_refused(make, message):
+    with pytest.raises(SpaceError, match=message):
+        make()
