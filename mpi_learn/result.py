@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ class Result:
         samples_per_second: Training samples over the time spent on training steps, validation left out.
         epochs: How many epochs were run, those before a resume included.
         stopped_by: ``epochs``, ``early_stopping``, ``target`` or ``callback``.
+        save_model: Writes the model to a path without suffix, whole or not at all, and returns the file.
         best_epoch: 0-based epoch whose weights the model has when early stopping restored the best; else None.
     """
 
@@ -33,6 +35,7 @@ class Result:
     stopped_by: str
     best_epoch: int | None
     load_model: Callable[[], Any] = field(repr=False)
+    save_model: Callable[[Path], Path] = field(repr=False)
     load_validation: Callable[[], tuple[Arrays, Arrays]] = field(repr=False)
 
     @property

@@ -167,6 +167,7 @@ class Training:
             stopped_by=self.stopped_by,
             best_epoch=self.state.stopping.best_epoch if self.state.stopping.best_weights is not None else None,
             load_model=lambda: framework_model,
+            save_model=self.model.save,
             load_validation=lambda: _arrays(validation),
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -99,7 +98,7 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 def _likeness(name: str, other: str) -> float:
     """From 0 to 1.2: what begins alike is more probably meant."""
-    n_alike = len(os.path.commonprefix([name, other]))
+    n_alike = next((i for i, (a, b) in enumerate(zip(name, other, strict=False)) if a != b), min(len(name), len(other)))
     return difflib.SequenceMatcher(None, name, other).ratio() + 0.2 * n_alike / max(len(name), 1)
 
 

@@ -57,6 +57,10 @@ class KerasModel(Model):
         self._separate_generators(stream)
         self._tensor = _shared_tensor(self.weights)
         self._step, self._forward, self._outputs = self._compiled(_specs(x), _specs(y))
+        try:
+            self._step.get_concrete_function()  # traced now, so that what does not fit shows before the first step
+        except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
+            raise ModelError(f"model, loss and data do not fit together: {error}", where="model") from error
 
     def gradient(self, x: Arrays, y: Arrays) -> np.ndarray:
         """See `Model.gradient`."""

@@ -1,0 +1,6 @@
+"""``python -m mpi_learn``."""
+
+from mpi_learn.cli import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""``python -m mpi_learn`` and ``mpi-learn``: train, prepare, trace."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mpi_learn.errors import MPILearnError, TrainingError, UserError
+
+if TYPE_CHECKING:
+    from mpi_learn.training import EpochReport
+
+app = typer.Typer(
+    help="Trains one model on all ranks of one MPI communicator.", no_args_is_help=True, add_completion=False,
+    pretty_exceptions_enable=False,
+)  # fmt: skip
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+@app.callback()
+def _commands() -> None:
+    """Keeps `train` a command of its own even if it were the only one."""
+
+
+@app.command()
+def train(
+    training: Annotated[Path, typer.Argument(help="The training.yaml.", metavar="TRAINING.yaml")],
+    n: Annotated[int | None, typer.Option("-n", help="Start mpirun with this many ranks.", min=1)] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for model, training.yaml and history.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Instead of the file's.", min=1)] = None,
+    seed: Annotated[int | None, typer.Option(help="Instead of the file's.", min=0)] = None,
+    debug: Debug = False,
+) -> None:
+    """Trains one model on all ranks of the world."""
+    if n is not None:
+        from mpi_learn.launch import launch
+
+        launch(["mpi_learn", *_without_n(sys.argv[1:])], n)
+    from mpi4py import MPI
+
+    from mpi_learn.saving import save_result
+    from mpi_learn.training import train as train_model
+
+    world = MPI.COMM_WORLD
+    with _reported(world, debug):
+        configuration = _configuration(training, world, {"epochs": epochs, "seed": seed})
+        result = train_model(configuration, world, progress=_print_epoch)
+        if world.rank == 0:
+            print(f"{result.epochs} epochs, {result.seconds:.1f} s, {result.samples_per_second:,.0f} samples/s", end="")
+            print(f", stopped by {result.stopped_by}" if result.stopped_by != "epochs" else "", flush=True)
+            if output is not None:
+                print(f"saved {save_result(output, configuration, result)}", flush=True)
+
+
+@app.command()
+def prepare(
+    name: Annotated[str, typer.Argument(help="digits or mnist.")],
+    to: Annotated[Path, typer.Option("--to", help="The HDF5 file to write.")],
+    from_: Annotated[Path | None, typer.Option("--from", help="A local folder of the original files.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Writes a known data set in our layout."""
+    with _reported(None, debug):
+        from mpi_learn.prepare import prepare as write
+
+        print(write(name, to, from_))
+
+
+def _configuration(path: Path, world: Any, changes: dict[str, Any]) -> Any:
+    """Read by rank 0, for one message, and for files that only its host has."""
+    from mpi_learn.comm import agreed_errors
+    from mpi_learn.configuration import read_configuration
+    from mpi_learn.validation import read_yaml
+
+    found = None
+    with agreed_errors(world):
+        if world.rank == 0:
+            content = read_yaml(path) | {key: value for key, value in changes.items() if value is not None}
+            found = read_configuration(content, directory=path.resolve().parent, where=str(path))
+    return world.bcast(found, root=0)
+
+
+def _print_epoch(report: EpochReport) -> None:
+    """One plain line an epoch."""
+    metrics = "  ".join(f"{name} {value:.4f}" for name, value in report.metrics.items())
+    width = len(str(report.epochs))
+    print(
+        f"epoch {report.epoch + 1:{width}}/{report.epochs}  {metrics}  "
+        f"{report.samples_per_second:,.0f} samples/s  {report.seconds:.2f} s",
+        flush=True,
+    )
+
+
+def _without_n(arguments: list[str]) -> list[str]:
+    """The command line again without ``-n 4`` or ``-n4``."""
+    kept, skip = [], False
+    for argument in arguments:
+        if skip or argument == "-n":
+            skip = argument == "-n" and not skip
+        elif not (argument.startswith("-n") and argument[2:].isdigit()):
+            kept.append(argument)
+    return kept
+
+
+class _reported:  # noqa: N801 - used as a word: with _reported(world, debug)
+    """Turns what is raised into one message from one rank and the exit status of the contract."""
+
+    def __init__(self, world: Any, debug: bool) -> None:
+        self.world, self.debug = world, debug
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if error is None or isinstance(error, SystemExit):
+            return False
+        if isinstance(error, KeyboardInterrupt):
+            os._exit(130)  # the other ranks may wait for this one: no finalising
+        is_agreed = isinstance(error, MPILearnError)
+        if is_agreed and self.world is not None:
+            self.world.Barrier()  # mpirun ends all ranks as soon as one ends badly: let the message out first
+        if not is_agreed or self.world is None or self.world.rank == 0:
+            self._print(error)
+        if is_agreed and self.world is not None:
+            self.world.Barrier()
+        if not is_agreed and self.world is not None and self.world.size > 1:
+            self.world.Abort(1)
+        raise typer.Exit(2 if isinstance(error, UserError) else 1)
+
+    def _print(self, error: BaseException) -> None:
+        if isinstance(error, MPILearnError) and not self.debug:
+            text = str(error) if isinstance(error, UserError) else _short(error)
+        else:
+            text = "".join(traceback.format_exception(error))
+        print(f"mpi-learn: {text}", file=sys.stderr, flush=True)
+
+
+def _short(error: MPILearnError) -> str:
+    """A failed training in one line and where in the user's code; the traceback is for ``--debug``."""
+    if not isinstance(error, TrainingError):
+        return str(error)
+    return f"training failed on rank {error.rank} ({error.host}): {error.reason}\n  → --debug shows the traceback"
+
+
+def main() -> None:
+    """The console script."""
+    app()

@@ -1,0 +1,27 @@
+"""Writes a finished training where it can be used again: the model, its training.yaml, its history."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import yaml
+
+from mpi_learn.configuration import TrainingConfiguration
+from mpi_learn.result import Result
+
+
+def save_result(folder: Path, configuration: TrainingConfiguration, result: Result) -> Path:
+    """Writes ``model.keras`` (or ``model.pt``), ``training.yaml`` and ``history.json``; returns the model's file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = configuration.model_dump(mode="json", exclude_unset=True)
+    write_whole(folder / "training.yaml", yaml.safe_dump(content, sort_keys=False))
+    write_whole(folder / "history.json", json.dumps(result.history, indent=1))
+    return result.save_model(folder / "model")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Writes aside and renames, so that the file is there whole or not at all."""
+    aside = path.with_name(f".{path.name}.writing")
+    aside.write_text(text, encoding="utf-8")
+    aside.replace(path)
