@@ -7,11 +7,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mpi_learn.configuration import read_configuration
     from mpi_learn.result import Result
-    from mpi_learn.training import train
+    from mpi_learn.training import rehearse, train
 
-__all__ = ["Result", "read_configuration", "train"]
+__all__ = ["Result", "read_configuration", "rehearse", "train"]
 
-_HOMES = {"Result": "result", "read_configuration": "configuration", "train": "training"}
+_HOMES = {
+    "Result": "result",
+    "read_configuration": "configuration",
+    "rehearse": "training",
+    "train": "training",
+}
 
 
 def __getattr__(name: str) -> Any:

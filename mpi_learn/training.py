@@ -79,6 +79,21 @@ def train(
         model.close()
 
 
+def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> None:
+    """Everything that `train` does before the first step, and so every error that it can raise before it.
+
+    Collective over `comm`.
+
+    Raises:
+        UserError: Configuration, data or model are wrong; the same on every rank.
+    """
+    model = _built(configuration, comm, data)
+    try:
+        Training(configuration, comm, data, model)
+    finally:
+        model.close()
+
+
 def _built(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
     """The model, with rank 0's weights on every rank, after every check that can be made before the first step."""
     with agreed_errors(comm):
