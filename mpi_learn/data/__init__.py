@@ -1,10 +1,16 @@
 """Samples: what the files hold, who trains on which of them, and in which order."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from mpi_learn.data.batches import Batch, Batches, validation_batches
 from mpi_learn.data.configuration import DataConfiguration, Transform
 from mpi_learn.data.inspection import DataSummary, inspect
-from mpi_learn.data.loading import load
 from mpi_learn.data.samples import Dataset, Samples, shares
+
+if TYPE_CHECKING:
+    from mpi_learn.data.loading import load
 
 __all__ = [
     "Batch",
@@ -19,3 +25,12 @@ __all__ = [
     "shares",
     "validation_batches",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Imports `load` when it is asked for: all else needs no MPI."""
+    if name != "load":
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    from mpi_learn.data.loading import load
+
+    return load

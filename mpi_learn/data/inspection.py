@@ -8,8 +8,7 @@ from functools import cache
 import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.loading import make_plans, n_validation
-from mpi_learn.data.plan import OpenSource, Plan, readers
+from mpi_learn.data.plan import OpenSource, Plan, make_plans, n_validation, readers
 from mpi_learn.data.source import open_source
 
 

@@ -9,11 +9,10 @@ import numpy as np
 
 from mpi_learn.comm import Communicator, agreed_errors, shared_array
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.plan import OpenSource, Plan, check_alike, make_plan, readers
+from mpi_learn.data.plan import OpenSource, Plan, make_plans, n_validation, readers
 from mpi_learn.data.reader import ArrayKind, Reader
 from mpi_learn.data.samples import Dataset, Samples
 from mpi_learn.data.source import open_source
-from mpi_learn.errors import DataError
 
 CHUNK_BYTES = 64 * 2**20
 """So much is read at once, so that reading takes little memory beside what is held."""
@@ -48,22 +47,6 @@ def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dat
     return Dataset(training, training, None, np.arange(0))
 
 
-def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Plan, Plan | None]:
-    """The plans for training and validation, checked against each other.
-
-    Raises:
-        DataError: Names key, file, dataset and cure.
-    """
-    training = make_plan(configuration, "train", opened)
-    if configuration.validation_fraction is not None:
-        n_validation(training.n_samples, configuration.validation_fraction)
-    if configuration.validation is None:
-        return training, None
-    validation = make_plan(configuration, "validation", opened)
-    check_alike(training, validation)
-    return training, validation
-
-
 def split(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Which of `n` samples to train on and which to validate on, drawn at random.
 
@@ -73,19 +56,6 @@ def split(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     order = np.random.default_rng([seed, n]).permutation(n)
     count = n_validation(n, fraction)
     return np.sort(order[count:]), np.sort(order[:count])
-
-
-def n_validation(n: int, fraction: float) -> int:
-    """How many of `n` samples a fraction is; raises `DataError` if none would be left on either side."""
-    count = round(n * fraction)
-    if not 0 < count < n:
-        side = "validate" if count == 0 else "train"
-        raise DataError(
-            f"a fraction of {fraction} of {n} samples leaves none to {side} on",
-            where="data.validation_fraction",
-            cure="more samples or another fraction",
-        )
-    return count
 
 
 def _loaded(plan: Plan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> Samples:

@@ -49,6 +49,22 @@ class Plan:
         return sum(part.n_samples for part in self.parts)
 
 
+def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Plan, Plan | None]:
+    """The plans for training and validation, checked against each other.
+
+    Raises:
+        DataError: Names key, file, dataset and cure.
+    """
+    training = make_plan(configuration, "train", opened)
+    if configuration.validation_fraction is not None:
+        n_validation(training.n_samples, configuration.validation_fraction)
+    if configuration.validation is None:
+        return training, None
+    validation = make_plan(configuration, "validation", opened)
+    _check_alike(training, validation)
+    return training, validation
+
+
 def make_plan(configuration: DataConfiguration, key: str, open_source: OpenSource) -> Plan:
     """The plan for ``configuration.train`` or ``configuration.validation``.
 
@@ -108,7 +124,7 @@ def find_files(places: list[str], key: str) -> list[Path]:
     return _once_a_folder(list(found))
 
 
-def check_alike(training: Plan, validation: Plan) -> None:
+def _check_alike(training: Plan, validation: Plan) -> None:
     """Raises `DataError` unless validation samples look like training samples."""
     for key, ours, others in (("features", training.x, validation.x), ("labels", training.y, validation.y)):
         shapes, other_shapes = [kind.shape for kind in ours], [kind.shape for kind in others]
@@ -118,6 +134,19 @@ def check_alike(training: Plan, validation: Plan) -> None:
                 where=f"data.{key}: {validation.parts[0].path}: {', '.join(kind.name for kind in others)}",
                 cure="the shapes must be the same",
             )
+
+
+def n_validation(n: int, fraction: float) -> int:
+    """How many of `n` samples a fraction is; raises `DataError` if none would be left on either side."""
+    count = round(n * fraction)
+    if not 0 < count < n:
+        side = "validate" if count == 0 else "train"
+        raise DataError(
+            f"a fraction of {fraction} of {n} samples leaves none to {side} on",
+            where="data.validation_fraction",
+            cure="more samples or another fraction",
+        )
+    return count
 
 
 def _check_same(reader: Reader, kinds: tuple[ArrayKind, ...], first: str) -> None:

@@ -1,0 +1,168 @@
+"""From files to samples in memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from mpi_learn.data import DataConfiguration, inspect, load
+from mpi_learn.errors import DataError
+from tests.mpirun import mpirun
+
+SCRIPT = Path(__file__).with_name("load_everywhere.py")
+
+
+def write(path: Path, **arrays) -> Path:
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file[name.replace("__", "/")] = array
+    return path
+
+
+def configured(train, **others) -> DataConfiguration:
+    return DataConfiguration(**{"train": train, "features": "X", "labels": "y"} | others)
+
+
+def loaded(train, **others):
+    return load(configured(train, **others), MPI.COMM_SELF, seed=3)
+
+
+def test_files_of_a_glob_are_concatenated_in_sorted_order(tmp_path):
+    for i in (2, 0, 1):
+        write(tmp_path / f"part_{i}.h5", X=np.full((i + 1, 3), i), y=np.full(i + 1, i))
+    dataset = loaded(str(tmp_path / "part_*.h5"))
+    assert dataset.training.y[0].tolist() == [0, 1, 1, 2, 2, 2]
+    assert dataset.training.x[0][:, 0].tolist() == [0, 1, 1, 2, 2, 2]
+
+
+def test_a_list_of_files_keeps_its_order_and_takes_each_once(tmp_path):
+    a = write(tmp_path / "a.h5", X=np.zeros((1, 2)), y=[0])
+    b = write(tmp_path / "b.h5", X=np.zeros((1, 2)), y=[1])
+    assert loaded([str(b), str(a), str(tmp_path / "*.h5")]).training.y[0].tolist() == [1, 0]
+
+
+def test_a_list_of_names_is_several_inputs_and_a_group_is_all_of_its_datasets(tmp_path):
+    path = write(tmp_path / "a.h5", X=np.zeros((4, 2)), g__b=np.ones((4, 3)), g__a=np.zeros((4, 5)), y=np.arange(4))
+    assert [x.shape for x in loaded(str(path), features=["X", "g/b"]).training.x] == [(4, 2), (4, 3)]
+    assert [x.shape for x in loaded(str(path), features="g").training.x] == [(4, 5), (4, 3)]
+
+
+def test_a_list_in_the_list_is_one_input_of_columns(tmp_path):
+    path = write(tmp_path / "a.h5", p=np.arange(3.0), q=np.arange(3.0) + 10, X=np.zeros((3, 2)), y=np.arange(3))
+    (first, second) = loaded(str(path), features=[["p", "q", "X"], "X"]).training.x
+    assert first.tolist() == [[0, 10, 0, 0], [1, 11, 0, 0], [2, 12, 0, 0]]
+    assert second.shape == (3, 2)
+
+
+def test_small_integers_are_held_as_stored_and_doubles_as_float32(tmp_path):
+    path = write(
+        tmp_path / "a.h5",
+        u=np.ones((2, 1), np.uint8),
+        h=np.ones((2, 1), np.float16),
+        d=np.ones((2, 1), np.float64),
+        i=np.ones((2, 1), np.int64),
+        b=np.ones((2, 1), bool),
+        big=np.ones((2, 1), ">i2"),
+        y=np.ones(2, np.float64),
+    )
+    dataset = loaded(str(path), features=["u", "h", "d", "i", "b", "big"])
+    held = [array.dtype for array in dataset.training.x]
+    assert held == [np.uint8, np.float16, np.float32, np.float32, np.uint8, np.int16]
+    assert dataset.training.y[0].dtype == np.float32
+    assert {array.dtype for array in dataset.take_training(slice(0, 1)).x} == {np.dtype(np.float32)}
+
+
+def test_a_fraction_is_drawn_by_the_seed_and_nothing_is_in_both(tmp_path):
+    path = write(tmp_path / "a.h5", X=np.zeros((20, 1)), y=np.arange(20))
+    one, same = (loaded(str(path), validation_fraction=0.25) for _ in range(2))
+    other = load(configured(str(path), validation_fraction=0.25), MPI.COMM_SELF, seed=4)
+    assert (one.n_training, one.n_validation) == (15, 5)
+    assert sorted([*one.training_indices, *one.validation_indices]) == list(range(20))
+    np.testing.assert_array_equal(one.validation_indices, same.validation_indices)
+    assert one.validation_indices.tolist() != other.validation_indices.tolist()
+
+
+def test_without_validation_there_are_no_validation_samples(tmp_path):
+    dataset = loaded(str(write(tmp_path / "a.h5", X=np.zeros((5, 1)), y=np.arange(5))))
+    assert (dataset.n_training, dataset.n_validation) == (5, 0)
+    assert dataset.take_validation(slice(None)).x[0].shape == (0, 1)
+
+
+def test_labels_may_be_left_out_on_purpose(tmp_path):
+    dataset = loaded(str(write(tmp_path / "a.h5", X=np.zeros((5, 1)))), labels=None)
+    assert dataset.training.y == ()
+
+
+def test_files_without_samples_are_passed_over(tmp_path):
+    write(tmp_path / "a.h5", X=np.zeros((0, 1)), y=np.zeros(0))
+    write(tmp_path / "b.h5", X=np.zeros((2, 1)), y=np.zeros(2))
+    assert loaded(str(tmp_path / "*.h5")).n_training == 2
+
+
+def test_the_users_function_makes_the_inputs_of_what_is_read(tmp_path):
+    path = write(tmp_path / "a.h5", X=np.arange(12.0).reshape(6, 2), y=np.arange(6))
+    (tmp_path / "f.py").write_text("def f(x):\n    return [x.sum(axis=1, keepdims=True), x[:, :1] * 2]\n")
+    configuration = configured("a.h5", features={"names": "X", "function": "f.py:f"}).located(tmp_path)
+    summary = inspect(configuration)
+    assert summary.feature_shapes == ((1,), (1,))
+    sums, doubles = load(configuration, MPI.COMM_SELF, 0).training.x
+    assert sums[:, 0].tolist() == [1, 5, 9, 13, 17, 21]
+    assert doubles[:, 0].tolist() == [0, 4, 8, 12, 16, 20]
+    assert str(path) in configuration.train
+
+
+def test_reading_in_pieces_gives_the_same(tmp_path, monkeypatch):
+    x = np.random.default_rng(0).random((50, 7)).astype(np.float32)
+    path = write(tmp_path / "a.h5", X=x, y=np.arange(50))
+    monkeypatch.setattr("mpi_learn.data.loading.CHUNK_BYTES", 100)
+    np.testing.assert_array_equal(loaded(str(path)).training.x[0], x)
+
+
+def test_inspection_says_what_a_model_will_meet(tmp_path):
+    train = write(tmp_path / "a.h5", X=np.zeros((10, 4, 4), np.uint8), y=np.arange(10, dtype=np.uint8))
+    validation = write(tmp_path / "b.h5", X=np.zeros((3, 4, 4), np.uint8), y=np.array([12, 1, 2], np.uint8))
+    summary = inspect(configured(str(train), validation=str(validation)))
+    assert (summary.n_training, summary.n_validation) == (10, 3)
+    assert summary.feature_shapes == ((4, 4),)
+    assert summary.label_shapes == ((),)
+    assert summary.feature_dtypes == (np.uint8,)
+    assert summary.label_ranges == ((0, 12),)
+
+
+def test_inspection_needs_no_mpi_and_no_framework(tmp_path):
+    path = write(tmp_path / "a.h5", X=np.zeros((2, 1)), y=np.zeros(2))
+    script = (
+        "import sys; from mpi_learn.data.inspection import inspect; from mpi_learn.data import DataConfiguration\n"
+        f"inspect(DataConfiguration(train={str(path)!r}, features='X', labels='y'))\n"
+        "assert not {'mpi4py.MPI', 'tensorflow', 'keras', 'torch', 'uproot', 'pyarrow', 'fsspec'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("n", [1, 3])
+def test_all_ranks_hold_the_same_samples_in_one_memory(tmp_path, n):
+    write(tmp_path / "a.h5", X=np.arange(14.0).reshape(7, 2), y=np.arange(7))
+    done = mpirun(n, str(SCRIPT), str(tmp_path / "a.h5"), "X")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("samples 7 sum 91.0 seen by all True") == n, done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.mpi
+def test_an_error_is_the_same_on_every_rank(tmp_path):
+    write(tmp_path / "a.h5", X=np.arange(14.0).reshape(7, 2), y=np.arange(7))
+    done = mpirun(3, str(SCRIPT), str(tmp_path / "a.h5"), "Z")
+    assert done.stdout.count("there is no 'Z' in this HDF5 file") == 3, done.stdout + done.stderr
+
+
+def test_a_file_that_is_not_there_names_the_nearest(tmp_path):
+    write(tmp_path / "train.h5", X=np.zeros((2, 1)), y=np.zeros(2))
+    with pytest.raises(DataError, match=r"did you mean 'train\.h5'"):
+        inspect(configured(str(tmp_path / "trian.h5")))
