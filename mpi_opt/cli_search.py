@@ -15,6 +15,7 @@ from mpi_learn.launch import is_launched, launch
 if TYPE_CHECKING:
     from mpi_opt.api import Plan
     from mpi_opt.configuration import StudyConfiguration
+    from mpi_opt.study import Study
 
 SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.yaml", help="What to search, and how.")]
 Ranks = Annotated[int | None, typer.Option("-n", help="How many ranks.", min=1)]
@@ -43,7 +44,7 @@ def search(
     seed: Seed = None,
     study: StudyName = None,
     store: StoreUrl = None,
-) -> Plan | None:
+) -> Any:
     """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
     if n is not None:
         launch(["mpi_opt", *_without_n(sys.argv[1:])], n)
@@ -114,7 +115,7 @@ def run_search(plan: Plan) -> None:
     else:
         study = run_study(plan, world, progress := _progress(plan))
     progress.close()
-    print(_closing_words(plan, study), flush=True)
+    print(_closing_words(study), flush=True)
 
 
 def _read(path: Path, overrides: dict[str, Any]) -> StudyConfiguration:
@@ -208,19 +209,20 @@ def _log_to_file(plan: Plan, rank: int) -> None:
     os.close(descriptor)
 
 
-def _closing_words(plan: Plan, study: Any) -> str:
-    from mpi_opt.store.queries import view_name
+def _closing_words(study: Study) -> str:
+    """The best trials, where all of them are, and what to type next."""
     from mpi_opt.views.tables import trials_table
 
-    configuration = plan.configuration
-    url = configuration.store
-    columns = ", ".join(plan.space)
-    view = view_name(configuration.study)
-    order = "DESC" if configuration.direction == "maximize" else "ASC"
-    lines = [trials_table(study.trials, configuration.direction, best=5), f"store: {url}"]
-    lines.append(
-        f"try:   mpi-opt results --store {url} --sql "
-        f'"SELECT number, {columns}, figure_of_merit FROM {view} WHERE state = \'complete\' '
-        f'ORDER BY figure_of_merit {order} LIMIT 5"'
+    columns = ", ".join(["number", *study.space, "figure_of_merit"])
+    order = "DESC" if study.record.maximize else "ASC"
+    query = f"SELECT {columns} FROM {study.view} WHERE state = 'complete' ORDER BY figure_of_merit {order} LIMIT 5"
+    return "\n".join(
+        [
+            "",
+            "the best trials:",
+            trials_table(study, study.ranked(("complete",))[:5]),
+            "",
+            f"all trials are in {study.store}; try",
+            f"  mpi-opt results --store {study.store} --sql \"{query}\"",
+        ]
     )
-    return "\n".join(lines)
