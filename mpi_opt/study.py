@@ -97,7 +97,7 @@ class Study:
         return sorted((trial for trial in self.trials if trial.state in states), key=key)
 
     def dataframe(self) -> pandas.DataFrame:
-        """All trials as a table: a row for each, by number; a column for each hyperparameter, empty where it was inactive.
+        """All trials, a row each, by number; a column for each hyperparameter, empty where it was inactive.
 
         Raises:
             StoreError: pandas is not installed.
@@ -137,7 +137,7 @@ class Study:
 
 
 def trial_columns(space: Space) -> list[str]:
-    """The columns of a table of trials: the view's, then times and errors. A hyperparameter named like one is prefixed."""
+    """The columns of a table of trials; a hyperparameter named like another column is ``parameter_NAME``."""
     return list(trial_row(TrialRecord(0, "queued", {}), space))
 
 

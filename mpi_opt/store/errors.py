@@ -64,18 +64,24 @@ SQLSTATES: dict[str, tuple[type[StoreError], str, str]] = {
 }
 """By the first two characters of PostgreSQL's SQLSTATE, its class of errors."""
 
+READ_ONLY_TRANSACTION = "25006"
+"""PostgreSQL's SQLSTATE for an attempt to write in a transaction that may only read."""
+
 TWICE = "this study or trial stands there already"
 
 
-def explained(error: Exception, where: str) -> StoreError:
+def explained(error: Exception, where: str, *, read_only: bool = False) -> StoreError:
     """What a driver's `error` means to a user.
 
     Args:
         error: As the DBAPI raised it.
         where: The store's URL.
+        read_only: Whether the store was opened for reading.
     """
     code = getattr(error, "sqlite_errorcode", None)
     state = getattr(error, "sqlstate", None) or ""
+    if state == READ_ONLY_TRANSACTION or (read_only and code is not None and code & 0xFF == sqlite3.SQLITE_READONLY):
+        return StoreError("this would change it, and it is open for reading only", where=where, cure="write a SELECT")
     if code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY or code == sqlite3.SQLITE_CONSTRAINT_UNIQUE or state == "23505":
         return StoreError(TWICE, where=where, cure="see that only one search runs this study, or use another --study")
     known = SQLITE_ERRORS.get(code & 0xFF) if code is not None else SQLSTATES.get(state[:2])

@@ -52,7 +52,7 @@ def parsed(url: str) -> URL:
     Raises:
         StoreError: It is neither.
     """
-    if "://" not in url and url.endswith(FILE_SUFFIXES):
+    if ":" not in url and url.endswith(FILE_SUFFIXES):
         url = f"sqlite:///{url}"
     try:
         address = make_url(url)

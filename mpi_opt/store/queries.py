@@ -99,6 +99,8 @@ def read_events(connection: Connection, study_id: int) -> list[EventRecord]:
 
 def read_sql(connection: Connection, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
     """The column names and rows of a user's own query."""
+    if connection.dialect.paramstyle in ("format", "pyformat"):
+        query = query.replace("%", "%%")  # these drivers look for parameters
     result = connection.exec_driver_sql(query)
     if not result.returns_rows:
         return [], []

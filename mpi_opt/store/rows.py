@@ -25,7 +25,7 @@ def started_trial(study_id: int, start: Start, at: str) -> Row:
         "study_id": study_id,
         "number": start.number,
         "state": "running",
-        "parameters": json.dumps(start.parameters),
+        "parameters": json.dumps(start.parameters, ensure_ascii=False),
         "started_at": at,
         "attempts": start.attempt,
         "budget": start.budget,

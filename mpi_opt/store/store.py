@@ -58,6 +58,11 @@ class Store:
         """
         return cls(opening.parsed(url), read_only=read_only)
 
+    @property
+    def address(self) -> str:
+        """The URL with which to open it again, password included."""
+        return self._address.render_as_string(hide_password=False)
+
     def __enter__(self) -> Store:
         return self
 
@@ -102,7 +107,7 @@ class Store:
             )
             study_id = result.inserted_primary_key[0]
             statement = schema.create_view(view, study_id, space, connection.dialect)
-            connection.exec_driver_sql(statement.replace("%", "%%") if self._is_formatting else statement)
+            connection.exec_driver_sql(statement)
         return self.study(name)
 
     def start(self, study_id: int, starts: Sequence[Start]) -> None:
@@ -210,10 +215,6 @@ class Store:
     def _driver(self) -> Any:
         return self._connection.connection.driver_connection
 
-    @property
-    def _is_formatting(self) -> bool:
-        return self._connection.dialect.paramstyle in ("format", "pyformat")
-
     def _numbers(self, study_id: int) -> set[int]:
         """The unfinished trials of a study; asks the database once."""
         if study_id not in self._unfinished:
@@ -267,7 +268,7 @@ class Store:
         try:
             yield self._connection
         except DBAPIError as error:
-            raise explained(error.orig, self.url) from error
+            raise explained(error.orig, self.url, read_only=self.read_only) from error
         finally:
             self._connection.rollback()
 

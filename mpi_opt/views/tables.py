@@ -67,6 +67,8 @@ def cell(value: Any) -> str:
 
 def printable(text: str) -> str:
     """`text` without characters that could steer a terminal; line ends and tabs stay."""
+    if text.isprintable():
+        return text
     return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
 
 
@@ -86,7 +88,7 @@ def studies_table(studies: Sequence[StudyRecord], *, colour: bool = False) -> st
 
 
 def trials_table(study: Study, trials: Sequence[TrialRecord] | None = None, *, colour: bool = False) -> str:
-    """A line for each of `trials` (None: the best ten): number, state, figure of merit, duration, hyperparameters, error."""
+    """A line for each of `trials` (None: the best ten)."""
     trials = study.ranked(("complete",))[:10] if trials is None else trials
     rows = [trial_row(trial, study.space) for trial in trials]
     for row, trial in zip(rows, trials, strict=True):
@@ -201,7 +203,8 @@ def study_object(study: StudyRecord) -> dict[str, Any]:
 def study_html(study: Study, count: int = 10) -> str:
     """A study for a notebook: a line about it, and its best trials as a table."""
     counts = ", ".join(f"{n} {state}" for state, n in study.record.counts.items()) or "no trials"
-    head = f"<b>{html.escape(study.name)}</b>: {counts}; {html.escape(study.direction)}, {html.escape(study.record.strategy)}"
+    method = html.escape(f"{study.direction}, {study.record.strategy}")
+    head = f"<b>{html.escape(study.name)}</b>: {counts}; {method}"
     columns = [c for c in trial_columns(study.space) if c not in ("started_at", "finished_at", "attempts", "error")]
     rows = [trial_row(trial, study.space) for trial in study.ranked(("complete",))[:count]]
     headings = "".join(f"<th>{html.escape(column)}</th>" for column in columns)

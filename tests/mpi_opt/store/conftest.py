@@ -1,0 +1,76 @@
+"""A PostgreSQL server of this test run's own, where Debian's packages are installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mpi_opt.store import Store
+
+
+def _programs() -> Path | None:
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb")) if Path("/usr/lib/postgresql").exists() else []
+    on_path = shutil.which("initdb")
+    return found[-1].parent if found else Path(on_path).parent if on_path else None
+
+
+def _as_server_user() -> list[str]:
+    """PostgreSQL refuses to run as root: then it runs as the user that its package made."""
+    return ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[str]:
+    """The URL of a running server without any tables; skips where there is none to be had."""
+    pytest.importorskip("psycopg")
+    programs = _programs()
+    if programs is None:
+        pytest.skip("needs PostgreSQL: apt-get install postgresql")
+    folder = Path(tempfile.mkdtemp(prefix="postgresql-", dir="/tmp"))
+    if os.geteuid() == 0:
+        shutil.chown(folder, "postgres")
+    user, data = _as_server_user(), folder / "data"
+    quiet = {"check": True, "capture_output": True, "cwd": folder}
+    subprocess.run([*user, programs / "initdb", "-D", data, "-A", "trust", "-U", "ada", "--no-sync"], **quiet)
+    options = f"-k {folder} -c listen_addresses= -c fsync=off"
+    subprocess.run(
+        [*user, programs / "pg_ctl", "-D", data, "-o", options, "-l", folder / "log", "-w", "start"], **quiet
+    )
+    try:
+        yield f"postgresql+psycopg://ada@/postgres?host={folder}"
+    finally:
+        subprocess.run([*user, programs / "pg_ctl", "-D", data, "-m", "immediate", "stop"], **quiet)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=["memory", "file", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A store of each kind, empty."""
+    if request.param == "memory":
+        return "sqlite://"
+    if request.param == "file":
+        return f"sqlite:///{tmp_path / 'store.db'}"
+    server = request.getfixturevalue("postgresql")
+    _empty(server)
+    return server
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    """An empty store of each kind, open."""
+    with Store.open(url) as opened:
+        yield opened
+
+
+def _empty(server: str) -> None:
+    import psycopg
+
+    with psycopg.connect(server.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute("DROP SCHEMA public CASCADE")
+        connection.execute("CREATE SCHEMA public")

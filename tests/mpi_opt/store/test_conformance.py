@@ -1,0 +1,242 @@
+"""What every store does, whatever the database."""
+
+from __future__ import annotations
+
+import json
+import math
+from datetime import UTC, datetime
+
+import pytest
+
+from mpi_opt.errors import StoreError
+from mpi_opt.space import Categorical, Integer, Real, Space
+from mpi_opt.store import Store
+from mpi_opt.store.records import Finish, StudyRecord
+from mpi_opt.trial import FoldOutcome, Outcome
+from tests.mpi_opt.store.made_up import CONFIGURATION, SPACE, finish, make_study, start
+
+ONE = Space({"x": Real(0, 1)})
+
+
+def create(store: Store, name: str = "demo", *, direction: str = "minimize", space: Space = ONE) -> StudyRecord:
+    return store.create_study(name, direction=direction, strategy="random", seed=3, configuration={"a": 1}, space=space)
+
+
+def test_study_comes_back_as_it_was_created(store: Store) -> None:
+    store.create_study(
+        "digits", direction="maximize", strategy="random", seed=2**40, configuration=CONFIGURATION, space=SPACE
+    )
+    study = store.study("digits")
+    assert (study.name, study.direction, study.strategy, study.seed) == ("digits", "maximize", "random", 2**40)
+    assert study.configuration == CONFIGURATION
+    assert study.space == SPACE
+    assert study.view == "study_digits"
+    assert study.counts == {} and study.best is None
+    age = datetime.now(UTC) - datetime.fromisoformat(study.created_at)
+    assert 0 <= age.total_seconds() < 60
+
+
+def test_unknown_study_is_none(store: Store) -> None:
+    assert store.study("nothing") is None
+    assert store.studies() == []
+
+
+def test_second_study_of_a_name_is_refused(store: Store) -> None:
+    create(store)
+    with pytest.raises(StoreError, match="already"):
+        create(store)
+    assert len(store.studies()) == 1
+
+
+def test_started_trial_is_running(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(0, {"x": 0.25, "name": "é\"'%"})])
+    (trial,) = store.trials(study.id)
+    assert (trial.number, trial.state, trial.attempts) == (0, "running", 1)
+    assert trial.parameters == {"x": 0.25, "name": "é\"'%"}
+    assert trial.figure_of_merit is None and trial.finished_at is None
+    (attempt,) = store.attempts(study.id)
+    assert (attempt.number, attempt.block, attempt.ranks, attempt.hosts) == (0, 0, "1-3", "node1")
+    assert attempt.outcome is None
+
+
+def test_finished_trial_holds_its_outcome_folds_and_curves(store: Store) -> None:
+    study = create(store)
+    history = {"loss": [0.9, math.nan, 0.5], "val_loss": [1.0, 0.8, 0.7]}
+    folds = [FoldOutcome(0, 0.7, 1.5, history), FoldOutcome(1, None, 0.5)]
+    store.start(study.id, [start(0)])
+    store.finish(study.id, [Finish(Outcome(0, "complete", 0.7, 0.01, 2.5, folds), 1, 0)])
+    (trial,) = store.trials(study.id)
+    assert (trial.state, trial.figure_of_merit, trial.uncertainty, trial.duration_s) == ("complete", 0.7, 0.01, 2.5)
+    assert trial.started_at < trial.finished_at
+    assert [(f.fold, f.figure_of_merit, f.duration_s) for f in store.folds(study.id)] == [(0, 0.7, 1.5), (1, None, 0.5)]
+    loss, val_loss = store.curves(study.id)
+    assert (loss.name, loss.fold, loss.values[0], loss.values[2]) == ("loss", 0, 0.9, 0.5)
+    assert math.isnan(loss.values[1])
+    assert val_loss.values == [1.0, 0.8, 0.7]
+    assert store.attempts(study.id)[0].outcome == "complete"
+
+
+def test_failed_trial_keeps_its_error(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(0)])
+    store.finish(study.id, [finish(0, None, state="failed")])
+    (trial,) = store.trials(study.id, ["failed"])
+    assert trial.figure_of_merit is None
+    assert trial.error == "ValueError: it went wrong"
+    assert store.attempts(study.id)[0].error == trial.error
+
+
+def test_told_order_is_the_order_of_ending(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(number) for number in range(4)])
+    store.finish(study.id, [finish(2), finish(0)])
+    store.finish(study.id, [finish(3, None, state="failed")])
+    assert [trial.number for trial in store.told_order(study.id)] == [2, 0, 3]
+    assert [trial.number for trial in store.trials(study.id)] == [0, 1, 2, 3]
+
+
+def test_order_of_ending_goes_on_in_a_second_session(store: Store, url: str) -> None:
+    if url == "sqlite://":
+        pytest.skip("a store in memory has one session")
+    study = create(store)
+    store.start(study.id, [start(0), start(1), start(2)])
+    store.finish(study.id, [finish(2)])
+    store.close()
+    with Store.open(url) as second:
+        second.requeue(study.id, [0, 1], "the search ended")
+        second.start(study.id, [start(1, attempt=2), start(0, attempt=2)])
+        second.finish(study.id, [finish(1, attempt=2), finish(0, attempt=2)])
+        assert [trial.number for trial in second.told_order(study.id)] == [2, 1, 0]
+
+
+def test_lost_trial_is_queued_and_runs_again(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(0)])
+    store.requeue(study.id, [0], "rank 2 was lost")
+    assert store.trials(study.id)[0].state == "queued"
+    store.start(study.id, [start(0, attempt=2, block=3)])
+    store.finish(study.id, [finish(0, 0.5, attempt=2, block=3)])
+    (trial,) = store.trials(study.id)
+    assert (trial.state, trial.attempts, trial.figure_of_merit) == ("complete", 2, 0.5)
+    first, second = store.attempts(study.id)
+    assert (first.outcome, first.error, first.block) == ("lost", "rank 2 was lost", 0)
+    assert (second.outcome, second.block) == ("complete", 3)
+
+
+def test_same_attempt_twice_is_refused_and_changes_nothing(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(0)])
+    with pytest.raises(StoreError, match="already") as caught:
+        store.start(study.id, [start(1), start(0)])
+    assert "only one search" in caught.value.cure
+    assert [trial.number for trial in store.trials(study.id)] == [0]
+
+
+def test_budget_and_origin_of_a_resumed_trial_are_kept(store: Store) -> None:
+    from dataclasses import replace
+
+    study = create(store)
+    store.start(study.id, [replace(start(0), budget=3.0, resume_from=None)])
+    store.start(study.id, [replace(start(1), budget=9.0, resume_from=0)])
+    assert [(t.budget, t.resume_from) for t in store.trials(study.id)] == [(3.0, None), (9.0, 0)]
+
+
+@pytest.mark.parametrize(("direction", "number"), [("minimize", 1), ("maximize", 2)])
+def test_best_is_the_best_complete_trial(store: Store, direction: str, number: int) -> None:
+    study = create(store, direction=direction)
+    store.start(study.id, [start(n) for n in range(5)])
+    store.finish(study.id, [finish(0, 0.5), finish(1, 0.1), finish(2, 0.9), finish(3, None, state="failed")])
+    store.finish(study.id, [finish(4, 99.0 if direction == "maximize" else -99.0, state="pruned")])
+    study = store.study("demo")
+    assert study.best.number == number
+    assert study.counts == {"complete": 3, "failed": 1, "pruned": 1}
+    assert [trial.number for trial in store.best(study, 2)] == [number, 0]
+
+
+def test_of_equal_trials_the_earlier_is_best(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(0), start(1)])
+    store.finish(study.id, [finish(1, 0.5), finish(0, 0.5)])
+    assert store.study("demo").best.number == 0
+
+
+def test_studies_do_not_mix(store: Store) -> None:
+    first, second = create(store, "first"), create(store, "second")
+    for study, merit in ((first, 1.0), (second, 2.0)):
+        store.start(study.id, [start(0)])
+        store.finish(study.id, [finish(0, merit)])
+    assert [store.trials(study.id)[0].figure_of_merit for study in (first, second)] == [1.0, 2.0]
+    assert [study.name for study in store.studies()] == ["first", "second"]
+
+
+def test_events_come_in_order(store: Store) -> None:
+    study = create(store)
+    store.event(study.id, "rank_lost", "rank 3")
+    store.event(study.id, "block_retired", "block 0")
+    assert [(e.kind, e.detail) for e in store.events(study.id)] == [
+        ("rank_lost", "rank 3"),
+        ("block_retired", "block 0"),
+    ]
+
+
+def test_view_has_a_typed_column_for_each_hyperparameter(store: Store) -> None:
+    make_study(store, n_trials=20)
+    columns, rows = store.sql("SELECT * FROM study_digits ORDER BY number")
+    assert columns == ["number", "state", "figure_of_merit", "uncertainty", "duration_s", *SPACE]
+    trials = store.trials(store.study("digits").id)
+    for row, trial in zip(rows, trials, strict=True):
+        values = dict(zip(columns, row, strict=True))
+        assert values["state"] == trial.state
+        assert {name: values[name] for name in SPACE if values[name] is not None} == trial.parameters
+    condition = "state = 'complete' AND learning_rate > 0.001"
+    query = f"SELECT number FROM study_digits WHERE {condition} ORDER BY figure_of_merit LIMIT 1"
+    wanted = [t for t in trials if t.state == "complete" and t.parameters["learning_rate"] > 0.001]
+    assert store.sql(query)[1] == [(min(wanted, key=lambda t: t.figure_of_merit).number,)]
+    n_other = sum(trial.parameters["activation"] != "relu" for trial in trials)
+    assert store.sql("SELECT count(*) FROM study_digits WHERE activation NOT LIKE 'r%'")[1] == [(n_other,)]
+
+
+def test_views_of_odd_names_do_not_collide(store: Store) -> None:
+    odd = Space({"state": Integer(0, 9), "Größe": Real(0, 1), "a'b%s": Categorical([True, False])})
+    point = {"state": 4, "Größe": 0.5, "a'b%s": True}
+    views = []
+    for name in ("a-b", "a b", "A_B"):
+        study = create(store, name, space=odd)
+        store.start(study.id, [start(0, point)])
+        views.append(study.view)
+    assert views == ["study_a_b", "study_a_b_2", "study_A_B_3"]
+    for view in views:
+        quoted = f'"{view}"'
+        columns, ((*_, state, size, flag),) = store.sql(f"SELECT * FROM {quoted}")
+        assert columns[5:] == ["parameter_state", "Größe", "a'b%s"]
+        assert (state, size, bool(flag)) == (4, 0.5, True)
+
+
+def test_tables_hold_the_contracts_columns(store: Store) -> None:
+    make_study(store, n_trials=10)
+    contract = {
+        "studies": "id, name, direction, strategy, seed, created_at, configuration",
+        "trials": "id, study_id, number, state, figure_of_merit, uncertainty, parameters, started_at, finished_at, "
+        "duration_s, attempts, error",
+        "folds": "trial_id, fold, figure_of_merit, duration_s",
+        "metrics": "trial_id, fold, epoch, name, value",
+        "attempts": "trial_id, attempt, block, ranks, hosts, started_at, finished_at, outcome, error",
+        "events": "study_id, at, kind, detail",
+    }
+    for table, columns in contract.items():
+        found, rows = store.sql(f"SELECT {columns} FROM {table}")
+        assert found == columns.split(", ")
+        assert rows
+    _, ((parameters,),) = store.sql("SELECT parameters FROM trials WHERE number = 0")
+    assert set(json.loads(parameters)) <= set(SPACE)
+
+
+def test_stores_of_all_kinds_hold_the_same_after_the_same_search(store: Store) -> None:
+    make_study(store, n_trials=30)
+    with Store.open("sqlite://") as oracle:
+        make_study(oracle, n_trials=30)
+        for table in ("trials", "folds", "metrics"):
+            columns = "number, state, figure_of_merit, parameters, ended" if table == "trials" else "*"
+            query = f"SELECT {columns} FROM {table}"
+            assert sorted(map(repr, store.sql(query)[1])) == sorted(map(repr, oracle.sql(query)[1]))

@@ -1,0 +1,210 @@
+"""What can be wrong with a store's URL or file: each with its own message and cure."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from mpi_opt.errors import StoreError
+from mpi_opt.store import Store, opening, schema
+from tests.mpi_opt.store.made_up import make_study
+
+
+def refused(url: object, *, read_only: bool = False) -> StoreError:
+    with pytest.raises(StoreError) as caught:
+        Store.open(str(url), read_only=read_only)
+    assert caught.value.where and caught.value.cure
+    return caught.value
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_plain_path_is_a_file_where_one_stands(in_folder: Path) -> None:
+    with Store.open("results.db") as store:
+        make_study(store, n_trials=4)
+    assert (in_folder / "results.db").exists()
+    with Store.open("sqlite:///results.db", read_only=True) as store:
+        assert store.study("digits").counts
+
+
+@pytest.mark.parametrize("url", ["results", "", "mangodb://host/x", "://", "sqlite:/results.db"])
+def test_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(StoreError, match="not a database's URL"):
+        Store.open(url)
+
+
+def test_missing_directory_is_named(tmp_path: Path) -> None:
+    assert str(tmp_path / "there") in refused(tmp_path / "there" / "results.db").problem
+
+
+def test_directory_in_place_of_a_file_is_refused(tmp_path: Path) -> None:
+    assert "directory" in refused(f"sqlite:///{tmp_path}").problem
+
+
+def test_reading_a_missing_file_does_not_create_it(tmp_path: Path) -> None:
+    assert "no such file" in refused(tmp_path / "results.db", read_only=True).problem
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, read_only: bool) -> None:
+    path = tmp_path / "notes.db"
+    path.write_text("these are my notes, not a database\n" * 100)
+    assert "not a SQLite database" in refused(path, read_only=read_only).problem
+    assert path.read_text().startswith("these are my notes")
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_database_of_another_program_is_refused(tmp_path: Path, read_only: bool) -> None:
+    path = tmp_path / "other.db"
+    with sqlite3.connect(path) as connection:
+        connection.execute("CREATE TABLE trials (trial_id INTEGER)")
+    connection.close()
+    assert "other tables (trials)" in refused(path, read_only=read_only).problem
+
+
+def test_read_only_file_is_refused_for_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results.db"
+    with Store.open(str(path)) as store:
+        make_study(store, n_trials=4)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # root may write to everything
+    assert "may not be written" in refused(path).problem
+
+
+def test_store_in_a_folder_without_permission_to_write_is_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "results.db"
+    with Store.open(str(path)) as store:
+        make_study(store, n_trials=4)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with Store.open(str(path), read_only=True) as store:
+        assert store.study("digits").counts["complete"] > 0
+
+
+def test_newer_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
+    path = tmp_path / "results.db"
+    Store.open(str(path)).close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE schema_version SET version = 99")
+    connection.close()
+    assert "schema 99" in refused(path).problem
+    assert "schema 99" in refused(path, read_only=True).problem
+
+
+def test_older_schema_is_brought_up_to_date_when_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results.db"
+    with Store.open(str(path)) as store:
+        make_study(store, n_trials=12)
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 2)
+    steps = {
+        schema.VERSION - 2: ("ALTER TABLE events ADD COLUMN colour TEXT",),
+        schema.VERSION - 1: ("UPDATE events SET colour = 'red'", "CREATE INDEX by_colour ON events (colour)"),
+    }
+    monkeypatch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS | steps)
+    assert "older schema" in refused(path, read_only=True).problem
+    with Store.open(str(path)) as store:
+        assert store.sql("SELECT DISTINCT colour FROM events")[1] == [("red",)]
+        assert len(store.trials(1)) == 12
+    with Store.open(str(path), read_only=True) as store:
+        assert store.sql("SELECT version FROM schema_version")[1] == [(schema.VERSION,)]
+
+
+def test_migration_that_fails_leaves_the_old_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "results.db"
+    Store.open(str(path)).close()
+    old = schema.VERSION
+    monkeypatch.setattr(schema, "VERSION", old + 1)
+    monkeypatch.setattr(schema, "MIGRATIONS", {old: ("ALTER TABLE events ADD COLUMN colour TEXT", "NONSENSE")})
+    with pytest.raises(StoreError, match="NONSENSE"):
+        Store.open(str(path))
+    monkeypatch.setattr(schema, "VERSION", old)
+    with Store.open(str(path)) as store:
+        assert "colour" not in store.sql("SELECT * FROM events")[0]
+
+
+def test_server_that_is_not_there_is_named_without_the_password() -> None:
+    pytest.importorskip("psycopg")
+    error = refused("postgresql://ada:secret@127.0.0.1:1/studies")
+    assert "no connection" in error.problem
+    assert "secret" not in str(error)
+
+
+def test_missing_driver_is_named() -> None:
+    assert "driver" in refused("oracle://ada@host/x").problem
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/home/ada/x.db", "ext4"),
+        ("/lustre/project/x.db", "lustre"),
+        ("/lustreless/x.db", "ext4"),
+        ("/data/my disk/x.db", "nfs4"),
+        ("/data/x.db", "xfs"),
+    ],
+)
+def test_file_system_is_that_of_the_nearest_mount(path: str, kind: str) -> None:
+    mounts = ["/dev/sda / ext4 rw 0 0", "mds:/p /lustre lustre rw 0 0", "/dev/b /data xfs rw 0 0"]
+    mounts.append("nas:/x /data/my\\040disk nfs4 rw 0 0")
+    assert opening.file_system(Path(path), "\n".join(mounts)) == kind
+
+
+@pytest.mark.parametrize(("is_on_network", "journal"), [(True, "delete"), (False, "wal")])
+def test_journal_suits_the_file_system(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_on_network: bool, journal: str
+) -> None:
+    monkeypatch.setattr(opening, "is_on_network", lambda _: is_on_network)
+    with Store.open(str(tmp_path / "results.db")) as store:
+        assert store.sql("PRAGMA journal_mode")[1] == [(journal,)]
+        assert store.sql("PRAGMA synchronous")[1] == [(2,)]
+        make_study(store, n_trials=8)
+        assert store.sql("PRAGMA synchronous")[1] == [(2,)]
+
+
+def test_closed_store_is_a_single_file(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "results.db")) as store:
+        make_study(store, n_trials=8)
+    assert [path.name for path in tmp_path.iterdir()] == ["results.db"]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "DELETE FROM trials",
+        "DROP TABLE trials",
+        "UPDATE trials SET figure_of_merit = 0",
+        "ATTACH DATABASE 'stolen.db' AS other",
+        "VACUUM INTO 'stolen.db'",
+        "PRAGMA journal_mode = DELETE; DELETE FROM trials",
+        "CREATE TABLE mine (x)",
+    ],
+)
+def test_nothing_can_be_changed_through_a_store_open_for_reading(in_folder: Path, query: str) -> None:
+    with Store.open("results.db") as store:
+        make_study(store, n_trials=8)
+    before = Path("results.db").read_bytes()
+    with Store.open("results.db", read_only=True) as store, pytest.raises(StoreError):
+        store.sql("PRAGMA query_only = OFF")
+        store.sql(query)
+    assert Path("results.db").read_bytes() == before
+    assert not Path("stolen.db").exists()
+
+
+def test_nothing_can_be_changed_through_a_server_open_for_reading(postgresql: str) -> None:
+    with Store.open(postgresql) as store:
+        name = f"study {len(store.studies())}"
+        make_study(store, name, n_trials=8)
+    with Store.open(postgresql, read_only=True) as store:
+        for query in ("DELETE FROM trials", "COMMIT; DELETE FROM trials", "SET TRANSACTION READ WRITE"):
+            with pytest.raises(StoreError):
+                store.sql(query)
+                store.sql("DELETE FROM trials")
+        assert len(store.trials(store.study(name).id)) == 8
