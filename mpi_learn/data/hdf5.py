@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import ClassVar
 
 import h5py
 import numpy as np
 
-from mpi_learn.data.source import Description, Source
+from mpi_learn.data.source import Description, Jagged, Source
 
 
 class HDF5(Source):
-    """The datasets of an HDF5 file, those in groups as ``group/dataset``."""
+    """The datasets of an HDF5 file, those in groups as ``group/dataset``; variable-length ones are jagged."""
 
     format: ClassVar[str] = "HDF5"
     is_table: ClassVar[bool] = False
@@ -21,12 +21,13 @@ class HDF5(Source):
     def names(self) -> list[str]:
         return list(self._descriptions)
 
-    def describe(self, name: str) -> Description:
-        return self._descriptions[name]
+    def describe(self, names: Sequence[str]) -> dict[str, Description]:
+        return {name: self._descriptions[name] for name in names}
 
-    def read(self, name: str, start: int, stop: int) -> np.ndarray:
+    def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
         with h5py.File(self.path) as file:
-            return file[name][start:stop]
+            found = {name: file[name][start:stop] for name in names}
+        return {name: _rows(found[name]) if self._descriptions[name].is_jagged else found[name] for name in names}
 
     @cached_property
     def _descriptions(self) -> dict[str, Description]:
@@ -43,4 +44,11 @@ def _datasets(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, h5py.D
 
 
 def _described(dataset: h5py.Dataset) -> Description:
-    return Description(dataset.shape[0], dataset.shape[1:], dataset.dtype)
+    of_a_row = h5py.check_vlen_dtype(dataset.dtype)
+    is_jagged = isinstance(of_a_row, np.dtype) and dataset.ndim == 1
+    return Description(dataset.shape[0], dataset.shape[1:], of_a_row if is_jagged else dataset.dtype, is_jagged)
+
+
+def _rows(rows: np.ndarray) -> Jagged:
+    lengths = np.array([len(row) for row in rows], np.int64)
+    return Jagged(np.concatenate(rows) if len(rows) else np.zeros(0), lengths)

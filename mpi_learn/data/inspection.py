@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 
 import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.plan import OpenSource, Plan, make_plans, n_validation, readers
-from mpi_learn.data.source import open_source
+from mpi_learn.data.source import kept_sources
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,7 @@ def inspect(configuration: DataConfiguration) -> DataSummary:
     Raises:
         DataError: Names key, file, dataset and cure.
     """
-    opened = cache(open_source)
+    opened = kept_sources()
     training, validation = make_plans(configuration, opened)
     fraction = configuration.validation_fraction
     n_held_out = n_validation(training.n_samples, fraction) if fraction is not None else 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.plan import OpenSource, Plan, make_plans, n_validation, readers
 from mpi_learn.data.reader import ArrayKind, Reader
 from mpi_learn.data.samples import Dataset, Samples
-from mpi_learn.data.source import open_source
+from mpi_learn.data.source import kept_sources
 
 CHUNK_BYTES = 64 * 2**20
 """So much is read at once, so that reading takes little memory beside what is held."""
@@ -33,7 +32,7 @@ def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dat
     Raises:
         DataError: The same on every rank: names key, file, dataset and cure.
     """
-    opened = cache(open_source)
+    opened = kept_sources()
     plans: tuple[Plan, Plan | None] | None = None
     with agreed_errors(comm):
         if comm.rank == 0:
@@ -97,7 +96,18 @@ def _copy(reader: Reader, targets: list[np.ndarray], n: int) -> None:
                 )
             with np.errstate(over="ignore", invalid="ignore"):
                 target[start:stop] = array
+            _check_finite(reader, kind, array, array, start)
             _check_finite(reader, kind, array, target[start:stop], start)
+            _check_dtype(reader, kind, array, start)
+
+
+def _check_dtype(reader: Reader, kind: ArrayKind, array: np.ndarray, start: int) -> None:
+    if not np.can_cast(array.dtype, kind.dtype, "same_kind"):
+        raise reader.error(
+            f"the samples from {start} on are {array.dtype}, those before {kind.dtype}",
+            kind.name,
+            cure="make them all the same",
+        )
 
 
 def _check_finite(reader: Reader, kind: ArrayKind, stored: np.ndarray, held: np.ndarray, start: int) -> None:

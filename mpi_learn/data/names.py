@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from dataclasses import dataclass
 
 from mpi_learn.data.configuration import Names
@@ -13,19 +14,35 @@ N_LISTED = 12
 
 
 @dataclass(frozen=True)
+class Column:
+    """A name of a file.
+
+    Args:
+        name: As called in the file.
+        width: How many values of each row of a jagged one are taken.
+    """
+
+    name: str
+    width: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.width is None else f"{self.name}[{self.width}]"
+
+
+@dataclass(frozen=True)
 class Request:
     """One array that a model is to get.
 
     Args:
-        names: What it is made of, as called in the file.
-        is_stacked: Whether the names are columns, to be put side by side; else there is one name, taken as it is.
+        columns: What it is made of.
+        is_stacked: Whether the columns are put side by side; else there is one, taken as it is.
     """
 
-    names: tuple[str, ...]
+    columns: tuple[Column, ...]
     is_stacked: bool
 
     def __str__(self) -> str:
-        return ", ".join(self.names)
+        return ", ".join(map(str, self.columns))
 
 
 def look_up(names: Names, known: list[str], *, is_table: bool, is_label: bool) -> list[Request]:
@@ -44,7 +61,7 @@ def look_up(names: Names, known: list[str], *, is_table: bool, is_label: bool) -
     if isinstance(names, str):
         found = find(names, known)
         if not is_table:
-            return [Request((name,), False) for name in found]
+            return [Request((column,), False) for column in found]
         return [Request(found, not is_label or len(found) > 1)]
     if is_table and all(isinstance(name, str) for name in names):
         return [_stacked(names, known)]
@@ -57,19 +74,27 @@ def look_up(names: Names, known: list[str], *, is_table: bool, is_label: bool) -
     return requests
 
 
-def find(name: str, known: list[str]) -> tuple[str, ...]:
-    """The names of the file that `name` means: itself, all in the group of that name, or what the glob fits."""
+def find(name: str, known: list[str]) -> tuple[Column, ...]:
+    """What `name` means: itself, all in the group of that name, or what the glob fits; ``name[4]``: four values."""
     name = name.strip("/")
     if name in known:
-        return (name,)
-    found = [one for one in known if one.startswith(f"{name}/")] or fnmatch.filter(known, name)
+        return (Column(name),)
+    with_width = re.fullmatch(r"(.+)\[(\d+)\]", name)
+    plain, width = (with_width[1], int(with_width[2])) if with_width else (name, None)
+    found = _fitting(plain, known)
     if not found:
-        raise DataError(f"there is no {name!r}", where=name, cure=_suggestion(name, known))
-    return tuple(found)
+        raise DataError(f"there is no {plain!r}", where=plain, cure=_suggestion(plain, known))
+    return tuple(Column(one, width) for one in found)
+
+
+def _fitting(name: str, known: list[str]) -> list[str]:
+    if name in known:
+        return [name]
+    return [one for one in known if one.startswith(f"{name}/")] or fnmatch.filter(known, name)
 
 
 def _stacked(names: list[str], known: list[str]) -> Request:
-    return Request(tuple(one for name in names for one in find(name, known)), True)
+    return Request(tuple(column for name in names for column in find(name, known)), True)
 
 
 def _suggestion(name: str, known: list[str]) -> str:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import zipfile
+from collections.abc import Sequence
 from functools import cached_property
 from typing import IO, ClassVar
 
 import numpy as np
 
-from mpi_learn.data.source import Description, Source
+from mpi_learn.data.source import Description, Jagged, Source
 
 
 class NPZ(Source):
-    """The arrays of an NPZ file. The array read last stays in memory, as one cannot seek in a compressed one."""
+    """The arrays of an NPZ file. The arrays read last stay in memory, as one cannot seek in compressed ones."""
 
     format: ClassVar[str] = "NPZ"
     is_table: ClassVar[bool] = False
@@ -20,16 +21,18 @@ class NPZ(Source):
     def names(self) -> list[str]:
         return list(self._descriptions)
 
-    def describe(self, name: str) -> Description:
-        return self._descriptions[name]
+    def describe(self, names: Sequence[str]) -> dict[str, Description]:
+        return {name: self._descriptions[name] for name in names}
 
-    def read(self, name: str, start: int, stop: int) -> np.ndarray:
-        if self._last is None or self._last[0] != name:
+    def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
+        if not set(names) <= set(self._held):
             with np.load(self.path, allow_pickle=False) as file:
-                self._last = name, file[name]
-        return self._last[1][start:stop]
+                self._held = {name: file[name] for name in names}
+        return {name: self._held[name][start:stop] for name in names}
 
-    _last: tuple[str, np.ndarray] | None = None
+    @cached_property
+    def _held(self) -> dict[str, np.ndarray]:
+        return {}
 
     @cached_property
     def _descriptions(self) -> dict[str, Description]:
@@ -50,12 +53,12 @@ class NPY(Source):
     def names(self) -> list[str]:
         return sorted(file.stem for file in self.path.parent.glob("*.npy"))
 
-    def describe(self, name: str) -> Description:
-        array = self._array(name)
-        return Description(len(array), array.shape[1:], array.dtype)
+    def describe(self, names: Sequence[str]) -> dict[str, Description]:
+        arrays = {name: self._array(name) for name in names}
+        return {name: Description(len(array), array.shape[1:], array.dtype) for name, array in arrays.items()}
 
-    def read(self, name: str, start: int, stop: int) -> np.ndarray:
-        return np.array(self._array(name)[start:stop])
+    def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
+        return {name: np.array(self._array(name)[start:stop]) for name in names}
 
     def _array(self, name: str) -> np.ndarray:
         array = np.load(self.path.with_name(f"{name}.npy"), mmap_mode="r", allow_pickle=False)

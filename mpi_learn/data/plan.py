@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.reader import ArrayKind, Reader
@@ -62,7 +64,8 @@ def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Pl
         return training, None
     validation = make_plan(configuration, "validation", opened)
     _check_alike(training, validation)
-    return training, validation
+    x, y = _united([training.x, validation.x]), _united([training.y, validation.y])
+    return replace(training, x=x, y=y), replace(validation, x=x, y=y)
 
 
 def make_plan(configuration: DataConfiguration, key: str, open_source: OpenSource) -> Plan:
@@ -75,20 +78,21 @@ def make_plan(configuration: DataConfiguration, key: str, open_source: OpenSourc
     Raises:
         DataError: Names key, file, dataset and cure.
     """
-    parts, first, names = [], None, ""
+    parts, first, x_kinds, y_kinds = [], None, [], []
     for path in find_files(getattr(configuration, key), f"data.{key}"):
         x, y = readers(open_source(path), configuration)
         if x.n_samples == 0:
             continue
-        if first is None:
-            first, names = (x.kinds, y.kinds), str(path)
-        _check_same(x, first[0], names)
-        _check_same(y, first[1], names)
+        first = first or (x, y)
+        _check_same(x, first[0])
+        _check_same(y, first[1])
         parts.append(Part(path, x.n_samples))
+        x_kinds.append(x.kinds)
+        y_kinds.append(y.kinds)
     if not parts:
         places = ", ".join(getattr(configuration, key))
         raise DataError("there is no sample in any file", where=f"data.{key}: {places}", cure="name files with samples")
-    return Plan(tuple(parts), *map(tuple, first))
+    return Plan(tuple(parts), _united(x_kinds), _united(y_kinds))
 
 
 def readers(source: Source, configuration: DataConfiguration) -> tuple[Reader, Reader]:
@@ -149,11 +153,18 @@ def n_validation(n: int, fraction: float) -> int:
     return count
 
 
-def _check_same(reader: Reader, kinds: tuple[ArrayKind, ...], first: str) -> None:
-    shapes, expected = [kind.shape for kind in reader.kinds], [kind.shape for kind in kinds]
+def _united(kinds: Sequence[tuple[ArrayKind, ...]]) -> tuple[ArrayKind, ...]:
+    """What the arrays of all files look like: whole numbers in one and real ones in another are real ones."""
+    return tuple(
+        replace(same[0], dtype=np.result_type(*(kind.dtype for kind in same))) for same in zip(*kinds, strict=True)
+    )
+
+
+def _check_same(reader: Reader, first: Reader) -> None:
+    shapes, expected = [kind.shape for kind in reader.kinds], [kind.shape for kind in first.kinds]
     if shapes != expected:
         raise reader.error(
-            f"{_spoken(shapes)} here but {_spoken(expected)} in {first}",
+            f"{_spoken(shapes)} here but {_spoken(expected)} in {first.source.path}",
             "; ".join(map(str, reader.requests)),
             cure="the shape of a sample must be the same in all files",
         )

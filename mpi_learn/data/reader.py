@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from mpi_learn.data.configuration import Names, Transform
 from mpi_learn.data.names import Request, look_up
 from mpi_learn.data.samples import FEATURE_DTYPE, label_dtype
-from mpi_learn.data.source import Source, reading
+from mpi_learn.data.source import Jagged, Source, reading
 from mpi_learn.errors import DataError
 from mpi_learn.functions import load_function
 
@@ -27,13 +28,18 @@ class ArrayKind:
         name: For messages: the dataset, or the columns it is stacked of.
         shape: The shape of one sample.
         dtype: As it comes out of the file or of the user's function.
-        taken_dtype: As models take it.
+        is_label: Whether it is an output.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
-    taken_dtype: np.dtype = FEATURE_DTYPE
+    is_label: bool
+
+    @property
+    def taken_dtype(self) -> np.dtype:
+        """As models take it."""
+        return label_dtype(self.dtype) if self.is_label else FEATURE_DTYPE
 
     @property
     def held_dtype(self) -> np.dtype:
@@ -61,14 +67,18 @@ class Reader:
         names = wanted.names if isinstance(wanted, Transform) else wanted
         with reading(source):
             self.requests = self._looked_up(names)
-            self.n_samples = self._agreed_length()
-            self._check_columns()
-        self.kinds = self._as_taken(self._checked(self._kinds() if self.function is None else self._tried()))
+            self._names = list(dict.fromkeys(column.name for request in self.requests for column in request.columns))
+            self._described = source.describe(self._names)
+        self.n_samples = self._agreed_length()
+        for request in self.requests:
+            self._check_columns(request)
+        self.kinds = tuple(map(self._kind, self.requests) if self.function is None else self._tried())
 
     def read(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
         """Samples `start` to `stop` - 1: one array for each of `kinds`, of shape (stop - start, …)."""
         with reading(self.source):
-            arrays = tuple(self._read(request, start, stop) for request in self.requests)
+            found = self.source.read(self._names, start, stop)
+        arrays = tuple(_assembled(request, found) for request in self.requests)
         return arrays if self.function is None else self._transformed(arrays, stop - start)
 
     def error(self, problem: str, name: str = "", *, cure: str = "") -> DataError:
@@ -86,54 +96,55 @@ class Reader:
             ) from None
 
     def _agreed_length(self) -> int:
-        lengths = {name: self.source.describe(name).n_samples for request in self.requests for name in request.names}
+        lengths = {name: description.n_samples for name, description in self._described.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name} has {n}" for name, n in lengths.items())
             raise self.error(f"the numbers of samples differ: {listed}", cure="name arrays with one entry a sample")
         return next(iter(lengths.values()), 0)
 
-    def _check_columns(self) -> None:
-        for request in self.requests:
-            for name in request.names if request.is_stacked else ():
-                shape = self.source.describe(name).shape
-                if len(shape) > 1:
-                    raise self.error(
-                        f"columns must have one number or one row a sample, these have {shape}",
-                        name,
-                        cure="name it alone, as an input of its own",
-                    )
+    def _check_columns(self, request: Request) -> None:
+        for column in request.columns:
+            description = self._described[column.name]
+            if description.is_jagged and column.width is None:
+                raise self.error(
+                    "it has another number of values in each sample",
+                    column.name,
+                    cure=f"write {column.name}[4] for the first four, filled up with zeros",
+                )
+            if column.width is not None and not description.is_jagged:
+                raise self.error("it has the same shape in each sample", str(column), cure=f"write {column.name}")
+            if request.is_stacked and len(description.shape) > 1:
+                raise self.error(
+                    f"a column holds one number or one row a sample, this holds {description.shape}",
+                    column.name,
+                    cure="name it alone, as an input of its own",
+                )
 
-    def _kinds(self) -> list[ArrayKind]:
-        kinds = []
-        for request in self.requests:
-            parts = [self.source.describe(name) for name in request.names]
-            self._checked([ArrayKind(n, p.shape, p.dtype) for n, p in zip(request.names, parts, strict=True)])
-            width = sum(part.shape[0] if part.shape else 1 for part in parts)
-            shape = (width,) if request.is_stacked else parts[0].shape
-            kinds.append(ArrayKind(str(request), shape, np.result_type(*(part.dtype for part in parts))))
-        return kinds
+    def _kind(self, request: Request) -> ArrayKind:
+        shapes, dtypes = [], []
+        for column in request.columns:
+            description = self._described[column.name]
+            self._check_numeric(str(column), description.dtype)
+            shapes.append(description.shape if column.width is None else (column.width,))
+            dtypes.append(description.dtype)
+        shape = (sum(sum(shape) if shape else 1 for shape in shapes),) if request.is_stacked else shapes[0]
+        return ArrayKind(str(request), shape, np.result_type(*dtypes), self.is_label)
 
     def _tried(self) -> list[ArrayKind]:
+        """What the user's function makes of the first samples."""
         name = "; ".join(map(str, self.requests))
         arrays = self.read(0, min(N_TRIED, self.n_samples))
-        return [ArrayKind(name, array.shape[1:], array.dtype) for array in arrays]
+        for array in arrays:
+            self._check_numeric(name, array.dtype)
+        return [ArrayKind(name, array.shape[1:], array.dtype, self.is_label) for array in arrays]
 
-    def _as_taken(self, kinds: list[ArrayKind]) -> list[ArrayKind]:
-        return [replace(kind, taken_dtype=label_dtype(kind.dtype)) for kind in kinds] if self.is_label else kinds
-
-    def _checked(self, kinds: list[ArrayKind]) -> list[ArrayKind]:
-        for kind in kinds:
-            if kind.dtype.kind not in NUMERIC:
-                raise self.error(
-                    f"expected numbers, found {_spoken(kind.dtype)}",
-                    kind.name,
-                    cure="name numeric data, or make numbers of it with {names: …, function: file.py:function}",
-                )
-        return kinds
-
-    def _read(self, request: Request, start: int, stop: int) -> np.ndarray:
-        arrays = [self.source.read(name, start, stop) for name in request.names]
-        return np.column_stack(arrays) if request.is_stacked else arrays[0]
+    def _check_numeric(self, name: str, dtype: np.dtype) -> None:
+        if dtype.kind not in NUMERIC:
+            raise self.error(
+                f"expected numbers, found {_spoken(dtype)}",
+                name,
+                cure="name numeric data, or make numbers of it with {names: …, function: file.py:function}",
+            )
 
     def _transformed(self, arrays: tuple[np.ndarray, ...], n: int) -> tuple[np.ndarray, ...]:
         made = self.function(*arrays)
@@ -146,6 +157,15 @@ class Reader:
                     cure=f"return one entry for each sample: shape ({n}, …)",
                 )
         return made
+
+
+def _assembled(request: Request, found: Mapping[str, np.ndarray | Jagged]) -> np.ndarray:
+    arrays = [_regular(found[column.name], column.width) for column in request.columns]
+    return np.column_stack(arrays) if request.is_stacked else arrays[0]
+
+
+def _regular(array: np.ndarray | Jagged, width: int | None) -> np.ndarray:
+    return array.padded(width or 0) if isinstance(array, Jagged) else array
 
 
 def _spoken(dtype: np.dtype) -> str:

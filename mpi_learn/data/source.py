@@ -10,9 +10,10 @@ import importlib
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -25,8 +26,15 @@ SOURCES = {
     ".hdf5": "mpi_learn.data.hdf5:HDF5",
     ".npz": "mpi_learn.data.numpy_files:NPZ",
     ".npy": "mpi_learn.data.numpy_files:NPY",
+    ".root": "mpi_learn.data.root:ROOT",
+    ".parquet": "mpi_learn.data.parquet:Parquet",
+    ".csv": "mpi_learn.data.csv:CSV",
+    ".csv.gz": "mpi_learn.data.csv:CSV",
 }
 """Suffix -> class; the longest suffix that fits counts."""
+
+N_KEPT = 32
+"""So many sources stay open: a training may have more files than a process may open."""
 
 
 @dataclass(frozen=True)
@@ -35,19 +43,43 @@ class Description:
 
     Args:
         n_samples: The length of the first axis.
-        shape: The shape of one sample.
+        shape: The shape of one sample; of a jagged array the shape of one value, ().
         dtype: As stored.
+        is_jagged: Whether a sample is a row of values, and rows differ in length.
     """
 
     n_samples: int
     shape: tuple[int, ...]
     dtype: np.dtype
+    is_jagged: bool = False
+
+
+@dataclass(frozen=True)
+class Jagged:
+    """Rows of different length.
+
+    Args:
+        values: Shape (n_values,), all rows one after the other.
+        lengths: Shape (n_samples,), integers, of each row.
+    """
+
+    values: np.ndarray
+    lengths: np.ndarray
+
+    def padded(self, width: int) -> np.ndarray:
+        """The first `width` values of each row, with zeros where it has less: shape (n_samples, width)."""
+        column = np.arange(width)
+        first = np.cumsum(self.lengths) - self.lengths
+        is_there = column < self.lengths[:, np.newaxis]
+        rows = np.zeros(is_there.shape, self.values.dtype)
+        rows[is_there] = self.values[(first[:, np.newaxis] + column)[is_there]]
+        return rows
 
 
 class Source(ABC):
     """One file of samples. Concrete sources are final; made by `open_source`.
 
-    No file stays open between two calls, so that a training may have any number of them. What a source raises other
+    What a source keeps open or in memory lives as long as the source; `kept_sources` keeps a few. What it raises other
     than a `DataError` is turned into one by `reading`.
 
     Args:
@@ -68,16 +100,16 @@ class Source(ABC):
         """All names that can be read, in the file's order; ``a/b`` is b in the group a."""
 
     @abstractmethod
-    def describe(self, name: str) -> Description:
-        """What stands under one of `names`.
+    def describe(self, names: Sequence[str]) -> dict[str, Description]:
+        """What stands under each of `names`.
 
         Raises:
-            DataError: It is no array of samples.
+            DataError: One of them is no array of samples.
         """
 
     @abstractmethod
-    def read(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Samples `start` to `stop` - 1 of one of `names`, as stored: shape (stop - start, …)."""
+    def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
+        """Samples `start` to `stop` - 1 of each of `names`, as stored: shape (stop - start, …)."""
 
 
 def open_source(path: Path) -> Source:
@@ -95,6 +127,11 @@ def open_source(path: Path) -> Source:
         raise DataError("there is no such file", where=str(path), cure="check the path")
     module, _, name = SOURCES[suffix].partition(":")
     return getattr(importlib.import_module(module), name)(path)
+
+
+def kept_sources() -> Callable[[Path], Source]:
+    """`open_source`, which gives one of the last `N_KEPT` files again without opening it anew."""
+    return lru_cache(N_KEPT)(open_source)
 
 
 @contextmanager
