@@ -111,7 +111,11 @@ class Loss:
 
 
 def matched(labels: tf.Tensor, output: tf.Tensor) -> tf.Tensor:
-    """Labels (n,) for an output (n, 1) as (n, 1): else their difference would be of shape (n, n)."""
+    """Labels (n,) for an output (n, 1) as (n, 1): else their difference would be of shape (n, n).
+
+    Class numbers become real numbers, as Keras has it.
+    """
+    labels = tf.cast(labels, output.dtype)
     if labels.shape.rank == output.shape.rank - 1 and output.shape[-1] == 1:
         return tf.expand_dims(labels, -1)
     return labels

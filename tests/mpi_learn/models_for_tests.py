@@ -1,0 +1,79 @@
+"""Small models and data that the tests of the training share."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpi_learn.data import Dataset, Samples
+
+
+def build_model(units=16, activation="relu", dropout=0.0, norm=False, penalty=0.0, classes=10):
+    import keras
+
+    regularizer = keras.regularizers.L2(penalty) if penalty else None
+    layers = [keras.layers.Input((64,)), keras.layers.Dense(units, activation, kernel_regularizer=regularizer)]
+    if norm:
+        layers.append(keras.layers.BatchNormalization())
+    if dropout:
+        layers.append(keras.layers.Dropout(dropout))
+    return keras.Sequential([*layers, keras.layers.Dense(classes, activation="softmax")])
+
+
+def build_regression(units=8):
+    import keras
+
+    layers = keras.layers
+    return keras.Sequential([layers.Input((3,)), layers.Dense(units, "tanh"), layers.Dense(1)])
+
+
+def build_binary():
+    import keras
+
+    layers = keras.layers
+    return keras.Sequential([layers.Input((3,)), layers.Dense(8, "tanh"), layers.Dense(1, "sigmoid")])
+
+
+def build_two_by_two():
+    import keras
+
+    a, b = keras.Input((3,), name="a"), keras.Input((2,), name="b")
+    joined = keras.layers.Concatenate()([a, b])
+    return keras.Model([a, b], [keras.layers.Dense(1, name="energy")(joined), keras.layers.Dense(2, "softmax")(joined)])
+
+
+def build_nothing():
+    return None
+
+
+def build_raising():
+    raise RuntimeError("no such layer")
+
+
+def absolute_error(labels, outputs):
+    import keras
+
+    return keras.ops.abs(labels - outputs)
+
+
+def mean_of_batch(labels, outputs):
+    import keras
+
+    return keras.ops.mean(keras.ops.abs(labels - outputs))
+
+
+def digits(n_validation=360):
+    """The 1,797 handwritten digits of scikit-learn, the last validated on."""
+    from sklearn.datasets import load_digits
+
+    bunch = load_digits()
+    samples = Samples(((bunch.data / 16).astype(np.float32),), (bunch.target.astype(np.int64),))
+    order = np.random.default_rng(0).permutation(len(samples))
+    return Dataset(samples, samples, order[n_validation:], order[:n_validation])
+
+
+def line(n=200, seed=0):
+    """Three numbers and their weighted sum, with a little noise."""
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 3)).astype(np.float32)
+    y = (x @ np.array([1.0, -2.0, 0.5]) + 0.01 * rng.normal(size=n)).astype(np.float32)
+    return Dataset(Samples((x,), (y,)), Samples((x[:50],), (y[:50],)))

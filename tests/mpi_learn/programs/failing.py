@@ -1,0 +1,84 @@
+"""Run under mpirun: one rank raises where the first argument says; all ranks must raise the same and live on."""
+
+import json
+import sys
+from pathlib import Path
+
+from mpi4py import MPI
+
+import mpi_learn.training
+from mpi_learn import train
+from mpi_learn.data import Batches
+from mpi_learn.errors import MPILearnError
+from tests.mpi_learn.models_for_tests import digits
+
+world = MPI.COMM_WORLD
+LAST = world.size - 1
+CONFIGURATION = {
+    "model": f"{Path(__file__).parents[1] / 'models_for_tests.py'}:build_model",
+    "loss": "sparse_categorical_crossentropy",
+    "epochs": 3,
+    "batch_size": 100,
+}
+
+
+def boom(*arguments):
+    raise RuntimeError("boom")
+
+
+class FailingBatches(Batches):
+    def epoch(self, epoch):
+        for step, batch in enumerate(super().epoch(epoch)):
+            if world.rank == LAST and epoch == 1 and step == 2:
+                boom()
+            yield batch
+
+
+class FailingGradient:
+    """Stands before a model's gradient and raises at the third call."""
+
+    def __init__(self, model):
+        self.gradient, self.calls = model.gradient, 0
+
+    def __call__(self, x, y):
+        self.calls += 1
+        return boom() if self.calls == 3 else self.gradient(x, y)
+
+
+def attempt(where: str) -> str:
+    batches, built = mpi_learn.training.Batches, mpi_learn.training._built
+    on_epoch = None
+    if where == "data":
+        mpi_learn.training.Batches = FailingBatches
+    if where == "callback" and world.rank == LAST:
+        on_epoch = boom
+    if where == "gradient":
+
+        def failing(*arguments):
+            model = built(*arguments)
+            if world.rank == LAST:
+                model.gradient = FailingGradient(model)
+            return model
+
+        mpi_learn.training._built = failing
+    if where == "validation":
+
+        def failing(*arguments):
+            model = built(*arguments)
+            if world.rank == LAST:
+                model.evaluate = boom
+            return model
+
+        mpi_learn.training._built = failing
+    try:
+        train(CONFIGURATION, world, data=digits(), on_epoch=on_epoch)
+    except MPILearnError as error:
+        return f"{type(error).__name__} of rank {error.rank}: {error.reason}"
+    finally:
+        mpi_learn.training.Batches, mpi_learn.training._built = batches, built
+    return "no error"
+
+
+seen = {where: world.gather(attempt(where)) for where in (*sys.argv[1:], "nowhere")}
+if world.rank == 0:
+    print(json.dumps(seen))

@@ -1,0 +1,118 @@
+"""``mpi-learn`` as users type it: exit status, one message, files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import pytest
+
+from mpi_learn.cli import _without_n
+from tests.mpi_learn.models_for_tests import digits
+from tests.mpirun import mpirun
+
+MODELS = Path(__file__).parent / "models_for_tests.py"
+TRAINING = """
+model: models.py:build_model
+parameters: {units: 16}
+data: {train: [digits.h5], validation_fraction: 0.2, features: X, labels: y}
+loss: sparse_categorical_crossentropy
+metrics: [accuracy]
+batch_size: 64
+epochs: 2
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    samples = digits().training
+    with h5py.File(tmp_path / "digits.h5", "w") as file:
+        file["X"], file["y"] = samples.x[0], samples.y[0]
+    (tmp_path / "models.py").write_text(MODELS.read_text())
+    (tmp_path / "training.yaml").write_text(TRAINING)
+    return tmp_path
+
+
+def run(folder, *arguments):
+    command = [sys.executable, "-m", "mpi_learn", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120, check=False)
+
+
+def test_train_prints_a_line_an_epoch_and_saves_what_can_be_trained_again(folder):
+    done = run(folder, "train", "training.yaml", "--output", "out")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert [line.split()[1] for line in lines[:2]] == ["1/2", "2/2"]
+    assert "val_accuracy" in lines[0]
+    assert "samples/s" in lines[0]
+    assert done.stderr == ""
+    assert sorted(path.name for path in (folder / "out").iterdir()) == ["history.json", "model.keras", "training.yaml"]
+    assert len(json.loads((folder / "out" / "history.json").read_text())["val_loss"]) == 2
+    assert run(folder / "out", "train", "training.yaml", "--epochs", "1").returncode == 0
+
+
+@pytest.mark.mpi
+def test_n_starts_mpirun_itself_and_one_rank_speaks(folder):
+    done = run(folder, "train", "training.yaml", "-n", "2")
+    assert done.returncode == 0, done.stderr
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["epoch", "epoch", "2"]
+
+
+BAD = {
+    "unknown key": ("batch_size: 64", "batchsize: 64", "batchsize: unknown key"),
+    "missing data": ("digits.h5", "digit.h5", "digit.h5"),
+    "missing model": ("models.py", "model.py", "did you mean models.py"),
+    "missing function": ("build_model", "build_modl", "did you mean build_model"),
+    "label outside range": ("{units: 16}", "{units: 16, classes: 4}", "outside of the model's 4 classes"),
+    "no such dataset": ("labels: y", "labels: z", "z"),
+}
+
+
+@pytest.mark.parametrize(("old", "new", "said"), BAD.values(), ids=BAD)
+def test_bad_input_is_status_2_and_one_message(folder, old, new, said):
+    (folder / "training.yaml").write_text(TRAINING.replace(old, new))
+    done = run(folder, "train", "training.yaml")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("mpi-learn:") == 1
+    assert "Traceback" not in done.stderr
+    assert "Traceback" in run(folder, "train", "training.yaml", "--debug").stderr or old == "batch_size: 64"
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", ["unknown key", "label outside range"])
+def test_bad_input_is_one_message_on_several_ranks(folder, name):
+    old, new, said = BAD[name]
+    (folder / "training.yaml").write_text(TRAINING.replace(old, new))
+    done = mpirun(3, "-m", "mpi_learn", "train", "training.yaml", cwd=folder)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert done.stderr.count("mpi-learn:") == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.mpi
+def test_failed_training_is_status_1_and_names_the_rank(folder):
+    source = MODELS.read_text() + "\n\ndef bad(labels, outputs):\n    import tensorflow as tf\n"
+    source += "    return tf.numpy_function(lambda y: 1 / 0, [labels], tf.float32)\n"
+    (folder / "models.py").write_text(source)
+    (folder / "training.yaml").write_text(TRAINING.replace("sparse_categorical_crossentropy", "models.py:bad"))
+    done = mpirun(2, "-m", "mpi_learn", "train", "training.yaml", cwd=folder)
+    assert done.returncode == 1
+    assert "training failed on rank 0" in done.stderr
+    assert "ZeroDivisionError" in done.stderr
+    assert done.stderr.count("mpi-learn:") == 1
+
+
+def test_usage_errors_are_status_2(folder):
+    assert run(folder, "trian").returncode == 2
+    assert run(folder, "train").returncode == 2
+    assert run(folder, "train", "nowhere.yaml").returncode == 2
+
+
+def test_the_commands_of_a_new_start_leave_n_out():
+    assert _without_n(["train", "t.yaml", "-n", "4", "--seed", "3"]) == ["train", "t.yaml", "--seed", "3"]
+    assert _without_n(["train", "-n4", "t.yaml"]) == ["train", "t.yaml"]

@@ -1,0 +1,104 @@
+"""What a training.yaml may say, and what is said when it says something else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpi_learn.configuration import read_configuration
+from mpi_learn.errors import ConfigurationError
+
+GOOD = {"model": "m.py:f", "loss": "mse", "data": {"train": ["a.h5"], "features": "X", "labels": "y"}}
+
+WRONG = {
+    "unknown key names the nearest": ({"batchsize": 3}, "batchsize: unknown key", "did you mean batch_size"),
+    "unknown nested key": ({"data": GOOD["data"] | {"shufle": True}}, "data.shufle: unknown key", "shuffle"),
+    "wrong type": ({"batch_size": "many"}, "batch_size: expected integer", "'many'"),
+    "too small": ({"batch_size": 0}, "batch_size", "greater than or equal to 1, found 0"),
+    "unknown optimizer": ({"optimizer": {"name": "adm"}}, "optimizer: there is no adm", "did you mean adam"),
+    "option of another optimizer": (
+        {"optimizer": {"name": "adam", "momentum": 0.9}}, "optimizer.momentum: unknown key", "beta_1",
+    ),
+    "unknown schedule": (
+        {"optimizer": {"name": "sgd", "schedule": {"name": "cosin"}}}, "optimizer.schedule.name", "did you mean cosine",
+    ),
+    "unknown algorithm": ({"algorithm": "allreduc"}, "algorithm", "did you mean allreduce"),
+    "metric that is not produced": (
+        {"early_stopping": {"metric": "val_los"}}, "early_stopping.metric", "the training does not produce",
+    ),
+    "validation metric without validation data": (
+        {"target": {"metric": "val_loss", "below": 1}}, "target.metric", "give data.validation",
+    ),
+    "two bounds": ({"target": {"metric": "loss", "below": 1, "above": 2}}, "target", "exactly one of above and below"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "place", "said"), WRONG.values(), ids=WRONG)
+def test_wrong_configuration_is_one_error_with_key_and_cure(change, place, said):
+    with pytest.raises(ConfigurationError) as raised:
+        read_configuration(GOOD | change, where="t.yaml")
+    assert str(raised.value).startswith(f"t.yaml: {place}")
+    assert said in str(raised.value)
+
+
+def test_missing_key_is_named():
+    with pytest.raises(ConfigurationError, match=r"training\.model: this key is required"):
+        read_configuration({"loss": "mse"}, where="space.yaml: training")
+
+
+def test_paths_are_taken_from_the_files_folder(tmp_path):
+    (tmp_path / "t.yaml").write_text(
+        "model: m.py:f\nloss: l.py:g\nmetrics: [mae, m.py:h]\ndata: {train: [a.h5], features: X, labels: y}\n"
+        "checkpoint: {path: c}\n"
+    )
+    read = read_configuration(tmp_path / "t.yaml")
+    assert (read.model, read.loss) == (f"{tmp_path}/m.py:f", f"{tmp_path}/l.py:g")
+    assert read.metrics == ["mae", f"{tmp_path}/m.py:h"]
+    assert read.checkpoint.path == tmp_path / "c"
+    assert str(tmp_path) in str(read.data.train)
+
+
+def test_numbers_like_1e_4_are_numbers(tmp_path):
+    (tmp_path / "t.yaml").write_text("model: m.py:f\nloss: mse\nparameters: {rate: 1e-4, n: 3, name: e5}\n")
+    assert read_configuration(tmp_path / "t.yaml").parameters == {"rate": 1e-4, "n": 3, "name": "e5"}
+
+
+@pytest.mark.parametrize("text", ["model: [", "- a", "a: 1\na: 2", ""])
+def test_what_is_not_a_mapping_is_refused_with_the_files_name(tmp_path, text):
+    (tmp_path / "t.yaml").write_text(text)
+    with pytest.raises(ConfigurationError, match=r"t\.yaml"):
+        read_configuration(tmp_path / "t.yaml")
+
+
+def test_missing_file_names_the_nearest(tmp_path):
+    (tmp_path / "training.yaml").write_text("")
+    with pytest.raises(ConfigurationError, match=r"did you mean training\.yaml"):
+        read_configuration(tmp_path / "trainin.yaml")
+
+
+def test_short_forms():
+    read = read_configuration(GOOD | {"optimizer": "sgd", "algorithm": "allreduce", "metrics": "accuracy"})
+    assert (read.optimizer.learning_rate, read.algorithm.name, read.metrics) == (0.01, "allreduce", ["accuracy"])
+
+
+def test_metric_names_are_known_without_a_framework():
+    data = GOOD["data"] | {"validation_fraction": 0.2}
+    read = read_configuration(GOOD | {"metrics": ["accuracy", "m.py:mine"], "data": data})
+    assert read.metric_names() == ["loss", "accuracy", "mine", "val_loss", "val_accuracy", "val_mine"]
+
+
+def test_a_dumped_configuration_reads_back_the_same():
+    read = read_configuration(GOOD | {"optimizer": {"name": "lamb"}, "checkpoint": {"path": "c"}})
+    assert read_configuration(read.model_dump(mode="json")) == read
+
+
+def test_reading_a_configuration_loads_no_framework_and_no_mpi():
+    code = (
+        "import sys; from mpi_learn import read_configuration; read_configuration({'model': 'a.py:f', 'loss': 'mse'});"
+        "print([name for name in ('tensorflow', 'keras', 'torch', 'numba', 'mpi4py.MPI') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path.cwd(), check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,150 @@
+"""Every optimizer against an implementation that is not ours."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from mpi_learn.flat import FlatLayout
+from mpi_learn.optimizers import make_optimizer
+from mpi_learn.optimizers.configuration import OptimizerConfiguration, Schedule
+from mpi_learn.optimizers.schedule import Rate
+from mpi_learn.optimizers.table import OPTIMIZERS
+
+SHAPES = ((7, 5), (5,), (5, 3), (3,))
+LAYOUT = FlatLayout(SHAPES)
+
+
+def options(**values):
+    return TypeAdapter(OptimizerConfiguration).validate_python(values)
+
+
+def gradients(n=8, seed=0):
+    rng = np.random.default_rng(seed)
+    return [(rng.normal(size=LAYOUT.size) * 10.0 ** rng.integers(-3, 2)).astype(np.float32) for _ in range(n)]
+
+
+def start():
+    return np.random.default_rng(1).normal(size=LAYOUT.size).astype(np.float32)
+
+
+def after(optimizer, scale=1.0):
+    weights = LAYOUT.flattened(LAYOUT.views(start()))
+    for gradient in gradients():
+        optimizer.update(weights, gradient, scale)
+    return weights
+
+
+def by_keras(name, **values):
+    import keras
+
+    optimizer = getattr(keras.optimizers, name)(**values)
+    variables = [keras.Variable(view) for view in LAYOUT.views(start())]
+    for gradient in gradients():
+        optimizer.apply([keras.ops.convert_to_tensor(view) for view in LAYOUT.views(gradient)], variables)
+    return np.concatenate([np.asarray(variable).ravel() for variable in variables])
+
+
+KERAS = [
+    ("SGD", {"name": "sgd"}, {}),
+    ("SGD", {"name": "sgd", "momentum": 0.9, "learning_rate": 0.1}, {}),
+    ("SGD", {"name": "sgd", "momentum": 0.9, "nesterov": True}, {}),
+    ("Adam", {"name": "adam"}, {}),
+    ("Adam", {"name": "adam", "beta_1": 0.5, "beta_2": 0.9, "epsilon": 1e-3}, {}),
+    ("AdamW", {"name": "adamw"}, {}),
+    ("RMSprop", {"name": "rmsprop"}, {}),
+    ("RMSprop", {"name": "rmsprop", "momentum": 0.8, "centered": True}, {}),
+    ("RMSprop", {"name": "rmsprop", "centered": True}, {}),
+    ("Adadelta", {"name": "adadelta", "learning_rate": 1.0}, {}),
+    ("Adagrad", {"name": "adagrad"}, {}),
+    ("Lamb", {"name": "lamb"}, {}),
+    ("Adam", {"name": "adam", "clip_value": 0.5}, {"clipvalue": 0.5}),
+    ("SGD", {"name": "sgd", "clip_norm": 0.5}, {"global_clipnorm": 0.5}),
+    ("SGD", {"name": "sgd", "weight_decay": 0.01}, {"weight_decay": 0.01}),
+]
+
+
+@pytest.mark.parametrize(("keras_name", "ours", "theirs"), KERAS, ids=lambda value: str(value))
+def test_optimizer_steps_as_keras_does(keras_name, ours, theirs):
+    known = {
+        key: value for key, value in ours.items() if key not in ("name", "clip_value", "clip_norm", "weight_decay")
+    }
+    expected = by_keras(keras_name, **known, **theirs)
+    np.testing.assert_allclose(after(make_optimizer(options(**ours), LAYOUT)), expected, rtol=2e-4, atol=2e-5)
+
+
+def test_lars_steps_as_its_equations_say():
+    rate, momentum, decay, trust, epsilon = 0.1, 0.9, 0.01, 0.001, 1e-8
+    weights = [view.astype(np.float64) for view in LAYOUT.views(start())]
+    velocity = [np.zeros_like(view) for view in weights]
+    for gradient in gradients():
+        for i, g in enumerate(LAYOUT.views(gradient.astype(np.float64))):
+            w_norm, g_norm = np.linalg.norm(weights[i]), np.linalg.norm(g)
+            is_matrix = g.ndim > 1
+            local = trust * w_norm / (g_norm + decay * w_norm + epsilon) if is_matrix else 1.0
+            velocity[i] = momentum * velocity[i] + rate * local * (g + decay * weights[i] * is_matrix)
+            weights[i] = weights[i] - velocity[i]
+    expected = np.concatenate([view.ravel() for view in weights])
+    ours = after(make_optimizer(options(name="lars", weight_decay=decay), LAYOUT))
+    np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizer_continues_from_saved_arrays_exactly(name):
+    whole = make_optimizer(options(name=name), LAYOUT)
+    expected = after(whole)
+    first, second = make_optimizer(options(name=name), LAYOUT), make_optimizer(options(name=name), LAYOUT)
+    weights = start()
+    for gradient in gradients()[:3]:
+        first.update(weights, gradient)
+    for key, array in second.arrays().items():
+        array[...] = first.arrays()[key]
+    for gradient in gradients()[3:]:
+        second.update(weights, gradient)
+    np.testing.assert_array_equal(weights, expected)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_scale_is_the_same_as_a_scaled_gradient(name):
+    scaled = make_optimizer(options(name=name), LAYOUT)
+    plain = make_optimizer(options(name=name), LAYOUT)
+    weights, other = start(), start()
+    for gradient in gradients():
+        before = gradient.copy()
+        scaled.update(weights, gradient, 0.25)
+        np.testing.assert_array_equal(gradient, before)
+        plain.update(other, gradient * np.float32(0.25))
+    np.testing.assert_allclose(weights, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_optimizer_finds_the_bottom_of_a_bowl(name):
+    rates = {"adadelta": 1.0, "adagrad": 0.5, "lars": 5.0}
+    layout = FlatLayout(((10, 2),))
+    optimizer = make_optimizer(options(name=name, learning_rate=rates.get(name, 0.05)), layout)
+    weights = np.full(20, 2.0, np.float32)
+    first = float((weights**2).sum())
+    for _ in range(300):
+        optimizer.update(weights, weights.copy())
+    assert float((weights**2).sum()) < 0.75 * first
+
+
+def test_rate_warms_up_then_falls_as_a_cosine():
+    rate = Rate(0.1, Schedule(name="cosine", warmup_epochs=1, floor=0.1), steps_per_epoch=10, epochs=5)
+    rates = [rate(step) for step in range(50)]
+    assert rates[0] == pytest.approx(0.01)
+    assert rates[9] == pytest.approx(0.1)
+    assert max(rates) == pytest.approx(0.1)
+    assert rates[30] == pytest.approx(0.1 * (0.1 + 0.9 * 0.5))
+    assert rates[-1] < 0.012
+
+
+def test_rate_drops_in_steps():
+    rate = Rate(1.0, Schedule(name="step", every=2, factor=0.5), steps_per_epoch=4, epochs=6)
+    assert [rate(epoch * 4) for epoch in range(6)] == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+
+
+def test_rate_scales_with_the_number_of_workers():
+    assert Rate(0.1, Schedule(scale="linear"), n_workers=8)(0) == pytest.approx(0.8)
+    assert Rate(0.1, Schedule(scale="sqrt"), n_workers=4)(0) == pytest.approx(0.2)

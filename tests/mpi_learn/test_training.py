@@ -1,0 +1,264 @@
+"""The training in one process: against Keras' own, and what it says of what is wrong."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpi_learn import train
+from mpi_learn.data import Dataset, Samples
+from mpi_learn.errors import ConfigurationError, DataError, ModelError, TrainingError, UserError
+from tests.mpi_learn.models_for_tests import digits, line
+
+MODELS = str(Path(__file__).parent / "models_for_tests.py")
+CLASSES = {"model": f"{MODELS}:build_model", "loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
+NUMBERS = {"model": f"{MODELS}:build_regression", "loss": "mse", "optimizer": {"name": "adam", "learning_rate": 0.02}}
+
+
+@pytest.fixture(scope="module")
+def comm():
+    from mpi4py import MPI
+
+    return MPI.COMM_SELF
+
+
+def by_keras(dataset, parameters, *, epochs, batch_size, seed, order):
+    """The same training by Keras' own step, fed the batches in the order given."""
+    import keras
+
+    from mpi_learn.data import Batches
+    from tests.mpi_learn.models_for_tests import build_model
+
+    keras.utils.set_random_seed(seed)
+    model = build_model(**parameters)
+    model.compile(keras.optimizers.SGD(0.1, momentum=0.9), CLASSES["loss"], metrics=["accuracy"])
+    history = []
+    for epoch in range(epochs):
+        sums = {"loss": 0.0, "accuracy": 0.0}
+        for batch in Batches(dataset, batch_size=batch_size, n_workers=1, worker=0, seed=order).epoch(epoch):
+            logs = model.train_on_batch(batch.x[0], batch.y[0], return_dict=True)
+            sums = {name: total + float(logs[name]) * batch.n_samples for name, total in sums.items()}
+        history.append({name: total / dataset.n_training for name, total in sums.items()})
+    return model, history
+
+
+@pytest.mark.parametrize("parameters", [{}, {"norm": True}, {"penalty": 0.01}], ids=str)
+def test_training_is_what_keras_does(comm, parameters):
+    dataset = digits()
+    optimizer = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9}
+    changes = {"parameters": parameters, "optimizer": optimizer, "epochs": 2, "batch_size": 64, "seed": 5}
+    ours = train(CLASSES | changes, comm, data=dataset)
+    model, theirs = by_keras(dataset, parameters, epochs=2, batch_size=64, seed=5, order=5)
+    for mine, other in zip(ours.model.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=2e-3, atol=2e-4)
+    assert ours.history["accuracy"] == pytest.approx([logs["accuracy"] for logs in theirs], abs=2e-3)
+    assert ours.history["loss"] == pytest.approx([logs["loss"] for logs in theirs], rel=2e-3)
+    x, y = ours.validation
+    model.compile(loss=CLASSES["loss"], metrics=["accuracy"])
+    loss, accuracy = model.evaluate(x, y, verbose=0)
+    assert ours.history["val_loss"][-1] == pytest.approx(loss, rel=2e-3)
+    assert ours.history["val_accuracy"][-1] == pytest.approx(accuracy, abs=3e-3)
+
+
+def test_same_seed_gives_the_same_history_twice(comm):
+    configuration = CLASSES | {"parameters": {"dropout": 0.3}, "epochs": 2, "batch_size": 64, "seed": 3}
+    first, second = (train(configuration, comm, data=digits()) for _ in range(2))
+    assert first.history == second.history
+    assert train(configuration | {"seed": 4}, comm, data=digits()).history != first.history
+
+
+def test_metrics_of_sums_are_exact_over_uneven_batches(comm):
+    import keras
+
+    dataset = line(n=101)
+    y = (dataset.training.y[0] > 0).astype(np.int64)
+    dataset = Dataset(Samples(dataset.training.x, (y,)), Samples(dataset.training.x, (y,)))
+    names = ["accuracy", "AUC", "Precision", "mae", f"{MODELS}:absolute_error"]
+    configuration = {
+        "model": f"{MODELS}:build_binary", "loss": "binary_crossentropy", "metrics": names, "batch_size": 32,
+        "validation": {"batch_size": 7}, "epochs": 1,
+    }  # fmt: skip
+    result = train(configuration, comm, data=dataset)
+    outputs, labels = result.model.predict(dataset.training.x[0], verbose=0), y[:, None]
+    expected = {
+        "accuracy": np.mean((outputs > 0.5) == labels),
+        "mae": np.mean(np.abs(outputs - labels)),
+        "absolute_error": np.mean(np.abs(outputs - labels)),
+        "loss": np.mean(keras.losses.binary_crossentropy(labels, outputs)),
+    }
+    for name, metric in (("AUC", keras.metrics.AUC()), ("Precision", keras.metrics.Precision())):
+        metric.update_state(labels, outputs)
+        expected[name] = float(metric.result())
+    for name, value in expected.items():
+        assert result.history[f"val_{name}"][0] == pytest.approx(float(value), rel=1e-5), name
+
+
+@pytest.mark.parametrize("loss", ["mae", f"{MODELS}:absolute_error", f"{MODELS}:mean_of_batch"])
+def test_own_loss_is_the_same_as_keras(comm, loss):
+    result = train(NUMBERS | {"loss": loss, "epochs": 2, "batch_size": 32}, comm, data=line())
+    expected = train(NUMBERS | {"loss": "MeanAbsoluteError", "epochs": 2, "batch_size": 32}, comm, data=line())
+    assert result.history["val_loss"] == pytest.approx(expected.history["val_loss"], rel=1e-4)
+
+
+def test_several_inputs_and_outputs(comm):
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(size=(60, 3)).astype("f"), rng.normal(size=(60, 2)).astype("f")
+    samples = Samples((a, b), (a.sum(1, keepdims=True), (b[:, 0] > 0).astype(np.int64)))
+    configuration = {
+        "model": f"{MODELS}:build_two_by_two", "loss": ["mse", "sparse_categorical_crossentropy"],
+        "metrics": {"energy": ["mae"], "kind": ["accuracy"]}, "epochs": 2, "batch_size": 16,
+    }  # fmt: skip
+    result = train(configuration, comm, data=Dataset(samples, samples))
+    assert set(result.history) == {
+        "loss", "energy_mae", "kind_accuracy", "val_loss", "val_energy_mae", "val_kind_accuracy",
+    }  # fmt: skip
+    assert len(result.validation[0]) == 2
+
+
+def test_target_ends_the_training(comm):
+    target = {"metric": "val_loss", "below": 0.5}
+    result = train(NUMBERS | {"target": target, "epochs": 200, "batch_size": 16}, comm, data=line())
+    assert result.stopped_by == "target"
+    assert result.epochs < 200
+    assert result.history["val_loss"][-1] <= 0.5 < min(result.history["val_loss"][:-1])
+
+
+def test_early_stopping_restores_the_best_weights(comm):
+    stopping = {"metric": "val_loss", "patience": 2}
+    optimizer = {"name": "sgd", "learning_rate": 0.3, "schedule": {"name": "constant"}}
+    result = train(
+        NUMBERS | {"early_stopping": stopping, "optimizer": optimizer, "epochs": 200, "batch_size": 8},
+        comm,
+        data=line(),
+    )
+    losses = result.history["val_loss"]
+    assert result.stopped_by == "early_stopping"
+    assert result.best_epoch == int(np.argmin(losses)) == len(losses) - 3
+    x, y = result.validation
+    found = np.mean((result.model.predict(x, verbose=0)[:, 0] - y) ** 2)
+    assert found == pytest.approx(min(losses), rel=1e-4)
+
+
+def test_callback_sees_every_epoch_and_stops_the_training(comm):
+    seen = []
+
+    def on_epoch(epoch, metrics):
+        seen.append((epoch, sorted(metrics)))
+        return epoch == 2
+
+    result = train(NUMBERS | {"epochs": 9, "batch_size": 64}, comm, data=line(), on_epoch=on_epoch)
+    assert seen == [(epoch, ["loss", "val_loss"]) for epoch in range(3)]
+    assert (result.stopped_by, result.epochs) == ("callback", 3)
+
+
+def test_validation_every_second_epoch_leaves_gaps(comm):
+    result = train(NUMBERS | {"epochs": 5, "validation": {"every": 2}}, comm, data=line())
+    assert np.isnan(result.history["val_loss"]).tolist() == [True, False, True, False, False]
+
+
+class InterruptionError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    "optimizer", ["adam", {"name": "sgd", "momentum": 0.9, "schedule": {"name": "cosine", "warmup_epochs": 2}}], ids=str
+)
+def test_resumed_training_has_the_losses_of_one_never_stopped(comm, tmp_path, optimizer):
+    common = CLASSES | {
+        "parameters": {"dropout": 0.3, "norm": True}, "epochs": 5, "batch_size": 128, "optimizer": optimizer,
+        "early_stopping": {"metric": "val_loss", "patience": 50},
+    }  # fmt: skip
+    whole = train(common, comm, data=digits())
+
+    def interrupted(epoch, metrics):
+        if epoch == 3:
+            raise InterruptionError
+        return False
+
+    checkpointed = common | {"checkpoint": {"path": str(tmp_path / "c"), "every": 2}}
+    with pytest.raises(TrainingError, match="InterruptionError"):
+        train(checkpointed, comm, data=digits(), on_epoch=interrupted)
+    resumed = train(checkpointed, comm, data=digits())
+    assert resumed.history == whole.history
+    np.testing.assert_array_equal(resumed.model.get_weights()[0], whole.model.get_weights()[0])
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["checkpoint.npz"]
+
+
+def test_finished_training_resumes_to_the_same_result(comm, tmp_path):
+    configuration = NUMBERS | {"epochs": 2, "checkpoint": {"path": str(tmp_path)}}
+    first, second = (train(configuration, comm, data=line()) for _ in range(2))
+    assert first.history == second.history
+    longer = train(configuration | {"epochs": 3}, comm, data=line())
+    assert longer.history["loss"][:2] == first.history["loss"]
+    assert len(longer.history["loss"]) == 3
+
+
+def test_checkpoint_of_another_training_is_refused_unless_started_from(comm, tmp_path):
+    first = NUMBERS | {"epochs": 2, "checkpoint": {"path": str(tmp_path / "a")}}
+    train(first, comm, data=line())
+    other = first | {"optimizer": {"name": "adam", "learning_rate": 0.5}, "epochs": 3}
+    with pytest.raises(ConfigurationError, match="another optimizer"):
+        train(other, comm, data=line())
+    start = {"path": str(tmp_path / "b"), "start_from": str(tmp_path / "a")}
+    result = train(other | {"checkpoint": start}, comm, data=line())
+    assert len(result.history["loss"]) == 3
+
+
+WRONG = {
+    "model of another input shape": (CLASSES, line(), ModelError, r"of shape \(64,\), the data have \(3,\)"),
+    "labels outside of the classes": (
+        CLASSES | {"parameters": {"classes": 5}}, digits(), DataError, "label 9 lies outside of the model's 5 classes",
+    ),
+    "class numbers for a one-hot loss": (
+        CLASSES | {"loss": "categorical_crossentropy"}, digits(), ModelError, "use sparse_categorical_crossentropy",
+    ),
+    "no such loss": (NUMBERS | {"loss": "mean_squared_eror"}, line(), ConfigurationError, "did you mean mean_squa"),
+    "no such metric": (NUMBERS | {"metrics": ["acuracy"]}, line(), ConfigurationError, "did you mean accuracy"),
+    "no such parameter": (NUMBERS | {"parameters": {"unit": 1}}, line(), ConfigurationError, "did you mean units"),
+    "function that returns no model": (
+        NUMBERS | {"model": f"{MODELS}:build_nothing"}, line(), ModelError, "expected a Keras model",
+    ),
+    "function that raises": (
+        NUMBERS | {"model": f"{MODELS}:build_raising"}, line(), ModelError, "RuntimeError: no such layer",
+    ),
+    "negative units": (NUMBERS | {"parameters": {"units": -1}}, line(), ModelError, "units=-1"),
+    "no data": (NUMBERS, None, ConfigurationError, "data: this section is required"),
+    "no such file": (NUMBERS | {"model": "missing.keras"}, line(), UserError, "there is no such file"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("configuration", "data", "kind", "said"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_said_before_the_first_step(comm, configuration, data, kind, said):
+    with pytest.raises(kind, match=said):
+        train(configuration, comm, data=data)
+
+
+def test_saved_model_can_be_trained_again(comm, tmp_path):
+    first = train(NUMBERS | {"epochs": 3}, comm, data=line())
+    file = first.save_model(tmp_path / "model")
+    assert [path.name for path in tmp_path.iterdir()] == ["model.keras"]
+    second = train(NUMBERS | {"model": str(file), "epochs": 1}, comm, data=line())
+    assert second.history["val_loss"][0] < first.history["val_loss"][0]
+    (tmp_path / "model.json").write_text(first.model.to_json())
+    third = train(NUMBERS | {"model": str(tmp_path / "model.json"), "epochs": 1}, comm, data=line())
+    assert third.history["val_loss"][0] > second.history["val_loss"][0]
+
+
+def test_history_is_plain_json(comm):
+    result = train(NUMBERS | {"epochs": 2}, comm, data=line())
+    assert json.loads(json.dumps(result.history)) == result.history
+
+
+def test_many_trainings_in_one_process_do_not_grow(comm):
+    def resident_mb():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
+
+    for _ in range(2):
+        train(NUMBERS | {"epochs": 1}, comm, data=line())
+    before = resident_mb()
+    for _ in range(6):
+        train(NUMBERS | {"epochs": 1}, comm, data=line())
+    assert resident_mb() - before < 30

@@ -1,0 +1,70 @@
+"""The training on several ranks: the same as on one, and no rank left alone when one fails."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import cache
+
+import pytest
+
+from tests.mpirun import mpirun
+
+pytestmark = pytest.mark.mpi
+
+
+@cache
+def synchronous(n: int) -> dict:
+    module = ("-m", "tests.mpi_learn.programs.synchronous")
+    if n == 1:
+        done = subprocess.run([sys.executable, *module], capture_output=True, text=True, timeout=120, check=False)
+    else:
+        done = mpirun(n, *module, timeout=180)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("case", ["plain", "momentum", "clipped", "penalised"])
+def test_ranks_train_to_the_losses_of_one_rank_with_all_their_batches(n, case):
+    alone, together = synchronous(1)[case][0]["history"], synchronous(n)[case][0]["history"]
+    for name, values in alone.items():
+        tolerance = 1e-4 if "loss" in name else 2e-3
+        assert together[name] == pytest.approx(values, abs=tolerance), name
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_all_ranks_hold_the_same_history_and_the_same_model(n):
+    for case, seen in synchronous(n).items():
+        if case != "half":
+            assert len(seen) == n
+            assert all(one == seen[0] for one in seen), case
+
+
+def test_batch_normalisation_is_averaged_not_trained_and_validates_well():
+    alone, together = synchronous(1)["normalised"][0]["history"], synchronous(2)["normalised"][0]["history"]
+    assert together["val_loss"] == pytest.approx(alone["val_loss"], rel=0.05)  # moments are of each rank's own batch
+
+
+def test_target_ends_the_training_on_all_ranks_at_once():
+    history = synchronous(3)["stopped"][0]["history"]
+    assert history["val_accuracy"][-1] >= 0.6
+    assert len(history["loss"]) < 30
+
+
+def test_half_of_the_ranks_train_on_a_communicator_of_their_own():
+    half = synchronous(3)["half"]
+    assert half[1]["history"]["loss"] == pytest.approx(synchronous(1)["plain"][0]["history"]["loss"], abs=1e-4)
+    assert half[0]["history"]["loss"] == pytest.approx(half[1]["history"]["loss"], abs=1e-4)
+
+
+@pytest.mark.parametrize("n", [2])
+def test_a_rank_that_raises_stops_all_with_its_traceback(n):
+    places = ["data", "gradient", "callback", "validation"]
+    done = mpirun(n, "-m", "tests.mpi_learn.programs.failing", *places, timeout=120)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    for where in places:
+        assert seen[where] == [f"TrainingError of rank {n - 1}: RuntimeError: boom"] * n
+    assert seen["nowhere"] == ["no error"] * n
