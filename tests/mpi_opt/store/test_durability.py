@@ -1,0 +1,231 @@
+"""Nothing finished is lost: killed writers, power cuts, full disks, others who look on or hold a lock."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from mpi_opt.space import Real, Space
+from mpi_opt.store import Store, opening
+from mpi_opt.store.errors import StoreFullError, StoreLockedError
+from mpi_opt.store.records import StudyRecord
+from tests.mpi_opt.store.made_up import finish, start
+
+WRITER = """
+import sys
+from mpi_opt.store import Store, opening
+from tests.mpi_opt.store.made_up import finish, start
+from mpi_opt.space import Real, Space
+
+path, journal = sys.argv[1:]
+opening.is_on_network = lambda _: journal == "delete"
+store = Store.open(path)
+study = store.create_study(
+    "demo", direction="minimize", strategy="random", seed=1, configuration={}, space=Space({"x": Real(0, 1)})
+)
+print("ready", flush=True)
+for first in range(0, 10**6, 3):
+    numbers = range(first, first + 3)
+    store.start(study.id, [start(n) for n in numbers])
+    store.finish(study.id, [finish(n, float(n)) for n in numbers])
+    print(first + 2, flush=True)
+"""
+
+
+def create(store: Store) -> StudyRecord:
+    space = Space({"x": Real(0, 1)})
+    return store.create_study("demo", direction="minimize", strategy="random", seed=1, configuration={}, space=space)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "results.db"
+
+
+def begin_writing(path: Path, journal: str) -> subprocess.Popen[str]:
+    writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path), journal], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout.readline() == "ready\n"
+    return writer
+
+
+@pytest.mark.parametrize("journal", ["wal", "delete"])
+def test_killed_writer_loses_no_result_that_was_acknowledged(path: Path, journal: str) -> None:
+    for seconds in (0.05, 0.13, 0.31):
+        path.unlink(missing_ok=True)
+        writer = begin_writing(path, journal)
+        time.sleep(seconds)
+        os.kill(writer.pid, signal.SIGKILL)
+        acknowledged = [int(line) for line in writer.stdout.read().split()]
+        writer.wait()
+        with Store.open(str(path)) as store:
+            assert store.sql("PRAGMA integrity_check")[1] == [("ok",)]
+            study = store.study("demo")
+            complete = [trial.number for trial in store.trials(study.id, ["complete"])]
+            running = [trial.number for trial in store.trials(study.id, ["running"])]
+            assert acknowledged and complete[: acknowledged[-1] + 1] == list(range(acknowledged[-1] + 1))
+            store.requeue(study.id, running, "the search ended")
+            following = len(complete) + len(running)
+            store.start(study.id, [start(following), *(start(number, attempt=2) for number in running)])
+            store.finish(study.id, [finish(following), *(finish(number, attempt=2) for number in running)])
+            assert [trial.number for trial in store.trials(study.id)] == list(range(following + 1))
+            assert [trial.number for trial in store.told_order(study.id)][-1] == (running or [following])[-1]
+
+
+def test_power_cut_at_any_write_leaves_a_consistent_beginning(path: Path, tmp_path: Path) -> None:
+    with Store.open(str(path)) as store:
+        study = create(store)
+        store._driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        store._driver.execute("PRAGMA wal_autocheckpoint=0")
+        for number in range(12):
+            store.start(study.id, [start(number)])
+            store.finish(study.id, [finish(number)])
+        log = Path(f"{path}-wal").read_bytes()
+        shutil.copy(path, tmp_path / "before.db")
+    counts = []
+    for length in [*range(0, len(log), 4999), len(log)]:
+        cut = tmp_path / "cut.db"
+        shutil.copy(tmp_path / "before.db", cut)
+        Path(f"{cut}-wal").write_bytes(log[:length] + b"\x00" * min(4096, len(log) - length))
+        with Store.open(str(cut)) as store:
+            assert store.sql("PRAGMA integrity_check")[1] == [("ok",)]
+            trials, attempts = store.trials(study.id), store.attempts(study.id)
+            assert [trial.number for trial in trials] == list(range(len(trials)))
+            assert [trial.state for trial in trials[:-1]] == ["complete"] * (len(trials) - 1 if trials else 0)
+            assert [attempt.outcome == "complete" for attempt in attempts] == [t.state == "complete" for t in trials]
+            counts.append(sum(trial.state == "complete" for trial in trials))
+    assert counts[0] == 0 and counts[-1] == 12
+    assert all(before <= after for before, after in itertools.pairwise(counts))
+
+
+def test_sqlite3_reads_while_the_search_writes(path: Path) -> None:
+    program = shutil.which("sqlite3") or pytest.skip("needs the program sqlite3: apt-get install sqlite3")
+    writer = begin_writing(path, "wal")
+    try:
+        counts = []
+        for _ in range(5):
+            query = "SELECT count(*) FROM study_demo WHERE state = 'complete'"
+            answer = subprocess.run([program, str(path), query], capture_output=True, text=True, check=False)
+            assert answer.returncode == 0, answer.stderr
+            counts.append(int(answer.stdout))
+            time.sleep(0.05)
+        assert counts == sorted(counts) and counts[0] < counts[-1]
+        assert writer.poll() is None
+    finally:
+        writer.kill()
+        writer.communicate()
+
+
+def test_long_reading_does_not_hold_the_search_up(path: Path) -> None:
+    with Store.open(str(path)) as store:
+        study = create(store)
+        store.start(study.id, [start(0)])
+        reader = sqlite3.connect(path)
+        cursor = reader.execute("SELECT * FROM trials, trials AS again")
+        cursor.fetchone()
+        began = time.perf_counter()
+        for number in range(1, 200):
+            store.start(study.id, [start(number)])
+            store.finish(study.id, [finish(number)])
+        assert time.perf_counter() - began < 5
+        reader.close()
+
+
+def test_lock_of_another_program_is_waited_for(path: Path) -> None:
+    with Store.open(str(path)) as store:
+        study = create(store)
+        other = sqlite3.connect(path, check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(0.3, other.rollback)
+        release.start()
+        began = time.perf_counter()
+        store.start(study.id, [start(0)])
+        assert 0.2 < time.perf_counter() - began < 5
+        release.join()
+        other.close()
+
+
+def test_lock_that_stays_is_told_and_the_call_can_be_repeated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(opening, "WAIT_S", 0.1)
+    with Store.open(str(path)) as store:
+        study = create(store)
+        other = sqlite3.connect(path)
+        other.execute("BEGIN IMMEDIATE")
+        for _ in range(2):
+            with pytest.raises(StoreLockedError):
+                store.start(study.id, [start(0)])
+        other.close()
+        store.start(study.id, [start(0)])
+        store.finish(study.id, [finish(0)])
+        assert store.study("demo").counts == {"complete": 1}
+
+
+def test_full_disk_is_told_and_the_call_can_be_repeated_when_there_is_room(path: Path) -> None:
+    with Store.open(str(path)) as store:
+        study = create(store)
+        store._driver.execute("PRAGMA max_page_count=40")
+        number = 0
+        with pytest.raises(StoreFullError) as caught:
+            for number in range(10_000):
+                store.start(study.id, [start(number)])
+                store.finish(study.id, [finish(number)])
+        assert "free some space" in caught.value.cure
+        before = store.trials(study.id)
+        assert len(before) in (number, number + 1)
+        store._driver.execute("PRAGMA max_page_count=1000000")
+        if len(before) == number:
+            store.start(study.id, [start(number)])
+        store.finish(study.id, [finish(number)])
+        assert store.study("demo").counts == {"complete": number + 1}
+        assert [trial.number for trial in store.told_order(study.id)] == list(range(number + 1))
+
+
+def test_disk_that_is_really_full_is_told(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", disk], capture_output=True, check=False)
+    if mount.returncode:
+        pytest.skip("needs the right to mount a small file system")
+    try:
+        with Store.open(str(disk / "results.db")) as store:
+            study = create(store)
+            (disk / "ballast").write_bytes(b"x" * 40_000)
+            with pytest.raises(StoreFullError):
+                for number in range(10_000):
+                    store.start(study.id, [start(number)])
+                    store.finish(study.id, [finish(number)])
+            (disk / "ballast").unlink()
+            n_complete = store.study("demo").counts["complete"]
+            if len(store.trials(study.id)) == n_complete:
+                store.start(study.id, [start(n_complete)])
+            store.finish(study.id, [finish(n_complete)])
+            assert store.study("demo").counts == {"complete": n_complete + 1}
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_server_that_comes_back_is_used_again(postgresql: str) -> None:
+    import psycopg
+
+    with Store.open(postgresql) as store:
+        name = f"study {len(store.studies())}"
+        space = Space({"x": Real(0, 1)})
+        study = store.create_study(name, direction="minimize", strategy="random", seed=1, configuration={}, space=space)
+        with psycopg.connect(postgresql.replace("+psycopg", ""), autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        from mpi_opt.store.errors import StoreNotReadyError
+
+        with pytest.raises(StoreNotReadyError):
+            store.start(study.id, [start(0)])
+        store.start(study.id, [start(0)])
+        store.finish(study.id, [finish(0)])
+        assert store.study(name).counts == {"complete": 1}
