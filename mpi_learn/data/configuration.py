@@ -29,7 +29,7 @@ class Transform(BaseModel):
     names: Names = Field(description="What to read, as without a function.")
     function: str = Field(
         description="file.py:function or package.module:function. Called with the arrays that would be the inputs "
-        "without it, for some consecutive samples; returns one array or a list of them, with as many samples."
+        "without it, for some consecutive samples; returns one array of as many, or a tuple for several inputs."
     )
 
 

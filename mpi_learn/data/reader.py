@@ -148,7 +148,7 @@ class Reader:
 
     def _transformed(self, arrays: tuple[np.ndarray, ...], n: int) -> tuple[np.ndarray, ...]:
         made = self.function(*arrays)
-        made = tuple(np.asarray(array) for array in (made if isinstance(made, list | tuple) else (made,)))
+        made = tuple(np.asarray(array) for array in (made if isinstance(made, tuple) else (made,)))
         for array in made:
             if array.shape[:1] != (n,):
                 raise self.error(

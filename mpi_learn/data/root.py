@@ -19,7 +19,8 @@ N_LOOKED_AT = 1
 class ROOT(Source):
     """The branches of the tree of a ROOT file; as ``tree/branch`` where it has several trees.
 
-    A branch of a split object is called as in ROOT, ``Jet/Jet.PT``."""
+    A branch of a split object is called as in ROOT, ``Jet/Jet.PT``.
+    """
 
     format: ClassVar[str] = "ROOT"
     is_table: ClassVar[bool] = True
@@ -73,15 +74,20 @@ def _described(array: Any, n_samples: int) -> Description:
     while isinstance(kind, types.RegularType):
         shape.append(kind.size)
         kind = kind.content
-    is_jagged = isinstance(kind, types.ListType) and "__array__" not in kind.parameters
+    is_jagged = _is_jagged(kind)
     if is_jagged:
         kind = kind.content
     dtype = np.dtype(kind.primitive if isinstance(kind, types.NumpyType) else object)
     return Description(n_samples, tuple(shape), dtype, is_jagged)
 
 
+def _is_jagged(kind: Any) -> bool:
+    """Whether an awkward type is one of lists of any length; text is a list to awkward, but not to us."""
+    return isinstance(kind, imported("awkward", "root").types.ListType) and "__array__" not in kind.parameters
+
+
 def _as_numpy(array: Any) -> np.ndarray | Jagged:
     awkward = imported("awkward", "root")
-    if isinstance(array.type.content, awkward.types.ListType):
+    if _is_jagged(array.type.content):
         return Jagged(awkward.to_numpy(awkward.flatten(array)), awkward.to_numpy(awkward.num(array)))
     return awkward.to_numpy(array)

@@ -1,0 +1,188 @@
+"""What every file format must do alike: one test for each property, run over the table of all formats."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from mpi_learn.data import DataConfiguration, inspect, load
+from mpi_learn.data.source import SOURCES, open_source
+from mpi_learn.errors import DataError, UserError
+from tests.mpi_learn.data.formats import FORMATS, Format
+
+N = 13
+COLUMNS = {
+    "px": np.linspace(-1, 1, N, dtype=np.float32),
+    "py": np.linspace(5, 6, N, dtype=np.float64),
+    "n_jets": np.arange(N, dtype=np.int32) % 5,
+    "label": np.arange(N, dtype=np.int64) % 2,
+}
+ROWS = [[1.0, 2.0, 3.0], [], [4.0], [5.0, 6.0]]
+HEP = Path(__file__).parents[4] / "shared" / "data" / "hep"
+
+
+@pytest.fixture(params=FORMATS)
+def kind(request) -> Format:
+    return FORMATS[request.param]
+
+
+@pytest.fixture
+def path(kind, tmp_path) -> Path:
+    path = tmp_path / f"px{kind.suffix}"
+    kind.write(path, COLUMNS)
+    return path
+
+
+def configured(path: Path, **others) -> DataConfiguration:
+    return DataConfiguration(**{"train": str(path), "features": [["px", "py", "n_jets"]], "labels": "label"} | others)
+
+
+def loaded(path: Path, **others):
+    return load(configured(path, **others), MPI.COMM_SELF, seed=0)
+
+
+def test_every_format_is_in_the_table():
+    assert {Path(f"a{suffix}").suffixes[-1] for suffix in SOURCES} - {".hdf5", ".gz"} <= {
+        Path(f"a{one.suffix}").suffixes[-1] for one in FORMATS.values()
+    } | {".csv"}
+
+
+def test_names_are_those_written(path):
+    assert set(open_source(path).names()) == set(COLUMNS)
+
+
+def test_description_tells_length_and_kind_of_number(path):
+    descriptions = open_source(path).describe(list(COLUMNS))
+    assert {name: d.n_samples for name, d in descriptions.items()} == dict.fromkeys(COLUMNS, N)
+    assert {name: d.shape for name, d in descriptions.items()} == dict.fromkeys(COLUMNS, ())
+    assert {name: d.dtype.kind for name, d in descriptions.items()} == {
+        name: column.dtype.kind for name, column in COLUMNS.items()
+    }
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, N), (0, 1), (3, 7), (N - 1, N), (4, 11)])
+def test_any_range_is_read_as_written(path, start, stop):
+    found = open_source(path).read(list(COLUMNS), start, stop)
+    for name, column in COLUMNS.items():
+        np.testing.assert_array_equal(found[name], column[start:stop])
+
+
+def test_columns_are_stacked_in_the_order_asked_for(path):
+    x = loaded(path, features=[["n_jets", "px"]]).training.x[0]
+    np.testing.assert_array_equal(x, np.column_stack([COLUMNS["n_jets"], COLUMNS["px"]]).astype(np.float32))
+
+
+def test_a_single_label_is_one_number_a_sample(path):
+    y = loaded(path).training.y[0]
+    assert y.dtype == np.int64
+    np.testing.assert_array_equal(y, COLUMNS["label"])
+
+
+def test_several_inputs_are_a_list_of_lists(path):
+    x = loaded(path, features=[["px", "py"], ["n_jets"]]).training.x
+    assert [array.shape for array in x] == [(N, 2), (N, 1)]
+
+
+def test_inspection_agrees_with_what_is_loaded(path):
+    summary, dataset = inspect(configured(path)), loaded(path)
+    assert summary.n_training == len(dataset.training) == N
+    assert summary.feature_shapes == tuple(x.shape[1:] for x in dataset.training.x)
+    assert summary.label_shapes == ((),)
+    assert summary.label_ranges == ((0, 1),)
+
+
+def test_an_unknown_name_names_the_nearest(path):
+    with pytest.raises(DataError, match="did you mean 'label'") as caught:
+        inspect(configured(path, labels="lable"))
+    assert str(path) in str(caught.value)
+    assert "data.labels" in str(caught.value)
+
+
+def test_text_is_no_number(kind, tmp_path):
+    path = tmp_path / f"px{kind.suffix}"
+    kind.write(path, COLUMNS | {"label": np.array(["s", "b"] * 6 + ["s"])})
+    with pytest.raises(DataError, match="expected numbers, found"):
+        inspect(configured(path))
+
+
+def test_the_users_function_may_make_numbers_of_text(kind, tmp_path):
+    path = tmp_path / f"px{kind.suffix}"
+    kind.write(path, COLUMNS | {"label": np.array(["s", "b"] * 6 + ["s"])})
+    (tmp_path / "made.py").write_text("def made(label):\n    return [cell in (b's', 's') for cell in label]\n")
+    wanted = {"names": "label", "function": f"{tmp_path}/made.py:made"}
+    assert loaded(path, labels=wanted).training.y[0].tolist() == [1, 0] * 6 + [1]
+
+
+def test_a_missing_number_is_found(kind, tmp_path):
+    path = tmp_path / f"px{kind.suffix}"
+    column = COLUMNS["px"].copy()
+    column[7] = np.nan
+    kind.write(path, COLUMNS | {"px": column})
+    with pytest.raises(DataError, match=r"sample 7, element \(0,\) is nan"):
+        loaded(path)
+
+
+def test_a_truncated_file_is_named(path):
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 10])
+    if path.suffix == ".csv":  # the first part of a text file is a text file
+        path.write_bytes(content[: len(content) // 10] + b",\n")
+    with pytest.raises(DataError) as caught:
+        loaded(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_of_rubbish_is_named(path):
+    path.write_bytes(bytes(range(256)) * 8)
+    with pytest.raises(DataError) as caught:
+        loaded(path)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name, one in FORMATS.items() if one.write_jagged])
+def test_rows_of_different_length_are_cut_and_filled_with_zeros(name, tmp_path):
+    path = tmp_path / f"a{FORMATS[name].suffix}"
+    FORMATS[name].write_jagged(path, "jet_pt", ROWS)
+    x = loaded(path, features=[["jet_pt[2]"]], labels=None).training.x[0]
+    assert x.tolist() == [[1, 2], [0, 0], [4, 0], [5, 6]]
+
+
+@pytest.mark.parametrize("name", [name for name, one in FORMATS.items() if one.write_jagged])
+def test_rows_of_different_length_need_a_width(name, tmp_path):
+    path = tmp_path / f"a{FORMATS[name].suffix}"
+    FORMATS[name].write_jagged(path, "jet_pt", ROWS)
+    with pytest.raises(DataError, match=r"write jet_pt\[4\]"):
+        inspect(configured(path, features="jet_pt", labels=None))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "module", "extra"), [(".root", "uproot", "root"), (".parquet", "pyarrow", "parquet")]
+)
+def test_a_missing_reader_says_what_to_install(suffix, module, extra, tmp_path, monkeypatch):
+    path = tmp_path / f"a{suffix}"
+    FORMATS[extra].write(path, COLUMNS)
+    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, f"{module}.parquet", None)
+    with pytest.raises(UserError, match=rf"pip install mpi-opt\[{extra}\]"):
+        inspect(configured(path))
+
+
+@pytest.mark.skipif(not HEP.is_dir(), reason="the shared data are not here")
+def test_the_same_events_in_three_containers_are_the_same_samples(tmp_path):
+    import h5py
+
+    (tmp_path / "is_signal.py").write_text("def is_signal(label):\n    return label == 's'\n")
+    with h5py.File(HEP / "atlas_higgs_10k.h5") as file:
+        columns = [str(name) for name in file["features"].attrs["columns"]]
+    hdf5 = loaded(HEP / "atlas_higgs_10k.h5", features="features", labels="label").training
+    root = loaded(HEP / "atlas_higgs_10k.root", features=columns, labels="label").training
+    of_text = {"names": "Label", "function": f"{tmp_path}/is_signal.py:is_signal"}
+    text = loaded(HEP / "atlas_higgs_10k.csv.gz", features=columns, labels=of_text).training
+    assert hdf5.x[0].shape == (9998, 30)
+    for other in (root, text):
+        np.testing.assert_array_equal(other.x[0], hdf5.x[0])
+        np.testing.assert_array_equal(other.y[0], hdf5.y[0])
