@@ -79,7 +79,13 @@ def test_bad_input_is_status_2_and_one_message(folder, old, new, said):
     assert said in done.stderr
     assert done.stderr.count("mpi-learn:") == 1
     assert "Traceback" not in done.stderr
-    assert "Traceback" in run(folder, "train", "training.yaml", "--debug").stderr or old == "batch_size: 64"
+
+
+def test_debug_shows_the_traceback(folder):
+    (folder / "training.yaml").write_text(TRAINING.replace("batch_size", "batchsize"))
+    done = run(folder, "train", "training.yaml", "--debug")
+    assert done.returncode == 2
+    assert "Traceback" in done.stderr
 
 
 @pytest.mark.mpi
