@@ -1,0 +1,117 @@
+"""How all figures look: style, colours, and axes that suit a hyperparameter."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib import ticker
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mpi_opt.space import Categorical, Dimension, Value
+
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e8ec",
+    "grid.linewidth": 0.7,
+    "axes.edgecolor": "#8a93a3",
+    "xtick.color": "#4a5262",
+    "ytick.color": "#4a5262",
+    "axes.labelcolor": "#222834",
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    "pdf.fonttype": 42,  # text stays text in PDF and SVG
+    "svg.fonttype": "none",
+}
+COLOURS = {
+    "complete": "#2f6fde",
+    "pruned": "#9aa3b2",
+    "failed": "#d1453b",
+    "lost": "#f0a59f",
+    "running": "#e0a100",
+    "best": "#0b8a5c",
+    "ink": "#222834",
+    "faint": "#c3c9d4",
+}
+MERIT_MAP = "viridis"
+
+
+def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+    """`draw` in the style of all figures, whatever the caller's."""
+
+    @functools.wraps(draw)
+    def in_style(*arguments: Any, **options: Any) -> Figure:
+        with matplotlib.rc_context(STYLE):
+            return draw(*arguments, **options)
+
+    return in_style
+
+
+def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure of `width` × `height` inches with one set of axes; it belongs to no window."""
+    figure = Figure(figsize=(width, height), dpi=150)
+    return figure, figure.add_subplot()
+
+
+def shades(n: int, best: float = 0.0, worst: float = 0.92) -> np.ndarray:
+    """Colours for `n` trials, best first: dark to light; shape (n, 4)."""
+    return matplotlib.colormaps[MERIT_MAP](np.linspace(best, worst, max(n, 1)))[:n]
+
+
+def place(dimension: Dimension, value: Value) -> float:
+    """Where `value` stands on an axis of its dimension: itself, or a category's index."""
+    return dimension.index(value) if isinstance(dimension, Categorical) else float(value)
+
+
+def spread(dimension: Dimension, places: list[float], seed: int = 0) -> np.ndarray:
+    """`places`, shape (n,), moved a little to and fro where few different values would hide each other."""
+    if dimension.size > 20 or not places:
+        return np.array(places)
+    width = 0.5 * (1.0 if isinstance(dimension, Categorical) else getattr(dimension, "step", 1))
+    return np.array(places) + width * (np.random.default_rng(seed).random(len(places)) - 0.5)
+
+
+def unit_places(dimension: Dimension, n: int = 24) -> tuple[np.ndarray, np.ndarray]:
+    """Units in [0, 1], shape (m,), that show a dimension well, and where their values stand; m is at most `n`."""
+    m = int(min(n, dimension.size))
+    units = (np.arange(m) + 0.5) / m
+    return units, np.array([place(dimension, dimension.decode(unit)) for unit in units])
+
+
+def scale_axis(axes: Axes, which: str, dimension: Dimension) -> None:
+    """Makes the axis `which` (x or y) that of a hyperparameter: logarithmic, or with categories as labels."""
+    axis = getattr(axes, f"{which}axis")
+    if isinstance(dimension, Categorical):
+        labels = [str(category) for category in dimension.categories]
+        axis.set_ticks(range(len(labels)), labels, rotation=20 if which == "x" and len(labels) > 3 else 0)
+        axis.set_minor_locator(ticker.NullLocator())
+        getattr(axes, f"set_{which}lim")(-0.5, len(labels) - 0.5)
+    elif dimension.prior == "log-uniform":
+        getattr(axes, f"set_{which}scale")("log")
+
+
+def label_parallel(axes: Axes, x: int, dimension: Dimension) -> None:
+    """A vertical axis at `x` of parallel coordinates, with a few values of its dimension."""
+    axes.axvline(x, color=COLOURS["faint"], lw=1, zorder=0)
+    if isinstance(dimension, Categorical):
+        marks = [(dimension.encode(category), str(category)) for category in dimension.categories]
+    else:
+        marks = [(unit, f"{dimension.decode(unit):.3g}") for unit in (0.0, 0.5, 1.0)]
+    for height, text in marks:
+        backing = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1}
+        axes.text(x + 0.04, height, text, fontsize=7, va="center", color=COLOURS["ink"], zorder=9, bbox=backing)
+
+
+def zoom(axes: Axes, limits: tuple[float, float] | None) -> None:
+    """Shows the y-axis between `limits`."""
+    if limits is not None:
+        axes.set_ylim(*limits)

@@ -1,0 +1,97 @@
+"""Which block ran what when, and how much of the time the blocks were busy."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from mpi_opt.store.records import AttemptRecord
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One attempt on a block; times in seconds since the first began."""
+
+    block: int
+    number: int
+    attempt: int
+    begin_s: float
+    end_s: float
+    outcome: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """What the blocks did.
+
+    Attributes:
+        bars: In order of beginning.
+        began_at: When the first one began, UTC ISO-8601 text.
+        span_s: Seconds from the first beginning to the last end.
+        utilisation: The part of that time, over all blocks, in which a trial ran; between 0 and 1.
+    """
+
+    bars: list[Bar]
+    began_at: str
+    span_s: float
+    utilisation: float
+
+    @property
+    def blocks(self) -> list[int]:
+        """The blocks that ran anything."""
+        return sorted({bar.block for bar in self.bars})
+
+    def busy_s(self, block: int) -> float:
+        """Seconds in which a trial ran on `block`."""
+        return _covered([(bar.begin_s, bar.end_s) for bar in self.bars if bar.block == block])
+
+
+def make_timeline(attempts: Sequence[AttemptRecord], until: datetime | None = None) -> Timeline | None:
+    """The timeline of a study's attempts; None if there are none.
+
+    Args:
+        attempts: As the store gives them.
+        until: Where the bars of running attempts end; default: where the last known one ends.
+    """
+    if not attempts:
+        return None
+    ordered = sorted(attempts, key=lambda attempt: attempt.started_at)
+    origin = _time(ordered[0].started_at)
+    known = [_time(stamp) for a in ordered for stamp in (a.started_at, a.finished_at) if stamp]
+    last = until or max(known)
+    bars = [
+        Bar(
+            block=attempt.block,
+            number=attempt.number,
+            attempt=attempt.attempt,
+            begin_s=(_time(attempt.started_at) - origin).total_seconds(),
+            end_s=((_time(attempt.finished_at) if attempt.finished_at else last) - origin).total_seconds(),
+            outcome=attempt.outcome or "running",
+        )
+        for attempt in ordered
+    ]
+    return Timeline(bars, ordered[0].started_at, (last - origin).total_seconds(), _utilisation(bars))
+
+
+def _utilisation(bars: Sequence[Bar]) -> float:
+    spans: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for bar in bars:
+        spans[bar.block].append((bar.begin_s, bar.end_s))
+    span = max(bar.end_s for bar in bars) - min(bar.begin_s for bar in bars)
+    return sum(_covered(block) for block in spans.values()) / (span * len(spans)) if span > 0 else 1.0
+
+
+def _covered(spans: Sequence[tuple[float, float]]) -> float:
+    """The length of the union of `spans`."""
+    total, reached = 0.0, float("-inf")
+    for begin, end in sorted(spans):
+        total += max(0.0, end - max(begin, reached))
+        reached = max(reached, end)
+    return total
+
+
+def _time(stamp: str) -> datetime:
+    time = datetime.fromisoformat(stamp)
+    return time if time.tzinfo else time.replace(tzinfo=UTC)
