@@ -44,6 +44,22 @@ class Failed:
     reason: str
 
 
+class Measured(float):
+    """A value to tell a strategy together with how well it is known.
+
+    Attributes:
+        uncertainty: One standard deviation of the value (of a mean over folds: their standard deviation / √folds).
+    """
+
+    uncertainty: float
+
+    def __new__(cls, value: float, uncertainty: float) -> Measured:
+        """The value, with its uncertainty."""
+        made = super().__new__(cls, value)
+        made.uncertainty = float(uncertainty)
+        return made
+
+
 @dataclass(slots=True)
 class FoldOutcome:
     """What one fold of a trial gave.

@@ -14,7 +14,6 @@ from mpi_opt.strategies.encoding import Encoding
 from mpi_opt.strategies.gaussian_process import GaussianProcess
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-N_CLIMBS = 6
 N_ROUNDS = 4
 
 
@@ -78,11 +77,12 @@ def maximised(
     low: np.ndarray,
     high: np.ndarray,
     is_allowed: Callable[[np.ndarray], bool],
+    n_climbs: int,
 ) -> np.ndarray | None:
     """The row with the largest gain that is allowed.
 
-    The best candidates are climbed from: numbers along the gradient, then categories and numbers with few values one at a
-    time, in turns.
+    The best candidates are climbed from: numbers along the gradient, then categories and numbers with few values one at
+    a time, in turns.
 
     Args:
         gain: What to maximise.
@@ -91,13 +91,14 @@ def maximised(
         low: Shape (n_dimensions,), the least that a climb may reach (numbers only).
         high: Shape (n_dimensions,), the most.
         is_allowed: Whether a row may be proposed.
+        n_climbs: From how many of the candidates to climb.
 
     Returns:
         Shape (n_dimensions,), snapped to the space; None if nothing was allowed.
     """
     values = gain(candidates)
     order = np.argsort(-values, kind="stable")
-    tops = [_climbed(gain, encoding, candidates[index], low, high) for index in _apart(candidates, order, N_CLIMBS)]
+    tops = [_climbed(gain, encoding, candidates[index], low, high) for index in _apart(candidates, order, n_climbs)]
     tops.sort(key=lambda top: -top[1])
     best_start = values[order[0]]
     for row, value in tops:

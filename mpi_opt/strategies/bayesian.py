@@ -1,8 +1,17 @@
-"""Bayesian search: a Gaussian process guesses what was not tried, and the most promising point is tried next."""
+"""Bayesian search: a Gaussian process guesses what was not tried, and the most promising point is tried next.
+
+The next point has the largest logarithm of expected improvement (Ament et al. 2023); trials that are pending count at
+their predicted mean; what is minimised is pulled in by a logarithm where that explains it better. The process is this
+project's own (see `gaussian_process`): with scikit-optimize's, regrets after 100 trials were 3 to 1000 times as large,
+and a refit at 400 trials took seconds. Scikit-optimize serves the other surrogate, the forest.
+"""
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, final
 
 import numpy as np
@@ -19,32 +28,42 @@ from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.strategies.surrogate import Told
 from mpi_opt.trial import Failed, Proposal
 
+FEWEST_TOLD = 4
+LARGEST_STOCK = 64
+
 
 class BayesianOptions(Options):
     """What `Bayesian` takes.
 
     Attributes:
-        initial_points: How many space-filling points come before the first guess.
+        initial_points: How many space-filling points come before the first guess; default: 4 more than there are
+            hyperparameters, at least 8 and at most 20.
+        await_refit_up_to: With at most so many trials pending a proposal waits for the refit with all that was told
+            (hundredths to tenths of a second), and the same calls give the same proposals. With more pending, proposals
+            come from a stock that is prepared beside.
     """
 
     initial_points: int | None = Field(default=None, ge=1)
+    await_refit_up_to: int = Field(default=16, ge=0)
 
 
 @final
 class Bayesian(Strategy):
-    """Expected improvement of a Gaussian process; pending trials count at their guessed mean."""
+    """Expected improvement of a Gaussian process."""
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         self._options = read_options(BayesianOptions, options)
         self._n_initial = self._options.initial_points or min(max(8, len(space) + 4), 20)
-        self._space, self._seed = space, abs(seed)
+        self._space = space
         self._ledger = Ledger(space, self._options, keeps_points=True)
-        self._draws = Draws(space, seed)
-        self._sequence = SobolPoints(len(space), seed)
+        self._draws, self._sequence = Draws(space, seed), SobolPoints(len(space), seed)
         self._encoding = Encoding(space)
         self._proposer = Proposer(self._encoding, abs(seed))
-        self._rows: list[np.ndarray] = []
-        self._values: list[float] = []
+        self._history = History(self._encoding)
+        self._stock: deque[np.ndarray] = deque()
+        self._n_taken = 0
+        self._thread = ThreadPoolExecutor(1, "refit")
+        self._refit: Future[list[np.ndarray]] | None = None
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` proposals."""
@@ -52,42 +71,125 @@ class Bayesian(Strategy):
         while len(proposals) < count:
             if (known := self._ledger.initial()) is not None:
                 proposals.append(self._ledger.propose(known))
-            elif self._ledger.n_asked < self._n_initial or np.isfinite(self._values).sum() < 4:
+            elif self._ledger.n_asked < self._n_initial or self._history.n_values < FEWEST_TOLD:
                 proposals.append(self._ledger.propose(self._spread()))
+            elif len(self._ledger.pending) <= self._options.await_refit_up_to:
+                n_more = self._options.await_refit_up_to + 1 - len(self._ledger.pending)
+                proposals += self._awaited(min(count - len(proposals), n_more))
             else:
-                proposals += self._guesses(count - len(proposals))
+                proposals.append(self._ledger.propose(self._prepared()))
         return proposals
 
     def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
         """Learns from the outcome."""
-        self._learn(proposal, self._ledger.settle(proposal, outcome))
+        self._history.add(proposal, self._ledger.settle(proposal, outcome), outcome)
+        if len(self._ledger.pending) > self._options.await_refit_up_to:
+            self._prepare()
 
     def resume(self, told: Iterable[tuple[Proposal, float | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Learns from every outcome told."""
-        for proposal, value in self._ledger.resume(told, pending):
-            self._learn(proposal, value)
+        told = list(told)
+        for (proposal, value), (_, outcome) in zip(self._ledger.resume(told, pending), told, strict=True):
+            self._history.add(proposal, value, outcome)
 
     def state(self) -> dict[str, Any]:
         """The books in short."""
         return self._ledger.state()
-
-    def _learn(self, proposal: Proposal, value: float | None) -> None:
-        self._rows.append(self._encoding.row(proposal.parameters))
-        self._values.append(np.nan if value is None else value)
 
     def _spread(self) -> Parameters:
         point = self._space.decode(self._sequence.point(self._ledger.n_asked))
         is_fine = self._ledger.allows(point) and self._ledger.is_new(point)
         return point if is_fine else self._draws.new_point(self._ledger)
 
-    def _guesses(self, count: int) -> list[Proposal]:
-        told = Told(np.array(self._rows), np.array(self._values), np.zeros(len(self._values)))
-        pending = [self._encoding.row(p.parameters) for _, p in sorted(self._ledger.pending.items())]
-        rows = self._proposer.propose(told, np.array(pending), self._ledger.n_asked, count, self._is_allowed)
-        if not rows:
-            return [self._ledger.propose(self._draws.new_point(self._ledger))]
-        return [self._ledger.propose(self._encoding.point(row)) for row in rows]
+    def _awaited(self, count: int) -> list[Proposal]:
+        """Up to `count` proposals of a model that knows all that was told."""
+        if self._refit is not None:
+            self._refit.result()
+            self._refit = None
+        self._stock.clear()
+        rows = self._proposer.propose(
+            self._history.told(), self._pending_rows(), self._ledger.n_asked, count, self._is_allowed
+        )
+        points = [self._encoding.point(row) for row in rows] or [self._draws.new_point(self._ledger)]
+        return [self._ledger.propose(point) for point in points]
+
+    def _prepared(self) -> Parameters:
+        """The next of the stock; if that is used up, a point drawn near the best ones or anywhere."""
+        self._n_taken += 1
+        self._prepare()
+        while self._stock:
+            point = self._encoding.point(self._stock.popleft())
+            if self._ledger.is_new(point):
+                return point
+        for row in self._proposer.quick_rows(self._history.best_rows(), self._ledger.n_asked):
+            point = self._encoding.point(row)
+            if self._ledger.allows(point) and self._ledger.is_new(point):
+                return point
+        return self._draws.new_point(self._ledger)
+
+    def _prepare(self) -> None:
+        """Takes in what the thread made, and sets it to work again."""
+        if self._history.n_values < FEWEST_TOLD or (self._refit is not None and not self._refit.done()):
+            return
+        if self._refit is not None:
+            self._stock = deque(self._refit.result())
+        count = min(max(8, self._n_taken + self._n_taken // 4), LARGEST_STOCK)
+        self._n_taken = 0
+        self._refit = self._thread.submit(
+            self._proposer.propose,
+            self._history.told(),
+            np.vstack([self._pending_rows(), *self._stock]),
+            self._ledger.n_asked,
+            count,
+            self._is_allowed,
+        )
+
+    def _pending_rows(self) -> np.ndarray:
+        rows = [self._history.row(proposal) for _, proposal in sorted(self._ledger.pending.items())]
+        return np.array(rows).reshape(-1, self._encoding.n_dimensions)
 
     def _is_allowed(self, row: np.ndarray) -> bool:
         point = self._encoding.point(row)
         return self._ledger.allows(point) and self._ledger.is_new(point)
+
+
+@final
+class History:
+    """What was told, as arrays that grow.
+
+    Args:
+        encoding: Of the space.
+    """
+
+    def __init__(self, encoding: Encoding) -> None:
+        self._encoding = encoding
+        self._rows = np.empty((64, encoding.n_dimensions))
+        self._values, self._variances = np.empty(64), np.zeros(64)
+        self._n = self.n_values = 0
+
+    def add(self, proposal: Proposal, value: float | None, outcome: float | Failed) -> None:
+        """Adds a trial that ended; `value` is None if it failed."""
+        if self._n == len(self._values):
+            self._rows = np.vstack([self._rows, np.empty_like(self._rows)])
+            self._values = np.append(self._values, np.empty_like(self._values))
+            self._variances = np.append(self._variances, np.zeros_like(self._variances))
+        self._rows[self._n] = self.row(proposal)
+        self._values[self._n] = math.nan if value is None else value
+        uncertainty = getattr(outcome, "uncertainty", None) or 0.0
+        self._variances[self._n] = uncertainty**2 if math.isfinite(uncertainty) else 0.0
+        self._n += 1
+        self.n_values += value is not None
+
+    def row(self, proposal: Proposal) -> np.ndarray:
+        """The row of a proposal."""
+        return self._encoding.row(proposal.parameters)
+
+    def told(self) -> Told:
+        """All of it; later additions do not change what is returned."""
+        n = self._n
+        return Told(self._rows[:n].copy(), self._values[:n].copy(), self._variances[:n].copy())
+
+    def best_rows(self) -> np.ndarray:
+        """The rows of the best few values."""
+        order = np.argsort(self._values[: self._n])[: min(8, self.n_values)]
+        return self._rows[order].copy()

@@ -1,6 +1,6 @@
 """A compact Gaussian process for a few hundred points: correlation, likelihood with gradients, posterior.
 
-scikit-learn's and scikit-optimize's fit every length scale by maximum likelihood with finite restarts, know no categories
+scikit-learn's and scikit-optimize's fit length scales by maximum likelihood from random starts, know no categories
 but one-hot, and give no gradient of the posterior; at 400 points a fit takes them seconds. Here mean and variance are
 profiled out in closed form (Rasmussen and Williams 2006, 2.4 and 5.4), the rest is fitted by L-BFGS under a prior, and
 a category is one dimension whose distance is 0 or 1.
@@ -62,11 +62,13 @@ class Hyperparameters:
 
 
 def length_prior(n_dimensions: int) -> tuple[float, float]:
-    """Mean and standard deviation of the logarithm of a length scale; longer in more dimensions (Hvarfner et al. 2024)."""
+    """Mean and standard deviation of a log length scale; longer in more dimensions (Hvarfner et al. 2024)."""
     return math.log(0.4) + 0.5 * math.log(n_dimensions), 1.0
 
 
 NOISE_PRIOR = (math.log(1e-5), 3.0)
+CATEGORY_LENGTH_MEAN = math.log(0.8)
+"""Categories count as rather different, however many dimensions there are."""
 
 
 def squared_distances(x: np.ndarray, z: np.ndarray, is_category: np.ndarray) -> np.ndarray:
@@ -93,22 +95,22 @@ class Likelihood:
     Args:
         x: Shape (n, n_dimensions), the points in the unit cube, categories as whole numbers.
         is_category: Shape (n_dimensions,), bool.
-        variances: Shape (n,): known noise of every value, in units of the standardised values' variance.
     """
 
-    def __init__(self, x: np.ndarray, is_category: np.ndarray, variances: np.ndarray) -> None:
-        self._variances = variances
+    def __init__(self, x: np.ndarray, is_category: np.ndarray) -> None:
         n = len(x)
         self._rows, self._columns = np.tril_indices(n, -1)
         squares = squared_distances(x, x, is_category)
         self._squares = squares[:, self._rows, self._columns]  # (n_dimensions, n (n - 1) / 2): half is enough
         self._n, self._n_dimensions = n, x.shape[1]
+        self._length_means = np.where(is_category, CATEGORY_LENGTH_MEAN, length_prior(self._n_dimensions)[0])
 
-    def fit(self, y: np.ndarray, start: Hyperparameters, max_iterations: int) -> tuple[Hyperparameters, float]:
-        """The most probable hyperparameters, from `start`, and minus the logarithm of their density.
+    def fit(self, y: np.ndarray, variances: np.ndarray, start: Hyperparameters, max_iterations: int) -> Hyperparameters:
+        """The most probable hyperparameters, from `start`.
 
         Args:
             y: Shape (n,), standardised values.
+            variances: Shape (n,): known noise of every value, in units of the standardised values' variance.
             start: Where to start; its correlation is kept.
             max_iterations: Of L-BFGS.
         """
@@ -117,19 +119,21 @@ class Likelihood:
         found = minimize(
             self.cost,
             np.clip(np.append(start.log_weights, start.log_noise), *np.array(bounds).T),
-            args=(y, start.correlation),
+            args=(y, variances, start.correlation),
             jac=True,
             method="L-BFGS-B",
             bounds=bounds,
             options={"maxiter": max_iterations},
         )
-        return replace(start, log_weights=found.x[:-1], log_noise=float(found.x[-1])), float(found.fun)
+        return replace(start, log_weights=found.x[:-1], log_noise=float(found.x[-1]))
 
-    def cost(self, theta: np.ndarray, y: np.ndarray, correlation: str) -> tuple[float, np.ndarray]:
+    def cost(
+        self, theta: np.ndarray, y: np.ndarray, variances: np.ndarray, correlation: str
+    ) -> tuple[float, np.ndarray]:
         """Minus the log density at `theta` = (log weights, log noise), constants left out, and its gradient."""
         n, weights, noise = self._n, np.exp(theta[:-1]), math.exp(theta[-1])
         values, slopes = CORRELATIONS[correlation](weights @ self._squares)
-        factor = self._factor(values, noise)
+        factor = self._factor(values, noise + variances)
         if factor is None:
             return 1e10, np.zeros_like(theta)
         inverse = np.tril(lapack.dpotri(factor, lower=1)[0])
@@ -141,25 +145,25 @@ class Likelihood:
         )
         by_weight = (self._squares @ (inner * slopes)) * weights
         by_noise = 0.5 * noise * (np.trace(inverse) - degrees / (scatter + VARIANCE_PRIOR) * (alpha @ alpha))
-        prior, prior_slope = _prior(theta)
+        prior, prior_slope = _prior(theta, self._length_means)
         return cost + prior, np.append(by_weight, by_noise) + prior_slope
 
-    def density(self, y: np.ndarray, at: Hyperparameters) -> float:
+    def density(self, y: np.ndarray, variances: np.ndarray, at: Hyperparameters) -> float:
         """Minus the logarithm of the density, for comparing values `y` that were transformed in different ways."""
-        return self.cost(np.append(at.log_weights, at.log_noise), y, at.correlation)[0]
+        return self.cost(np.append(at.log_weights, at.log_noise), y, variances, at.correlation)[0]
 
-    def _factor(self, values: np.ndarray, noise: float) -> np.ndarray | None:
+    def _factor(self, values: np.ndarray, noise: np.ndarray) -> np.ndarray | None:
         matrix = np.zeros((self._n, self._n), order="F")
         matrix[self._rows, self._columns] = values
-        np.fill_diagonal(matrix, 1.0 + noise + self._variances)
+        np.fill_diagonal(matrix, 1.0 + noise)
         factor, failure = lapack.dpotrf(matrix, lower=1, clean=1, overwrite_a=1)
         return None if failure else factor
 
 
-def _prior(theta: np.ndarray) -> tuple[float, np.ndarray]:
+def _prior(theta: np.ndarray, length_means: np.ndarray) -> tuple[float, np.ndarray]:
     """Minus the log of normal densities of log length scales and log noise, and the gradient."""
-    mean, std = length_prior(len(theta) - 1)
-    lengths = (-0.5 * theta[:-1] - mean) / std
+    std = length_prior(len(theta) - 1)[1]
+    lengths = (-0.5 * theta[:-1] - length_means) / std
     noise = (theta[-1] - NOISE_PRIOR[0]) / NOISE_PRIOR[1]
     return 0.5 * (lengths @ lengths + noise * noise), np.append(-0.5 * lengths / std, noise / NOISE_PRIOR[1])
 
@@ -187,7 +191,7 @@ class GaussianProcess:
         y: Shape (n,), standardised.
         is_category: Shape (n_dimensions,), bool.
         hyperparameters: As found by `Likelihood.fit`.
-        variances: As in `Likelihood`.
+        variances: As in `Likelihood.fit`.
     """
 
     def __init__(
@@ -244,15 +248,18 @@ class GaussianProcess:
         return self.mean + float(values[: len(self._x)] @ self._alpha), std, mean_slope, std_slope
 
     def pretend(self, z: np.ndarray) -> None:
-        """Adds the point `z` (n_dimensions,) at its predicted mean."""
-        values = self.correlation(z[None, :], self._all_x)[0][0]
-        white = self._inverse_factor @ values
-        left = math.sqrt(max(1.0 + self._noise - white @ white, self._noise + 1e-12))
-        n = len(self._all_x)
-        grown = np.zeros((n + 1, n + 1))
+        """Adds the points `z` (m, n_dimensions) at their predicted means."""
+        if not len(z):
+            return
+        white = self._inverse_factor @ self.correlation(z, self._all_x)[0].T
+        left = self.correlation(z, z)[0] - white.T @ white
+        left[np.diag_indices_from(left)] += self._noise
+        corner = _inverse_factor(left)
+        n, m = len(self._all_x), len(z)
+        grown = np.zeros((n + m, n + m))
         grown[:n, :n] = self._inverse_factor
-        grown[n, :n] = -(white @ self._inverse_factor) / left
-        grown[n, n] = 1.0 / left
+        grown[n:, :n] = -corner @ (white.T @ self._inverse_factor)
+        grown[n:, n:] = corner
         self._inverse_factor, self._all_x = grown, np.vstack([self._all_x, z])
 
 

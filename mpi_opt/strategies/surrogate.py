@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from mpi_opt.strategies.gaussian_process import CORRELATIONS, GaussianProcess, Hyperparameters, Likelihood
-from mpi_opt.strategies.warp import OFFSETS, warped
+from mpi_opt.strategies.warp import OFFSETS, scale_of, warped
 
 ANCHOR_GROWTH = 1.2
 N_ANCHOR_ITERATIONS, N_ITERATIONS = 40, 15
 SUCCESS_LENGTH, SUCCESS_PRIOR = 0.15, 0.2
+LARGEST_VARIANCE = 10.0
+LARGEST_FIT = 400
+"""How many values a model has at most: of more, the best half and an even choice of the others."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,16 @@ class Told:
     def succeeded(self) -> Told:
         """Those with a value."""
         kept = np.isfinite(self.values)
+        return Told(self.rows[kept], self.values[kept], self.variances[kept])
+
+    def thinned(self, n: int) -> Told:
+        """At most `n`: the best half of that, and of the others every so many; the order is kept."""
+        if len(self.values) <= n:
+            return self
+        order = np.argsort(self.values, kind="stable")
+        others = np.sort(order[n // 2 :])
+        spread = others[np.linspace(0, len(others) - 1, n - n // 2).astype(int)]
+        kept = np.sort(np.concatenate([order[: n // 2], spread]))
         return Told(self.rows[kept], self.values[kept], self.variances[kept])
 
     def first(self, n: int) -> Told:
@@ -67,39 +81,41 @@ class Surrogate:
         """The model of `told` (without failures, at least two), and the smallest value in its units."""
         size = _anchor_size(len(told.values))
         if size != self._anchor_size or self._anchor is None:
-            self._anchor, self._anchor_size = self._chosen(told.first(size)), size
+            self._anchor, self._anchor_size = self._chosen(told.first(size).thinned(LARGEST_FIT // 2)), size
+        told = told.thinned(LARGEST_FIT)
         offset, start = self._anchor.offset, self._anchor.hyperparameters
         y, variances = _standardised(told, offset)
-        found, _ = Likelihood(told.rows, self._is_category, variances).fit(y, start, N_ITERATIONS)
+        found = Likelihood(told.rows, self._is_category).fit(y, variances, start, N_ITERATIONS)
         model = GaussianProcess(told.rows, y, self._is_category, found, variances)
         return model, float(model.predict(told.rows)[0].min())
 
     def _chosen(self, told: Told) -> Choice:
-        best: tuple[float, Choice] | None = None
-        for correlation in CORRELATIONS:
-            choice, cost = self._chosen_with(told, correlation)
-            if best is None or cost < best[0]:
-                best = cost, choice
-        return best[1]
+        likelihood = Likelihood(told.rows, self._is_category)
+        n_dimensions = told.rows.shape[1]
+        found = [_fitted(likelihood, told, Hyperparameters.default(n_dimensions, name)) for name in CORRELATIONS]
+        return min(found, key=lambda pair: pair[0])[1]
 
-    def _chosen_with(self, told: Told, correlation: str) -> tuple[Choice, float]:
-        found, offset, cost = Hyperparameters.default(told.rows.shape[1], correlation), 1.0, 0.0
-        for _ in range(2):
-            y, variances = _standardised(told, offset)
-            found, _ = Likelihood(told.rows, self._is_category, variances).fit(y, found, N_ANCHOR_ITERATIONS)
-            costs = [self._cost(told, other, found) for other in OFFSETS]
-            offset, cost = OFFSETS[int(np.argmin(costs))], min(costs)
-        return Choice(offset, found), cost
 
-    def _cost(self, told: Told, offset: float, at: Hyperparameters) -> float:
-        y, slopes = warped(told.values, offset)
-        _, variances = _standardised(told, offset)
-        return Likelihood(told.rows, self._is_category, variances).density(y, at) - float(slopes.sum())
+def _fitted(likelihood: Likelihood, told: Told, start: Hyperparameters) -> tuple[float, Choice]:
+    """Minus the log density, and the choice, with `start`'s correlation."""
+    cost, offset, found = math.inf, 1.0, start
+    for _ in range(2):
+        found = likelihood.fit(*_standardised(told, offset), found, N_ANCHOR_ITERATIONS)
+        costs = [_cost(likelihood, told, other, found) for other in OFFSETS]
+        cost, offset = min(costs), OFFSETS[int(np.argmin(costs))]
+    return cost, Choice(offset, found)
+
+
+def _cost(likelihood: Likelihood, told: Told, offset: float, at: Hyperparameters) -> float:
+    slopes = warped(told.values, offset)[1]
+    return likelihood.density(*_standardised(told, offset), at) - float(slopes.sum())
 
 
 def _standardised(told: Told, offset: float) -> tuple[np.ndarray, np.ndarray]:
-    y, _ = warped(told.values, offset)
-    return y, np.zeros_like(y)
+    """Values and their variances, transformed, in units of the values' standard deviation."""
+    y, slopes = warped(told.values, offset)
+    relative = told.variances / scale_of(told.values) ** 2
+    return y, np.minimum(relative * np.exp(2.0 * slopes), LARGEST_VARIANCE)
 
 
 def _anchor_size(n: int) -> int:

@@ -21,7 +21,7 @@ def warped(values: np.ndarray, offset: float) -> tuple[np.ndarray, np.ndarray]:
         The transformed values and, at each, the logarithm of the transformation's slope; both shape (n,). The slope is
         relative to values measured from the best in units of the median's distance, the same for every offset.
     """
-    above = (values - values.min()) / _scale(values)
+    above = (values - values.min()) / scale_of(values)
     if math.isinf(offset):
         result, slope = above, np.zeros_like(above)
     else:
@@ -32,7 +32,7 @@ def warped(values: np.ndarray, offset: float) -> tuple[np.ndarray, np.ndarray]:
     return (result - result.mean()) / std, slope - math.log(std)
 
 
-def _scale(values: np.ndarray) -> float:
+def scale_of(values: np.ndarray) -> float:
     """How far the median lies above the best; where half of the values are best, how far they spread."""
     for scale in (np.median(values) - values.min(), values.std(), abs(values.min())):
         if np.isfinite(scale) and scale > 0:
