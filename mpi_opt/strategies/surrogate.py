@@ -48,6 +48,13 @@ class Told:
         kept = np.sort(np.concatenate([order[: n // 2], spread]))
         return Told(self.rows[kept], self.values[kept], self.variances[kept])
 
+    def scaled(self) -> Told:
+        """The values divided by the largest among them, so that squares of them stay finite."""
+        largest = np.abs(self.values).max()
+        if not largest > 0:
+            return self
+        return Told(self.rows, self.values / largest, (np.sqrt(self.variances) / largest) ** 2)
+
     def first(self, n: int) -> Told:
         """The first `n`."""
         return Told(self.rows[:n], self.values[:n], self.variances[:n])
@@ -79,6 +86,7 @@ class Surrogate:
 
     def fit(self, told: Told) -> tuple[GaussianProcess, float]:
         """The model of `told` (without failures, at least two), and the smallest value in its units."""
+        told = told.scaled()
         size = _anchor_size(len(told.values))
         if size != self._anchor_size or self._anchor is None:
             self._anchor, self._anchor_size = self._chosen(told.first(size).thinned(LARGEST_FIT // 2)), size

@@ -1,0 +1,191 @@
+"""What every strategy keeps to, over every kind of space."""
+
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.strategies import STRATEGIES, make_strategy
+from mpi_opt.trial import Failed, Proposal
+from tests.mpi_opt.strategies.spaces import N_POINTS, SPACES
+
+every_strategy = pytest.mark.parametrize("name", list(STRATEGIES))
+every_space = pytest.mark.parametrize("kind", list(SPACES))
+
+
+def cost(space, parameters):
+    """Smallest, 0, at the middle of every dimension."""
+    return float(np.sum((space.encode(parameters) - 0.5) ** 2))
+
+
+def key(proposal):
+    return repr(sorted(proposal.parameters.items())), proposal.budget, proposal.resume_from
+
+
+def run(strategy, space, n_trials, in_flight=4, outcome=None, order=0):
+    """Asks and tells `n_trials`, some in flight, told in a shuffled order; returns the proposals and what was told."""
+    outcome = outcome or (lambda proposal: cost(space, proposal.parameters))
+    rng, pending, asked, told = random.Random(order), [], [], []
+    while len(told) < n_trials:
+        if len(pending) < in_flight and len(asked) < n_trials:
+            new = strategy.ask(min(in_flight - len(pending), n_trials - len(asked)))
+            asked, pending = asked + new, pending + new
+            if not new and not pending:
+                break
+        if pending:
+            proposal = pending.pop(rng.randrange(len(pending)))
+            told.append((proposal, outcome(proposal)))
+            strategy.tell(*told[-1])
+    return asked, told
+
+
+@every_space
+@every_strategy
+def test_every_proposal_is_a_point_of_the_space_and_numbers_are_dense(name, kind):
+    space = SPACES[kind]
+    asked, _ = run(make_strategy(name, space, seed=3), space, 30)
+    assert [proposal.number for proposal in asked] == list(range(len(asked)))
+    for proposal in asked:
+        space.check(proposal.parameters)
+        assert json.loads(json.dumps(proposal.parameters)) == proposal.parameters
+
+
+@every_space
+@every_strategy
+def test_no_point_comes_twice_before_the_space_is_used_up(name, kind):
+    space = SPACES[kind]
+    asked, _ = run(make_strategy(name, space, seed=5), space, 30)
+    n_points = min(N_POINTS.get(kind, math.inf), len(asked))
+    assert len({key(proposal) for proposal in asked[:n_points]}) == n_points
+
+
+@pytest.mark.parametrize("kind", ["tiny", "single"])
+@every_strategy
+def test_asking_for_more_than_the_space_holds_does_not_hang(name, kind):
+    space = SPACES[kind]
+    strategy = make_strategy(name, space, seed=1)
+    asked, told = run(strategy, space, 25, in_flight=12)
+    assert len(asked) == len(told)
+    assert len({key(proposal) for proposal in asked}) >= N_POINTS[kind]
+    if len(asked) < 25:
+        assert strategy.ask(3) == []
+        assert strategy.finished
+
+
+@every_space
+@every_strategy
+def test_same_seed_and_same_calls_give_the_same_proposals(name, kind):
+    space = SPACES[kind]
+    first, second = (run(make_strategy(name, space, seed=11), space, 24, order=7)[0] for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("name", sorted(set(STRATEGIES) - {"grid"}))
+def test_another_seed_gives_other_proposals(name):
+    space = SPACES["mixed"]
+    first, second = (make_strategy(name, space, seed=seed).ask(3) for seed in (0, 1))
+    assert first != second
+
+
+@every_space
+@every_strategy
+def test_resumed_strategy_proposes_what_the_living_one_does(name, kind):
+    space = SPACES[kind]
+    living = make_strategy(name, space, seed=2)
+    asked, told = run(living, space, 18)
+    pending = living.ask(2)
+    resumed = make_strategy(name, space, seed=2)
+    resumed.resume(told, pending)
+    assert resumed.ask(2) == living.ask(2)
+    for proposal in pending:
+        living.tell(proposal, 0.5)
+        resumed.tell(proposal, 0.5)
+    assert resumed.ask(1) == living.ask(1)
+
+
+@every_space
+@every_strategy
+def test_failures_and_nan_are_survived(name, kind):
+    space = SPACES[kind]
+    outcomes = [Failed("out of memory"), math.nan, math.inf, 1.0, 0.5]
+    asked, told = run(
+        make_strategy(name, space, seed=4), space, 24, outcome=lambda proposal: outcomes[proposal.number % 5]
+    )
+    assert len(told) == len(asked)
+    for proposal in asked:
+        space.check(proposal.parameters)
+
+
+@every_space
+@every_strategy
+def test_all_failed_is_survived(name, kind):
+    space = SPACES[kind]
+    asked, _ = run(make_strategy(name, space, seed=4), space, 16, outcome=lambda proposal: Failed("always"))
+    assert len(asked) >= min(16, N_POINTS.get(kind, 16))
+
+
+@pytest.mark.parametrize("value", [0.0, -1e300, 1e300, 1e-300])
+@every_strategy
+def test_constant_and_extreme_values_are_survived(name, value):
+    space = SPACES["mixed"]
+    outcome = lambda proposal: value if proposal.number % 4 else value / 2 + 1  # noqa: E731
+    asked, _ = run(make_strategy(name, space, seed=4), space, 20, outcome=outcome)
+    assert asked
+
+
+@every_strategy
+def test_trials_of_others_may_be_told(name):
+    space = SPACES["mixed"]
+    strategy, rng = make_strategy(name, space, seed=1), np.random.default_rng(0)
+    for number in range(12):
+        proposal = Proposal(number, space.sample(rng))
+        strategy.tell(proposal, cost(space, proposal.parameters))
+    (proposal,) = strategy.ask(1)
+    assert proposal.number == 12
+    space.check(proposal.parameters)
+
+
+@every_strategy
+def test_known_points_come_first(name):
+    space = SPACES["mixed"]
+    known = {"rate": 0.1, "x": 0.25, "units": 16, "depth": 2, "activation": "elu", "optimizer": "adam"}
+    asked = make_strategy(name, space, seed=1, options={"initial": [known]}).ask(2)
+    assert asked[0].parameters == known
+    assert all(proposal.parameters != known for proposal in asked[1:])
+
+
+@every_strategy
+def test_constraints_hold_for_every_proposal(name):
+    space = SPACES["mixed"]
+    strategy = make_strategy(name, space, seed=1, options={"constraints": ["units * depth <= 100", "momentum > 0.1"]})
+    asked, _ = run(strategy, space, 24)
+    assert len(asked) == 24
+    for parameters in (proposal.parameters for proposal in asked):
+        assert parameters["units"] * parameters["depth"] <= 100
+        assert parameters.get("momentum", 1.0) > 0.1
+
+
+@every_strategy
+def test_unknown_option_names_the_nearest_and_the_known_ones(name):
+    with pytest.raises(ConfigurationError) as raised:
+        make_strategy(name, SPACES["real"], options={"constraint": ["x < y"]})
+    assert "constraints" in str(raised.value)
+    assert "search.options.constraint" in str(raised.value)
+
+
+@every_strategy
+def test_state_is_json(name):
+    space = SPACES["mixed"]
+    strategy = make_strategy(name, space, seed=1)
+    run(strategy, space, 12)
+    assert json.loads(json.dumps(strategy.state()))
+
+
+@pytest.mark.parametrize("name", sorted(set(STRATEGIES) - {"grid"}))
+def test_finds_better_points_than_the_first(name):
+    space = SPACES["real"]
+    _, told = run(make_strategy(name, space, seed=0), space, 40)
+    assert min(value for _, value in told) < 0.02
