@@ -212,3 +212,38 @@ def broadcast_in_place(comm: Communicator, vector: np.ndarray, root: int = 0) ->
     """Replaces `vector` by that of the rank `root`. Collective over `comm`."""
     if comm.size > 1:
         comm.Bcast(vector, root=root)
+
+
+def receive_into(comm: Communicator, buffer: np.ndarray, source: int = MPI.ANY_SOURCE) -> tuple[int, int]:
+    """Waits, without spinning, for a message and writes it over the first elements of `buffer`.
+
+    Returns:
+        The rank that sent it, and its tag.
+    """
+    status, pause = MPI.Status(), Pause()
+    while (message := comm.Improbe(source=source, tag=MPI.ANY_TAG, status=status)) is None:
+        pause()
+    n = status.Get_count(MPI.BYTE) // buffer.itemsize
+    message.Recv(buffer[:n])
+    return status.Get_source(), status.Get_tag()
+
+
+def send_from(comm: Communicator, buffer: np.ndarray, to: int, tag: int) -> None:
+    """Sends `buffer`; waits without spinning until it may be changed again."""
+    wait(comm.Isend(buffer, dest=to, tag=tag))
+
+
+def wait(request: MPI.Request) -> None:
+    """Waits for `request` without spinning."""
+    pause = Pause()
+    while not request.Test():
+        pause()
+
+
+def part_of(comm: Communicator, color: int | None) -> Communicator | None:
+    """The communicator of the ranks with the same `color`; None for those without one. Collective over `comm`."""
+    part = comm.Split(MPI.UNDEFINED if color is None else color, comm.rank)
+    if color is None:
+        return None
+    part.Set_errhandler(MPI.ERRORS_RETURN)
+    return part

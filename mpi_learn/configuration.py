@@ -71,7 +71,7 @@ class Validation(_Section):
 
     every: int = Field(1, ge=1, description="Epochs between two validations; the last epoch always has one.")
     mode: Literal["distributed", "master"] = Field(
-        "distributed", description="All workers take a share, or rank 0 takes all."
+        "distributed", description="All workers take a share, or one takes all."
     )
     batch_size: int | None = Field(None, ge=1, description="Samples at a time; None: four training batches.")
 

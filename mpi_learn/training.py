@@ -9,16 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.algorithms import make_algorithm
+from mpi_learn.algorithms.making import make_algorithm
 from mpi_learn.checkpoint import load_checkpoint, save_checkpoint
 from mpi_learn.comm import Communicator, agreed_errors, broadcast_in_place, sum_in_place
 from mpi_learn.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.data import Batches, Dataset, load, validation_batches
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.history import History
+from mpi_learn.layout import Layout, lay_out, n_masters
 from mpi_learn.models.build import make_model
 from mpi_learn.models.model import Model
+from mpi_learn.models.weights_only import WeightsOnly
 from mpi_learn.optimizers import make_optimizer
+from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.optimizers.schedule import Rate
 from mpi_learn.progress import State, restored, snapshot
 from mpi_learn.result import Arrays, Result
@@ -74,6 +77,8 @@ def train(
     try:
         training = Training(configuration, comm, dataset, model)
         training.run(on_epoch, progress)
+        if training.worker is not None:
+            model.finish()
         return training.result()
     finally:
         model.close()
@@ -95,29 +100,36 @@ def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: 
 
 
 def _built(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
-    """The model, with rank 0's weights on every rank, after every check that can be made before the first step."""
+    """The model, with the first worker's weights on every rank, after every check that needs no step. Collective."""
     with agreed_errors(comm):
+        layout = _layout(configuration, comm)
+        first = layout.workers[0]
         if dataset.n_training == 0:
             raise ConfigurationError("there is no sample to train on", where="data.train")
         few = dataset.training.take(slice(0, 2))
-        model = make_model(
-            configuration.model,
-            configuration.parameters,
-            configuration.loss,
-            configuration.metrics,
-            few.x,
-            few.y,
-            seed=configuration.seed,
-            stream=comm.rank,
-        )
-        if comm.rank == 0:
+
+        def build() -> Model:
+            model = configuration.model, configuration.parameters, configuration.loss, configuration.metrics
+            return make_model(*model, few.x, few.y, seed=configuration.seed, stream=comm.rank)
+
+        model = build() if comm.rank in layout.workers else None
+        if comm.rank == first:
             model.check_labels(dataset.training.y)
             model.check_labels(dataset.validation.y)
-    broadcast_in_place(comm, model.weights)
+    if layout.masters:
+        sizes = model and (model.layout.shapes, model.n_sums, model.moving().size, model.counters().size)
+        sizes = comm.bcast(sizes, root=first)
+        model = model or WeightsOnly(*sizes, build)
+    broadcast_in_place(comm, model.weights, first)
     moving = model.moving()
-    broadcast_in_place(comm, moving)
+    broadcast_in_place(comm, moving, first)
     model.set_moving(moving)
     return model
+
+
+def _layout(configuration: TrainingConfiguration, comm: Communicator) -> Layout:
+    options = configuration.algorithm
+    return lay_out(comm.size, masters=n_masters(options, comm.size), processes=getattr(options, "processes", 1))
 
 
 class Training:
@@ -127,24 +139,38 @@ class Training:
         self, configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
     ) -> None:
         self.configuration, self.comm, self.dataset, self.model = configuration, comm, dataset, model
+        self.layout = _layout(configuration, comm)
+        workers = self.layout.workers
+        self.worker = workers.index(comm.rank) if comm.rank in workers else None
         self.batches = Batches(
             dataset,
             batch_size=configuration.batch_size,
-            n_workers=comm.size,
-            worker=comm.rank,
+            n_workers=len(workers),
+            worker=self.worker or 0,
             seed=configuration.seed,
             shuffle=configuration.data is None or configuration.data.shuffle,
         )
-        optimizer = configuration.optimizer
-        epochs = configuration.epochs
-        rate = Rate(optimizer.learning_rate, optimizer.schedule, self.batches.n_steps, epochs, comm.size)
         self.algorithm = make_algorithm(
-            configuration.algorithm, comm, make_optimizer(optimizer, model.layout, rate), model.n_sums
+            configuration.algorithm,
+            comm,
+            self.layout,
+            model.weights,
+            n_sums=model.n_sums,
+            n_steps=self.batches.n_steps,
+            learning_rate=configuration.optimizer.learning_rate,
+            optimizer=self._optimizer,
         )
         stopping = Stopping(configuration.early_stopping, configuration.target)
         self.state = State(History(), stopping)
         self.stopped_by = "epochs"
         self.seconds = self.training_seconds = 0.0
+
+    def _optimizer(self, options: Any, updates_per_epoch: float) -> Optimizer:
+        """The configured optimizer, or another, with its learning rate's schedule."""
+        options = options or self.configuration.optimizer
+        n_workers = len(self.layout.groups)
+        rate = Rate(options.learning_rate, options.schedule, updates_per_epoch, self.configuration.epochs, n_workers)
+        return make_optimizer(options, self.model.layout, rate)
 
     def run(
         self,
@@ -171,7 +197,6 @@ class Training:
     def result(self) -> Result:
         """What `train` returns."""
         n_epochs = len(self.state.history) - self.state.resumed_at
-        framework_model = self.model.finish()
         validation = self.dataset
         return Result(
             history=self.state.history.columns,
@@ -181,7 +206,7 @@ class Training:
             epochs=len(self.state.history),
             stopped_by=self.stopped_by,
             best_epoch=self.state.stopping.best_epoch if self.state.stopping.best_weights is not None else None,
-            load_model=lambda: framework_model,
+            load_model=self.model.finish,
             save_model=self.model.save,
             load_validation=lambda: _arrays(validation),
         )
@@ -191,7 +216,9 @@ class Training:
         sums = np.zeros(self.model.n_sums)
         n_own = 0
         with agreed_errors(self.comm), self.algorithm as algorithm:
-            for batch in self.batches.epoch(epoch):
+            if self.worker is None:
+                algorithm.serve(self.model.weights)
+            for batch in self.batches.epoch(epoch) if self.worker is not None else ():
                 step = self.model.gradient(batch.x, batch.y)
                 step_sums = algorithm.exchange(self.model.weights, step)
                 if step_sums is None:
@@ -207,13 +234,14 @@ class Training:
     ) -> str | None:
         """Validation, memory of the best, the caller's word, checkpoint; returns why to stop, if to stop.
 
-        All ranks go by rank 0's metrics, so that they decide alike.
+        All ranks go by the first worker's metrics and by what rank 0 notes, so that they decide alike.
         """
         configuration, state = self.configuration, self.state
         is_last = epoch + 1 == configuration.epochs
         if self.dataset.n_validation and (is_last or (epoch + 1) % configuration.validation.every == 0):
             metrics |= {f"val_{name}": value for name, value in self._validate().items()}
-        metrics |= self.comm.bcast(metrics, root=0)
+        notes = self.comm.bcast(self.algorithm.notes(), root=0)
+        metrics |= self.comm.bcast(metrics, root=self.layout.workers[0]) | notes
         state.epoch = epoch + 1
         state.history.append(metrics)
         state.stopping.remember(epoch, metrics, self.model.weights, self.model.moving())
@@ -231,10 +259,12 @@ class Training:
         configuration = self.configuration.validation
         size = configuration.batch_size or VALIDATION_WIDTH * self.configuration.batch_size
         is_shared = configuration.mode == "distributed"
-        n_workers, worker = (self.comm.size, self.comm.rank) if is_shared else (1, 0)
+        n_workers, worker = (
+            (len(self.layout.workers), self.worker) if is_shared else (1, 0 if self.worker == 0 else None)
+        )
         sums = np.zeros(self.model.n_sums)
         with agreed_errors(self.comm):
-            if is_shared or self.comm.rank == 0:
+            if worker is not None:
                 for batch in validation_batches(self.dataset, batch_size=size, n_workers=n_workers, worker=worker):
                     sums += self.model.evaluate(batch.x, batch.y)
         sum_in_place(self.comm, sums)

@@ -43,6 +43,10 @@ class Algorithm(ABC):
     def arrays(self) -> dict[str, np.ndarray]:
         """What a checkpoint must hold besides the weights; the very arrays, so that they can be filled."""
 
+    def notes(self) -> dict[str, float]:
+        """What this rank has to say of the epoch besides the model's metrics; rank 0's words go into the history."""
+        return {}
+
     @abstractmethod
     def sign_off(self) -> None:
         """This rank failed: tells the others, so that none waits for it."""

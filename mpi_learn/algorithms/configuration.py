@@ -4,20 +4,64 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from mpi_learn.optimizers.configuration import OptimizerConfiguration
 
 
-class AllReduce(BaseModel):
-    """Synchronous: every step all workers take the mean gradient over all their samples."""
-
+class _Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class AllReduce(_Options):
+    """Synchronous: every step all workers take the mean gradient over all their samples."""
 
     name: Literal["allreduce"] = "allreduce"
 
 
+class _Served(_Options):
+    """What every algorithm with a master knows."""
+
+    masters: int = Field(1, ge=1, description="Ranks that only serve; with several, the first is the others' master.")
+    processes: int = Field(1, ge=1, description="Ranks per worker: a group that computes each gradient together.")
+    sync_every: int = Field(1, ge=1, description="Steps of a worker between two exchanges with its master.")
+
+
+class Downpour(_Served):
+    """Asynchronous: workers send gradients, the master's optimizer applies each as it comes (Dean et al. 2012)."""
+
+    name: Literal["downpour"] = "downpour"
+    synchronous: bool = Field(False, description="Wait for a quorum of the workers and apply their mean gradient.")
+    quorum: float = Field(1.0, gt=0, le=1, description="synchronous: the fraction of the workers to wait for.")
+    worker_optimizer: OptimizerConfiguration | None = Field(
+        None, description="sync_every > 1: what moves a worker between two exchanges; None: sgd at the learning rate."
+    )
+
+
+class Easgd(_Served):
+    """Elastic averaging: workers train by themselves, tied to a centre (Zhang, Choromanska & LeCun 2015)."""
+
+    name: Literal["easgd"] = "easgd"
+    elastic_force: float = Field(
+        0.9, gt=0, description="Moving rate times number of workers: α = elastic_force / workers; below 1 it is stable."
+    )
+
+
+class Gem(_Served):
+    """Gradient energy matching: pushes are damped by what the others changed (Hermans & Louppe 2018)."""
+
+    name: Literal["gem"] = "gem"
+    momentum: float = Field(0.9, ge=0, lt=1, description="μ: of the energy that a worker's own steps gather.")
+    kappa: float = Field(
+        2.0, gt=0, description="κ: how much energy the workers together may have, in units of their own."
+    )
+
+
 def _named(value: Any) -> Any:
-    """``algorithm: allreduce`` is short for ``algorithm: {name: allreduce}``."""
+    """``algorithm: gem`` is short for ``algorithm: {name: gem}``."""
     return {"name": value} if isinstance(value, str) else value
 
 
-AlgorithmConfiguration = Annotated[AllReduce, BeforeValidator(_named)]
+AlgorithmConfiguration = Annotated[
+    AllReduce | Downpour | Easgd | Gem, Field(discriminator="name"), BeforeValidator(_named)
+]

@@ -22,7 +22,7 @@ class Rate:
 
     base: float
     schedule: Schedule = field(default_factory=Schedule)
-    steps_per_epoch: int = 1
+    steps_per_epoch: float = 1
     epochs: int = 1
     n_workers: int = 1
 

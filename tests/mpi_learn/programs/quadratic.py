@@ -1,0 +1,79 @@
+"""Run under mpirun: every algorithm on a bowl whose gradient costs nothing; rank 0 prints what all ranks ended with.
+
+Rank r pulls towards a target of its own; the mean of the targets is the bottom. Worker r makes ``5 + r`` steps an epoch
+where the algorithm has no collectives, so that shares are uneven.
+"""
+
+import json
+import sys
+
+import numpy as np
+from mpi4py import MPI
+from pydantic import TypeAdapter
+
+from mpi_learn.algorithms.configuration import AlgorithmConfiguration
+from mpi_learn.algorithms.making import make_algorithm
+from mpi_learn.comm import agreed_errors
+from mpi_learn.errors import TrainingError
+from mpi_learn.flat import FlatLayout, aligned_empty
+from mpi_learn.layout import lay_out, n_masters
+from mpi_learn.optimizers import make_optimizer
+from mpi_learn.optimizers.configuration import Sgd
+
+N, N_SUMS, EPOCHS = 1000, 4, 40
+world = MPI.COMM_WORLD
+
+
+def target(worker: int) -> np.ndarray:
+    return np.random.default_rng(worker).normal(size=N).astype(np.float32)
+
+
+def run(options: dict, failing: int | None = None) -> dict:
+    """All epochs; returns what this rank ended with."""
+    configuration = TypeAdapter(AlgorithmConfiguration).validate_python(options)
+    layout = lay_out(
+        world.size, masters=n_masters(configuration, world.size), processes=getattr(configuration, "processes", 1)
+    )
+    weights = aligned_empty(N)
+    weights[:] = 1.0
+    algorithm = make_algorithm(
+        configuration, world, layout, weights, n_sums=N_SUMS, n_steps=5, learning_rate=0.05,
+        optimizer=lambda options, updates: make_optimizer(options or Sgd(learning_rate=0.05), FlatLayout(((N,),))),
+    )  # fmt: skip
+    workers = layout.workers
+    n_uneven = 0 if configuration.name in ("allreduce", "clusters") or "processes" in options else 1
+    totals = np.zeros(N_SUMS)
+    for _ in range(EPOCHS):
+        sums = np.zeros(N_SUMS)
+        with agreed_errors(world), algorithm:
+            if world.rank not in workers:
+                algorithm.serve(weights)
+            else:
+                worker = workers.index(world.rank)
+                for step in range(5 + n_uneven * worker):
+                    if world.rank == failing and step == 3:
+                        raise RuntimeError("boom")
+                    vector = aligned_empty(N + N_SUMS)
+                    vector[:N] = 10 * (weights - target(worker))
+                    vector[N:] = [10, 1, step, 0]
+                    found = algorithm.exchange(weights, vector)
+                    if found is None:
+                        break
+                    sums += found
+        algorithm.settle(weights)
+        totals += algorithm.total(sums)
+    bottom = np.mean([target(worker) for worker in range(len(workers))], axis=0)
+    return {"distance": float(np.abs(weights - bottom).mean()), "sum": float(weights.sum()), "steps": float(totals[1])}
+
+
+def attempt(options: dict, failing: int | None) -> dict | str:
+    try:
+        return run(options, failing)
+    except TrainingError as error:
+        return f"rank {error.rank}: {error.reason}"
+
+
+cases = json.loads(sys.argv[1])
+seen = {name: world.gather(attempt(case["options"], case.get("failing"))) for name, case in cases.items()}
+if world.rank == 0:
+    print(json.dumps(seen))

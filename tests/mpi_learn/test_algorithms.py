@@ -1,0 +1,177 @@
+"""Every algorithm: against its own equations in one process, and on trees of ranks that share unevenly, fail, group."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from mpi_learn.algorithms.configuration import AlgorithmConfiguration
+from mpi_learn.algorithms.making import make_algorithm
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.flat import FlatLayout, aligned_empty
+from mpi_learn.layout import lay_out
+from mpi_learn.optimizers import make_optimizer
+from mpi_learn.optimizers.configuration import Adam, Sgd
+from tests.mpirun import mpirun
+
+N = 50
+
+
+def gradients(n_steps=12):
+    rng = np.random.default_rng(3)
+    return [rng.normal(size=N).astype(np.float32) for _ in range(n_steps)]
+
+
+def pull(weights, noise):
+    """The gradient of a bowl with noise, at `weights`, of the mean over a batch of 4."""
+    return weights - 0.3 + noise
+
+
+def ours(options, optimizer):
+    """Weights of the centre after 12 steps of one rank alone."""
+    from mpi4py import MPI
+
+    configuration = TypeAdapter(AlgorithmConfiguration).validate_python(options)
+    weights = aligned_empty(N)
+    weights[:] = np.linspace(-1, 1, N)
+    algorithm = make_algorithm(
+        configuration, MPI.COMM_SELF, lay_out(1), weights, n_sums=3, n_steps=12, learning_rate=0.1,
+        optimizer=lambda options, updates: make_optimizer(options or optimizer, FlatLayout(((N,),))),
+    )  # fmt: skip
+    with algorithm:
+        for noise in gradients():
+            step = aligned_empty(N + 3)
+            step[:N] = 4 * pull(weights, noise)
+            step[N:] = [4, 1, 0]
+            assert algorithm.exchange(weights, step)[0] == 4
+    algorithm.settle(weights)
+    return weights
+
+
+def start():
+    return np.linspace(-1, 1, N)
+
+
+def downpour(sync_every):
+    w, x, kept = start(), start(), []
+    for noise in gradients():
+        kept.append(pull(x, noise))
+        x = x - 0.1 * kept[-1]
+        if len(kept) == sync_every:
+            w = w - 0.1 * np.mean(kept, axis=0)
+            x, kept = w.copy(), []
+    return w
+
+
+def easgd(sync_every, alpha):
+    centre, x = start(), start()
+    for t, noise in enumerate(gradients(), 1):
+        x = x - 0.1 * pull(x, noise)
+        if t % sync_every == 0:
+            d = alpha * (x - centre)
+            x, centre = x - d, centre + d
+    return centre
+
+
+def gem(sync_every, momentum, kappa):
+    theta, x, seen, m, begun = start(), start(), start(), np.zeros(N), start()
+    for t, noise in enumerate(gradients(), 1):
+        x = x - 0.1 * pull(x, noise)
+        if t % sync_every == 0:
+            d = x - begun
+            m = momentum * m + d
+            pi = np.clip((kappa * np.abs(m) - np.abs(theta - seen)) / (np.abs(d) + 1e-16), 0, 5)
+            seen = theta.copy()
+            theta = theta + pi * d
+            x = begun = theta.copy()
+    return theta
+
+
+EQUATIONS = {
+    "allreduce": ({"name": "allreduce"}, downpour(1)),
+    "downpour": ({"name": "downpour"}, downpour(1)),
+    "downpour every 3": ({"name": "downpour", "sync_every": 3}, downpour(3)),
+    "synchronous downpour": ({"name": "downpour", "synchronous": True}, downpour(1)),
+    "easgd": ({"name": "easgd", "elastic_force": 0.7}, easgd(1, 0.7)),
+    "easgd every 4": ({"name": "easgd", "sync_every": 4}, easgd(4, 0.9)),
+    "gem": ({"name": "gem", "momentum": 0.5, "kappa": 1.5}, gem(1, 0.5, 1.5)),
+    "gem every 2": ({"name": "gem", "sync_every": 2}, gem(2, 0.9, 2.0)),
+}
+
+
+@pytest.mark.parametrize(("options", "expected"), EQUATIONS.values(), ids=EQUATIONS)
+def test_algorithm_does_what_its_equations_say(options, expected):
+    np.testing.assert_allclose(ours(options, Sgd(learning_rate=0.1)), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_downpour_of_one_rank_is_plain_training_with_any_optimizer():
+    np.testing.assert_array_equal(ours({"name": "downpour"}, Adam()), ours({"name": "allreduce"}, Adam()))
+
+
+TREES = {
+    "downpour": {"name": "downpour"},
+    "downpour every 3": {"name": "downpour", "sync_every": 3},
+    "synchronous": {"name": "downpour", "synchronous": True},
+    "quorum of half": {"name": "downpour", "synchronous": True, "quorum": 0.5},
+    "easgd": {"name": "easgd"},
+    "gem": {"name": "gem"},
+    "gem every 2": {"name": "gem", "sync_every": 2},
+    "downpour in groups": {"name": "downpour", "processes": 2},
+    "easgd in groups": {"name": "easgd", "processes": 2},
+    "gem in groups": {"name": "gem", "processes": 2},
+    "downpour tree": {"name": "downpour", "masters": 3},
+    "synchronous tree": {"name": "downpour", "masters": 3, "synchronous": True},
+    "easgd tree": {"name": "easgd", "masters": 3},
+    "gem tree": {"name": "gem", "masters": 3},
+    "tree of groups": {"name": "downpour", "masters": 3, "processes": 2},
+    "allreduce": {"name": "allreduce"},
+}
+
+
+@cache
+def on_ranks(n, failing=None):
+    cases = {name: {"options": options, "failing": failing} for name, options in TREES.items()}
+    done = mpirun(n, "-m", "tests.mpi_learn.programs.quadratic", json.dumps(cases), timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", TREES)
+@pytest.mark.parametrize("n", [6])
+def test_ranks_agree_and_come_near_the_bottom(n, name):
+    seen = on_ranks(n)[name]
+    assert all(one == seen[0] for one in seen)
+    assert seen[0]["distance"] < 0.45  # uneven shares pull the bottom towards the busier workers
+
+
+@pytest.mark.mpi
+def test_every_step_of_every_group_is_counted_once():
+    seen = on_ranks(6)
+    assert seen["downpour"][0]["steps"] == 40 * sum(5 + worker for worker in range(5))
+    assert seen["downpour in groups"][0]["steps"] == 40 * 5 * 5
+    assert seen["gem tree"][0]["steps"] == 40 * (5 + 6 + 7)
+    assert seen["allreduce"][0]["steps"] == 40 * 5 * 6
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", TREES)
+def test_a_worker_that_raises_hangs_nobody(name):
+    assert on_ranks(6, failing=5)[name] == ["rank 5: RuntimeError: boom"] * 6
+
+
+def test_layout_deals_ranks_evenly_and_says_when_there_are_too_few():
+    layout = lay_out(11, masters=3, processes=2)
+    assert layout.masters == (0, 1, 2)
+    assert layout.groups == ((3, 4), (5, 6), (7, 8), (9, 10))
+    assert [layout.parent(rank) for rank in (0, 1, 2, *layout.leaders)] == [None, 0, 0, 1, 2, 1, 2]
+    assert layout.children(0) == (1, 2)
+    assert layout.children(2) == (5, 9)
+    assert lay_out(8, masters=1, processes=3).groups == ((1, 2, 3), (4, 5, 6, 7))
+    assert lay_out(1, masters=1).workers == (0,)
+    with pytest.raises(ConfigurationError, match="need 5 ranks; there are 4"):
+        lay_out(4, masters=3)
