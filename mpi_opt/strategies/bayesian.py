@@ -8,7 +8,6 @@ and a refit at 400 trials took seconds. Scikit-optimize serves the other surroga
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,12 +19,12 @@ from pydantic import Field
 from mpi_opt.space import Parameters, Space
 from mpi_opt.strategies.draws import Draws
 from mpi_opt.strategies.encoding import Encoding
+from mpi_opt.strategies.history import History
 from mpi_opt.strategies.ledger import Ledger
 from mpi_opt.strategies.options import Options, read_options
 from mpi_opt.strategies.proposer import Proposer
 from mpi_opt.strategies.sobol import SobolPoints
 from mpi_opt.strategies.strategy import Strategy
-from mpi_opt.strategies.surrogate import Told
 from mpi_opt.trial import Failed, Proposal
 
 FEWEST_TOLD = 4
@@ -36,8 +35,8 @@ class BayesianOptions(Options):
     """What `Bayesian` takes.
 
     Attributes:
-        initial_points: How many space-filling points come before the first guess; default: 4 more than there are
-            hyperparameters, at least 8 and at most 20.
+        initial_points: How many space-filling points come before the first guess; default: 4 more than twice the number
+            of hyperparameters, but from 8 to 20.
         await_refit_up_to: With at most so many trials pending a proposal waits for the refit with all that was told
             (hundredths to tenths of a second), and the same calls give the same proposals. With more pending, proposals
             come from a stock that is prepared beside.
@@ -53,7 +52,7 @@ class Bayesian(Strategy):
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         self._options = read_options(BayesianOptions, options)
-        self._n_initial = self._options.initial_points or min(max(8, len(space) + 4), 20)
+        self._n_initial = self._options.initial_points or min(max(8, 2 * len(space) + 4), 20)
         self._space = space
         self._ledger = Ledger(space, self._options, keeps_points=True)
         self._draws, self._sequence = Draws(space, seed), SobolPoints(len(space), seed)
@@ -151,45 +150,3 @@ class Bayesian(Strategy):
     def _is_allowed(self, row: np.ndarray) -> bool:
         point = self._encoding.point(row)
         return self._ledger.allows(point) and self._ledger.is_new(point)
-
-
-@final
-class History:
-    """What was told, as arrays that grow.
-
-    Args:
-        encoding: Of the space.
-    """
-
-    def __init__(self, encoding: Encoding) -> None:
-        self._encoding = encoding
-        self._rows = np.empty((64, encoding.n_dimensions))
-        self._values, self._variances = np.empty(64), np.zeros(64)
-        self._n = self.n_values = 0
-
-    def add(self, proposal: Proposal, value: float | None, outcome: float | Failed) -> None:
-        """Adds a trial that ended; `value` is None if it failed."""
-        if self._n == len(self._values):
-            self._rows = np.vstack([self._rows, np.empty_like(self._rows)])
-            self._values = np.append(self._values, np.empty_like(self._values))
-            self._variances = np.append(self._variances, np.zeros_like(self._variances))
-        self._rows[self._n] = self.row(proposal)
-        self._values[self._n] = math.nan if value is None else value
-        uncertainty = getattr(outcome, "uncertainty", None) or 0.0
-        self._variances[self._n] = uncertainty**2 if math.isfinite(uncertainty) else 0.0
-        self._n += 1
-        self.n_values += value is not None
-
-    def row(self, proposal: Proposal) -> np.ndarray:
-        """The row of a proposal."""
-        return self._encoding.row(proposal.parameters)
-
-    def told(self) -> Told:
-        """All of it; later additions do not change what is returned."""
-        n = self._n
-        return Told(self._rows[:n].copy(), self._values[:n].copy(), self._variances[:n].copy())
-
-    def best_rows(self) -> np.ndarray:
-        """The rows of the best few values."""
-        order = np.argsort(self._values[: self._n])[: min(8, self.n_values)]
-        return self._rows[order].copy()

@@ -12,7 +12,8 @@ from threadpoolctl import ThreadpoolController
 
 from mpi_opt.strategies.acquisition import LogExpectedImprovement, maximised
 from mpi_opt.strategies.encoding import Encoding
-from mpi_opt.strategies.surrogate import Success, Surrogate, Told
+from mpi_opt.strategies.history import Told
+from mpi_opt.strategies.surrogate import Success, Surrogate
 
 N_GLOBAL, N_LOCAL, N_CLIMBS = 512, 256, 6
 N_THOROUGH = 16

@@ -9,6 +9,7 @@ from typing import final
 import numpy as np
 
 from mpi_opt.strategies.gaussian_process import CORRELATIONS, GaussianProcess, Hyperparameters, Likelihood
+from mpi_opt.strategies.history import Told
 from mpi_opt.strategies.warp import OFFSETS, scale_of, warped
 
 ANCHOR_GROWTH = 1.2
@@ -17,47 +18,6 @@ SUCCESS_LENGTH, SUCCESS_PRIOR = 0.15, 0.2
 LARGEST_VARIANCE = 10.0
 LARGEST_FIT = 400
 """How many values a model has at most: of more, the best half and an even choice of the others."""
-
-
-@dataclass(frozen=True)
-class Told:
-    """What came of trials, in the order in which they ended.
-
-    Attributes:
-        rows: Shape (n, n_dimensions).
-        values: Shape (n,), to minimise; NaN for a failed trial.
-        variances: Shape (n,): known variance of each value, 0 where none is known.
-    """
-
-    rows: np.ndarray
-    values: np.ndarray
-    variances: np.ndarray
-
-    def succeeded(self) -> Told:
-        """Those with a value."""
-        kept = np.isfinite(self.values)
-        return Told(self.rows[kept], self.values[kept], self.variances[kept])
-
-    def thinned(self, n: int) -> Told:
-        """At most `n`: the best half of that, and of the others every so many; the order is kept."""
-        if len(self.values) <= n:
-            return self
-        order = np.argsort(self.values, kind="stable")
-        others = np.sort(order[n // 2 :])
-        spread = others[np.linspace(0, len(others) - 1, n - n // 2).astype(int)]
-        kept = np.sort(np.concatenate([order[: n // 2], spread]))
-        return Told(self.rows[kept], self.values[kept], self.variances[kept])
-
-    def scaled(self) -> Told:
-        """The values divided by the largest among them, so that squares of them stay finite."""
-        largest = np.abs(self.values).max()
-        if not largest > 0:
-            return self
-        return Told(self.rows, self.values / largest, (np.sqrt(self.variances) / largest) ** 2)
-
-    def first(self, n: int) -> Told:
-        """The first `n`."""
-        return Told(self.rows[:n], self.values[:n], self.variances[:n])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,95 @@
+"""What was told, as arrays."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from mpi_opt.strategies.encoding import Encoding
+from mpi_opt.trial import Failed, Proposal
+
+
+@dataclass(frozen=True)
+class Told:
+    """What came of trials, in the order in which they ended.
+
+    Attributes:
+        rows: Shape (n, n_dimensions).
+        values: Shape (n,), to minimise; NaN for a failed trial.
+        variances: Shape (n,): known variance of each value, 0 where none is known.
+    """
+
+    rows: np.ndarray
+    values: np.ndarray
+    variances: np.ndarray
+
+    def succeeded(self) -> Told:
+        """Those with a value."""
+        kept = np.isfinite(self.values)
+        return Told(self.rows[kept], self.values[kept], self.variances[kept])
+
+    def thinned(self, n: int) -> Told:
+        """At most `n`: the best half of that, and of the others every so many; the order is kept."""
+        if len(self.values) <= n:
+            return self
+        order = np.argsort(self.values, kind="stable")
+        others = np.sort(order[n // 2 :])
+        spread = others[np.linspace(0, len(others) - 1, n - n // 2).astype(int)]
+        kept = np.sort(np.concatenate([order[: n // 2], spread]))
+        return Told(self.rows[kept], self.values[kept], self.variances[kept])
+
+    def scaled(self) -> Told:
+        """The values divided by the largest among them, so that squares of them stay finite."""
+        largest = np.abs(self.values).max()
+        if not largest > 0:
+            return self
+        return Told(self.rows, self.values / largest, (np.sqrt(self.variances) / largest) ** 2)
+
+    def first(self, n: int) -> Told:
+        """The first `n`."""
+        return Told(self.rows[:n], self.values[:n], self.variances[:n])
+
+
+@final
+class History:
+    """What was told, as arrays that grow.
+
+    Args:
+        encoding: Of the space.
+    """
+
+    def __init__(self, encoding: Encoding) -> None:
+        self._encoding = encoding
+        self._rows = np.empty((64, encoding.n_dimensions))
+        self._values, self._variances = np.empty(64), np.zeros(64)
+        self._n = self.n_values = 0
+
+    def add(self, proposal: Proposal, value: float | None, outcome: float | Failed) -> None:
+        """Adds a trial that ended; `value` is None if it failed."""
+        if self._n == len(self._values):
+            self._rows = np.vstack([self._rows, np.empty_like(self._rows)])
+            self._values = np.append(self._values, np.empty_like(self._values))
+            self._variances = np.append(self._variances, np.zeros_like(self._variances))
+        self._rows[self._n] = self.row(proposal)
+        self._values[self._n] = math.nan if value is None else value
+        uncertainty = getattr(outcome, "uncertainty", None) or 0.0
+        self._variances[self._n] = uncertainty**2 if math.isfinite(uncertainty) else 0.0
+        self._n += 1
+        self.n_values += value is not None
+
+    def row(self, proposal: Proposal) -> np.ndarray:
+        """The row of a proposal."""
+        return self._encoding.row(proposal.parameters)
+
+    def told(self) -> Told:
+        """All of it; later additions do not change what is returned."""
+        n = self._n
+        return Told(self._rows[:n].copy(), self._values[:n].copy(), self._variances[:n].copy())
+
+    def best_rows(self) -> np.ndarray:
+        """The rows of the best few values."""
+        order = np.argsort(self._values[: self._n])[: min(8, self.n_values)]
+        return self._rows[order].copy()
