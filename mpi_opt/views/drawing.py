@@ -12,7 +12,7 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mpi_opt.space import Categorical, Dimension, Value
+from mpi_opt.space import Categorical, Dimension
 
 STYLE = {
     "font.size": 9,
@@ -65,26 +65,6 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 def shades(n: int, best: float = 0.0, worst: float = 0.92) -> np.ndarray:
     """Colours for `n` trials, best first: dark to light; shape (n, 4)."""
     return matplotlib.colormaps[MERIT_MAP](np.linspace(best, worst, max(n, 1)))[:n]
-
-
-def place(dimension: Dimension, value: Value) -> float:
-    """Where `value` stands on an axis of its dimension: itself, or a category's index."""
-    return dimension.index(value) if isinstance(dimension, Categorical) else float(value)
-
-
-def spread(dimension: Dimension, places: list[float], seed: int = 0) -> np.ndarray:
-    """`places`, shape (n,), moved a little to and fro where few different values would hide each other."""
-    if dimension.size > 20 or not places:
-        return np.array(places)
-    width = 0.5 * (1.0 if isinstance(dimension, Categorical) else getattr(dimension, "step", 1))
-    return np.array(places) + width * (np.random.default_rng(seed).random(len(places)) - 0.5)
-
-
-def unit_places(dimension: Dimension, n: int = 24) -> tuple[np.ndarray, np.ndarray]:
-    """Units in [0, 1], shape (m,), that show a dimension well, and where their values stand; m is at most `n`."""
-    m = int(min(n, dimension.size))
-    units = (np.arange(m) + 0.5) / m
-    return units, np.array([place(dimension, dimension.decode(unit)) for unit in units])
 
 
 def scale_axis(axes: Axes, which: str, dimension: Dimension) -> None:

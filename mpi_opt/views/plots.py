@@ -21,15 +21,13 @@ from mpi_opt.views.drawing import (
     MERIT_MAP,
     label_parallel,
     new_figure,
-    place,
     scale_axis,
     shades,
-    spread,
     styled,
-    unit_places,
     zoom,
 )
 from mpi_opt.views.gantt import timeline
+from mpi_opt.views.places import place, spread, unit_places
 from mpi_opt.views.surrogate import MIN_TRIALS, Surrogate
 
 if TYPE_CHECKING:
@@ -71,7 +69,7 @@ def history(study: Study) -> Figure:
         axes.step(ends, merits, where="post", color=COLOURS["best"], lw=1.6, label="best so far")
         band = {"color": COLOURS["best"], "alpha": 0.18, "lw": 0}
         axes.fill_between(ends, merits - spread, merits + spread, step="post", **band)
-    zoom(axes, series.sensible_range((t.figure_of_merit for t in trials if t.figure_of_merit is not None), maximize))
+    zoom(axes, series.sensible_range((t.figure_of_merit for t in series.complete(study)), maximize))
     axes.set(xlabel="trials in the order of ending", ylabel=series.merit_name(study), title=study.name)
     figure.legend(ncols=4, fontsize=8, loc="outside lower right")
     return figure

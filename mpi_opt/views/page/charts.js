@@ -1,0 +1,208 @@
+// Axes, scales and canvases. A Figure is a base canvas, drawn once, under another one that follows the pointer.
+
+const COLOURS = { complete: "#2f6fde", pruned: "#9aa3b2", failed: "#d1453b", running: "#e0a100", queued: "#c3c9d4",
+  lost: "#f0a59f", best: "#0b8a5c", ink: "#1d2433", soft: "#5c667a", line: "#e8ebf1", faint: "#c9cfda", held: "#e8453c" };
+const VIRIDIS = [[68, 1, 84], [71, 44, 122], [59, 81, 139], [44, 113, 142], [33, 144, 141], [39, 173, 129], [92, 200, 99],
+  [170, 220, 50], [253, 231, 37]];
+
+function viridis(fraction, alpha = 1) {
+  const place = Math.min(Math.max(fraction, 0), 1) * (VIRIDIS.length - 1);
+  const low = Math.min(Math.floor(place), VIRIDIS.length - 2);
+  const mixed = VIRIDIS[low].map((c, i) => Math.round(c + (place - low) * (VIRIDIS[low + 1][i] - c)));
+  return `rgba(${mixed.join(",")},${alpha})`;
+}
+
+function format(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "–";
+  if (typeof value !== "number") return String(value);
+  const size = Math.abs(value);
+  if (size !== 0 && (size >= 1e6 || size < 1e-3)) return value.toExponential(2).replace(/\.?0+e/, "e").replace("e+", "e");
+  return String(parseFloat(value.toPrecision(4)));
+}
+
+function seconds(value) {
+  if (value === null) return "–";
+  if (value < 120) return `${format(value)} s`;
+  return value < 7200 ? `${format(value / 60)} min` : `${format(value / 3600)} h`;
+}
+
+// An axis is {kind: "linear" | "log" | "category", low, high, labels, title}; a scale puts it on pixels from..to.
+function makeScale(axis, from, to) {
+  const turn = axis.kind === "log" ? Math.log10 : (value) => value;
+  const [low, high] = axis.kind === "category" ? [-0.5, axis.labels.length - 0.5] : [turn(axis.low), turn(axis.high)];
+  const width = high - low || 1;
+  return {
+    at: (value) => from + ((turn(value) - low) / width) * (to - from),
+    fraction: (value) => (turn(value) - low) / width,
+    ticks: makeTicks(axis, low, high, Math.abs(to - from), from > to ? 48 : 75),
+  };
+}
+
+function makeTicks(axis, low, high, length, apart) {
+  if (axis.kind === "category") return axis.labels.map((text, i) => ({ value: i, text }));
+  if (axis.kind === "log" && high - low > 0.9) {
+    const every = Math.max(1, Math.ceil((high - low) / Math.max(2, length / apart)));
+    const decades = [];
+    for (let e = Math.ceil(low - 1e-9); e <= high + 1e-9; e += every) decades.push({ value: 10 ** e, text: decade(e) });
+    return decades;
+  }
+  const [first, last] = axis.kind === "log" ? [10 ** low, 10 ** high] : [low, high];
+  const rough = (last - first) / Math.max(2, length / apart);
+  const power = 10 ** Math.floor(Math.log10(rough || 1));
+  const step = power * [1, 2, 5, 10].find((factor) => factor * power >= rough * 0.999);
+  const ticks = [];
+  for (let i = Math.ceil(first / step - 1e-9); i * step <= last + step * 1e-9; i++) {
+    ticks.push({ value: i * step, text: format(parseFloat((i * step).toPrecision(12))) });
+  }
+  return ticks;
+}
+
+function decade(exponent) {
+  return exponent >= -2 && exponent <= 4 ? format(10 ** exponent) : `1e${exponent}`;
+}
+
+class Figure {
+  constructor(holder, options) {
+    Object.assign(this, { left: 62, right: 14, top: 10, bottom: 40, height: 320, axes: true }, options);
+    this.box = holder.appendChild(document.createElement("div"));
+    this.box.className = "plot";
+    this.box.style.height = `${this.height}px`;
+    this.base = this.box.appendChild(document.createElement("canvas"));
+    this.over = this.box.appendChild(document.createElement("canvas"));
+    this.over.className = "over";
+    this.base.addEventListener("pointermove", (event) => page.point(this.nearest(...this.pointer(event)), event));
+    this.base.addEventListener("pointerleave", (event) => page.point(null, event));
+    this.base.addEventListener("click", (event) => page.hold(this.nearest(...this.pointer(event)), event));
+    page.figures.push(this);
+    this.render();
+  }
+
+  pointer(event) {
+    const frame = this.base.getBoundingClientRect();
+    return [event.clientX - frame.left, event.clientY - frame.top];
+  }
+
+  render() {
+    this.width = this.box.clientWidth;
+    this.marks = [];
+    if (!this.width || (this.axes && !this.x)) return; // hidden, or not told yet what to show
+    for (const canvas of [this.base, this.over]) {
+      canvas.width = this.width * devicePixelRatio;
+      canvas.height = this.height * devicePixelRatio;
+      canvas.getContext("2d").scale(devicePixelRatio, devicePixelRatio);
+    }
+    this.context = this.base.getContext("2d");
+    this.context.clearRect(0, 0, this.width, this.height);
+    if (this.axes) this.drawAxes();
+    this.clipped(this.context, () => this.draw(this));
+    this.renderOver(page.trial);
+  }
+
+  renderOver(trial) {
+    if (!this.width || !this.context) return;
+    const context = this.over.getContext("2d");
+    context.clearRect(0, 0, this.width, this.height);
+    if (trial === null) return;
+    if (this.highlight) return this.clipped(context, () => this.highlight(this, context, trial));
+    for (const mark of this.marks) if (mark.trial === trial) ring(context, mark.x, mark.y);
+  }
+
+  clipped(context, draw) {
+    context.save();
+    context.beginPath();
+    context.rect(this.left - 6, this.top - 6, this.width - this.left - this.right + 12, this.height - this.top - this.bottom + 12);
+    if (this.axes) context.clip();
+    draw();
+    context.restore();
+  }
+
+  drawAxes() {
+    const context = this.context, floor = this.height - this.bottom, end = this.width - this.right;
+    this.sx = makeScale(this.x, this.left, end);
+    this.sy = makeScale(this.y, floor, this.top);
+    context.font = FONT;
+    context.lineWidth = 1;
+    for (const tick of this.sy.ticks) {
+      const y = Math.round(this.sy.at(tick.value)) + 0.5;
+      stroke(context, COLOURS.line, [[this.left, y], [end, y]]);
+      write(context, cut(tick.text, 12), this.left - 7, y, "right", COLOURS.soft);
+    }
+    const room = (end - this.left) / Math.max(1, this.sx.ticks.length) / 6.2;
+    for (const tick of this.sx.ticks) {
+      const x = Math.round(this.sx.at(tick.value)) + 0.5;
+      if (this.x.kind !== "category") stroke(context, COLOURS.line, [[x, this.top], [x, floor]]);
+      write(context, this.x.kind === "category" ? cut(tick.text, Math.max(3, Math.floor(room))) : tick.text, x, floor + 13, "center", COLOURS.soft);
+    }
+    stroke(context, COLOURS.faint, [[this.left, this.top], [this.left, floor], [end, floor]]);
+    write(context, this.x.title || "", (this.left + end) / 2, floor + 30, "center", COLOURS.ink);
+    context.save();
+    context.translate(13, (this.top + floor) / 2);
+    context.rotate(-Math.PI / 2);
+    write(context, this.y.title || "", 0, 0, "center", COLOURS.ink);
+    context.restore();
+  }
+
+  mark(x, y, trial) {
+    this.marks.push({ x, y, trial });
+  }
+
+  nearest(x, y) {
+    let found = null, least = 20 ** 2;
+    for (const mark of this.marks) {
+      const distance = (mark.x - x) ** 2 + (mark.y - y) ** 2;
+      if (distance < least) [found, least] = [mark.trial, distance];
+    }
+    return found;
+  }
+}
+
+const FONT = '12px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
+
+function stroke(context, colour, points, width = 1) {
+  context.strokeStyle = colour;
+  context.lineWidth = width;
+  context.beginPath();
+  points.forEach(([x, y], i) => (i ? context.lineTo(x, y) : context.moveTo(x, y)));
+  context.stroke();
+}
+
+function dot(context, colour, x, y, radius) {
+  context.fillStyle = colour;
+  context.beginPath();
+  context.arc(x, y, radius, 0, 2 * Math.PI);
+  context.fill();
+}
+
+function ring(context, x, y) {
+  context.strokeStyle = COLOURS.held;
+  context.lineWidth = 2.5;
+  context.beginPath();
+  context.arc(x, y, 6.5, 0, 2 * Math.PI);
+  context.stroke();
+}
+
+function star(context, x, y, radius) {
+  context.beginPath();
+  for (let i = 0; i < 10; i++) {
+    const r = i % 2 ? radius * 0.42 : radius, angle = (Math.PI / 5) * i - Math.PI / 2;
+    context.lineTo(x + r * Math.cos(angle), y + r * Math.sin(angle));
+  }
+  context.closePath();
+  context.fillStyle = COLOURS.held;
+  context.strokeStyle = "#fff";
+  context.lineWidth = 1.5;
+  context.fill();
+  context.stroke();
+}
+
+function write(context, text, x, y, align, colour) {
+  context.font = FONT;
+  context.fillStyle = colour;
+  context.textAlign = align;
+  context.textBaseline = "middle";
+  context.fillText(text, x, y);
+}
+
+function cut(text, length) {
+  return text.length > length ? `${text.slice(0, length - 1)}…` : text;
+}
