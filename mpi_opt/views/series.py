@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from mpi_opt.trial import TrialRecord, is_usable
@@ -81,3 +82,8 @@ def _mean(folds: list[list[float]]) -> list[float]:
         values = [fold[epoch] for fold in folds if epoch < len(fold) and math.isfinite(fold[epoch])]
         means.append(sum(values) / len(values) if values else math.nan)
     return means
+
+
+def local_time(stamp: str | None) -> datetime | None:
+    """A time of the store as local time without a zone, as some libraries want it."""
+    return None if stamp is None else datetime.fromisoformat(stamp).astimezone().replace(tzinfo=None)
