@@ -19,6 +19,9 @@ _HOMES = {
     "random": ("random_search", "RandomSearch"),
     "grid": ("grid_search", "GridSearch"),
     "sobol": ("sobol_search", "SobolSearch"),
+    "halving": ("halving", "Halving"),
+    "population": ("population", "Population"),
+    "constructive": ("constructive", "Constructive"),
 }
 
 
@@ -54,7 +57,8 @@ def make_strategy(
         name: One of `STRATEGIES`, or ``file.py:Class`` or ``package.module:Class`` of the user's own `Strategy`.
         space: The search space.
         seed: What is proposed is a function of it and of the calls made.
-        options: The strategy's own.
+        options: The strategy's own, and for every strategy ``reproducible: true``: the same trials whatever the timing
+            (see `mpi_opt.strategies.reproducible`), with ``lag`` (default 16) at least the number of blocks.
 
     Raises:
         ConfigurationError: There is no such strategy, or an option is unknown or cannot be.
@@ -62,6 +66,9 @@ def make_strategy(
     """
     space = space if isinstance(space, Space) else Space(space)
     options = dict(options or {})
+    is_reproducible, lag = _reproducible(options)
+    if is_reproducible and name == "bayesian":
+        options.setdefault("await_refit_up_to", lag)
     made = _named(name)(space, seed=seed, options=options)
     if not isinstance(made, Strategy):
         raise ConfigurationError(
@@ -69,7 +76,24 @@ def make_strategy(
             where="search.strategy",
             cure="derive the class from mpi_opt.strategies.Strategy",
         )
-    return made
+    if not is_reproducible:
+        return made
+    from mpi_opt.strategies.reproducible import Reproducible
+
+    return Reproducible(made, lag)
+
+
+def _reproducible(options: dict[str, Any]) -> tuple[bool, int]:
+    """Whether the search is to be reproducible, and with which lag; both taken out of `options`."""
+    is_reproducible = options.pop("reproducible", False)
+    if not isinstance(is_reproducible, bool):
+        raise ConfigurationError(
+            f"expected true or false, found {is_reproducible!r}", where="search.options.reproducible"
+        )
+    lag = options.pop("lag", 16) if is_reproducible else 16
+    if isinstance(lag, bool) or not isinstance(lag, int) or lag < 1:
+        raise ConfigurationError(f"expected a whole number of 1 or more, found {lag!r}", where="search.options.lag")
+    return is_reproducible, lag
 
 
 def _named(name: str) -> type[Strategy]:

@@ -51,7 +51,7 @@ class EvolutionaryOptions(Options):
     initial_points: int | None = Field(default=None, ge=2)
     crossover: float = Field(default=0.9, ge=0, le=1)
     mutation: float = Field(default=0.6, ge=0, le=1)
-    children: int = Field(default=30, ge=1)
+    children: int = Field(default=50, ge=1)
 
 
 @final

@@ -63,7 +63,7 @@ class Hyperparameters:
 
 def length_prior(n_dimensions: int) -> tuple[float, float]:
     """Mean and standard deviation of a log length scale; longer in more dimensions (Hvarfner et al. 2024)."""
-    return math.log(0.4) + 0.5 * math.log(n_dimensions), 1.0
+    return math.log(0.3) + 0.5 * math.log(n_dimensions), 1.3
 
 
 NOISE_PRIOR = (math.log(1e-5), 3.0)

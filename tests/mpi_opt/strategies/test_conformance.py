@@ -58,8 +58,9 @@ def test_every_proposal_is_a_point_of_the_space_and_numbers_are_dense(name, kind
 def test_no_point_comes_twice_before_the_space_is_used_up(name, kind):
     space = SPACES[kind]
     asked, _ = run(make_strategy(name, space, seed=5), space, 30)
-    n_points = min(N_POINTS.get(kind, math.inf), len(asked))
-    assert len({key(proposal) for proposal in asked[:n_points]}) == n_points
+    started = [proposal for proposal in asked if proposal.resume_from is None]
+    n_points = min(N_POINTS.get(kind, math.inf), len(started))
+    assert len({key(proposal) for proposal in started[:n_points]}) == n_points
 
 
 @pytest.mark.parametrize("kind", ["tiny", "single"])
@@ -69,7 +70,8 @@ def test_asking_for_more_than_the_space_holds_does_not_hang(name, kind):
     strategy = make_strategy(name, space, seed=1)
     asked, told = run(strategy, space, 25, in_flight=12)
     assert len(asked) == len(told)
-    assert len({key(proposal) for proposal in asked}) >= N_POINTS[kind]
+    if all(proposal.resume_from is None for proposal in asked):
+        assert len({key(proposal) for proposal in asked}) == N_POINTS[kind]
     if len(asked) < 25:
         assert strategy.ask(3) == []
         assert strategy.finished

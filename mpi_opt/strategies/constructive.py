@@ -1,0 +1,137 @@
+"""Greedy construction of an architecture, layer by layer (Lupo Pasini et al., Parallel Computing 2021, algorithm 2).
+
+First networks of the least depth are drawn. Then the best of them keeps its layers and gets one more, of which only
+the new layer's hyperparameters are drawn; and so on, up to the greatest depth. After that, single layers of the best
+network are drawn anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, final
+
+import numpy as np
+from pydantic import Field
+
+from mpi_learn.validation import nearest
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.space import Integer, Parameters, Space
+from mpi_opt.strategies.draws import Draws
+from mpi_opt.strategies.ledger import Ledger
+from mpi_opt.strategies.options import Options, read_options
+from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.trial import Failed, Proposal
+
+N_ATTEMPTS = 50
+
+
+class ConstructiveOptions(Options):
+    """What `Constructive` takes.
+
+    Attributes:
+        depth: The integer hyperparameter that says how many layers there are; default: ``depth``, ``layers`` or
+            ``n_layers``, whichever there is. Hyperparameters of layer n end in n: ``units_1``, ``units_2``, …
+        trials_per_depth: How many networks of a depth are tried before the next layer.
+    """
+
+    depth: str | None = None
+    trials_per_depth: int = Field(default=10, ge=1)
+
+
+@final
+class Constructive(Strategy):
+    """A space without a depth is searched at random first, and then around the best."""
+
+    def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
+        self._options = read_options(ConstructiveOptions, options)
+        self._space, self._seed = space, abs(seed)
+        self._ledger, self._draws = Ledger(space, self._options, keeps_points=True), Draws(space, seed)
+        self._depth = self._depth_name()
+        self._best: dict[Any, tuple[float, Parameters]] = {}
+
+    def ask(self, count: int) -> list[Proposal]:
+        """`count` networks."""
+        return [self._ledger.propose(self._ledger.initial() or self._next()) for _ in range(count)]
+
+    def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
+        """Notes the best of each depth."""
+        self._take(proposal, self._ledger.settle(proposal, outcome))
+
+    def resume(self, told: Iterable[tuple[Proposal, float | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Goes on at the depth that was reached."""
+        for proposal, value in self._ledger.resume(told, pending):
+            self._take(proposal, value)
+
+    def state(self) -> dict[str, Any]:
+        """The books in short, and the best network of each depth."""
+        best = [{"value": value, "parameters": parameters} for _, (value, parameters) in sorted(self._best.items())]
+        return self._ledger.state() | {"best_of_each_depth": best}
+
+    def _take(self, proposal: Proposal, value: float | None) -> None:
+        depth = proposal.parameters.get(self._depth, 0) if self._depth else 0
+        if value is not None and (depth not in self._best or value < self._best[depth][0]):
+            self._best[depth] = (value, proposal.parameters)
+
+    def _next(self) -> Parameters:
+        rng = np.random.default_rng([self._seed, self._ledger.n_asked])
+        for _ in range(N_ATTEMPTS):
+            point = self._network(rng)
+            if self._ledger.allows(point) and self._ledger.is_new(point):
+                return point
+        return self._draws.new_point(self._ledger)
+
+    def _network(self, rng: np.random.Generator) -> Parameters:
+        stage = self._ledger.n_asked // self._options.trials_per_depth
+        fresh = self._space.decode(rng.random(len(self._space)))
+        if self._depth is None:
+            return fresh if stage == 0 or not self._best else self._varied(fresh, rng)
+        dimension = self._space[self._depth]
+        depth = dimension.low + stage * dimension.step
+        if depth > dimension.high and self._best:
+            return self._varied(fresh, rng)
+        shallower = [self._best[other] for other in self._best if other < depth]
+        base = min(shallower, key=lambda one: one[0])[1] if shallower else {}
+        return self._completed(base, rng, {self._depth: min(depth, dimension.high)})
+
+    def _varied(self, fresh: Parameters, rng: np.random.Generator) -> Parameters:
+        """The best network with one layer, or one of the hyperparameters that belong to none, drawn anew."""
+        best = min(self._best.values(), key=lambda one: one[0])[1]
+        groups = sorted({_layer(name) or name for name in best if name != self._depth}, key=str)
+        if not groups:
+            return fresh
+        group = groups[int(rng.integers(len(groups)))]
+        kept = {name: value for name, value in best.items() if group not in (name, _layer(name))}
+        return self._completed(kept, rng, {})
+
+    def _completed(self, base: Parameters, rng: np.random.Generator, fixed: Parameters) -> Parameters:
+        """`base` with `fixed` put in; what exists then and is not known is drawn."""
+        known = base | fixed
+        point: Parameters = {}
+        for name in self._space.order:
+            if self._space.is_active(name, point):
+                point[name] = known[name] if name in known else self._space[name].sample(rng)
+        return self._space.active(point)
+
+    def _depth_name(self) -> str | None:
+        name = self._options.depth
+        if name is None:
+            return next((one for one in ("depth", "layers", "n_layers") if _is_integer(self._space, one)), None)
+        if not _is_integer(self._space, name):
+            near = nearest(name, self._space)
+            raise ConfigurationError(
+                f"expected an integer hyperparameter that always exists, found {name!r}",
+                where="search.options.depth",
+                cure=f"did you mean {near}?" if near and near != name else "",
+            )
+        return name
+
+
+def _is_integer(space: Space, name: str) -> bool:
+    return name in space and isinstance(space[name], Integer) and not space[name].when
+
+
+def _layer(name: str) -> str | None:
+    """The number that the name of a layer's hyperparameter ends in."""
+    found = re.search(r"(\d+)$", name)
+    return found[1] if found else None

@@ -1,0 +1,194 @@
+"""Asynchronous successive halving (Li et al., MLSys 2020, algorithm 2) and Hyperband (Li et al., JMLR 18, 2018).
+
+Many configurations get few epochs; the best third of them goes on to three times as many, and so on. A promoted trial
+resumes from its own checkpoint, so no epoch is spent twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, final
+
+from pydantic import Field
+
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.space import Space
+from mpi_opt.strategies.bayesian import Bayesian
+from mpi_opt.strategies.ledger import Ledger
+from mpi_opt.strategies.options import Options, read_options
+from mpi_opt.strategies.random_search import RandomSearch
+from mpi_opt.strategies.strategy import Decision, Strategy
+from mpi_opt.trial import Failed, Proposal
+
+PROPOSERS: dict[str, type[Strategy]] = {"random": RandomSearch, "bayesian": Bayesian}
+
+
+class HalvingOptions(Options):
+    """What `Halving` takes.
+
+    Attributes:
+        min_budget: Epochs of the first rung.
+        max_budget: Epochs of a full training.
+        factor: One in so many is promoted, to so many times the epochs.
+        brackets: With more than one (Hyperband), every second, third, … configuration starts a rung higher.
+        proposer: Where new configurations come from.
+        resume: Promoted trials are new trials that go on from a checkpoint. If false, every trial has the full budget
+            and is stopped at a rung, by what it reports, unless it is among the best there.
+    """
+
+    min_budget: float = Field(default=1, gt=0)
+    max_budget: float = Field(default=27, gt=0)
+    factor: float = Field(default=3, gt=1)
+    brackets: int = Field(default=1, ge=1)
+    proposer: Literal["random", "bayesian"] = "random"
+    resume: bool = True
+
+
+@dataclass
+class Rung:
+    """All that reached one budget: values by configuration, infinite if failed, and who was promoted from here."""
+
+    budget: float
+    values: dict[int, float] = field(default_factory=dict)
+    promoted: set[int] = field(default_factory=set)
+
+    def best(self, factor: float) -> list[int]:
+        """The best of the configurations here, one in `factor`, best first."""
+        ranked = sorted(self.values, key=lambda configuration: (self.values[configuration], configuration))
+        return [one for one in ranked[: int(len(ranked) / factor)] if math.isfinite(self.values[one])]
+
+
+@final
+class Halving(Strategy):
+    """A *configuration* is a point of the space; each of its trials takes it one rung further."""
+
+    def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
+        self._options = read_options(HalvingOptions, options)
+        self._rungs = [Rung(budget) for budget in _budgets(self._options)]
+        self._ledger = Ledger(space, Options())
+        own = self._options.model_dump(include={"initial", "constraints"})
+        self._proposer = PROPOSERS[self._options.proposer](space, seed=seed, options=own)
+        self._configuration_of: dict[int, int] = {}
+        self._latest: dict[int, Proposal] = {}
+        self._new: dict[int, Proposal] = {}
+
+    def ask(self, count: int) -> list[Proposal]:
+        """Promotions first, from the top; then new configurations."""
+        proposals: list[Proposal] = []
+        while len(proposals) < count:
+            made = self._promotion() or self._first_trial()
+            if made is None:
+                break
+            proposals.append(made)
+        return proposals
+
+    def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
+        """Enters the value at the trial's rung; the proposer learns a configuration's first value."""
+        self._admit(proposal)
+        value = self._ledger.settle(proposal, outcome)
+        configuration = self._configuration_of[proposal.number]
+        if self._options.resume or proposal.budget is not None:
+            self._rung_at(proposal.budget).values[configuration] = math.inf if value is None else value
+        if configuration in self._new:
+            self._proposer.tell(self._new.pop(configuration), outcome)
+
+    def resume(self, told: Iterable[tuple[Proposal, float | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Takes up configurations and rungs."""
+        told, pending = list(told), list(pending)
+        for proposal in sorted([proposal for proposal, _ in told] + pending, key=lambda one: one.number):
+            self._admit(proposal)
+            self._ledger.enter(proposal)
+        first = {proposal.number: proposal for proposal in self._new.values()}
+        outcomes = []
+        for proposal, outcome in told:
+            value = self._ledger.settle(proposal, outcome)
+            configuration = self._configuration_of[proposal.number]
+            self._rung_at(proposal.budget).values[configuration] = math.inf if value is None else value
+            if configuration in self._new and proposal.resume_from is None:
+                outcomes.append((self._new.pop(configuration), outcome))
+        left = [first[number] for number in sorted(first) if first[number] in self._new.values()]
+        self._proposer.resume(outcomes, left)
+
+    def report(self, proposal: Proposal, step: int, value: float) -> Decision:
+        """Without resuming: stops the trial at a rung unless it is among the best that came there."""
+        if self._options.resume:
+            return Decision.CONTINUE
+        self._admit(proposal)
+        configuration = self._configuration_of[proposal.number]
+        for rung in self._rungs[:-1]:
+            if step + 1 >= rung.budget and configuration not in rung.values:
+                rung.values[configuration] = value if math.isfinite(value) else math.inf
+                if len(rung.values) >= self._options.factor and configuration not in rung.best(self._options.factor):
+                    return Decision.STOP
+        return Decision.CONTINUE
+
+    def state(self) -> dict[str, Any]:
+        """The books in short, and how many configurations reached each rung and were promoted from it."""
+        rungs = [{"budget": r.budget, "reached": len(r.values), "promoted": len(r.promoted)} for r in self._rungs]
+        return self._ledger.state() | {"rungs": rungs}
+
+    def _promotion(self) -> Proposal | None:
+        if not self._options.resume:
+            return None
+        for rung, higher in reversed(list(zip(self._rungs, self._rungs[1:], strict=False))):
+            for configuration in rung.best(self._options.factor):
+                if configuration not in rung.promoted:
+                    last = self._latest[configuration]
+                    proposal = self._ledger.propose(last.parameters, budget=higher.budget, resume_from=last.number)
+                    self._admit(proposal)
+                    return proposal
+        return None
+
+    def _first_trial(self) -> Proposal | None:
+        asked = self._proposer.ask(1)
+        if not asked:
+            return None
+        budget = self._rungs[self._bracket(asked[0].number)].budget if self._options.resume else None
+        proposal = self._ledger.propose(asked[0].parameters, budget=budget)
+        self._admit(proposal)
+        return proposal
+
+    def _bracket(self, configuration: int) -> int:
+        """The rung at which a configuration starts; a higher one for the fewer the costlier it is."""
+        n_brackets = min(self._options.brackets, len(self._rungs))
+        weights = [self._options.factor**-index * (index + 1) for index in range(n_brackets)]
+        position = (configuration * 0.6180339887498949) % 1.0 * sum(weights)
+        for index, weight in enumerate(weights):
+            position -= weight
+            if position < 0:
+                return index
+        return 0
+
+    def _admit(self, proposal: Proposal) -> None:
+        """Enters a trial: a configuration's first, or one that takes it further."""
+        if proposal.number in self._configuration_of:
+            return
+        if proposal.resume_from in self._configuration_of:
+            configuration = self._configuration_of[proposal.resume_from]
+            self._rung_at(self._latest[configuration].budget).promoted.add(configuration)
+        else:
+            configuration = len(self._latest)
+            self._new[configuration] = Proposal(configuration, proposal.parameters)
+        self._configuration_of[proposal.number] = configuration
+        self._latest[configuration] = proposal
+
+    def _rung_at(self, budget: float | None) -> Rung:
+        """The highest rung that a budget reaches."""
+        reached = [rung for rung in self._rungs if budget is None or rung.budget <= budget * (1 + 1e-9)]
+        return reached[-1] if reached else self._rungs[0]
+
+
+def _budgets(options: HalvingOptions) -> list[float]:
+    """From the full budget downwards by `factor`, whole epochs where possible, smallest first."""
+    if options.min_budget > options.max_budget:
+        raise ConfigurationError(
+            f"expected min_budget ≤ max_budget, found {options.min_budget:g} > {options.max_budget:g}",
+            where="search.options.min_budget",
+        )
+    n_rungs = int(math.log(options.max_budget / options.min_budget) / math.log(options.factor) + 1e-9) + 1
+    budgets = [options.max_budget / options.factor**index for index in range(n_rungs)]
+    if options.max_budget >= 1 and float(options.max_budget).is_integer():
+        budgets = [float(max(1, round(budget))) for budget in budgets]
+    return sorted(set(budgets))

@@ -1,0 +1,179 @@
+"""Population-based training (Jaderberg et al. 2017): hyperparameters change while the networks are trained.
+
+A population of networks is trained a few epochs at a time. One that is among the worst takes over weights and
+hyperparameters of one of the best (exploit), its real hyperparameters a little changed (explore). The best lineage is a
+learnt schedule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, final
+
+import numpy as np
+from pydantic import Field
+
+from mpi_learn.validation import nearest
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.space import Integer, Parameters, Real, Space, Value
+from mpi_opt.strategies.draws import Draws
+from mpi_opt.strategies.ledger import Ledger
+from mpi_opt.strategies.options import Options, read_options
+from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.trial import Failed, Proposal
+
+
+class PopulationOptions(Options):
+    """What `Population` takes.
+
+    Attributes:
+        population: How many networks are trained side by side; more if more trials are asked for at once.
+        interval: Epochs of one trial; then it is compared.
+        max_budget: Epochs after which a network is done; none: the number of trials decides.
+        quantile: The worst and the best are this part of the population.
+        change: A number is multiplied or divided by 1 + this.
+        resample: Probability that a hyperparameter is drawn anew instead.
+        perturb: The hyperparameters that may change during a training; default: the real ones. Those that shape the
+            network must not.
+    """
+
+    population: int = Field(default=8, ge=2)
+    interval: float = Field(default=1, gt=0)
+    max_budget: float | None = Field(default=None, gt=0)
+    quantile: float = Field(default=0.25, gt=0, le=0.5)
+    change: float = Field(default=0.2, gt=0)
+    resample: float = Field(default=0.1, ge=0, le=1)
+    perturb: tuple[str, ...] | None = None
+
+
+@final
+class Population(Strategy):
+    """Trials that ended wait in the order in which they did; a proposal continues, or replaces, the first of them."""
+
+    def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
+        self._options = read_options(PopulationOptions, options)
+        self._space, self._seed = space, abs(seed)
+        self._ledger = Ledger(space, self._options)
+        self._draws = Draws(space, seed)
+        self._perturbed = self._names_to_perturb()
+        self._trials: dict[int, Proposal] = {}
+        self._values: dict[int, float] = {}
+        self._waiting: deque[int] = deque()
+        self._recent: deque[int] = deque(maxlen=max(self._options.population, 4))
+
+    def ask(self, count: int) -> list[Proposal]:
+        """Goes on with trials that ended, or starts networks; none if all networks are done or being trained."""
+        proposals: list[Proposal] = []
+        while len(proposals) < count:
+            n_alive = len(self._waiting) + len(self._ledger.pending)
+            if n_alive < self._options.population and not self._is_closed:
+                proposals.append(self._started())
+            elif self._waiting:
+                proposals.append(self._continued(self._waiting.popleft()))
+            elif self._options.max_budget is None:
+                proposals.append(self._started())
+            else:
+                break
+        return proposals
+
+    def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
+        """The trial waits to be continued or replaced."""
+        self._trials[proposal.number] = proposal
+        value = self._ledger.settle(proposal, outcome)
+        if value is not None:
+            self._values[proposal.number] = value
+            self._recent.append(proposal.number)
+        if (value is not None or self._recent) and not self._is_done(proposal):
+            self._waiting.append(proposal.number)
+
+    def resume(self, told: Iterable[tuple[Proposal, float | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Takes up the population: every trial that goes on from another took the first that waited."""
+        told, pending = list(told), list(pending)
+        for proposal in pending:
+            self._ledger.enter(proposal)
+        for proposal, outcome in told:
+            self.tell(proposal, outcome)
+        n_continued = sum(one.resume_from is not None for one in [*pending, *(proposal for proposal, _ in told)])
+        for _ in range(min(n_continued, len(self._waiting))):
+            self._waiting.popleft()
+
+    @property
+    def finished(self) -> bool:
+        """Whether every network has had its `max_budget`."""
+        return self._is_closed and not self._waiting and not self._ledger.pending
+
+    def state(self) -> dict[str, Any]:
+        """The books in short, and the schedule of the best network: from when on it had which hyperparameters."""
+        return self._ledger.state() | {"schedule": self.schedule()}
+
+    def schedule(self) -> list[dict[str, Any]]:
+        """The best trial's lineage: for each trial the epoch up to which it trained, and its hyperparameters."""
+        if not self._values:
+            return []
+        lineage = [min(self._values, key=lambda number: self._values[number])]
+        while (before := self._trials[lineage[-1]].resume_from) in self._trials:
+            lineage.append(before)
+        trials = [self._trials[number] for number in reversed(lineage)]
+        return [{"trial": one.number, "until": one.budget, "parameters": one.parameters} for one in trials]
+
+    @property
+    def _is_closed(self) -> bool:
+        """Whether no new network is started any more."""
+        return self._options.max_budget is not None and self._n_started >= self._options.population
+
+    @property
+    def _n_started(self) -> int:
+        everyone = self._trials | self._ledger.pending
+        return sum(proposal.resume_from is None for proposal in everyone.values())
+
+    def _is_done(self, proposal: Proposal) -> bool:
+        return self._options.max_budget is not None and (proposal.budget or 0) >= self._options.max_budget
+
+    def _started(self) -> Proposal:
+        point = self._ledger.initial() or self._draws.new_point(self._ledger)
+        return self._ledger.propose(point, budget=self._options.interval)
+
+    def _continued(self, number: int) -> Proposal:
+        rng = np.random.default_rng([self._seed, self._ledger.n_asked])
+        ranked = sorted(self._recent, key=lambda one: (self._values[one], one))
+        n_best = max(1, math.floor(self._options.quantile * len(ranked)))
+        parent, parameters = self._trials[number], self._trials[number].parameters
+        is_failed, is_bad = number not in self._values, number in ranked[-n_best:] and len(ranked) > n_best
+        if is_failed or is_bad:
+            parent = self._trials[ranked[int(rng.integers(n_best))]]
+            parameters = self._explored(parent.parameters, rng)
+        budget = (parent.budget or 0) + self._options.interval
+        return self._ledger.propose(parameters, budget=budget, resume_from=parent.number)
+
+    def _explored(self, parameters: Parameters, rng: np.random.Generator) -> Parameters:
+        changed = {
+            name: self._changed(name, value, rng) if name in self._perturbed else value
+            for name, value in parameters.items()
+        }
+        return changed if self._ledger.allows(changed) else parameters
+
+    def _changed(self, name: str, value: Value, rng: np.random.Generator) -> Value:
+        dimension, factor = self._space[name], 1.0 + self._options.change
+        is_drawn, is_up = rng.random() < self._options.resample, rng.random() < 0.5
+        fresh = dimension.sample(rng)
+        if is_drawn or not isinstance(dimension, Real | Integer):
+            return fresh if is_drawn else value
+        moved = value * factor if is_up else value / factor
+        if isinstance(dimension, Integer):
+            moved = math.ceil(moved) if is_up else math.floor(moved)
+        return dimension.decode(dimension.encode(min(max(moved, dimension.low), dimension.high)))
+
+    def _names_to_perturb(self) -> set[str]:
+        names = self._options.perturb
+        if names is None:
+            return {name for name, dimension in self._space.items() if isinstance(dimension, Real)}
+        parents = {parent for dimension in self._space.values() for parent in dimension.when or ()}
+        for name in names:
+            if name not in self._space or name in parents:
+                near = nearest(name, self._space)
+                problem = "others depend on it" if name in self._space else "is not a hyperparameter"
+                hint = f"did you mean {near}?" if near and near != name else ""
+                raise ConfigurationError(f"{name}: {problem}", where="search.options.perturb", cure=hint)
+        return set(names)

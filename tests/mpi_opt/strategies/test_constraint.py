@@ -1,0 +1,52 @@
+import pytest
+
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.space import Categorical, Integer, Space
+from mpi_opt.strategies.constraint import Constraint
+
+SPACE = Space({"units": Integer(1, 512), "layers": Integer(1, 8), "kind": Categorical(("a", "b"))})
+
+
+@pytest.mark.parametrize(
+    ("text", "is_met"),
+    [
+        ("units * layers < 4096", True),
+        ("units * layers < 100", False),
+        ("1 < layers <= 4 and not units % 2", True),
+        ("kind == 'b' or units ** 2 > 1e4", False),
+        ("kind in ['a', 'b']", True),
+        ("max(units, layers) - abs(-3) == 61", True),
+        ("units / (layers - 4) > 0", False),
+        ("kind < 3", False),
+        ("2 ** (units ** layers) > 0", False),
+    ],
+)
+def test_expression_is_evaluated_like_arithmetic(text, is_met):
+    assert Constraint(text, SPACE).is_met({"units": 64, "layers": 4, "kind": "a"}) is is_met
+
+
+def test_constraint_on_an_inactive_hyperparameter_is_met():
+    assert Constraint("units < 0", SPACE).is_met({"layers": 2})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('true')",
+        "units.__class__",
+        "(lambda: 1)()",
+        "[u for u in units]",
+        "open('x')",
+        "units <",
+        "layers[0]",
+        "f'{units}'",
+    ],
+)
+def test_anything_but_arithmetic_is_refused(text):
+    with pytest.raises(ConfigurationError, match="constraints"):
+        Constraint(text, SPACE)
+
+
+def test_unknown_name_is_answered_with_the_nearest():
+    with pytest.raises(ConfigurationError, match="did you mean units"):
+        Constraint("unit < 3", SPACE)

@@ -1,0 +1,51 @@
+import pytest
+
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.space import Categorical, Integer, Real, Space
+from mpi_opt.strategies import make_strategy
+
+SPACE = Space(
+    {
+        "depth": Integer(1, 3),
+        "units_1": Integer(4, 64),
+        "units_2": Integer(4, 64, when={"depth": [2, 3]}),
+        "units_3": Integer(4, 64, when={"depth": [3]}),
+        "activation": Categorical(("relu", "tanh")),
+        "rate": Real(1e-4, 1e-1, prior="log-uniform"),
+    }
+)
+
+
+def cost(parameters):
+    layers = [parameters[name] for name in ("units_1", "units_2", "units_3") if name in parameters]
+    return abs(layers[0] - 40) / 40 + sum(abs(units - 20) / 20 for units in layers[1:]) + 3 - len(layers)
+
+
+def test_a_deeper_network_keeps_the_layers_of_the_best_shallower_one():
+    strategy = make_strategy("constructive", SPACE, seed=0, options={"trials_per_depth": 8})
+    trials = []
+    for _ in range(24):
+        (proposal,) = strategy.ask(1)
+        trials.append(proposal.parameters)
+        strategy.tell(proposal, cost(proposal.parameters))
+    assert [parameters["depth"] for parameters in trials] == [1] * 8 + [2] * 8 + [3] * 8
+    best = min(trials[:8], key=cost)
+    kept = ("units_1", "activation", "rate")
+    assert all(all(parameters[name] == best[name] for name in kept) for parameters in trials[8:16])
+    best = min(trials[:16], key=cost)
+    assert all(parameters["units_2"] == best["units_2"] for parameters in trials[16:])
+
+
+def test_afterwards_single_layers_of_the_best_are_drawn_anew():
+    strategy = make_strategy("constructive", SPACE, seed=0, options={"trials_per_depth": 4})
+    for _ in range(12):
+        (proposal,) = strategy.ask(1)
+        strategy.tell(proposal, cost(proposal.parameters))
+    best = strategy.state()["best"]["parameters"]
+    (proposal,) = strategy.ask(1)
+    assert sum(proposal.parameters[name] != value for name, value in best.items()) <= 1
+
+
+def test_depth_that_is_no_integer_is_an_error():
+    with pytest.raises(ConfigurationError, match="depth"):
+        make_strategy("constructive", SPACE, options={"depth": "activation"})
