@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn.data.batches import Batch, Batches, validation_batches
+from mpi_learn.data.batches import Batch, Batches, Dealer, validation_batches
 from mpi_learn.data.configuration import DataConfiguration, Transform
 from mpi_learn.data.inspection import DataSummary, inspect
 from mpi_learn.data.samples import Dataset, Samples, shares
@@ -18,6 +18,7 @@ __all__ = [
     "DataConfiguration",
     "DataSummary",
     "Dataset",
+    "Dealer",
     "Samples",
     "Transform",
     "inspect",

@@ -9,6 +9,8 @@ import numpy as np
 
 from mpi_learn.data.samples import Dataset, Samples, shares
 
+EVEN_SHARE_PARTS = 32
+
 
 @dataclass(frozen=True)
 class Batch:
@@ -50,6 +52,7 @@ class Batches:
     ) -> None:
         self.dataset, self.batch_size, self.n_workers, self.worker = dataset, batch_size, n_workers, worker
         self.seed, self.shuffle = seed, shuffle
+        self._order: tuple[int, np.ndarray] | None = None
 
     @property
     def n_steps(self) -> int:
@@ -58,16 +61,57 @@ class Batches:
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The `n_steps` batches of an epoch, counted from 0."""
-        order = epoch_order(self.dataset.n_training, self.seed, epoch) if self.shuffle else None
         for step in range(self.n_steps):
-            part = self._part(step)
-            yield as_batch(self.dataset.take_training(part if order is None else order[part]))
+            yield self._batch(epoch, self._part(step))
+
+    def chunk(self, epoch: int, part: slice) -> Iterator[Batch]:
+        """The batches of a part of an epoch that a `Dealer` dealt to this worker; `n_workers` does not matter.
+
+        Args:
+            part: Positions in the epoch's order.
+        """
+        for first in range(part.start, part.stop, self.batch_size):
+            yield self._batch(epoch, slice(first, min(first + self.batch_size, part.stop)))
+
+    def _batch(self, epoch: int, part: slice) -> Batch:
+        return as_batch(self.dataset.take_training(self._order_of(epoch)[part] if self.shuffle else part))
+
+    def _order_of(self, epoch: int) -> np.ndarray:
+        if self._order is None or self._order[0] != epoch:
+            self._order = epoch, epoch_order(self.dataset.n_training, self.seed, epoch)
+        return self._order[1]
 
     def _part(self, step: int) -> slice:
         width = self.batch_size * self.n_workers
         first = step * width
         part = shares(min(width, self.dataset.n_training - first), self.n_workers, self.worker)
         return slice(first + part.start, first + part.stop)
+
+
+class Dealer:
+    """Deals out the samples of one epoch in chunks to whoever is free; lives on the one rank that all workers ask.
+
+    Chunks are all alike and small: whoever gets the last one keeps the others waiting for one chunk at the most, which
+    is `EVEN_SHARE_PARTS` times less than an even share of the epoch.
+
+    Args:
+        n_samples: Samples an epoch.
+        batch_size: Samples a batch; chunks hold whole batches.
+        n_workers: How many workers ask.
+    """
+
+    def __init__(self, n_samples: int, *, batch_size: int, n_workers: int) -> None:
+        self.n_samples = n_samples
+        self.chunk_size = batch_size * max(1, n_samples // (n_workers * EVEN_SHARE_PARTS * batch_size))
+        self._first = 0
+
+    def deal(self) -> slice | None:
+        """The next chunk, as positions in the epoch's order for `Batches.chunk`; None when all are dealt."""
+        if self._first >= self.n_samples:
+            return None
+        part = slice(self._first, min(self._first + self.chunk_size, self.n_samples))
+        self._first = part.stop
+        return part
 
 
 def validation_batches(dataset: Dataset, *, batch_size: int, n_workers: int = 1, worker: int = 0) -> Iterator[Batch]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -58,6 +58,15 @@ class DataConfiguration(BaseModel):
         description="The same for the outputs; null for a model that learns from the features alone."
     )
     shuffle: bool = Field(default=True, description="Another order every epoch, from the training's seed.")
+    share: Literal["static", "dynamic"] = Field(
+        default="static",
+        description="static: each worker has its part of every epoch. dynamic: chunks go to whoever is free, for "
+        "asynchronous algorithms.",
+    )
+    cache: str | None = Field(
+        default=None, description="A folder, best on each host's own disk, for copies of what stands behind URLs."
+    )
+    keep_cache: bool = Field(default=True, description="Whether the copies in `cache` stay for the next time.")
 
     @model_validator(mode="after")
     def _validates_on_one_thing(self) -> DataConfiguration:
@@ -71,6 +80,7 @@ class DataConfiguration(BaseModel):
             update={
                 "train": [located(place, directory) for place in self.train],
                 "validation": self.validation and [located(place, directory) for place in self.validation],
+                "cache": self.cache and located(self.cache, directory),
                 "features": _located_function(self.features, directory),
                 "labels": _located_function(self.labels, directory),
             }

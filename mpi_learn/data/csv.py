@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -46,7 +47,8 @@ class CSV(Source):
     def _parsed(self, positions: list[int]) -> list[np.ndarray]:
         """The columns at `positions`, read fast if all cells are numbers, else cell by cell."""
         try:
-            with self._opened() as lines:
+            with self._opened() as lines, warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # a table of names alone is no reason to warn
                 table = np.loadtxt(
                     lines,
                     delimiter=",",

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.plan import OpenSource, Plan, make_plans, n_validation, readers
-from mpi_learn.data.source import kept_sources
+from mpi_learn.data.plan import OpenSource, Plan, make_plans, n_validation, opening, readers
 
 
 @dataclass(frozen=True)
@@ -40,11 +39,12 @@ def inspect(configuration: DataConfiguration) -> DataSummary:
     Raises:
         DataError: Names key, file, dataset and cure.
     """
-    opened = kept_sources()
-    training, validation = make_plans(configuration, opened)
+    with opening(configuration) as opened:
+        training, validation = make_plans(configuration, opened)
+        plans = [training] if validation is None else [training, validation]
+        ranges = _ranges(plans, configuration, opened)
     fraction = configuration.validation_fraction
     n_held_out = n_validation(training.n_samples, fraction) if fraction is not None else 0
-    plans = [training] if validation is None else [training, validation]
     return DataSummary(
         n_training=training.n_samples - n_held_out,
         n_validation=n_held_out if validation is None else validation.n_samples,
@@ -52,7 +52,7 @@ def inspect(configuration: DataConfiguration) -> DataSummary:
         label_shapes=tuple(kind.shape for kind in training.y),
         feature_dtypes=tuple(kind.dtype for kind in training.x),
         label_dtypes=tuple(kind.dtype for kind in training.y),
-        label_ranges=_ranges(plans, configuration, opened),
+        label_ranges=ranges,
     )
 
 
@@ -60,7 +60,7 @@ def _ranges(plans: list[Plan], configuration: DataConfiguration, opened: OpenSou
     is_whole = [kind.dtype.kind in "biu" for kind in plans[0].y]
     lows, highs = [[] for _ in is_whole], [[] for _ in is_whole]
     for part in (part for plan in plans for part in plan.parts if any(is_whole)):
-        _, labels = readers(opened(part.path), configuration)
+        _, labels = readers(opened(part.place), configuration)
         for array, low, high in zip(labels.read(0, part.n_samples), lows, highs, strict=True):
             low.append(array.min())
             high.append(array.max())

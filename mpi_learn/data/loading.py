@@ -8,10 +8,9 @@ import numpy as np
 
 from mpi_learn.comm import Communicator, agreed_errors, shared_array
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.plan import OpenSource, Plan, make_plans, n_validation, readers
+from mpi_learn.data.plan import OpenSource, Plan, make_plans, n_validation, opening, readers
 from mpi_learn.data.reader import ArrayKind, Reader
 from mpi_learn.data.samples import Dataset, Samples
-from mpi_learn.data.source import kept_sources
 
 CHUNK_BYTES = 64 * 2**20
 """So much is read at once, so that reading takes little memory beside what is held."""
@@ -32,15 +31,11 @@ def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dat
     Raises:
         DataError: The same on every rank: names key, file, dataset and cure.
     """
-    opened = kept_sources()
-    plans: tuple[Plan, Plan | None] | None = None
-    with agreed_errors(comm):
-        if comm.rank == 0:
-            plans = make_plans(configuration, opened)
-    training_plan, validation_plan = comm.bcast(plans) if comm.size > 1 else plans
-    training = _loaded(training_plan, configuration, comm, opened)
-    if validation_plan is not None:
-        return Dataset(training, _loaded(validation_plan, configuration, comm, opened))
+    with opening(configuration) as opened:
+        training_plan, validation_plan = _planned(configuration, comm, opened)
+        training = _loaded(training_plan, configuration, comm, opened)
+        if validation_plan is not None:
+            return Dataset(training, _loaded(validation_plan, configuration, comm, opened))
     if configuration.validation_fraction is not None:
         return Dataset(training, training, *split(len(training), configuration.validation_fraction, seed))
     return Dataset(training, training, None, np.arange(0))
@@ -55,6 +50,14 @@ def split(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     order = np.random.default_rng([seed, n]).permutation(n)
     count = n_validation(n, fraction)
     return np.sort(order[count:]), np.sort(order[:count])
+
+
+def _planned(configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> tuple[Plan, Plan | None]:
+    plans: tuple[Plan, Plan | None] | None = None
+    with agreed_errors(comm):
+        if comm.rank == 0:
+            plans = make_plans(configuration, opened)
+    return comm.bcast(plans) if comm.size > 1 else plans
 
 
 def _loaded(plan: Plan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> Samples:
@@ -76,7 +79,7 @@ def _fill(samples: Samples, plan: Plan, configuration: DataConfiguration, opened
     first = 0
     for part in plan.parts:
         here = slice(first, first + part.n_samples)
-        for reader, arrays in zip(readers(opened(part.path), configuration), (samples.x, samples.y), strict=True):
+        for reader, arrays in zip(readers(opened(part.place), configuration), (samples.x, samples.y), strict=True):
             _copy(reader, [array[here] for array in arrays], part.n_samples)
         first += part.n_samples
 

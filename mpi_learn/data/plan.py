@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.location import is_url
 from mpi_learn.data.reader import ArrayKind, Reader
-from mpi_learn.data.source import Source
+from mpi_learn.data.remote import Copies, find_urls
+from mpi_learn.data.source import Source, open_source
 from mpi_learn.errors import DataError
 from mpi_learn.validation import nearest
 
-OpenSource = Callable[[Path], Source]
+OpenSource = Callable[[str], Source]
+
+N_KEPT = 32
+"""So many sources stay open: a training may have more files than a process may open."""
 
 
 @dataclass(frozen=True)
@@ -23,11 +30,11 @@ class Part:
     """The samples of one file.
 
     Args:
-        path: The file.
+        place: The file's path or URL.
         n_samples: How many it holds; more than none.
     """
 
-    path: Path
+    place: str
     n_samples: int
 
 
@@ -51,6 +58,14 @@ class Plan:
         return sum(part.n_samples for part in self.parts)
 
 
+@contextmanager
+def opening(configuration: DataConfiguration) -> Iterator[OpenSource]:
+    """What opens a path or URL, of the last few the same source again. Copies of URLs live inside of the context."""
+    cache = configuration.cache and Path(configuration.cache)
+    with Copies(cache or None, configuration.keep_cache) as copies:
+        yield lru_cache(N_KEPT)(lambda place: open_source(copies.path(place) if is_url(place) else Path(place), place))
+
+
 def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Plan, Plan | None]:
     """The plans for training and validation, checked against each other.
 
@@ -68,25 +83,25 @@ def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Pl
     return replace(training, x=x, y=y), replace(validation, x=x, y=y)
 
 
-def make_plan(configuration: DataConfiguration, key: str, open_source: OpenSource) -> Plan:
+def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) -> Plan:
     """The plan for ``configuration.train`` or ``configuration.validation``.
 
     Args:
         key: ``"train"`` or ``"validation"``.
-        open_source: What opens a file.
+        opened: What opens a file.
 
     Raises:
         DataError: Names key, file, dataset and cure.
     """
     parts, first, x_kinds, y_kinds = [], None, [], []
-    for path in find_files(getattr(configuration, key), f"data.{key}"):
-        x, y = readers(open_source(path), configuration)
+    for place in find_files(getattr(configuration, key), f"data.{key}"):
+        x, y = readers(opened(place), configuration)
         if x.n_samples == 0:
             continue
         first = first or (x, y)
         _check_same(x, first[0])
         _check_same(y, first[1])
-        parts.append(Part(path, x.n_samples))
+        parts.append(Part(place, x.n_samples))
         x_kinds.append(x.kinds)
         y_kinds.append(y.kinds)
     if not parts:
@@ -112,18 +127,19 @@ def readers(source: Source, configuration: DataConfiguration) -> tuple[Reader, R
     return x, y
 
 
-def find_files(places: list[str], key: str) -> list[Path]:
-    """The files that paths and globs name, without repetition; what one glob finds is sorted.
+def find_files(places: list[str], key: str) -> list[str]:
+    """The files that paths, globs and URLs name, without repetition; what one glob finds is sorted.
 
     Raises:
         DataError: One of them finds nothing.
     """
-    found: dict[Path, None] = {}
+    found: dict[str, None] = {}
     for place in places:
-        matches = [place] if Path(place).is_file() else _matching(place)
-        files = [Path(match) for match in matches if Path(match).is_file()]
+        files = find_urls(place) if is_url(place) else _matching(place)
         if not files:
             raise _no_file(place, key)
+        if is_url(place) and place.endswith(".npy"):
+            raise DataError("NPY files are read by folders", where=f"{key}: {place}", cure="pack them as one .npz")
         found |= dict.fromkeys(files)
     return _once_a_folder(list(found))
 
@@ -135,7 +151,7 @@ def _check_alike(training: Plan, validation: Plan) -> None:
         if shapes != other_shapes:
             raise DataError(
                 f"{_spoken(other_shapes)} for validation but {_spoken(shapes)} for training",
-                where=f"data.{key}: {validation.parts[0].path}: {', '.join(kind.name for kind in others)}",
+                where=f"data.{key}: {validation.parts[0].place}: {', '.join(kind.name for kind in others)}",
                 cure="the shapes must be the same",
             )
 
@@ -164,7 +180,7 @@ def _check_same(reader: Reader, first: Reader) -> None:
     shapes, expected = [kind.shape for kind in reader.kinds], [kind.shape for kind in first.kinds]
     if shapes != expected:
         raise reader.error(
-            f"{_spoken(shapes)} here but {_spoken(expected)} in {first.source.path}",
+            f"{_spoken(shapes)} here but {_spoken(expected)} in {first.source.place}",
             "; ".join(map(str, reader.requests)),
             cure="the shape of a sample must be the same in all files",
         )
@@ -174,21 +190,22 @@ def _spoken(shapes: list[tuple[int, ...]]) -> str:
     return "samples of shape " + ", ".join(map(str, shapes))
 
 
-def _matching(pattern: str) -> list[str]:
-    return sorted(glob.glob(pattern, recursive=True))  # noqa: PTH207 - the pattern may be an absolute path
+def _matching(place: str) -> list[str]:
+    matches = [place] if Path(place).is_file() else sorted(glob.glob(place, recursive=True))  # noqa: PTH207
+    return [match for match in matches if Path(match).is_file()]
 
 
-def _once_a_folder(files: list[Path]) -> list[Path]:
+def _once_a_folder(files: list[str]) -> list[str]:
     """Of the NPY files of one folder only the first: together they are one source."""
-    kept: dict[Path, Path] = {}
+    kept: dict[str, str] = {}
     for file in files:
-        kept.setdefault(file.parent / "*.npy" if file.suffix == ".npy" else file, file)
+        kept.setdefault(str(Path(file).with_name("*.npy")) if file.endswith(".npy") else file, file)
     return list(kept.values())
 
 
 def _no_file(place: str, key: str) -> DataError:
     path = Path(place)
-    if glob.has_magic(place):
+    if is_url(place) or glob.has_magic(place):
         return DataError("no file fits this pattern", where=f"{key}: {place}", cure="check the path and the suffix")
     if path.is_dir():
         return DataError("this is a folder", where=f"{key}: {place}", cure=f"name its files: {place}/*.h5")

@@ -83,7 +83,7 @@ class Reader:
 
     def error(self, problem: str, name: str = "", *, cure: str = "") -> DataError:
         """A `DataError` that names the configuration's key, this file, and what of it."""
-        return DataError(problem, where=": ".join(filter(None, (self.key, str(self.source.path), name))), cure=cure)
+        return DataError(problem, where=": ".join(filter(None, (self.key, self.source.place, name))), cure=cure)
 
     def _looked_up(self, names: Names | None) -> list[Request]:
         if names is None:

@@ -10,10 +10,9 @@ import importlib
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,9 +31,6 @@ SOURCES = {
     ".csv.gz": "mpi_learn.data.csv:CSV",
 }
 """Suffix -> class; the longest suffix that fits counts."""
-
-N_KEPT = 32
-"""So many sources stay open: a training may have more files than a process may open."""
 
 
 @dataclass(frozen=True)
@@ -79,11 +75,12 @@ class Jagged:
 class Source(ABC):
     """One file of samples. Concrete sources are final; made by `open_source`.
 
-    What a source keeps open or in memory lives as long as the source; `kept_sources` keeps a few. What it raises other
+    What a source keeps open or in memory lives as long as the source, of which few live at a time. What it raises other
     than a `DataError` is turned into one by `reading`.
 
     Args:
         path: A local file.
+        place: What the user calls it, if that is something else: the URL that it was copied from.
     """
 
     format: ClassVar[str]
@@ -92,8 +89,8 @@ class Source(ABC):
     is_table: ClassVar[bool]
     """Whether a list of names is the columns of one input (a table), or each an input of its own."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, place: str = "") -> None:
+        self.path, self.place = path, place or str(path)
 
     @abstractmethod
     def names(self) -> list[str]:
@@ -112,8 +109,8 @@ class Source(ABC):
         """Samples `start` to `stop` - 1 of each of `names`, as stored: shape (stop - start, …)."""
 
 
-def open_source(path: Path) -> Source:
-    """The source for a file, chosen by its suffix.
+def open_source(path: Path, place: str = "") -> Source:
+    """The source for a file, chosen by its suffix; arguments as of `Source`.
 
     Raises:
         DataError: The suffix is unknown, or there is no such file.
@@ -121,17 +118,14 @@ def open_source(path: Path) -> Source:
     suffix = max((s for s in SOURCES if path.name.lower().endswith(s)), key=len, default=None)
     if suffix is None:
         raise DataError(
-            f"the suffix of {path.name!r} says no known format", where=str(path), cure=f"known are: {' '.join(SOURCES)}"
+            "its suffix is none of a known format",
+            where=place or str(path),
+            cure=f"call it by what it holds, one of: {' '.join(SOURCES)}",
         )
     if not path.is_file():
-        raise DataError("there is no such file", where=str(path), cure="check the path")
+        raise DataError("there is no such file", where=place or str(path), cure="check the path")
     module, _, name = SOURCES[suffix].partition(":")
-    return getattr(importlib.import_module(module), name)(path)
-
-
-def kept_sources() -> Callable[[Path], Source]:
-    """`open_source`, which gives one of the last `N_KEPT` files again without opening it anew."""
-    return lru_cache(N_KEPT)(open_source)
+    return getattr(importlib.import_module(module), name)(path, place)
 
 
 @contextmanager
@@ -143,6 +137,6 @@ def reading(source: Source) -> Iterator[None]:
         said = " ".join(str(error).split()) or type(error).__name__
         raise DataError(
             f"cannot be read as {source.format}: {said[:200]}",
-            where=str(source.path),
+            where=source.place,
             cure="the file is damaged, incomplete or of another format: write or copy it again",
         ) from error

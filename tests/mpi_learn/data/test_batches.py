@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpi_learn.data import Batches, Dataset, Samples, shares, validation_batches
+from mpi_learn.data import Batches, Dataset, Dealer, Samples, shares, validation_batches
 
 
 def numbered(n: int) -> Dataset:
@@ -124,3 +124,30 @@ def test_validation_samples_are_shared_out_in_order():
     ]
     assert [label for part in parts for batch in part for label in batch] == list(range(11))
     assert max(len(batch) for part in parts for batch in part) == 2
+
+
+@settings(max_examples=40, deadline=None)
+@given(n=st.integers(0, 400), batch_size=st.integers(1, 9), n_workers=st.integers(1, 5), seed=st.integers(0, 99))
+def test_dealt_chunks_hold_every_sample_once_whoever_asks(n, batch_size, n_workers, seed):
+    dealer = Dealer(n, batch_size=batch_size, n_workers=n_workers)
+    workers = [
+        Batches(numbered(n), batch_size=batch_size, n_workers=n_workers, worker=worker, seed=3)
+        for worker in range(n_workers)
+    ]
+    free = np.random.default_rng(seed)
+    labels = []
+    while (part := dealer.deal()) is not None:
+        batches = list(workers[free.integers(n_workers)].chunk(0, part))
+        assert all(0 < batch.n_samples <= batch_size for batch in batches)
+        labels += [label for batch in batches for label in batch.y[0].tolist()]
+    assert sorted(labels) == list(range(n))
+
+
+def test_a_worker_four_times_slower_holds_up_an_epoch_by_a_quarter_at_most():
+    speeds, batch_size, n = [1.0, 1.0, 0.25], 128, 60_000
+    dealer = Dealer(n, batch_size=batch_size, n_workers=3)
+    free_at = [0.0, 0.0, 0.0]
+    while (part := dealer.deal()) is not None:
+        worker = int(np.argmin(free_at))
+        free_at[worker] += (part.stop - part.start) / speeds[worker]
+    assert max(free_at) <= 1.25 * n / sum(speeds)

@@ -1,0 +1,245 @@
+"""What can be wrong with data, as a table: each is one `DataError` that names the file, the key and the cure."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from mpi_learn.data import DataConfiguration, load
+from mpi_learn.errors import DataError
+
+N = 20
+X = np.arange(N * 3, dtype=np.float32).reshape(N, 3)
+Y = np.arange(N) % 4
+
+
+def write(path: Path, **arrays: Any) -> None:
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file[name] = array
+
+
+def changed(array: np.ndarray, index: Any, value: float) -> np.ndarray:
+    array = array.copy()
+    array[index] = value
+    return array
+
+
+@dataclass(frozen=True)
+class Bad:
+    """One line of the table.
+
+    Args:
+        write: Writes the files into a folder.
+        names: What the message must contain: file or place, key, dataset.
+        cure: What the cure must contain.
+        others: What the configuration says otherwise than a.h5, X and y.
+    """
+
+    write: Callable[[Path], Any]
+    names: list[str]
+    cure: str
+    others: dict[str, Any] = field(default_factory=dict)
+
+
+def good(folder: Path) -> None:
+    write(folder / "a.h5", X=X, y=Y)
+
+
+def truncated(folder: Path) -> None:
+    good(folder)
+    content = (folder / "a.h5").read_bytes()
+    (folder / "a.h5").write_bytes(content[: len(content) // 2])
+
+
+def two(folder: Path, **second: Any) -> None:
+    good(folder)
+    write(folder / "b.h5", **second)
+
+
+def function(folder: Path, body: str) -> None:
+    good(folder)
+    (folder / "f.py").write_text(f"import numpy as np\ndef f(x):\n    return {body}\n")
+
+
+def compressed(folder: Path) -> None:
+    with h5py.File(folder / "a.h5", "w") as file:
+        file.create_dataset("X", data=np.random.default_rng(0).random((N, 3000)), chunks=(5, 3000), compression="gzip")
+        file["y"] = Y
+        place = file["X"].id.get_chunk_info(1).byte_offset
+    content = bytearray((folder / "a.h5").read_bytes())
+    content[place : place + 400] = bytes(400)
+    (folder / "a.h5").write_bytes(content)
+
+
+BOTH = {"train": "?.h5"}
+BY_FUNCTION = {"features": {"names": "X", "function": "f.py:f"}}
+CSV = {"train": "a.csv", "features": ["p", "q"], "labels": "y"}
+
+TABLE = {
+    "no such file": Bad(lambda d: None, ["data.train", "a.h5", "no such file"], "nothing in"),
+    "a misspelt file": Bad(good, ["data.train", "A.h5"], "did you mean 'a.h5'", {"train": "A.h5"}),
+    "no such folder": Bad(good, ["data.train", "data"], "check the path", {"train": "data/a.h5"}),
+    "a folder": Bad(lambda d: (d / "a.h5").mkdir(), ["data.train", "a.h5", "folder"], "a.h5/*.h5"),
+    "a glob that fits nothing": Bad(good, ["data.train", "b*.h5"], "check the path", {"train": "b*.h5"}),
+    "one of two places finds nothing": Bad(good, ["data.train", "b.h5"], "did you mean", {"train": ["a.h5", "b.h5"]}),
+    "no validation file": Bad(good, ["data.validation", "v.h5"], "did you mean", {"validation": "v.h5"}),
+    "an unknown suffix": Bad(lambda d: (d / "a.txt").write_text("1"), ["a.txt"], ".parquet", {"train": "a.txt"}),
+    "an empty file": Bad(lambda d: (d / "a.h5").touch(), ["a.h5", "HDF5"], "damaged"),
+    "not HDF5": Bad(lambda d: (d / "a.h5").write_text("hello\n" * 99), ["a.h5", "HDF5"], "damaged"),
+    "a truncated HDF5 file": Bad(truncated, ["a.h5", "HDF5", "truncated"], "copy it again"),
+    "a damaged chunk": Bad(compressed, ["a.h5", "HDF5"], "damaged"),
+    "not NPZ": Bad(lambda d: (d / "a.npz").write_text("x" * 99), ["a.npz", "NPZ"], "damaged", {"train": "a.npz"}),
+    "not Parquet": Bad(
+        lambda d: (d / "a.parquet").write_text("x" * 99), ["a.parquet"], "damaged", {"train": "a.parquet"}
+    ),
+    "not ROOT": Bad(lambda d: (d / "a.root").write_text("x" * 99), ["a.root"], "damaged", {"train": "a.root"}),
+    "not gzip": Bad(lambda d: (d / "a.csv.gz").write_text("p,q\n"), ["a.csv.gz"], "damaged", {"train": "a.csv.gz"}),
+    "no such dataset": Bad(good, ["data.features", "a.h5", "'pixels'"], "there are: X, y", {"features": "pixels"}),
+    "a misspelt dataset": Bad(good, ["data.features", "a.h5", "'x'"], "did you mean 'X'", {"features": "x"}),
+    "no such labels": Bad(good, ["data.labels", "a.h5", "'label'"], "there are: X, y", {"labels": "label"}),
+    "a dataset missing in the second file": Bad(
+        lambda d: two(d, X=X), ["data.labels", "b.h5", "'y'"], "there are: X", BOTH
+    ),
+    "nothing to read": Bad(lambda d: write(d / "a.h5"), ["data.features", "a.h5"], "nothing in it"),
+    "an empty group": Bad(
+        lambda d: h5py.File(d / "a.h5", "w").create_group("X").file.close(), ["data.features", "X"], "nothing in it"
+    ),
+    "a single number": Bad(lambda d: write(d / "a.h5", X=1.0, y=Y), ["data.features", "'X'"], "there are: y"),
+    "no samples": Bad(
+        lambda d: write(d / "a.h5", X=X[:0], y=Y[:0]), ["data.train", "a.h5", "no sample"], "with samples"
+    ),
+    "fewer labels than features": Bad(
+        lambda d: write(d / "a.h5", X=X, y=Y[:-1]), ["data.labels", "a.h5", "y", "20", "19"], "one entry for each"
+    ),
+    "inputs of different length": Bad(
+        lambda d: write(d / "a.h5", X=X, Z=X[:4], y=Y),
+        ["data.features", "a.h5", "X has 20", "Z has 4"],
+        "one entry a sample",
+        {"features": ["X", "Z"]},
+    ),
+    "another shape in the second file": Bad(
+        lambda d: two(d, X=X[:, :2], y=Y), ["data.features", "b.h5", "(2,)", "(3,)", "a.h5"], "the same in all", BOTH
+    ),
+    "labels of another shape in the second file": Bad(
+        lambda d: two(d, X=X, y=Y[:, np.newaxis]), ["data.labels", "b.h5", "(1,)"], "the same in all", BOTH
+    ),
+    "validation of another shape": Bad(
+        lambda d: two(d, X=X[:, :2], y=Y),
+        ["data.features", "b.h5", "(2,)", "(3,)", "validation"],
+        "must be the same",
+        {"validation": "b.h5"},
+    ),
+    "text as features": Bad(
+        lambda d: write(d / "a.h5", X=["a"] * N, y=Y), ["data.features", "a.h5", "X"], "name numeric data"
+    ),
+    "text as labels": Bad(
+        lambda d: write(d / "a.h5", X=X, y=["a"] * N), ["data.labels", "a.h5", "y"], "file.py:function"
+    ),
+    "complex numbers": Bad(
+        lambda d: write(d / "a.h5", X=X + 1j, y=Y), ["data.features", "X", "complex numbers"], "numeric"
+    ),
+    "records": Bad(
+        lambda d: write(d / "a.h5", X=np.zeros(N, [("p", "f4"), ("q", "f4")]), y=Y),
+        ["data.features", "X", "records"],
+        "numeric",
+    ),
+    "a pickled array": Bad(
+        lambda d: np.savez(d / "a.npz", X=np.array([{}] * N), y=Y),
+        ["data.features", "a.npz", "X", "objects"],
+        "numeric",
+        {"train": "a.npz"},
+    ),
+    "a missing feature": Bad(
+        lambda d: write(d / "a.h5", X=changed(X, (7, 1), np.nan), y=Y),
+        ["data.features", "a.h5", "X", "sample 7, element (1,) is nan"],
+        "take such samples out",
+    ),
+    "an infinite feature": Bad(
+        lambda d: write(d / "a.h5", X=changed(X, (19, 2), -np.inf), y=Y),
+        ["data.features", "X", "sample 19, element (2,) is -inf"],
+        "take such samples out",
+    ),
+    "a feature too large for float32": Bad(
+        lambda d: write(d / "a.h5", X=changed(X.astype(float), (3, 0), 1e300), y=Y),
+        ["data.features", "X", "sample 3", "1e+300"],
+        "take such samples out",
+    ),
+    "a missing label": Bad(
+        lambda d: write(d / "a.h5", X=X, y=changed(Y.astype(float), 5, np.nan)),
+        ["data.labels", "a.h5", "y", "sample 5 is nan"],
+        "take such samples out",
+    ),
+    "a missing feature in validation": Bad(
+        lambda d: two(d, X=changed(X, (2, 0), np.nan), y=Y),
+        ["data.features", "b.h5", "sample 2"],
+        "take such samples out",
+        {"validation": "b.h5"},
+    ),
+    "nothing left to validate on": Bad(good, ["data.validation_fraction", "20"], "more", {"validation_fraction": 0.01}),
+    "nothing left to train on": Bad(good, ["data.validation_fraction"], "more", {"validation_fraction": 0.99}),
+    "images among columns": Bad(
+        lambda d: write(d / "a.h5", X=X.reshape(N, 3, 1), y=Y),
+        ["data.features", "X", "(3, 1)"],
+        "an input of its own",
+        {"features": [["X"]]},
+    ),
+    "a width for what has one": Bad(good, ["data.features", "X[2]"], "write X", {"features": "X[2]"}),
+    "a function that loses samples": Bad(
+        lambda d: function(d, "x[1:]"), ["data.features", "a.h5", "f", "(7, 3)"], "one entry for each", BY_FUNCTION
+    ),
+    "a function that returns one number": Bad(
+        lambda d: function(d, "1.0"), ["data.features", "f", "shape ()"], "one entry for each", BY_FUNCTION
+    ),
+    "a function that returns text": Bad(
+        lambda d: function(d, "['a'] * len(x)"), ["data.features", "text"], "numeric", BY_FUNCTION
+    ),
+    "a function that changes its mind": Bad(
+        lambda d: function(d, "x if len(x) < 9 else x[:, :1]"),
+        ["data.features", "(20, 1)"],
+        "the same shape",
+        BY_FUNCTION,
+    ),
+    "an empty cell": Bad(
+        lambda d: (d / "a.csv").write_text("p,q,y\n1,2,0\n1,,1\n"), ["data.features", "a.csv", "sample 1"], "take", CSV
+    ),
+    "a cell of text": Bad(
+        lambda d: (d / "a.csv").write_text("p,q,y\n1,2,0\n1,?,1\n"), ["data.features", "a.csv", "q"], "numeric", CSV
+    ),
+    "a line with a cell too few": Bad(
+        lambda d: (d / "a.csv").write_text("p,q,y\n1,2,0\n1,2\n"), ["a.csv", "line 3 has 2 cells"], "damaged", CSV
+    ),
+    "a table of names alone": Bad(
+        lambda d: (d / "a.csv").write_text("p,q,y\n"), ["data.train", "a.csv", "no sample"], "with samples", CSV
+    ),
+    "an empty table": Bad(lambda d: (d / "a.csv").touch(), ["data.features", "a.csv"], "nothing in it", CSV),
+    "a truncated table": Bad(
+        lambda d: (d / "a.csv.gz").write_bytes(gzip.compress(b"p,q,y\n" + b"1,2,0\n" * 999)[:-20]),
+        ["a.csv.gz", "CSV"],
+        "damaged",
+        CSV | {"train": "a.csv.gz"},
+    ),
+}
+
+
+@pytest.mark.parametrize("bad", TABLE.values(), ids=TABLE)
+def test_bad_data_are_named_with_their_cure(bad, tmp_path):
+    bad.write(tmp_path)
+    configuration = DataConfiguration(**{"train": "a.h5", "features": "X", "labels": "y"} | bad.others).located(
+        tmp_path
+    )
+    with pytest.raises(DataError) as caught:
+        load(configuration, MPI.COMM_SELF, seed=0)
+    message = str(caught.value)
+    for name in bad.names:
+        assert name in message
+    assert bad.cure in caught.value.cure
+    assert len(message) < 800

@@ -1,0 +1,171 @@
+"""Files behind URLs, from a real web server on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import http.server
+import multiprocessing
+import threading
+from pathlib import Path
+from typing import ClassVar
+
+import h5py
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from mpi_learn.data import DataConfiguration, inspect, load, remote
+from mpi_learn.errors import DataError, UserError
+
+fsspec = pytest.importorskip("fsspec")
+
+
+class CountingFiles(http.server.SimpleHTTPRequestHandler):
+    """Serves a folder and counts whole downloads."""
+
+    downloads: ClassVar[list[str]] = []
+
+    def do_GET(self):
+        self.downloads.append(self.path)
+        super().do_GET()
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def served(folder: Path):
+    CountingFiles.downloads.clear()
+    handler = functools.partial(CountingFiles, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.fixture
+def remote_folder(tmp_path) -> Path:
+    folder = tmp_path / "remote"
+    folder.mkdir()
+    for i in range(2):
+        with h5py.File(folder / f"part_{i}.h5", "w") as file:
+            file["X"] = np.full((3, 2), i)
+            file["y"] = np.full(3, i)
+    return folder
+
+
+def configured(*places, **others) -> DataConfiguration:
+    return DataConfiguration(**{"train": list(places), "features": "X", "labels": "y"} | others)
+
+
+def loaded(*places, **others):
+    return load(configured(*places, **others), MPI.COMM_SELF, seed=0)
+
+
+def visible(folder: Path) -> list[str]:
+    return [path.name.split("-")[-1] for path in folder.iterdir() if not path.name.startswith(".")]
+
+
+def test_a_glob_of_urls_is_read_in_sorted_order(remote_folder):
+    assert loaded(f"file://{remote_folder}/part_*.h5").training.y[0].tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_copies_stay_in_the_cache_and_are_used_again(remote_folder, tmp_path):
+    cache = tmp_path / "cache"
+    place = f"file://{remote_folder}/part_1.h5"
+    loaded(place, cache=str(cache))
+    (copy,) = (path for path in cache.iterdir() if not path.name.startswith("."))
+    written = copy.stat().st_mtime_ns
+    assert loaded(place, cache=str(cache)).training.y[0].tolist() == [1, 1, 1]
+    assert copy.stat().st_mtime_ns == written
+
+
+def test_a_changed_file_is_fetched_anew(remote_folder, tmp_path):
+    place, cache = f"file://{remote_folder}/part_1.h5", str(tmp_path / "cache")
+    loaded(place, cache=cache)
+    with h5py.File(remote_folder / "part_1.h5", "w") as file:
+        file["X"], file["y"] = np.zeros((4, 2)), np.full(4, 9)
+    assert loaded(place, cache=cache).training.y[0].tolist() == [9] * 4
+
+
+def test_copies_are_removed_when_they_are_not_to_be_kept(remote_folder, tmp_path):
+    cache = tmp_path / "cache"
+    loaded(f"file://{remote_folder}/part_1.h5", cache=str(cache), keep_cache=False)
+    assert list(cache.iterdir()) == []
+
+
+def test_without_a_cache_nothing_is_left(remote_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(remote.tempfile, "tempdir", str(tmp_path))
+    before = set(tmp_path.iterdir())
+    loaded(f"file://{remote_folder}/part_1.h5")
+    assert set(tmp_path.iterdir()) == before
+
+
+def _hold(url: str, cache: Path, keep: bool, sums) -> None:
+    with remote.Copies(cache, keep) as copies, h5py.File(copies.path(url)) as file:
+        sums.put(int(file["y"][:].sum()))
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_processes_that_come_at_once_fetch_one_copy(remote_folder, tmp_path, keep):
+    context = multiprocessing.get_context("spawn")
+    sums, cache = context.Queue(), tmp_path / "cache"
+    url = f"file://{remote_folder}/part_1.h5"
+    processes = [context.Process(target=_hold, args=(url, cache, keep, sums)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    assert [sums.get(timeout=30) for _ in processes] == [3] * 4
+    for process in processes:
+        process.join(30)
+        process.kill()
+    assert visible(cache) == (["part_1.h5"] if keep else [])
+
+
+def test_a_copy_is_not_removed_while_another_reads_it(remote_folder, tmp_path):
+    cache, url = tmp_path / "cache", f"file://{remote_folder}/part_1.h5"
+    with remote.Copies(cache, False) as first:
+        path = first.path(url)
+        with remote.Copies(cache, False) as second:
+            assert second.path(url) == path
+        assert path.exists()
+    assert not path.exists()
+
+
+def test_a_web_server_is_asked_for_a_file_once(remote_folder, tmp_path):
+    pytest.importorskip("aiohttp")
+    with served(remote_folder) as server:
+        configuration = configured(f"{server}/part_1.h5", cache=str(tmp_path / "cache"))
+        for _ in range(2):
+            assert load(configuration, MPI.COMM_SELF, 0).training.y[0].tolist() == [1, 1, 1]
+        assert CountingFiles.downloads.count("/part_1.h5") == 1
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("file:///nowhere/a.h5", "there is no such file"),
+        ("file:///nowhere/*.h5", "no file fits this pattern"),
+        ("nonsense://a/b.h5", "Protocol not known"),
+        ("memory://a/b.npy", "NPY files are read by folders"),
+    ],
+)
+def test_a_url_that_leads_nowhere_is_named(place, said):
+    with pytest.raises(DataError, match=said) as caught:
+        inspect(configured(place))
+    assert place in str(caught.value)
+
+
+def test_a_protocol_that_is_not_installed_says_what_to_install():
+    with pytest.raises(UserError, match=r"root://.*pip install"):
+        try:
+            inspect(configured("root://eospublic.cern.ch//a.h5"))
+        except UserError as error:
+            raise UserError(str(error).replace("\n", " ")) from None
+
+
+def test_an_unreachable_server_is_named(monkeypatch):
+    pytest.importorskip("aiohttp")
+    monkeypatch.setattr(remote, "PAUSE_S", 0.01)
+    with pytest.raises(DataError, match="check the URL"):
+        inspect(configured("http://127.0.0.1:9/a.h5"))
