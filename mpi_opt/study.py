@@ -111,23 +111,29 @@ class Study:
 
     def folds(self, numbers: list[int] | None = None) -> list[FoldRecord]:
         """The folds of the trials `numbers` (None: of all), read from the store now."""
-        with Store.open(self.store, read_only=True) as store:
+        with self._opened() as store:
             return store.folds(self.record.id, numbers)
 
     def curves(self, numbers: list[int] | None = None) -> list[CurveRecord]:
         """The metrics of the trials `numbers` (None: of all), epoch by epoch, read from the store now."""
-        with Store.open(self.store, read_only=True) as store:
+        with self._opened() as store:
             return store.curves(self.record.id, numbers)
 
     def attempts(self, numbers: list[int] | None = None) -> list[AttemptRecord]:
         """Which block ran the trials `numbers` (None: all) when, read from the store now."""
-        with Store.open(self.store, read_only=True) as store:
+        with self._opened() as store:
             return store.attempts(self.record.id, numbers)
 
     def events(self) -> list[EventRecord]:
         """What happened to the search, read from the store now."""
-        with Store.open(self.store, read_only=True) as store:
+        with self._opened() as store:
             return store.events(self.record.id)
+
+    def _opened(self) -> Store:
+        if self.store in ("sqlite://", "sqlite:///:memory:"):
+            cure = 'search with a store that stays: store="sqlite:///results.db"'
+            raise StoreError("the store was in memory and is gone", where=f"study {self.name}", cure=cure)
+        return Store.open(self.store, read_only=True)
 
     def _repr_html_(self) -> str:
         """For notebooks: the study in a line, its best ten trials as a table."""

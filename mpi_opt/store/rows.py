@@ -56,7 +56,7 @@ def ended_trial(study_id: int, finish: Finish, at: str, ended: int) -> Row:
         "finished_at": at,
         "duration_s": outcome.duration_s,
         "attempts": finish.attempt,
-        "error": outcome.error,
+        "error": _text(outcome.error),
         "ended": ended,
     }
 
@@ -69,7 +69,7 @@ def ended_attempt(study_id: int, finish: Finish, at: str) -> Row:
         "block": finish.block,
         "finished_at": at,
         "outcome": finish.outcome.state,
-        "error": finish.outcome.error,
+        "error": _text(finish.outcome.error),
     }
 
 
@@ -92,6 +92,11 @@ def ended_metrics(study_id: int, finish: Finish) -> Iterator[Row]:
         for name, values in fold.history.items():
             for epoch, value in enumerate(values):
                 yield {"trial_id": key, "fold": fold.fold, "epoch": epoch, "name": name, "value": _number(value)}
+
+
+def _text(text: str | None) -> str | None:
+    """`text` without what databases refuse: NUL, and halves of characters, as odd file names have them."""
+    return None if text is None else text.replace("\0", "�").encode("utf-8", "replace").decode("utf-8")
 
 
 def _number(value: float | None) -> float | None:

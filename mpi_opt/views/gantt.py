@@ -28,7 +28,8 @@ def timeline(study: Study) -> Figure:
     """
     spans = make_timeline(study.attempts())
     if spans is None:
-        raise ConfigurationError("no trial has begun yet", where=f"study {study.name}")
+        cure = "begin with mpi-opt search"
+        raise ConfigurationError("no trial has begun yet", where=f"study {study.name}", cure=cure)
     figure, axes = new_figure(8, 1.3 + 0.28 * min(len(spans.blocks), 40))
     unit = _draw_bars(axes, spans)
     began = spans.began_at[:19].replace("T", " ")

@@ -71,7 +71,8 @@ def history(study: Study) -> Figure:
         axes.fill_between(ends, merits - spread, merits + spread, step="post", **band)
     zoom(axes, series.sensible_range((t.figure_of_merit for t in series.complete(study)), maximize))
     axes.set(xlabel="trials in the order of ending", ylabel=series.merit_name(study), title=study.name)
-    figure.legend(ncols=4, fontsize=8, loc="outside lower right")
+    if trials:
+        figure.legend(ncols=4, fontsize=8, loc="outside lower right")
     return figure
 
 

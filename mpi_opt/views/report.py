@@ -22,7 +22,6 @@ import yaml
 
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.space import Categorical
-from mpi_opt.store import Store
 from mpi_opt.study import trial_columns, trial_row
 from mpi_opt.views import series
 from mpi_opt.views.report_data import as_script, report_data
@@ -43,15 +42,9 @@ PACKAGES = ("mpi-opt", "numpy", "scikit-optimize", "mpi4py", "keras", "tensorflo
 
 def report(study: Study) -> str:
     """The whole page of a study, as HTML. Reads folds, curves, attempts and events from the store."""
-    with Store.open(study.store, read_only=True) as store:
-        return report_of(study, store)
-
-
-def report_of(study: Study, store: Store) -> str:
-    """As `report`, with a store that is open."""
-    attempts, events = store.attempts(study.record.id), store.events(study.record.id)
+    attempts, events = study.attempts(), study.events()
     spans = make_timeline(attempts)
-    data = report_data(study, Surrogate.of(study), spans, store.folds(study.record.id), store.curves(study.record.id))
+    data = report_data(study, Surrogate.of(study), spans, study.folds(), study.curves())
     nonce = secrets.token_urlsafe(16)
     parts = {
         "nonce": nonce,

@@ -2,7 +2,7 @@
 
 The share of a hyperparameter is the first-order term of fANOVA (Hutter, Hoos, Leyton-Brown, ICML 2014, eq. 10): the
 variance over the hyperparameter of the forest's mean over all others, divided by the forest's whole variance. Means are
-over the prior of the space, drawn at random.
+over the prior of the space, by Sobol points.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ class Surrogate:
             units: Shape (n_trials, n_hyperparameters), points of the unit cube.
             merits: Shape (n_trials,), figures of merit.
         """
+        from scipy.stats import qmc
         from sklearn.ensemble import RandomForestRegressor
 
         self.names = list(names)
         leaf = 1 if len(merits) < 200 else 3
         self._forest = RandomForestRegressor(N_TREES, min_samples_leaf=leaf, random_state=0).fit(units, merits)
-        self._background = np.random.default_rng(0).random((N_BACKGROUND, len(self.names)))
+        self._background = qmc.Sobol(len(self.names), scramble=False).random(N_BACKGROUND)
         variance = self._forest.predict(self._background).var()
         means = [self._marginal([i], _middles(24)[:, None]) for i in range(len(self.names))]
         shares = [float(mean.var() / variance) if variance > 0 else 0.0 for mean in means]
@@ -108,4 +109,4 @@ def _without_outliers(merits: np.ndarray, maximize: bool) -> np.ndarray:
     sign = -1.0 if maximize else 1.0
     values = sign * merits
     middle, best = np.median(values), values.min()
-    return sign * np.minimum(values, middle + 5 * (middle - best))
+    return sign * np.minimum(values, middle + 2 * (middle - best))

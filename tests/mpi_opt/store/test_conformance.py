@@ -240,3 +240,26 @@ def test_stores_of_all_kinds_hold_the_same_after_the_same_search(store: Store) -
             columns = "number, state, figure_of_merit, parameters, ended" if table == "trials" else "*"
             query = f"SELECT {columns} FROM {table}"
             assert sorted(map(repr, store.sql(query)[1])) == sorted(map(repr, oracle.sql(query)[1]))
+
+
+def test_any_error_text_is_kept(store: Store) -> None:
+    study = create(store)
+    text = "bad file name \udce9t\udce9, a NUL \0 and a % 'quote'"
+    store.start(study.id, [start(0)])
+    store.finish(study.id, [Finish(Outcome(0, "failed", None, None, 0.1, [], text), 1, 0)])
+    assert store.trials(study.id)[0].error == "bad file name ?t?, a NUL � and a % 'quote'"
+
+
+def test_two_searches_share_a_store(store: Store, url: str) -> None:
+    if url == "sqlite://":
+        pytest.skip("a store in memory has one session")
+    with Store.open(url) as other:
+        first, second = create(store, "first"), create(other, "second")
+        for number in range(20):
+            for writer, study in ((store, first), (other, second)):
+                writer.start(study.id, [start(number)])
+                writer.finish(study.id, [finish(number)])
+        store.close()
+        other.start(second.id, [start(20)])
+        other.finish(second.id, [finish(20)])
+        assert [study.counts for study in other.studies()] == [{"complete": 20}, {"complete": 21}]

@@ -1,0 +1,194 @@
+"""The commands that read a store, as a user types them."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mpi_opt.store import Store
+from mpi_opt.study import Study
+from tests.mpi_opt.store.made_up import SPACE, make_study
+
+RUN = """
+import sys
+import typer
+from mpi_learn.errors import UserError
+from mpi_opt import cli_results
+
+app = typer.Typer()
+cli_results.register(app)
+try:
+    app(sys.argv[1:], standalone_mode=False)
+except UserError as error:
+    print(error, file=sys.stderr)
+    sys.exit(2)
+"""
+
+HEAVY = {"mpi4py", "keras", "tensorflow", "torch", "pandas", "matplotlib", "sklearn"}
+
+
+def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", RUN, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=60, check=False)
+
+
+def answer(*arguments: str, cwd: Path | None = None) -> str:
+    result = run(*arguments, cwd=cwd)
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def complaint(*arguments: str, cwd: Path | None = None) -> str:
+    result = run(*arguments, cwd=cwd)
+    assert result.returncode == 2 and "Traceback" not in result.stderr, result.stderr
+    return result.stderr
+
+
+def test_results_without_a_study_lists_the_studies(digits_file: Path) -> None:
+    heading, line = answer("results", "--store", str(digits_file)).splitlines()
+    assert heading.split()[:3] == ["study", "direction", "strategy"]
+    assert line.split()[:3] == ["digits", "minimize", "bayesian"]
+
+
+def test_results_are_best_first(digits_file: Path, digits: Study) -> None:
+    heading, *lines = answer("results", "--store", str(digits_file), "--study", "digits").splitlines()
+    assert len(lines) == 60
+    assert set(SPACE) < set(heading.split())
+    assert [int(line.split()[0]) for line in lines] == [trial.number for trial in digits.ranked()]
+
+
+def test_results_as_json_hold_everything_of_the_best(digits_file: Path, digits: Study) -> None:
+    (best,) = json.loads(answer("results", "--store", str(digits_file), "--best", "1", "--format", "json"))
+    assert best["number"] == digits.best.number
+    assert best["parameters"] == digits.best.parameters
+    assert best["uncertainty"] == digits.best.uncertainty
+
+
+def test_results_as_csv_of_one_state(digits_file: Path, digits: Study) -> None:
+    text = answer("results", "--store", str(digits_file), "--state", "failed", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(text)))
+    assert [row["state"] for row in rows] == ["failed"] * digits.record.counts["failed"]
+    assert all(row["error"].startswith("ValueError") for row in rows)
+
+
+def test_results_of_one_trial_tell_its_whole_story(digits_file: Path) -> None:
+    text = answer("results", "--store", str(digits_file), "--trial", "8")
+    for word in ("learning_rate", "folds", "val_loss", "▁", "attempts", "lost", "rank 2 on node1 was lost", "complete"):
+        assert word in text
+    text = answer("results", "--store", str(digits_file), "--trial", "5")
+    assert "in digits.py, trial 5" in text
+    (trial,) = json.loads(answer("results", "--store", str(digits_file), "--trial", "8", "--format", "json"))
+    assert len(trial["folds"]) == 3 and len(trial["attempts"]) == 2 and len(trial["curves"]) == 6
+
+
+def test_results_of_a_query(digits_file: Path, digits: Study) -> None:
+    query = "SELECT number, figure_of_merit FROM study_digits WHERE state = 'complete' ORDER BY figure_of_merit LIMIT 1"
+    (row,) = json.loads(answer("results", "--store", str(digits_file), "--sql", query, "--format", "json"))
+    assert row == {"number": digits.best.number, "figure_of_merit": digits.best.figure_of_merit}
+    assert answer("results", "--store", str(digits_file), "--sql", query, "--format", "csv").startswith("number,")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("results", "--study", "digtis"), ["digtis", "did you mean 'digits'?"]),
+        (("results", "--study", "mnist"), ["mnist", "one of: digits"]),
+        (("results", "--trial", "99"), ["no trial 99", "0 to 59"]),
+        (("results", "--sql", "SELEKT 1"), ["SELEKT"]),
+        (("results", "--sql", "DELETE FROM trials"), ["reading only"]),
+        (("results", "--store", "nowhere.db"), ["no such file"]),
+        (("results", "--store", "nothing"), ["not a database's URL"]),
+        (("best", "--trial", "99"), ["no trial 99"]),
+        (("plot", "history", "-o", "picture.bmp"), ["picture.bmp", ".png, .svg or .pdf"]),
+        (("plot", "history", "-o", "no/folder/x.png"), ["mkdir -p no/folder"]),
+        (("plot", "history", "--x", "units"), ["--x"]),
+        (("plot", "contour", "--x", "unit"), ["'unit' is not a hyperparameter", "units"]),
+        (("plot", "curves", "--metric", "accuracy"), ["accuracy", "loss, val_loss"]),
+        (("report", "-o", "no/folder/x.html"), ["mkdir -p no/folder"]),
+    ],
+)
+def test_mistakes_are_told_in_one_message(
+    digits_file: Path, tmp_path: Path, arguments: tuple[str, ...], words: list[str]
+) -> None:
+    store = () if "--store" in arguments else ("--store", str(digits_file))
+    message = complaint(*arguments, *store, cwd=tmp_path)
+    for word in words:
+        assert word in message
+    assert len(message.splitlines()) <= 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_store_of_the_folder_is_found(digits_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MPI_OPT_STORE", raising=False)
+    assert "no *.db file" in complaint("results", cwd=tmp_path)
+    (tmp_path / "a.db").write_bytes(digits_file.read_bytes())
+    assert "digits" in answer("results", cwd=tmp_path)
+    (tmp_path / "b.db").write_bytes(digits_file.read_bytes())
+    assert "several: a.db, b.db" in complaint("results", cwd=tmp_path)
+    monkeypatch.setenv("MPI_OPT_STORE", "sqlite:///b.db")
+    assert "digits" in answer("results", cwd=tmp_path)
+
+
+def test_store_of_several_studies_asks_which(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        make_study(store, "one", 4)
+        make_study(store, "two", 4)
+    assert "one, two" in complaint("best", "--store", str(tmp_path / "a.db"))
+    assert "study one" in answer("best", "--store", str(tmp_path / "a.db"), "--study", "one")
+
+
+def test_best_is_a_training_yaml_with_every_hyperparameter_in_its_place(
+    digits_file: Path, digits: Study, tmp_path: Path
+) -> None:
+    best = digits.best.parameters
+    content = yaml.safe_load(answer("best", "--store", str(digits_file), cwd=tmp_path))
+    wanted = {"name": best["optimizer"], "learning_rate": best["learning_rate"], "momentum": best.get("momentum")}
+    assert content["optimizer"] == {key: value for key, value in wanted.items() if value is not None}
+    assert content["parameters"] == {"units": best["units"], "activation": best["activation"]}
+    assert content["model"] == "digits.py:build_model"
+    assert "$" not in yaml.safe_dump(content)
+    other = next(trial for trial in digits.trials if trial.parameters["optimizer"] != best["optimizer"])
+    content = yaml.safe_load(answer("best", "--store", str(digits_file), "--trial", str(other.number), cwd=tmp_path))
+    assert ("momentum" in content["optimizer"]) == (other.parameters["optimizer"] == "sgd")
+
+
+def test_best_of_a_function_is_its_hyperparameters(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = make_study(store, "one", 8)
+        store._driver.execute('UPDATE studies SET configuration = \'{"objective": "f.py:f"}\'')
+        store._driver.commit()
+        best = store.best(study)[0]
+    assert yaml.safe_load(answer("best", cwd=tmp_path)) == best.parameters
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_plot_writes_a_picture_of_its_kind(digits_file: Path, tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"x.{suffix}"
+    assert answer("plot", "history", "--store", str(digits_file), "-o", str(path)).strip() == str(path)
+    beginning = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}[suffix]
+    assert path.read_bytes().startswith(beginning)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_results_of_10000_trials_come_within_a_second_without_heavy_imports(tmp_path: Path) -> None:
+    path = tmp_path / "big.db"
+    with Store.open(str(path)) as store:
+        make_study(store, n_trials=10_000, n_blocks=500, n_epochs=1, n_folds=1)
+    assert len(answer("results", "--study", "digits", cwd=tmp_path).splitlines()) == 10_001
+    check = f"    assert not {HEAVY} & set(sys.modules), sys.modules\n"
+    code = RUN.replace("except", f"{check}except", 1)
+    command = [sys.executable, "-c", code, "results", "--study", "digits"]
+    durations = []
+    for _ in range(3):
+        began = time.perf_counter()
+        subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+        durations.append(time.perf_counter() - began)
+    assert min(durations) < 1.5  # 0.7 s on a machine that does nothing else

@@ -1,0 +1,126 @@
+"""The live page: for those with the token, on this machine alone, for looking only."""
+
+from __future__ import annotations
+
+import http.cookiejar
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optuna_dashboard")
+
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.space import Integer, Real
+from mpi_opt.store import Store
+from mpi_opt.study import Study
+from mpi_opt.views import dashboard
+from tests.mpi_opt.store.made_up import finish, make_study, start
+
+
+@pytest.fixture
+def served(digits_file: Path) -> Iterator[dashboard.Dashboard]:
+    page = dashboard.Dashboard(str(digits_file), "digits", port=0)
+    yield page
+    page.close()
+
+
+def visitor(page: dashboard.Dashboard | None = None) -> urllib.request.OpenerDirector:
+    """A browser with cookies; one who has come with the token, if there is a `page`."""
+    opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
+    if page is not None:
+        opener.open(page.url, timeout=10).read()
+    return opener
+
+
+def test_copy_has_the_same_trials(digits_file: Path, digits: Study) -> None:
+    with Store.open(str(digits_file), read_only=True) as store:
+        copy = dashboard.LiveCopy(store, "digits")
+    trials = copy.storage.get_all_trials(copy.study_id)
+    assert [trial.number for trial in trials] == [trial.number for trial in digits.trials]
+    for theirs, ours in zip(trials, digits.trials, strict=True):
+        assert theirs.params == ours.parameters
+        assert theirs.state == dashboard.STATES[ours.state]
+        assert theirs.value == ours.figure_of_merit
+    assert len(trials[digits.best.number].intermediate_values) == 12
+
+
+def test_copy_follows_the_search(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = make_study(store, n_trials=8)
+        copy = dashboard.LiveCopy(store, "digits")
+        point = store.trials(study.id)[0].parameters
+        store.start(study.id, [start(8, point), start(9, point)])
+        copy.update()
+        states = [trial.state.name for trial in copy.storage.get_all_trials(copy.study_id)]
+        assert states[8:] == ["RUNNING", "RUNNING"]
+        store.finish(study.id, [finish(9, 0.001)])
+        store.start(study.id, [start(10, point)])
+        store.finish(study.id, [finish(10, None, state="failed")])
+        copy.update()
+        copy.update()
+    trials = copy.storage.get_all_trials(copy.study_id)
+    assert [trial.state.name for trial in trials[8:]] == ["RUNNING", "COMPLETE", "FAIL"]
+    assert copy.storage.get_best_trial(copy.study_id).number == 9
+
+
+def test_page_is_for_those_with_the_token(served: dashboard.Dashboard) -> None:
+    plain = f"http://127.0.0.1:{served.port}"
+    for address in (f"{plain}/", f"{plain}/api/studies", f"{plain}/?token=", f"{plain}/?token=guess"):
+        with pytest.raises(urllib.error.HTTPError, match="403"):
+            visitor().open(address, timeout=10)
+    answer = visitor(served).open(f"{plain}/api/studies", timeout=10)
+    assert json.load(answer)["study_summaries"][0]["study_name"] == "digits"
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE", "PUT"])
+def test_page_is_for_looking_only(served: dashboard.Dashboard, method: str) -> None:
+    request = urllib.request.Request(f"http://127.0.0.1:{served.port}/api/studies/0", method=method, data=b"{}")
+    with pytest.raises(urllib.error.HTTPError, match="405"):
+        visitor(served).open(request, timeout=10)
+
+
+def test_page_is_on_this_machine_alone(served: dashboard.Dashboard) -> None:
+    assert served._server.server_address[0] == "127.0.0.1"
+    others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)} - {"127.0.0.1", "::1"}
+    for address in others:
+        with pytest.raises(OSError), socket.create_connection((address, served.port), timeout=2):
+            pass
+
+
+def test_taken_port_is_told(served: dashboard.Dashboard, digits_file: Path) -> None:
+    with pytest.raises(ConfigurationError, match=str(served.port)) as caught:
+        dashboard.Dashboard(str(digits_file), "digits", port=served.port)
+    assert "--port 0" in caught.value.cure
+
+
+def test_page_is_drawn_in_a_browser(served: dashboard.Dashboard, browser, digits: Study) -> None:
+    shown = browser(served.url, budget_ms=20_000)
+    assert "digits" in shown
+    assert f"Best Trial (number={digits.best.number})" in shown
+
+
+def test_command_prints_where_to_look_and_ends_with_ctrl_c(digits_file: Path) -> None:
+    code = "import typer; from mpi_opt import cli_results; app = typer.Typer(); cli_results.register(app); app()"
+    command = [sys.executable, "-c", code, "dashboard", "--store", str(digits_file), "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        lines = [process.stdout.readline() for _ in range(3)]
+        assert "http://127.0.0.1:" in lines[0] and "?token=" in lines[0]
+        assert "ssh -N -L" in lines[2]
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=20) == 0
+        assert process.stderr.read() == ""
+
+
+def test_dimensions_are_optunas() -> None:
+    assert dashboard.distribution(Real(1e-4, 1, "log-uniform")).log
+    assert dashboard.distribution(Integer(1, 10, step=4)).high == 9

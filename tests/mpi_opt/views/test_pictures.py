@@ -1,0 +1,173 @@
+"""What the pictures show: importance, running best, timeline; and that every figure is drawn."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.space import Real, Space
+from mpi_opt.store import Store
+from mpi_opt.store.records import AttemptRecord, CurveRecord
+from mpi_opt.study import Study
+from mpi_opt.trial import TrialRecord
+from mpi_opt.views import series
+from mpi_opt.views.surrogate import Surrogate
+from mpi_opt.views.timeline import make_timeline
+from tests.mpi_opt.store.made_up import finish, make_study, start
+
+
+def attempt(block: int, begin: int, end: int | None, outcome: str = "complete") -> AttemptRecord:
+    times = [None if s is None else f"2026-01-01T00:00:{s:02d}.000000+00:00" for s in (begin, end)]
+    return AttemptRecord(begin, 1, block, "1-3", "node1", times[0], times[1], outcome if end else None, None)
+
+
+def test_importance_is_the_share_of_variance_of_an_additive_function() -> None:
+    """For f = 3a + 2b + 0c on the unit cube the shares are 9/13, 4/13 and 0."""
+    units = np.random.default_rng(1).random((1500, 3))
+    shares = Surrogate(["a", "b", "c"], units, 3 * units[:, 0] + 2 * units[:, 1]).shares
+    assert shares == pytest.approx({"a": 9 / 13, "b": 4 / 13, "c": 0.0}, abs=0.06)
+
+
+def test_interactions_are_nobodys_own_share() -> None:
+    """f = (a - ½)(b - ½) has no first-order terms at all."""
+    units = np.random.default_rng(1).random((1500, 2))
+    shares = Surrogate(["a", "b"], units, (units[:, 0] - 0.5) * (units[:, 1] - 0.5)).shares
+    assert max(shares.values()) < 0.06
+
+
+def test_importance_agrees_with_optuna_fanova() -> None:
+    optuna = pytest.importorskip("optuna")
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    rng = np.random.default_rng(2)
+    units = rng.random((300, 3))
+    merits = np.sin(5 * units[:, 0]) + units[:, 1] ** 2 + 0.3 * units[:, 0] * units[:, 2]
+    distributions = {name: optuna.distributions.FloatDistribution(0, 1) for name in "abc"}
+    study = optuna.create_study()
+    for row, merit in zip(units, merits, strict=True):
+        params = {name: float(value) for name, value in zip("abc", row, strict=True)}
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=float(merit)))
+    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+    theirs = optuna.importance.get_param_importances(study, evaluator=evaluator)
+    ours = Surrogate(["a", "b", "c"], units, merits).shares
+    total = sum(ours.values())
+    assert {name: share / total for name, share in ours.items()} == pytest.approx(theirs, abs=0.08)
+
+
+def test_surface_finds_the_valley() -> None:
+    units = np.random.default_rng(1).random((1000, 3))
+    merits = (units[:, 0] - 0.25) ** 2 + (units[:, 1] - 0.75) ** 2
+    grid = (np.arange(20) + 0.5) / 20
+    surface = Surrogate(["a", "b", "c"], units, merits).surface("a", "b", grid, grid[:10])
+    assert surface.shape == (10, 20)
+    surface = Surrogate(["a", "b", "c"], units, merits).surface("a", "b", grid, grid)
+    row, column = np.unravel_index(surface.argmin(), surface.shape)
+    assert grid[column] == pytest.approx(0.25, abs=0.13) and grid[row] == pytest.approx(0.75, abs=0.13)
+
+
+def test_one_diverged_trial_does_not_explain_everything(digits: Study) -> None:
+    from dataclasses import replace
+
+    bad = replace(digits.trials[0], state="complete", figure_of_merit=1e12)
+    before, after = Surrogate.of(digits), Surrogate.of(Study(digits.record, [bad, *digits.trials[1:]], ""))
+    assert before.ranked()[0] == after.ranked()[0]
+
+
+def test_improvements_are_complete_trials_only_and_follow_the_direction() -> None:
+    merits = [("complete", 0.5), ("pruned", 0.1), ("complete", 0.7), ("failed", None), ("complete", 0.3)]
+    trials = [TrialRecord(i, state, {}, merit) for i, (state, merit) in enumerate(merits)]
+    assert [index for index, _ in series.improvements(trials, maximize=False)] == [0, 4]
+    assert [index for index, _ in series.improvements(trials, maximize=True)] == [0, 2]
+
+
+def test_mean_curve_passes_over_missing_values() -> None:
+    curves = [CurveRecord(0, 0, "loss", [1.0, math.nan, 0.5]), CurveRecord(0, 1, "loss", [3.0, 2.0])]
+    assert series.mean_curves(curves) == {"loss": {0: [2.0, 2.0, 0.5]}}
+
+
+def test_outliers_do_not_squeeze_an_axis() -> None:
+    values = [0.1, 0.12, 0.11, 0.13, 0.14, 1e9]
+    low, high = series.sensible_range(values, maximize=False)
+    assert low < 0.1 and 0.14 < high < 1
+    low, high = series.sensible_range([-value for value in values], maximize=True)
+    assert high > -0.1 and -1 < low < -0.14
+    assert series.sensible_range([math.nan], maximize=False) is None
+
+
+def test_utilisation_is_the_busy_part_of_all_blocks() -> None:
+    """Block 0 is busy 8 of 10 seconds, block 1 five, twice over: 13 of 20."""
+    attempts = [attempt(0, 0, 4), attempt(0, 6, 10), attempt(1, 1, 6, "lost"), attempt(1, 2, 6)]
+    spans = make_timeline(attempts)
+    assert spans.span_s == 10
+    assert spans.utilisation == pytest.approx(13 / 20)
+    assert spans.busy_s(1) == 5
+    assert [bar.outcome for bar in spans.bars] == ["complete", "lost", "complete", "complete"]
+
+
+def test_running_attempt_lasts_until_the_last_known_time() -> None:
+    spans = make_timeline([attempt(0, 0, 8), attempt(1, 2, None)])
+    assert (spans.bars[1].end_s, spans.bars[1].outcome) == (8, "running")
+    assert make_timeline([]) is None
+
+
+@pytest.mark.parametrize("kind", ["history", "parallel", "slice", "contour", "importance", "timeline", "curves"])
+def test_every_figure_is_drawn(digits: Study, kind: str) -> None:
+    pytest.importorskip("matplotlib")
+    from mpi_opt.views import plots
+
+    figure = plots.KINDS[kind](digits)
+    assert figure.axes
+    figure.draw_without_rendering()
+
+
+@pytest.mark.parametrize("kind", ["history", "parallel", "slice", "contour", "importance", "timeline", "curves"])
+def test_figure_of_a_study_that_has_just_begun_is_drawn_or_says_what_it_needs(tmp_path, kind: str) -> None:
+    pytest.importorskip("matplotlib")
+    from mpi_opt.views import plots
+
+    with Store.open(str(tmp_path / "a.db")) as store:
+        options = {"direction": "minimize", "strategy": "random", "seed": 1, "configuration": {}}
+        study = store.create_study("young", **options, space=Space({"x": Real(0, 1)}))
+        for n_trials in range(3):
+            try:
+                plots.KINDS[kind](Study.read(store, "young")).draw_without_rendering()
+            except ConfigurationError as error:
+                assert error.cure
+            store.start(study.id, [start(n_trials)])
+            if n_trials == 1:
+                store.finish(study.id, [finish(0), finish(1, None, state="failed")])
+
+
+def test_history_shows_the_best_so_far(digits: Study) -> None:
+    pytest.importorskip("matplotlib")
+    from mpi_opt.views import plots
+
+    line = next(line for line in plots.history(digits).axes[0].lines if line.get_label() == "best so far")
+    assert line.get_ydata()[-1] == digits.best.figure_of_merit
+    assert all(np.diff(line.get_ydata()) <= 0)
+
+
+def test_figures_leave_the_users_style_alone(digits: Study) -> None:
+    matplotlib = pytest.importorskip("matplotlib")
+    from mpi_opt.views import plots
+
+    before = dict(matplotlib.rcParams)
+    plots.history(digits)
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_many_trials_are_plotted_quickly(tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    import time
+
+    from mpi_opt.views import plots
+
+    with Store.open(str(tmp_path / "a.db")) as store:
+        make_study(store, n_trials=3000, n_blocks=100, n_epochs=2, n_folds=1)
+        study = Study.read(store, "digits")
+    for kind, draw in plots.KINDS.items():
+        began = time.perf_counter()
+        draw(study).draw_without_rendering()
+        assert time.perf_counter() - began < 10, kind

@@ -1,0 +1,132 @@
+"""The report, looked at as text and in a real browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from mpi_opt.space import Categorical, Real, Space
+from mpi_opt.store import Store
+from mpi_opt.store.records import Finish, Start
+from mpi_opt.study import Study
+from mpi_opt.trial import FoldOutcome, Outcome
+from mpi_opt.views.report import report, save_report
+from mpi_opt.views.report_data import as_script, short
+from tests.mpi_opt.store.made_up import make_study
+
+EVIL = "</script><script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">{{data}}"
+N_PICTURES = 11  # history, contour, parallel, five slices, curves, folds, blocks
+
+
+def data_of(page: str) -> dict:
+    return json.loads(re.search(r'<script type="application/json"[^>]*>(.*?)</script>', page, re.S)[1])
+
+
+@pytest.fixture(scope="session")
+def page(digits: Study) -> str:
+    return report(digits)
+
+
+def test_report_holds_all_that_is_drawn(page: str, digits: Study) -> None:
+    data = data_of(page)
+    assert data["trials"]["number"] == list(range(60))
+    assert data["trials"]["merit"][digits.best.number] == pytest.approx(digits.best.figure_of_merit, rel=1e-4)
+    assert [dimension["name"] for dimension in data["space"]] == list(digits.space)
+    assert set(data["curves"]) == {"loss", "val_loss"}
+    assert len(data["blocks"]["bars"]) == 61
+    assert sum(share["share"] for share in data["forest"]["shares"]) == pytest.approx(1, abs=0.35)
+
+
+def test_report_needs_nothing_from_elsewhere(page: str) -> None:
+    assert not re.findall(r'(?:src|href)\s*=\s*["\']?(?!#)[^"\'> ]+', page.split("<script", 1)[0])
+    assert "http://" not in page and "https://" not in page
+    assert "default-src 'none'" in page
+
+
+def test_report_tells_winner_failures_and_how_to_reproduce(page: str, digits: Study) -> None:
+    assert f"trial {digits.best.number}" in page
+    assert "digits.py:build_model" in page
+    assert "ValueError: loss is nan &lt;b&gt;at epoch 3&lt;/b&gt;" in page
+    assert "rank_lost" in page
+    assert "mpirun -np 13 python -m mpi_opt search space.yaml" in page
+    assert re.search(r"numpy \d", page)
+
+
+def test_report_is_drawn_in_a_browser(digits: Study, tmp_path: Path, browser) -> None:
+    save_report(digits, tmp_path / "report.html")
+    shown = browser(f"file://{tmp_path / 'report.html'}")
+    assert "CONSOLE" not in shown, shown[-2000:]
+    assert f'data-drawn="{N_PICTURES}"' in shown
+    assert shown.count("<canvas") == 2 * N_PICTURES
+    assert shown.count('class="bar"') == len(digits.space)
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_report_on_a_telephone_is_not_wider_than_it(digits: Study, tmp_path: Path, browser) -> None:
+    text = report(digits).replace(
+        "document.documentElement.dataset.drawn",
+        "document.documentElement.dataset.wide = document.documentElement.scrollWidth > innerWidth;\n"
+        "document.documentElement.dataset.drawn",
+    )
+    (tmp_path / "report.html").write_text(text)
+    assert 'data-wide="false"' in browser(f"file://{tmp_path / 'report.html'}", width=500)
+
+
+def test_what_comes_from_a_study_stays_text(tmp_path: Path, browser) -> None:
+    space = Space({EVIL: Real(0, 1), "kind": Categorical([EVIL, "b"])})
+    with Store.open(str(tmp_path / "a.db")) as store:
+        configuration = {"figure_of_merit": EVIL, "training": {"model": EVIL}, "directory": EVIL}
+        options = {"direction": "minimize", "strategy": EVIL[:60], "seed": 1, "configuration": configuration}
+        study = store.create_study(EVIL, **options, space=space)
+        for number in range(15):
+            point = {EVIL: number / 20, "kind": EVIL}
+            store.start(study.id, [Start(number, point, 1, 0, "1", EVIL)])
+            folds = [FoldOutcome(fold, 0.1 * number, 1.0, {EVIL: [0.5, 0.1 * number]}) for fold in range(2)]
+            failed = Outcome(number, "failed", None, None, 1.0, [], EVIL)
+            outcome = Outcome(number, "complete", 0.1 * number, 0.01, 1.0, folds)
+            store.finish(study.id, [Finish(failed if number == 3 else outcome, 1, 0)])
+        store.event(study.id, "rank_lost", EVIL)
+        page = report(Study.read(store, EVIL))
+    assert 'onerror="document' not in page and "<img" not in page
+    (tmp_path / "report.html").write_text(page)
+    shown = browser(f"file://{tmp_path / 'report.html'}")
+    assert "<title>stolen" not in shown and "CONSOLE" not in shown, shown[-2000:]
+    assert "data-drawn" in shown
+
+
+@pytest.mark.parametrize("n_trials", [0, 1, 3])
+def test_report_of_a_study_that_has_just_begun_is_drawn(tmp_path: Path, browser, n_trials: int) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        make_study(store, n_trials=n_trials)
+    save_report(Study.open(str(tmp_path / "a.db"), "digits"), tmp_path / "report.html")
+    shown = browser(f"file://{tmp_path / 'report.html'}")
+    assert "CONSOLE" not in shown, shown[-2000:]
+    assert "data-drawn" in shown
+
+
+def test_report_of_10000_trials_is_quick_small_and_drawn(tmp_path: Path, browser) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        make_study(store, n_trials=10_000, n_blocks=250, n_epochs=10)
+    path = tmp_path / "report.html"
+    began = time.perf_counter()
+    save_report(Study.open(str(tmp_path / "a.db"), "digits"), path)
+    assert time.perf_counter() - began < 20  # 3 s on a machine that does nothing else
+    assert path.stat().st_size < 8e6
+    shown = browser(f"file://{path}", budget_ms=10_000)
+    assert f'data-drawn="{N_PICTURES}"' in shown and "CONSOLE" not in shown
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.123456789, 0.12346), (3.0, 3), (float("nan"), None), (float("inf"), None), (None, None)]
+)
+def test_numbers_are_short(value: float | None, text: float | None) -> None:
+    assert short(value) == text
+
+
+def test_data_cannot_end_its_element() -> None:
+    assert "<" not in as_script({"a": "</script><!--"})
+    assert json.loads(as_script({"a": "</script><!--\u2028"})) == {"a": "</script><!--\u2028"}

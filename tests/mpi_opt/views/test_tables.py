@@ -1,0 +1,132 @@
+"""Results as text."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import pickle
+
+import pytest
+
+from mpi_opt.errors import StoreError
+from mpi_opt.space import Real, Space
+from mpi_opt.store import Store
+from mpi_opt.study import Study
+from mpi_opt.views import tables
+from tests.mpi_opt.store.made_up import finish, make_study, start
+
+
+def test_columns_of_a_table_are_aligned() -> None:
+    text = tables.aligned(("number", "name"), [(1, "adam"), (200, None), (None, "sgd")])
+    assert text.splitlines() == ["number  name", "     1  adam", "   200", "        sgd"]
+
+
+def test_text_that_steers_a_terminal_is_made_harmless() -> None:
+    text = tables.aligned(("name",), [("\033[2Jboo\x07\rbar",)])
+    assert "\033" not in text and "\x07" not in text and "\r" not in text
+
+
+def test_long_text_is_cut() -> None:
+    assert len(tables.cell("x" * 500)) == tables.CELL_WIDTH
+
+
+def test_colours_mark_states_only_where_asked() -> None:
+    rows = [(1, "failed")]
+    assert "\033[31mfailed\033[0m" in tables.aligned(("number", "state"), rows, colour=True)
+    assert "\033" not in tables.aligned(("number", "state"), rows)
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ([0.0, 1.0], "▁█"),
+        ([1.0, 1.0], "▁▁"),
+        ([3.0, math.nan, 1.0, 2.0], "█ ▁▅"),
+        ([math.nan], " "),
+        ([], ""),
+        ([float(i) for i in range(8)], "▁▂▃▄▅▆▇█"),
+    ],
+)
+def test_sparkline_follows_the_values(values: list[float], line: str) -> None:
+    assert tables.sparkline(values) == line
+
+
+def test_long_sparkline_is_short_and_keeps_its_end() -> None:
+    line = tables.sparkline([1.0] * 999 + [2.0], width=20)
+    assert len(line) == 20 and line[-1] == "█"
+
+
+def test_csv_is_read_back_by_the_standard_library(digits: Study) -> None:
+    columns, rows = tables.table_of(digits.space, digits.trials)
+    read = list(csv.DictReader(io.StringIO(tables.to_csv(columns, rows))))
+    assert len(read) == 60
+    for row, trial in zip(read, digits.trials, strict=True):
+        assert int(row["number"]) == trial.number
+        assert (float(row["figure_of_merit"]) if row["figure_of_merit"] else None) == trial.figure_of_merit
+        assert row["error"] == (trial.error or "")
+        assert float(row["learning_rate"]) == trial.parameters["learning_rate"]
+
+
+def test_json_is_strict_json() -> None:
+    text = tables.to_json([{"a": math.nan, "b": [1.0, math.inf], "c": {"d": "é"}}])
+    assert json.loads(text, parse_constant=pytest.fail) == [{"a": None, "b": [1.0, None], "c": {"d": "é"}}]
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (None, None),
+        ("ValueError: bad\nrank 3", "ValueError: bad"),
+        ("Traceback (most recent call last):\n  File x\nKeyError: 'y'\n", "KeyError: 'y'"),
+    ],
+)
+def test_line_of_an_error_says_what_was_raised(error: str | None, line: str | None) -> None:
+    assert tables.error_line(error) == line
+
+
+def test_ranking_follows_the_direction() -> None:
+    with Store.open("sqlite://") as store:
+        for direction in ("minimize", "maximize"):
+            space = Space({"x": Real(0, 1)})
+            options = {"direction": direction, "strategy": "random", "seed": 1, "configuration": {}}
+            study = store.create_study(direction, **options, space=space)
+            store.start(study.id, [start(n) for n in range(4)])
+            store.finish(study.id, [finish(0, 0.5), finish(1, 0.1), finish(2, None, state="failed"), finish(3, 0.9)])
+        orders = {s: [t.number for t in Study.read(store, s).ranked()] for s in ("minimize", "maximize")}
+    assert orders == {"minimize": [1, 0, 3, 2], "maximize": [3, 0, 1, 2]}
+
+
+def test_notebook_shows_a_study_and_escapes_it() -> None:
+    with Store.open("sqlite://") as store:
+        space = Space({"<i>x": Real(0, 1)})
+        options = {"direction": "minimize", "strategy": "random", "seed": 1, "configuration": {}}
+        study = store.create_study("<script>alert(1)</script>", **options, space=space)
+        store.start(study.id, [start(0, {"<i>x": 0.5})])
+        store.finish(study.id, [finish(0)])
+        text = Study.read(store, "<script>alert(1)</script>")._repr_html_()
+    assert "<script>" not in text and "<i>" not in text
+    assert "&lt;script&gt;" in text and "0.25" in text
+
+
+def test_dataframe_has_a_row_for_each_trial(digits: Study) -> None:
+    pytest.importorskip("pandas")
+    frame = digits.dataframe()
+    assert len(frame) == 60
+    assert frame["figure_of_merit"].min() == digits.best.figure_of_merit
+    assert set(digits.space) < set(frame.columns)
+    assert frame["momentum"].isna().sum() == sum("momentum" not in trial.parameters for trial in digits.trials)
+
+
+def test_details_of_a_study_in_memory_are_gone_with_its_store() -> None:
+    with Store.open("sqlite://") as store:
+        make_study(store, n_trials=4)
+        study = Study.read(store, "digits")
+    assert len(study.trials) == 4
+    with pytest.raises(StoreError, match="in memory"):
+        study.curves()
+
+
+def test_study_survives_being_sent_to_another_process(digits: Study) -> None:
+    assert pickle.loads(pickle.dumps(digits)) == digits
