@@ -12,8 +12,9 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,18 @@ YIELD_S = 50e-6
 
 PATIENCE = 0.05
 """A waiting rank sleeps this fraction of the time that it has waited so far: so it answers late by 5 % at the most."""
+
+
+LOSSES = tuple(getattr(MPI, name, -1) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED"))
+"""The error classes with which MPI says that a rank has died, or that the communicator was given up for that reason."""
+
+
+class RankLost(Exception):
+    """A rank of a communicator has died, or the communicator was given up because one has."""
+
+
+FAILURES = (MPI.Exception, RankLost)
+"""What a communication over a communicator that no longer works raises."""
 
 
 class Pause:
@@ -85,12 +98,27 @@ def receive(
 
 
 def poll(comm: Communicator, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> tuple[Any, int, int] | None:
-    """A message that has arrived, as (object, source, tag); None if there is none. Never waits."""
+    """A message that has arrived, as (object, source, tag); None if there is none. Never waits.
+
+    Raises:
+        RankLost: `source` has died; or, from any source, somebody has died and that was not yet acknowledged.
+    """
     status = MPI.Status()
-    message = comm.improbe(source=source, tag=tag, status=status)
-    if message is None:
-        return None
-    return message.recv(), status.Get_source(), status.Get_tag()
+    try:
+        message = comm.improbe(source=source, tag=tag, status=status)
+        if message is None:
+            return None
+        return message.recv(), status.Get_source(), status.Get_tag()
+    except MPI.Exception as error:
+        if error.Get_error_class() in LOSSES:
+            raise RankLost(str(error)) from None
+        raise
+
+
+def send_if_alive(comm: Communicator, message: Any, to: int, tag: int) -> None:
+    """Sends to a rank that may have died; then nothing happens."""
+    with suppress(MPI.Exception):
+        comm.send(message, dest=to, tag=tag)
 
 
 def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
@@ -98,6 +126,41 @@ def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
     part = comm.Split(color, key)
     part.Set_errhandler(MPI.ERRORS_RETURN)
     return part
+
+
+def group_of(comm: Communicator, ranks: Sequence[int], name: str) -> Communicator:
+    """A communicator of some ranks of `comm`; other ranks, dead ones among them, do not matter.
+
+    Collective over `ranks`.
+
+    Args:
+        comm: Where the ranks count.
+        ranks: Its members, in order.
+        name: The same on all members, and never used before.
+    """
+    group = comm.Get_group().Incl(ranks)
+    if len(ranks) == 1:
+        part = MPI.COMM_SELF.Dup()
+    else:
+        try:
+            part = MPI.Intracomm.Create_from_group(group, name)
+        except NotImplementedError:  # an MPI library older than MPI 4
+            part = comm.Create_group(group, tag=zlib.crc32(name.encode()) % 30_000)
+    part.Set_errhandler(MPI.ERRORS_RETURN)
+    return part
+
+
+def lost_ranks(comm: Communicator) -> set[int]:
+    """Acknowledges the deaths in `comm` so far, so that its wildcard receives work again.
+
+    Returns:
+        All ranks of `comm` that are known to have died.
+    """
+    if not is_protected():
+        return set()
+    failed = comm.Get_failed()
+    comm.Ack_failed()
+    return set(MPI.Group.Translate_ranks(failed, list(range(failed.size)), comm.group)) if failed.size else set()
 
 
 def duplicate(comm: Communicator) -> Communicator:
@@ -142,7 +205,7 @@ def is_protected() -> bool:
 
 def is_communication_error(error: BaseException) -> bool:
     """Whether `error` is MPI's own word that a communicator no longer works."""
-    return isinstance(error, MPI.Exception)
+    return isinstance(error, FAILURES)
 
 
 def release(comm: Communicator) -> None:
@@ -200,50 +263,3 @@ def _anonymous_file(n_bytes: int) -> int:
     file = os.memfd_create("mpi_learn")
     os.ftruncate(file, max(n_bytes, 1))
     return file
-
-
-def sum_in_place(comm: Communicator, vector: np.ndarray) -> None:
-    """Replaces `vector` by its sum over all ranks, in its own memory. Collective over `comm`."""
-    if comm.size > 1:
-        comm.Allreduce(MPI.IN_PLACE, vector)
-
-
-def broadcast_in_place(comm: Communicator, vector: np.ndarray, root: int = 0) -> None:
-    """Replaces `vector` by that of the rank `root`. Collective over `comm`."""
-    if comm.size > 1:
-        comm.Bcast(vector, root=root)
-
-
-def receive_into(comm: Communicator, buffer: np.ndarray, source: int = MPI.ANY_SOURCE) -> tuple[int, int]:
-    """Waits, without spinning, for a message and writes it over the first elements of `buffer`.
-
-    Returns:
-        The rank that sent it, and its tag.
-    """
-    status, pause = MPI.Status(), Pause()
-    while (message := comm.Improbe(source=source, tag=MPI.ANY_TAG, status=status)) is None:
-        pause()
-    n = status.Get_count(MPI.BYTE) // buffer.itemsize
-    message.Recv(buffer[:n])
-    return status.Get_source(), status.Get_tag()
-
-
-def send_from(comm: Communicator, buffer: np.ndarray, to: int, tag: int) -> None:
-    """Sends `buffer`; waits without spinning until it may be changed again."""
-    wait(comm.Isend(buffer, dest=to, tag=tag))
-
-
-def wait(request: MPI.Request) -> None:
-    """Waits for `request` without spinning."""
-    pause = Pause()
-    while not request.Test():
-        pause()
-
-
-def part_of(comm: Communicator, color: int | None) -> Communicator | None:
-    """The communicator of the ranks with the same `color`; None for those without one. Collective over `comm`."""
-    part = comm.Split(MPI.UNDEFINED if color is None else color, comm.rank)
-    if color is None:
-        return None
-    part.Set_errhandler(MPI.ERRORS_RETURN)
-    return part

@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,18 +17,26 @@ import numpy as np
 from mpi_learn import comm as communication
 from mpi_learn.comm import Communicator
 from mpi_learn.launch import is_launched
-from mpi_opt.block import Block, WorldReporter, serve
 from mpi_learn.validation import validated
+from mpi_opt.block import Block, Terms
 from mpi_opt.configuration import StudyConfiguration
-from mpi_opt.errors import ConfigurationError
+from mpi_opt.errors import ConfigurationError, MPILearnError, SearchFailed
+from mpi_opt.halt import Halt, deaf
 from mpi_opt.layout import Layout
+from mpi_opt.lifeline import Lifeline
 from mpi_opt.links import Link, SerialLink, WorldLink
+from mpi_opt.messages import TO_RANK
 from mpi_opt.objective import FunctionObjective, Objective
+from mpi_opt.rank import Rank, WorldReporter
+from mpi_opt.roster import Roster
+from mpi_opt.rules import Rules
 from mpi_opt.space import Categorical, Dimension, Integer, Space
-from mpi_opt.trial import Trial
+from mpi_opt.trial import Reporter, Trial
 
 if TYPE_CHECKING:
-    from mpi_opt.coordinator import Progress
+    from mpi_opt.progress import Progress
+    from mpi_opt.store import Store
+    from mpi_opt.store.records import StudyRecord
     from mpi_opt.study import Study
 
 
@@ -50,9 +60,25 @@ class Plan:
     directory: Path
     record: dict[str, Any] = field(default_factory=dict)
 
-    def middle(self) -> dict[str, Any]:
-        """A point of the space to try things with."""
-        return self.space.decode(np.full(len(self.space), 0.5))
+    @property
+    def terms(self) -> Terms:
+        """What all trials have in common."""
+        configuration = self.configuration
+        sample = self.space.decode(np.full(len(self.space), 0.5))
+        return Terms(configuration.search.seed, configuration.folds, configuration.trial.timeout_s, sample)
+
+    @property
+    def rules(self) -> Rules:
+        """When the search is over."""
+        search, trial = self.configuration.search, self.configuration.trial
+        return Rules(
+            trials=search.trials,
+            target=search.target,
+            maximize=self.configuration.direction == "maximize",
+            retries=trial.retries,
+            time_limit_s=search.time_limit_s,
+            timeout_s=trial.timeout_s,
+        )
 
 
 def search(
@@ -70,6 +96,9 @@ def search(
     options: Mapping[str, Any] | None = None,
     target: float | None = None,
     retries: int = 1,
+    timeout: str | float | None = None,
+    time_limit: str | float | None = None,
+    spares: int = 0,
 ) -> Study:
     """Searches for the hyperparameters with the best figure of merit; continues the study if the store has it.
 
@@ -91,6 +120,9 @@ def search(
         options: The strategy's own.
         target: Stop as soon as the figure of merit is this good.
         retries: How often a trial is run again after its ranks were lost.
+        timeout: Seconds, or text such as ``30m``, that one trial may take.
+        time_limit: Seconds, or text such as ``2h``: no trial is begun that would likely end later.
+        spares: Ranks that wait to take the place of lost ones.
 
     Returns:
         The finished study, the same on every rank.
@@ -111,14 +143,15 @@ def search(
             "seed": seed,
             "options": dict(options or {}),
             "target": target,
+            "time_limit": time_limit,
         },
-        "blocks": {"size": block_size},
+        "blocks": {"size": block_size, "spares": spares},
         "folds": folds,
-        "trial": {"retries": retries},
+        "trial": {"retries": retries, "timeout": timeout},
     }
     configuration = validated(StudyConfiguration, content, "search()")
     world = the_world()
-    layout = Layout.of(1 if world is None else world.size, block_size, folds, trials)
+    layout = Layout.of(1 if world is None else world.size, block_size, folds, trials, spares)
     plan = Plan(configuration, Space(space), FunctionObjective(objective), layout, Path.cwd(), content)
     return run_study(plan, world)
 
@@ -149,79 +182,105 @@ def run_study(plan: Plan, world: Communicator | None, progress: Progress | None 
     if world is None:
         return _run_serially(plan, progress)
     world = communication.duplicate(world)
-    index = plan.layout.block_of(world.rank)
-    comm = communication.split(world, index + 1, world.rank)  # colours start at 0, the coordinator is -1
-    study = None
-    with communication.agreed_errors(world):
-        if world.rank == 0:
-            study = _coordinate(plan, WorldLink(world, plan.layout), progress)
-        else:
-            block = _block(plan, comm, index, WorldReporter(world))
-            serve(block, world, plan.middle())
-    return world.bcast(study, root=0)
+    study, error = None, None
+    if world.rank == 0:
+        try:
+            study = _coordinate(plan, WorldLink(world), progress)
+        except MPILearnError as mine:
+            error = mine
+        except BaseException as bug:
+            _told_to_all(world, None, SearchFailed(f"the coordinator failed: {bug!r}"), is_raised=False)
+            raise
+        return _told_to_all(world, study, error)
+    lifeline = Lifeline(world)
+    lifeline.open()
+    with deaf():
+        Rank(world, lambda comm, index: _block(plan, comm, index, WorldReporter(world), lifeline), lifeline).serve()
+    lifeline.close()
+    return _told_to_all(world, None, None)
+
+
+def _told_to_all(
+    world: Communicator, study: Study | None, error: MPILearnError | None, *, is_raised: bool = True
+) -> Study | None:
+    """What rank 0 has come to, on every rank that is left: the study, or the error raised. Collective."""
+    if world.rank == 0:
+        lost = communication.lost_ranks(world)
+        for rank in range(1, world.size):
+            if rank not in lost:
+                communication.send_if_alive(world, (study, error), rank, TO_RANK)
+    else:
+        study, error = communication.receive(world, source=0, tag=TO_RANK)[0]
+    if error is not None and is_raised:
+        raise error
+    return study
 
 
 def _run_serially(plan: Plan, progress: Progress | None) -> Study:
     from mpi4py import MPI
 
-    link = SerialLink(lambda reporter: _block(plan, MPI.COMM_SELF, 0, reporter), plan.middle())
-    return _coordinate(plan, link, progress)
+    lifeline = Lifeline(None)
+    lifeline.open()
+    try:
+        return _coordinate(
+            plan, SerialLink(lambda reporter: _block(plan, MPI.COMM_SELF, 0, reporter, lifeline)), progress
+        )
+    finally:
+        lifeline.close()
 
 
-def _block(plan: Plan, comm: Communicator, index: int, reporter: WorldReporter | SerialLink) -> Block:
-    configuration = plan.configuration
-    return Block(
-        comm,
-        index,
-        plan.objective,
-        seed=configuration.search.seed,
-        folds=configuration.folds,
-        reporter=reporter,
-    )
+def _block(plan: Plan, comm: Communicator, index: int, reporter: Reporter, lifeline: Lifeline) -> Block:
+    return Block(comm, index, plan.objective, plan.terms, reporter=reporter, lifeline=lifeline)
 
 
 def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
-    """Rank 0's part: opens the store, runs the coordinator, sums up."""
-    from mpi_opt.coordinator import Coordinator, Rules
-    from mpi_opt.store import Store
+    """Rank 0's part: opens the store, runs the coordinator, sums up. Dismisses the others whatever happens."""
+    from mpi_opt.coordinator import Coordinator
+    from mpi_opt.crew import Crew
     from mpi_opt.strategies import make_strategy
     from mpi_opt.study import Study
 
     configuration = plan.configuration
     wanted = configuration.search
-    store = None
-    try:
+    crew = Crew(link, Roster.of(plan.layout))
+    with contextlib.ExitStack() as stack:
+        stack.callback(crew.dismiss)
         strategy = make_strategy(wanted.strategy, plan.space, seed=wanted.seed, options=wanted.options)
-        store = Store.open(configuration.store)
-        record = store.study(configuration.study)
-        if record is None:
-            record = store.create_study(
-                configuration.study,
-                direction=configuration.direction,
-                strategy=wanted.strategy,
-                seed=wanted.seed,
-                configuration=plan.record,
-                space=plan.space,
-            )
-        else:
-            _check_same_space(plan, record.configuration)
-        rules = Rules(wanted.trials, wanted.target, configuration.direction == "maximize")
+        store, record = _opened(plan)
+        stack.callback(store.close)
+        halt = Halt()
+        if threading.current_thread() is threading.main_thread():
+            stack.enter_context(halt.listening())
         coordinator = Coordinator(
-            link, strategy, store, record.id, rules, folds=configuration.folds, progress=progress
+            crew, strategy, store, record.id, plan.rules, folds=configuration.folds, progress=progress, halt=halt
         )
-    except BaseException:
-        link.dismiss()
-        raise
-    try:
         if isinstance(link, SerialLink):
             link.on_report = coordinator.take_report
         coordinator.run()
         return Study.read(store, configuration.study)
-    finally:
-        store.close()
 
 
-def _check_same_space(plan: Plan, recorded: Mapping[str, Any]) -> None:
+def _opened(plan: Plan) -> tuple[Store, StudyRecord]:
+    """The store, and in it the study: begun now, or before with the same configuration."""
+    from mpi_opt.store import Store
+
+    configuration = plan.configuration
+    store = Store.open(configuration.store)
+    record = store.study(configuration.study)
+    if record is None:
+        record = store.create_study(
+            configuration.study,
+            direction=configuration.direction,
+            strategy=configuration.search.strategy,
+            seed=configuration.search.seed,
+            configuration=plan.record,
+            space=plan.space,
+        )
+    _check_same(plan, record.configuration)
+    return store, record
+
+
+def _check_same(plan: Plan, recorded: Mapping[str, Any]) -> None:
     """A study goes on with the space, direction and folds that it began with."""
     for key in ("space", "direction", "objective", "figure_of_merit", "folds", "training"):
         before, now = recorded.get(key), plan.record.get(key)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -16,30 +17,33 @@ from mpi_learn import comm as communication
 from mpi_learn.comm import Communicator
 from mpi_learn.errors import UserError
 from mpi_opt.layout import fold_groups, folds_of_group
+from mpi_opt.lifeline import Lifeline
 from mpi_opt.messages import (
-    STOP,
-    TO_BLOCK,
-    TO_COORDINATOR,
     TO_LEADER,
-    TO_MEMBER,
     Assignment,
-    Dismissal,
     PartOutcome,
     Ready,
-    Report,
-    Stop,
 )
 from mpi_opt.objective import Objective
 from mpi_opt.space import Parameters
 from mpi_opt.trial import FoldOutcome, Outcome, Proposal, Reporter, Trial
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """What a leader tells its members: the assignment, and whether to make the fold communicator anew first."""
+@dataclass(frozen=True)
+class Terms:
+    """What all trials of a study have in common.
 
-    message: Assignment | Dismissal
-    renew: bool
+    Attributes:
+        seed: The study's.
+        folds: K.
+        timeout_s: How long a trial may take, in seconds; None: for ever.
+        sample: Some point of the space, to try the objective's inputs with before the first trial.
+    """
+
+    seed: int
+    folds: int = 1
+    timeout_s: float | None = None
+    sample: Parameters = field(default_factory=dict)
 
 
 class Block:
@@ -49,37 +53,45 @@ class Block:
         comm: The block's communicator.
         index: The block's number.
         objective: What to run.
-        seed: The study's.
-        folds: K.
+        terms: What all trials of the study have in common.
         reporter: Where intermediate values go.
+        lifeline: Ends trials that take too long.
     """
 
     def __init__(
-        self, comm: Communicator, index: int, objective: Objective, *, seed: int, folds: int, reporter: Reporter
+        self,
+        comm: Communicator,
+        index: int,
+        objective: Objective,
+        terms: Terms,
+        *,
+        reporter: Reporter,
+        lifeline: Lifeline,
     ) -> None:
         self.comm, self.index, self.objective = comm, index, objective
-        self.seed, self.folds, self.reporter = seed, folds, reporter
-        self.groups = fold_groups(comm.size, folds)
+        self.terms, self.reporter, self.lifeline = terms, reporter, lifeline
+        self.groups = fold_groups(comm.size, terms.folds)
         self.group = next(i for i, ranks in enumerate(self.groups) if comm.rank in ranks)
         self.fold_comm = self._split()
 
-    def prepare(self, parameters: Parameters) -> Ready:
-        """Everything that can be done, and found wrong, before the first trial. Collective over the block.
-
-        Args:
-            parameters: Some point of the space, to try the objective's inputs with.
-        """
+    def prepare(self) -> Ready:
+        """Everything that can be done, and found wrong, before the first trial. Collective over the block."""
         hosts = self.comm.gather(communication.host_name(), root=0) or []
         error = None
         try:
             with communication.agreed_errors(self.comm):
-                self.objective.prepare(self.comm, parameters)
+                self.objective.prepare(self.comm, self.terms.sample)
         except UserError as mine:
             error = mine
         return Ready(self.index, ",".join(dict.fromkeys(hosts)), error)
 
-    def run(self, assignment: Assignment) -> Outcome | None:
-        """Runs one trial. Every rank of the block calls it with the same assignment; the leader gets the outcome."""
+    def run(self, assignment: Assignment, check: Callable[[], None] = lambda: None) -> Outcome | None:
+        """Runs one trial. Every rank of the block calls it with the same assignment; the leader gets the outcome.
+
+        Args:
+            assignment: What to run.
+            check: Called while the leader waits for its members; may raise.
+        """
         started = time.perf_counter()
         part = self._run_part(assignment)
         if self.comm.rank != 0:
@@ -87,7 +99,7 @@ class Block:
             return None
         parts = [part]
         while len(parts) < self.comm.size:
-            other, _, _ = communication.receive(self.comm, tag=TO_LEADER)
+            other, _, _ = communication.receive(self.comm, tag=TO_LEADER, meanwhile=check)
             parts.append(other)
         return merged(parts, time.perf_counter() - started)
 
@@ -103,13 +115,13 @@ class Block:
     def _run_part(self, assignment: Assignment) -> PartOutcome:
         part = PartOutcome(assignment.number)
         proposal = Proposal(assignment.number, assignment.parameters, assignment.budget, assignment.resume_from)
-        for fold in folds_of_group(self.group, len(self.groups), self.folds):
+        for fold in folds_of_group(self.group, len(self.groups), self.terms.folds):
             trial = Trial(
                 proposal,
                 comm=self.fold_comm,
-                study_seed=self.seed,
+                study_seed=self.terms.seed,
                 fold=fold,
-                folds=self.folds,
+                folds=self.terms.folds,
                 reporter=self.reporter,
             )
             if not self._run_fold(trial, part):
@@ -120,7 +132,8 @@ class Block:
         """Runs one fold into `part`; returns whether to go on with the next."""
         started = time.perf_counter()
         try:
-            value, history = self.objective(trial)
+            with self.lifeline.guarding(trial.comm, self.terms.timeout_s):
+                value, history = self.objective(trial)
             value = _figure(value) if trial.comm.rank == 0 else None
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever user code raises is this trial's outcome
             part.error = str(communication.described(error, self.comm.rank))
@@ -161,59 +174,3 @@ def _figure(value: object) -> float:
     if not math.isfinite(number):
         raise ValueError(f"the objective returned {number}")
     return number
-
-
-def serve(block: Block, world: Communicator, parameters: Parameters) -> None:
-    """The life of one rank of a block: prepare, then trials until the coordinator has no more."""
-    ready = block.prepare(parameters)
-    if block.comm.rank == 0:
-        world.send(ready, dest=0, tag=TO_COORDINATOR)
-        _lead(block, world)
-    else:
-        _follow(block)
-
-
-def _lead(block: Block, world: Communicator) -> None:
-    members = range(1, block.comm.size)
-    renew = False
-    while True:
-        message, _, _ = communication.receive(world, source=0, tag=TO_BLOCK)
-        sent = [block.comm.isend(Order(message, renew), dest=member, tag=TO_MEMBER) for member in members]
-        for request in sent:
-            request.wait()
-        if isinstance(message, Dismissal):
-            return
-        if renew:
-            block.renew()
-        outcome = block.run(message)
-        renew = outcome.state == "failed" and block.comm.size > 1
-        world.send(outcome, dest=0, tag=TO_COORDINATOR)
-
-
-def _follow(block: Block) -> None:
-    while True:
-        order, _, _ = communication.receive(block.comm, source=0, tag=TO_MEMBER)
-        if isinstance(order.message, Dismissal):
-            return
-        if order.renew:
-            block.renew()
-        block.run(order.message)
-
-
-class WorldReporter:
-    """Reports over the world communicator; on rank 0 of each fold group."""
-
-    def __init__(self, world: Communicator) -> None:
-        self.world = world
-
-    def report(self, number: int, fold: int, step: int, value: float) -> None:
-        """Sends the value on its way; small enough never to wait."""
-        self.world.send(Report(number, fold, step, value), dest=0, tag=TO_COORDINATOR)
-
-    def is_stopped(self, number: int) -> bool:
-        """Whether the word to stop this trial has come; words about earlier trials are dropped."""
-        stopped = False
-        while (found := communication.poll(self.world, source=0, tag=STOP)) is not None:
-            message: Stop = found[0]
-            stopped = stopped or message.number == number
-        return stopped

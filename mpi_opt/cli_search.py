@@ -15,6 +15,7 @@ from mpi_learn.launch import is_launched, launch
 if TYPE_CHECKING:
     from mpi_opt.api import Plan
     from mpi_opt.configuration import StudyConfiguration
+    from mpi_opt.layout import Layout
     from mpi_opt.study import Study
 
 SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.yaml", help="What to search, and how.")]
@@ -44,11 +45,12 @@ def search(
     seed: Seed = None,
     study: StudyName = None,
     store: StoreUrl = None,
+    time_limit: Annotated[str | None, typer.Option(help="Such as 2h: no trial begins that would end later.")] = None,
 ) -> Any:
     """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
     if n is not None:
         launch(["mpi_opt", *_without_n(sys.argv[1:])], n)
-    options = _overrides(trials, strategy, block_size, folds, seed, study, store)
+    options = _overrides(trials, strategy, block_size, folds, seed, study, store, time_limit)
     configuration = _read(space, options)
     return _plan(configuration, space, _world_size())
 
@@ -67,7 +69,9 @@ def check(
     search_space = configuration.dimensions()
     print(f"study      {configuration.study} in {configuration.store}")
     print(f"objective  {configuration.objective}, {configuration.direction} {configuration.figure_of_merit}")
-    print(f"strategy   {configuration.search.strategy}, {configuration.search.trials} trials, {configuration.folds} fold(s)")
+    print(
+        f"strategy   {configuration.search.strategy}, {configuration.search.trials} trials, {configuration.folds} fold(s)"
+    )
     for name, dimension in search_space.items():
         print(f"  {name:<20} {dimension}")
     _rehearse(configuration, space.resolve().parent)
@@ -87,15 +91,13 @@ def plan(
 ) -> None:
     """Print who does what on N ranks. Needs no MPI."""
     from mpi_opt.configuration import read_study
-    from mpi_opt.layout import Layout
     from mpi_opt.views.plan import plan_text, slurm_script
 
     configuration = read_study(space, _overrides(trials, strategy, block_size, folds))
     if slurm:
         print(slurm_script(str(space), n))
         return
-    wanted = configuration.search.trials
-    print(plan_text(Layout.of(n, configuration.blocks.size, configuration.folds, wanted), wanted))
+    print(plan_text(_layout(configuration, n), configuration.search.trials))
 
 
 def run_search(plan: Plan) -> None:
@@ -122,22 +124,31 @@ def _read(path: Path, overrides: dict[str, Any]) -> StudyConfiguration:
     """The configuration, with everything checked that needs no framework."""
     from mpi_opt.configuration import read_study
     from mpi_opt.objective import check_objective
+    from mpi_opt.strategies import make_strategy
 
     configuration = read_study(path, overrides)
-    check_objective(configuration, configuration.dimensions(), path.resolve().parent, str(path))
+    space, wanted = configuration.dimensions(), configuration.search
+    check_objective(configuration, space, path.resolve().parent, str(path))
+    make_strategy(wanted.strategy, space, seed=wanted.seed, options=wanted.options)
     return configuration
 
 
 def _plan(configuration: StudyConfiguration, path: Path, n_ranks: int) -> Plan:
     from mpi_opt.api import Plan
-    from mpi_opt.layout import Layout
     from mpi_opt.objective import make_objective
 
     directory = path.resolve().parent
-    layout = Layout.of(n_ranks, configuration.blocks.size, configuration.folds, configuration.search.trials)
+    layout = _layout(configuration, n_ranks)
     record = configuration.model_dump(mode="json") | {"directory": str(directory)}
     objective = make_objective(configuration, directory)
     return Plan(configuration, configuration.dimensions(), objective, layout, directory, record)
+
+
+def _layout(configuration: StudyConfiguration, n_ranks: int) -> Layout:
+    from mpi_opt.layout import Layout
+
+    blocks = configuration.blocks
+    return Layout.of(n_ranks, blocks.size, configuration.folds, configuration.search.trials, blocks.spares)
 
 
 def _overrides(
@@ -148,6 +159,7 @@ def _overrides(
     seed: int | None = None,
     study: str | None = None,
     store: str | None = None,
+    time_limit: str | None = None,
 ) -> dict[str, Any]:
     """What the command line says, by dotted key of the file."""
     if block_size is not None and block_size != "auto" and not block_size.isdigit():
@@ -160,6 +172,7 @@ def _overrides(
         "search.seed": seed,
         "study": study,
         "store": store,
+        "search.time_limit": time_limit,
     }
 
 
@@ -223,6 +236,6 @@ def _closing_words(study: Study) -> str:
             trials_table(study, study.ranked(("complete",))[:5]),
             "",
             f"all trials are in {study.store}; try",
-            f"  mpi-opt results --store {study.store} --sql \"{query}\"",
+            f'  mpi-opt results --store {study.store} --sql "{query}"',
         ]
     )

@@ -27,6 +27,12 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+def _duration(value: str | float | None) -> str | float | None:
+    if value is not None and seconds(value) <= 0:
+        raise ValueError("must be more than 0")
+    return value
+
+
 class SearchSection(Section):
     """``search:``, how to look."""
 
@@ -34,13 +40,25 @@ class SearchSection(Section):
     trials: int = Field(50, ge=1, description="How many trials the study gets in all, failed ones included.")
     seed: int = Field(7, ge=0, description="The same seed and one rank give the same trials again.")
     options: dict[str, Any] = Field(default_factory=dict, description="The strategy's own options.")
+    time_limit: str | float | None = Field(
+        None, description="Seconds, or text such as `2h`: no trial is begun that would likely end later."
+    )
     target: float | None = Field(None, description="Stop as soon as the figure of merit is this good.")
+
+    _is_duration = field_validator("time_limit")(_duration)
+
+    @property
+    def time_limit_s(self) -> float | None:
+        """`time_limit` in seconds."""
+        return None if self.time_limit is None else seconds(self.time_limit)
 
 
 class BlocksSection(Section):
     """``blocks:``, how the ranks are cut."""
 
     size: int | Literal["auto"] = Field(1, description="Ranks a block, or `auto`: so that each block gets ten trials.")
+
+    spares: int = Field(0, ge=0, description="Ranks that wait to take the place of lost ones.")
 
     @field_validator("size")
     @classmethod
@@ -53,28 +71,32 @@ class BlocksSection(Section):
 class TrialSection(Section):
     """``trial:``, what one trial may cost."""
 
-    timeout: str | float | None = Field(None, description="Seconds, or text such as `30m`: the time one trial may take.")
+    timeout: str | float | None = Field(None, description="Seconds, or text such as `30m`, that one trial may take.")
     retries: int = Field(1, ge=0, description="How often a trial is run again after its ranks were lost.")
 
-    @field_validator("timeout")
-    @classmethod
-    def _is_duration(cls, timeout: str | float | None) -> str | float | None:
-        if timeout is not None and seconds(timeout) <= 0:
-            raise ValueError("must be more than 0")
-        return timeout
+    _is_duration = field_validator("timeout")(_duration)
+
+    @property
+    def timeout_s(self) -> float | None:
+        """`timeout` in seconds."""
+        return None if self.timeout is None else seconds(self.timeout)
 
 
 class StudyConfiguration(Section):
     """A whole ``space.yaml``."""
 
     study: str = Field("study", min_length=1, description="The study's name in the store.")
-    store: str = Field("sqlite:///mpi_opt.db", description="Any SQLAlchemy URL; a relative path starts where one stands.")
+    store: str = Field(
+        "sqlite:///mpi_opt.db", description="Any SQLAlchemy URL; a relative path starts where one stands."
+    )
     direction: Literal["minimize", "maximize"] = Field("minimize", description="Which way is better.")
     figure_of_merit: str = Field(
         "val_loss", description="A metric of the training, or `file.py:function`, called with the training's result."
     )
     objective: str = Field("train", description="`train`, or `file.py:function`, called with the trial.")
-    space: dict[str, dict[str, Any]] = Field(description="Hyperparameter: {type, low, high, prior, step, categories, when}.")
+    space: dict[str, dict[str, Any]] = Field(
+        description="Hyperparameter: {type, low, high, prior, step, categories, when}."
+    )
     search: SearchSection = Field(default_factory=SearchSection, description="How to look.")
     blocks: BlocksSection = Field(default_factory=BlocksSection, description="How the ranks are cut.")
     folds: int = Field(1, ge=1, description="K of the K-fold cross-validation; 1: the validation data as given.")
@@ -90,14 +112,12 @@ class StudyConfiguration(Section):
         return read_space(self.space)
 
 
-def read_study(
-    source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None
-) -> StudyConfiguration:
+def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> StudyConfiguration:
     """Reads a ``space.yaml`` and checks all of it that can be checked without touching data or models.
 
     Args:
         source: The file, or what stands in it.
-        overrides: Values that come before the file's, by dotted key: ``{"search.trials": 9}``; None means "as the file".
+        overrides: Values that come before the file's, by dotted key: ``{"search.trials": 9}``; None: as the file.
 
     Raises:
         ConfigurationError: Names file, key, what was expected and what came.
@@ -222,4 +242,3 @@ def _set(values: dict[str, Any], key: str, value: Any) -> None:
     section = values.get(first)
     values[first] = dict(section) if isinstance(section, Mapping) else {}
     _set(values[first], rest, value)
-

@@ -6,13 +6,20 @@ merit are in the user's direction everywhere but here, where strategies are told
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
+from mpi_opt.crew import Crew
 from mpi_opt.errors import SearchFailed
+from mpi_opt.halt import Halt
 from mpi_opt.layout import fold_groups
-from mpi_opt.links import Link
-from mpi_opt.messages import Assignment, Ready, Report, ToCoordinator
+from mpi_opt.messages import Assignment, Freed, Lost, Ready, Report, ToCoordinator
+from mpi_opt.progress import Progress, Silence
+from mpi_opt.reports import Reports
+from mpi_opt.rules import HOPELESS, UNLUCKY, Rules, TimeLimit
+from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.store.records import Finish, Start
 from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.trial import FINISHED, Failed, Outcome, Proposal, TrialRecord
@@ -21,89 +28,46 @@ if TYPE_CHECKING:
     from mpi_opt.store.store import Store
 
 TICK_S = 0.5
-"""How often the progress display is refreshed when nothing happens, in seconds."""
+"""How often the coordinator looks around when nothing happens, in seconds."""
 
-HOPELESS = 10
-"""So many failed trials, and no other, end a search: something is wrong with all of them."""
+STORE_PAUSE_S = 2.0
+"""How long it waits before it tries again to write what the store could not take, in seconds."""
 
+HALT_S = 3.0
+"""How long running trials have to end when somebody wants the search to end, in seconds."""
 
-@dataclass(frozen=True)
-class Rules:
-    """When a search is over.
-
-    Attributes:
-        trials: The study has so many trials, failed ones included.
-        target: A figure of merit is this good (None: never).
-        maximize: Whether more is better.
-    """
-
-    trials: int
-    target: float | None = None
-    maximize: bool = False
-
-    @property
-    def sign(self) -> float:
-        """What turns a figure of merit into a value to minimise, and back."""
-        return -1.0 if self.maximize else 1.0
-
-    def is_reached(self, figure_of_merit: float | None) -> bool:
-        """Whether this figure of merit is good enough to stop."""
-        if self.target is None or figure_of_merit is None:
-            return False
-        return self.sign * figure_of_merit <= self.sign * self.target
-
-
-class Progress(Protocol):
-    """Who is told what happens, to show it."""
-
-    def ready(self, block: int, n_blocks: int) -> None:
-        """A block can take trials."""
-
-    def started(self, block: int, number: int) -> None:
-        """A block begins a trial."""
-
-    def finished(self, block: int, outcome: Outcome) -> None:
-        """A trial ended."""
-
-    def tick(self) -> None:
-        """Time has passed."""
+TIMEOUT_SLACK_S = 20.0
+"""A block that has not ended a trial so long after ``trial.timeout`` is given up: its own watch has failed."""
 
 
 @dataclass(slots=True)
 class Running:
-    """A trial on a block.
-
-    Attributes:
-        proposal: What was asked for.
-        block: Where it runs.
-        attempt: 1-based.
-        reports: step -> fold -> value, until all fold groups have reported the step.
-        reporters: The world ranks that report on it.
-    """
+    """A trial on a block; `attempt` is 1-based, `since` the monotonic time at which it began."""
 
     proposal: Proposal
     block: int
     attempt: int
-    reports: dict[int, dict[int, float]]
-    reporters: set[int]
+    reports: Reports
+    since: float
 
 
 class Coordinator:
     """Runs a study to its end.
 
     Args:
-        link: The way to the blocks.
+        crew: The ranks that run trials.
         strategy: What to ask; knows nothing of earlier runs yet.
         store: Where to record.
         study_id: The study in the store.
         rules: When to end.
         folds: K.
         progress: Whom to tell.
+        halt: Whether somebody wants the search to end.
     """
 
     def __init__(
         self,
-        link: Link,
+        crew: Crew,
         strategy: Strategy,
         store: Store,
         study_id: int,
@@ -111,44 +75,62 @@ class Coordinator:
         *,
         folds: int = 1,
         progress: Progress | None = None,
+        halt: Halt | None = None,
     ) -> None:
-        self.link, self.strategy, self.store, self.study_id = link, strategy, store, study_id
-        self.rules, self.progress = rules, progress
-        self.groups = [len(fold_groups(len(ranks), folds)) for ranks in link.blocks]
-        self.hosts: dict[int, str] = {}
-        self.free: list[int] = []
+        self.crew, self.link, self.strategy = crew, crew.link, strategy
+        self.store, self.study_id, self.rules, self.folds = store, study_id, rules, folds
+        self.progress, self.halt = progress or Silence(), halt or Halt()
         self.running: dict[int, Running] = {}
         self.queue: list[tuple[Proposal, int]] = []
         self.n_started = self.n_usable = self.n_failed = 0
         self.is_stopping = False
+        self.why_stopped = ""
+        self.time_limit = TimeLimit(rules.time_limit_s)
+        self._began = time.monotonic()
+        self._stop_by = float("inf")
+        self._outcomes: list[tuple[Running, Outcome]] = []
+        self._failures_of: dict[int, int] = {}
 
     def run(self) -> None:
-        """The search loop; returns when the study is over and every block has been dismissed.
+        """The search loop; returns when the study is over and every rank has been dismissed.
 
         Raises:
             UserError: A block could not prepare its objective.
-            SearchFailed: The first trials all failed.
+            SearchFailed: The first trials all failed, or no rank is left.
         """
         try:
             self._take_up()
+            self.crew.assemble()
             while not self._is_over():
                 for rank, message in self.link.receive(TICK_S):
                     self._note(rank, message)
                 self._record()
+                self._watch()
                 self._dispatch()
-                if self.progress:
-                    self.progress.tick()
+                self.progress.tick()
+            self._put_back()
         finally:
-            self.link.dismiss()
+            self.crew.dismiss({running.block for running in self.running.values()})
+
+    def take_report(self, rank: int, report: Report) -> None:
+        """Passes an intermediate value on to the strategy, and its decision back."""
+        running = self.running.get(report.number)
+        if running is None:
+            return
+        value = running.reports.take(rank, report.fold, report.step, report.value)
+        if value is None:
+            return
+        decision = self.strategy.report(running.proposal, report.step, self.rules.sign * value)
+        if decision is Decision.STOP:
+            self.link.stop(report.number, sorted(running.reports.reporters))
 
     def _take_up(self) -> None:
         """Continues from what the store knows of this study."""
-        self._outcomes: list[tuple[Running, Outcome]] = []
-        records = {record.number: record for record in self.store.trials(self.study_id)}
+        records = self.store.trials(self.study_id)
         if not records:
             return
         ended = self.store.told_order(self.study_id)
-        unfinished = [record for record in records.values() if record.state not in FINISHED]
+        unfinished = [record for record in records if record.state not in FINISHED]
         running = [record.number for record in unfinished if record.state == "running"]
         if running:
             self.store.requeue(self.study_id, running, "the search ended before the trial did")
@@ -158,8 +140,9 @@ class Coordinator:
         self.queue = [(_proposal(record), record.attempts + 1) for record in unfinished]
         self.n_started = len(ended)
         self.n_usable = sum(record.figure_of_merit is not None for record in ended)
-        self.is_stopping = any(self.rules.is_reached(record.figure_of_merit) for record in ended)
-        self.store.event(self.study_id, "study_resumed", f"{len(ended)} finished, {len(unfinished)} queued")
+        if any(self.rules.is_reached(record.figure_of_merit) for record in ended):
+            self._stop("the target was reached before")
+        self._event("study_resumed", f"{len(ended)} finished, {len(unfinished)} queued")
 
     def _told(self, record: TrialRecord) -> float | Failed:
         if record.figure_of_merit is None:
@@ -167,39 +150,45 @@ class Coordinator:
         return self.rules.sign * record.figure_of_merit
 
     def _is_over(self) -> bool:
-        if self.running:
+        if self.running and time.monotonic() < self._stop_by:
             return False
         if self.is_stopping or (self.n_started >= self.rules.trials and not self.queue):
             return True
+        if self.crew.is_empty:
+            raise SearchFailed("every rank that could run a trial was lost; the same command goes on from here")
         return self.strategy.finished and not self.queue
 
     def _note(self, rank: int, message: ToCoordinator) -> None:
         if isinstance(message, Outcome):
-            running = self.running.pop(message.number)
+            running = self.running.get(message.number)
+            if running is None or rank != self.crew.ranks(running.block)[0]:
+                return  # of a block that was given up: the trial is run again
+            if message.state == "pruned" and self._stop_by < float("inf"):
+                self._requeue(running, f"the search ended: {self.why_stopped}")
+                return
+            del self.running[message.number]
             self._outcomes.append((running, message))
         elif isinstance(message, Report):
             self.take_report(rank, message)
         elif isinstance(message, Ready):
-            if message.error is not None:
-                raise message.error
-            self.hosts[message.block] = message.hosts
-            self.free.append(message.block)
-            if self.progress:
-                self.progress.ready(message.block, len(self.link.blocks))
+            if self.crew.take_ready(message):
+                self.progress.ready(message.block)
+        elif isinstance(message, Freed):
+            self.crew.take_freed(rank)
+        elif isinstance(message, Lost):
+            self._take_losses(message.ranks)
 
     def _record(self) -> None:
         """Commits what has ended, and only then tells the strategy and frees the blocks."""
         outcomes, self._outcomes = self._outcomes, []
         if not outcomes:
             return
-        self.store.finish(
-            self.study_id, [Finish(outcome, running.attempt, running.block) for running, outcome in outcomes]
-        )
+        finished = [Finish(outcome, running.attempt, running.block) for running, outcome in outcomes]
+        self._patiently(lambda: self.store.finish(self.study_id, finished))
         for running, outcome in outcomes:
-            self.free.append(running.block)
             self._tell(running.proposal, outcome)
-            if self.progress:
-                self.progress.finished(running.block, outcome)
+            self._free(running.block, outcome)
+            self.progress.finished(running.block, outcome)
         if self.n_failed >= HOPELESS and not self.n_usable:
             raise SearchFailed(f"the first {self.n_failed} trials all failed; the last one:\n{outcomes[-1][1].error}")
 
@@ -211,36 +200,46 @@ class Coordinator:
         self.n_usable += 1
         self.strategy.tell(proposal, self.rules.sign * outcome.figure_of_merit)
         if outcome.state == "complete" and self.rules.is_reached(outcome.figure_of_merit):
-            self._stop_all()
+            self._stop(f"trial {proposal.number} reached the target")
+            self._stop_running()
 
-    def _stop_all(self) -> None:
-        self.is_stopping = True
-        for number, running in self.running.items():
-            self.link.stop(number, [self.link.blocks[running.block].start, *running.reporters])
+    def _free(self, block: int, outcome: Outcome) -> None:
+        """Frees the block of a trial that ended; one that fails again and again is given up."""
+        if block not in self.crew:
+            return
+        self.time_limit.take(outcome.duration_s)
+        self._failures_of[block] = self._failures_of.get(block, 0) + 1 if outcome.state == "failed" else 0
+        if self._failures_of[block] >= UNLUCKY and self.n_usable and len(self.crew) > 1:
+            self._event("block_retired", f"block {block} failed {UNLUCKY} trials in a row")
+            self.crew.dissolve(block)
+            self.progress.given_up(block)
+        else:
+            self.crew.free.append(block)
 
     def _dispatch(self) -> None:
         """Gives every free block a trial, as far as there are any."""
-        if self.is_stopping or not self.free:
+        now = time.monotonic()
+        if self.is_stopping or not self.crew.free:
             return
-        trials = self._next_trials(len(self.free))
+        if not self.time_limit.has_time_for_one(now - self._began):
+            self._stop("a trial begun now would likely end after the time limit")
+            return
+        trials = self._next_trials(len(self.crew.free))
         if not trials:
             self.is_stopping = not self.running  # nothing to wait for: the strategy has no more
             return
         started = [
-            Running(proposal, block, attempt, {}, set())
-            for (proposal, attempt), block in zip(trials, self.free, strict=False)
+            Running(proposal, block, attempt, Reports(len(fold_groups(len(self.crew.ranks(block)), self.folds))), now)
+            for (proposal, attempt), block in zip(trials, self.crew.free, strict=False)
         ]
-        del self.free[: len(started)]
-        self.store.start(self.study_id, [self._start(running) for running in started])
+        del self.crew.free[: len(started)]
+        self._patiently(lambda: self.store.start(self.study_id, [self._start(running) for running in started]))
         for running in started:
-            proposal = running.proposal
-            self.running[proposal.number] = running
-            self.link.send(
-                running.block,
-                Assignment(proposal.number, proposal.parameters, proposal.budget, proposal.resume_from),
-            )
-            if self.progress:
-                self.progress.started(running.block, proposal.number)
+            one = running.proposal
+            self.running[one.number] = running
+            assignment = Assignment(one.number, one.parameters, one.budget, one.resume_from)
+            self.link.send(self.crew.ranks(running.block)[0], assignment)
+            self.progress.started(running.block, one.number)
 
     def _next_trials(self, count: int) -> list[tuple[Proposal, int]]:
         queued, self.queue = self.queue[:count], self.queue[count:]
@@ -250,38 +249,107 @@ class Coordinator:
         return queued + [(proposal, 1) for proposal in asked]
 
     def _start(self, running: Running) -> Start:
-        ranks = self.link.blocks[running.block]
         proposal = running.proposal
         return Start(
             number=proposal.number,
             parameters=proposal.parameters,
             attempt=running.attempt,
             block=running.block,
-            ranks=f"{ranks.start}-{ranks.stop - 1}" if len(ranks) > 1 else str(ranks.start),
-            hosts=self.hosts.get(running.block, ""),
+            ranks=",".join(map(str, self.crew.ranks(running.block))),
+            hosts=self.crew.hosts(running.block),
             budget=proposal.budget,
             resume_from=proposal.resume_from,
         )
 
-    def take_report(self, rank: int, report: Report) -> None:
-        """Passes a step on to the strategy once all fold groups of the block have reported it."""
-        running = self.running.get(report.number)
-        if running is None:
+    def _take_losses(self, ranks: frozenset[int]) -> None:
+        for rank in sorted(ranks):
+            block = self.crew.roster.block_of(rank)
+            where = "a spare rank" if block is None else f"of block {block} on {self.crew.hosts(block) or 'its host'}"
+            self._event("rank_lost", f"rank {rank}, {where}")
+        for block in self.crew.lose(ranks):
+            self._give_up(block, "a rank of its block was lost")
+
+    def _give_up(self, block: int, why: str) -> None:
+        """Disbands a block; its trial goes back into the queue, or has failed when it was tried often enough."""
+        self.crew.disband(block)
+        self.progress.given_up(block)
+        for running in [one for one in self.running.values() if one.block == block]:
+            number = running.proposal.number
+            if running.attempt > self.rules.retries:
+                error = f"{why}, for the {_ordinal(running.attempt)} time (trial.retries: {self.rules.retries})"
+                duration_s = time.monotonic() - running.since
+                del self.running[number]
+                self._outcomes.append((running, Outcome(number, "failed", None, None, duration_s, error=error)))
+            else:
+                self._requeue(running, why)
+
+    def _requeue(self, running: Running, why: str) -> None:
+        number = running.proposal.number
+        self._patiently(lambda: self.store.requeue(self.study_id, [number], why))
+        del self.running[number]
+        self.queue.append((running.proposal, running.attempt + 1))
+        self.n_started -= 1
+
+    def _watch(self) -> None:
+        """What is done when time passes: hanging blocks, the time limit, the wish to end."""
+        now = time.monotonic()
+        for rank in sorted(self.crew.watch()):
+            self._event("rank_lost", f"rank {rank} did not leave its block")
+        if self.rules.timeout_s is not None:
+            latest = now - self.rules.timeout_s - TIMEOUT_SLACK_S
+            for running in [one for one in self.running.values() if one.since < latest]:
+                self._event("block_lost", f"block {running.block} hangs in trial {running.proposal.number}")
+                self._give_up(running.block, "the trial took longer than trial.timeout, and its block does not answer")
+        if self._stop_by < float("inf"):
             return
-        running.reporters.add(rank)
-        values = running.reports.setdefault(report.step, {})
-        n_groups = self.groups[running.block]
-        if len(values) >= n_groups:  # folds in turn: the first one decides
+        if self.halt.reason is not None:
+            self._stop(f"got {self.halt.reason}")
+        elif self.time_limit.is_over(now - self._began):
+            self._stop("the time limit is reached")
+        else:
             return
-        values[report.fold] = report.value
-        if len(values) == n_groups:
-            value = self.rules.sign * sum(values.values()) / n_groups
-            decision = self.strategy.report(running.proposal, report.step, value)
-            if decision is Decision.STOP:
-                self.link.stop(report.number, sorted(running.reporters))
+        self._stop_running()
+        self._stop_by = now + HALT_S
+
+    def _stop(self, why: str) -> None:
+        """Begins no more trials."""
+        if not self.is_stopping:
+            self.is_stopping, self.why_stopped = True, why
+            self.progress.note(f"no more trials are begun: {why}")
+
+    def _stop_running(self) -> None:
+        """Tells the trials that run to end at their next opportunity."""
+        for number, running in self.running.items():
+            self.link.stop(number, sorted({self.crew.ranks(running.block)[0], *running.reports.reporters}))
+
+    def _put_back(self) -> None:
+        """Trials that still run when the search ends will be run by the next one."""
+        numbers = list(self.running)
+        if numbers:
+            self._patiently(lambda: self.store.requeue(self.study_id, numbers, f"the search ended: {self.why_stopped}"))
+
+    def _event(self, kind: str, detail: str) -> None:
+        self.progress.note(f"{kind.replace('_', ' ')}: {detail}")
+        self._patiently(lambda: self.store.event(self.study_id, kind, detail))
+
+    def _patiently(self, write: Callable[[], None]) -> None:
+        """Writes to the store; waits for as long as its disk is full or somebody holds it, unless a halt is asked for."""
+        is_told = False
+        while True:
+            try:
+                return write()
+            except StoreNotReadyError as error:
+                if self.halt.reason is not None:
+                    raise
+                if not is_told:
+                    self.progress.note(f"the search waits for its store: {error}")
+                is_told = True
+                time.sleep(STORE_PAUSE_S)
 
 
 def _proposal(record: TrialRecord) -> Proposal:
     return Proposal(record.number, record.parameters, record.budget, record.resume_from)
 
 
+def _ordinal(n: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(n, f"{n}th")

@@ -1,18 +1,18 @@
 """What can go wrong in a search, as a tree.
 
-    mpi_learn.errors.UserError          the user can mend it: one message, no traceback, exit status 2
-    ├── ConfigurationError                  a key of the file or an argument
-    ├── SpaceError                          the search space contradicts itself, or a value lies outside of it
-    └── StoreError                          the database cannot be opened, read or written
-    mpi_learn.errors.MPILearnError
-    └── SearchFailed                        the search ran and cannot go on; exit status 1
+mpi_learn.errors.UserError          the user can mend it: one message, no traceback, exit status 2
+├── ConfigurationError                  a key of the file or an argument
+├── SpaceError                          the search space contradicts itself, or a value lies outside of it
+└── StoreError                          the database cannot be opened, read or written
+mpi_learn.errors.MPILearnError
+└── SearchFailed                        the search ran and cannot go on; exit status 1
 """
 
 from __future__ import annotations
 
 from mpi_learn.errors import ConfigurationError, MPILearnError, UserError
 
-__all__ = ["ConfigurationError", "SearchFailed", "SpaceError", "StoreError", "UserError"]
+__all__ = ["ConfigurationError", "MPILearnError", "SearchFailed", "SpaceError", "StoreError", "UserError"]
 
 
 class SpaceError(ConfigurationError):

@@ -7,6 +7,7 @@ fold; a smaller one takes the folds in turn, all its ranks together.
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -24,24 +25,33 @@ class Layout:
         n_ranks: The size of the world.
         block_size: Wished ranks a block; blocks get one more or, with too few ranks for one block, fewer.
         folds: K of the K-fold cross-validation.
+        spares: Ranks, the last ones, that wait to take the place of lost ones.
     """
 
     n_ranks: int
     block_size: int
     folds: int = 1
+    spares: int = 0
 
     def __post_init__(self) -> None:
         for name in ("n_ranks", "block_size", "folds"):
             if getattr(self, name) < 1:
                 raise ConfigurationError(f"{name} must be at least 1, not {getattr(self, name)}")
+        if self.spares and self.n_ranks - 1 - self.spares < 1:
+            raise ConfigurationError(
+                f"{self.spares} spare ranks of {self.n_ranks} leave none to train",
+                where="blocks.spares",
+                cure="start more ranks, or fewer spares",
+            )
 
     @classmethod
-    def of(cls, n_ranks: int, block_size: int | str, folds: int, trials: int) -> Layout:
+    def of(cls, n_ranks: int, block_size: int | str, folds: int, trials: int, spares: int = 0) -> Layout:
         """The layout for a configuration's ``blocks.size``, which may be ``"auto"``."""
+        n_training = max(1, n_ranks - 1 - spares)
         if block_size == "auto":
             n_blocks = max(1, trials // TRIALS_PER_BLOCK)
-            block_size = min(max(1, n_ranks - 1), max(folds, math.ceil((n_ranks - 1) / n_blocks)))
-        return cls(n_ranks, int(block_size), folds)
+            block_size = min(n_training, max(folds, math.ceil(n_training / n_blocks)))
+        return cls(n_ranks, int(block_size), folds, 0 if n_ranks == 1 else spares)
 
     @property
     def is_serial(self) -> bool:
@@ -53,15 +63,14 @@ class Layout:
         """The world ranks of each block; of the only process when it is alone."""
         if self.is_serial:
             return [range(1)]
-        n_workers = self.n_ranks - 1
-        return [range(part.start + 1, part.stop + 1) for part in spread(n_workers, max(1, n_workers // self.block_size))]
+        n_training = self.n_ranks - 1 - self.spares
+        parts = spread(n_training, max(1, n_training // self.block_size))
+        return [range(part.start + 1, part.stop + 1) for part in parts]
 
-    def block_of(self, rank: int) -> int:
-        """The block of a world rank; -1 for the coordinator of a parallel search."""
-        for index, ranks in enumerate(self.blocks):
-            if rank in ranks:
-                return index
-        return -1
+    @property
+    def spare_ranks(self) -> range:
+        """The world ranks that wait to take the place of lost ones."""
+        return range(self.n_ranks - self.spares, self.n_ranks)
 
 
 def fold_groups(n_ranks: int, folds: int) -> list[range]:
@@ -78,4 +87,4 @@ def spread(n: int, parts: int) -> list[range]:
     """0 … n-1 cut into `parts` runs whose lengths differ by one at most, the longer ones first."""
     short, longer = divmod(n, parts)
     ends = [short * i + min(i, longer) for i in range(parts + 1)]
-    return [range(a, b) for a, b in zip(ends, ends[1:], strict=False)]
+    return [range(a, b) for a, b in itertools.pairwise(ends)]

@@ -1,4 +1,4 @@
-"""The coordinator's end of the conversation with the blocks: over MPI, or with one block in the same process."""
+"""The coordinator's end of the conversation with the other ranks: over MPI, or with itself in a search of one process."""
 
 from __future__ import annotations
 
@@ -7,52 +7,66 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mpi_learn import comm as communication
-from mpi_learn.comm import Communicator, Pause
-from mpi_opt.messages import STOP, TO_BLOCK, TO_COORDINATOR, Assignment, Dismissal, Report, Stop, ToCoordinator
+from mpi_learn.comm import Communicator, Pause, RankLost
+from mpi_opt.messages import (
+    STOP,
+    TO_COORDINATOR,
+    TO_LIFELINE,
+    TO_RANK,
+    Assignment,
+    Disband,
+    End,
+    Join,
+    Lost,
+    Report,
+    Stop,
+    ToCoordinator,
+    ToRank,
+)
 
 if TYPE_CHECKING:
     from mpi_opt.block import Block
-    from mpi_opt.layout import Layout
-    from mpi_opt.space import Parameters
 
 LONGEST_PAUSE_S = 0.002
 """The coordinator sleeps no longer than this between two looks: blocks wait for it, and there is only one."""
 
 
 class Link(ABC):
-    """Carries messages between the coordinator and the blocks.
-
-    Attributes:
-        blocks: The world ranks of each block.
-    """
-
-    blocks: list[range]
+    """Carries messages between the coordinator and the other ranks."""
 
     @abstractmethod
-    def send(self, block: int, assignment: Assignment) -> None:
-        """Gives a block its next trial; does not wait."""
+    def send(self, rank: int, message: ToRank) -> None:
+        """Sends to a rank that waits for it; does not wait."""
 
     @abstractmethod
-    def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
-        """All that has come, with the world rank that sent it; waits for the first of it, at most `timeout_s`."""
+    def call(self, rank: int, message: Disband | End) -> None:
+        """Sends to a rank's lifeline, which hears it even while user code runs; does not wait."""
 
     @abstractmethod
     def stop(self, number: int, ranks: list[int]) -> None:
         """Tells the first ranks of a trial's fold groups to end it."""
 
     @abstractmethod
-    def dismiss(self) -> None:
-        """Tells every block that there is nothing more to do."""
+    def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
+        """All that has come, with the world rank that sent it; waits for the first of it, at most `timeout_s`."""
 
 
 class WorldLink(Link):
-    """Over the world communicator, from rank 0."""
+    """Over the world communicator, from rank 0. What is for a rank that has died is dropped."""
 
-    def __init__(self, world: Communicator, layout: Layout) -> None:
-        self.world, self.blocks = world, layout.blocks
+    def __init__(self, world: Communicator) -> None:
+        self.world = world
+        self._lost: set[int] = set()
 
-    def send(self, block: int, assignment: Assignment) -> None:
-        self.world.send(assignment, dest=self.blocks[block].start, tag=TO_BLOCK)
+    def send(self, rank: int, message: ToRank) -> None:
+        self._send(message, rank, TO_RANK)
+
+    def call(self, rank: int, message: Disband | End) -> None:
+        self._send(message, rank, TO_LIFELINE)
+
+    def stop(self, number: int, ranks: list[int]) -> None:
+        for rank in ranks:
+            self._send(Stop(number), rank, STOP)
 
     def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
         pause = Pause(LONGEST_PAUSE_S)
@@ -60,18 +74,19 @@ class WorldLink(Link):
             pause()
         return messages
 
-    def stop(self, number: int, ranks: list[int]) -> None:
-        for rank in ranks:
-            self.world.send(Stop(number), dest=rank, tag=STOP)
-
-    def dismiss(self) -> None:
-        for ranks in self.blocks:
-            self.world.send(Dismissal(), dest=ranks.start, tag=TO_BLOCK)
+    def _send(self, message: object, rank: int, tag: int) -> None:
+        if rank not in self._lost:  # else, `receive` has told, or will
+            communication.send_if_alive(self.world, message, rank, tag)
 
     def _arrived(self) -> list[tuple[int, ToCoordinator]]:
         messages = []
-        while (found := communication.poll(self.world, tag=TO_COORDINATOR)) is not None:
-            messages.append((found[1], found[0]))
+        try:
+            while (found := communication.poll(self.world, tag=TO_COORDINATOR)) is not None:
+                messages.append((found[1], found[0]))
+        except RankLost:
+            lost = communication.lost_ranks(self.world)
+            messages.append((0, Lost(frozenset(lost - self._lost))))
+            self._lost |= lost
         return messages
 
 
@@ -80,32 +95,30 @@ class SerialLink(Link):
 
     Args:
         make_block: Builds the block, given what reports on its trials.
-        parameters: A point of the space, for the block's preparation.
     """
 
-    def __init__(self, make_block: Callable[[SerialLink], Block], parameters: Parameters) -> None:
-        self.blocks = [range(1)]
+    def __init__(self, make_block: Callable[[SerialLink], Block]) -> None:
         self.on_report: Callable[[int, Report], None] = lambda rank, report: None
-        self._block, self._parameters = make_block(self), parameters
-        self._assignment: Assignment | None = None
-        self._is_prepared = False
+        self._block = make_block(self)
+        self._message: ToRank | None = None
         self._stopped: set[int] = set()
 
-    def send(self, block: int, assignment: Assignment) -> None:
-        self._assignment = assignment
+    def send(self, rank: int, message: ToRank) -> None:
+        self._message = message
 
-    def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
-        if not self._is_prepared:
-            self._is_prepared = True
-            return [(0, self._block.prepare(self._parameters))]
-        assignment, self._assignment = self._assignment, None
-        return [] if assignment is None else [(0, self._block.run(assignment))]
+    def call(self, rank: int, message: Disband | End) -> None:
+        pass
 
     def stop(self, number: int, ranks: list[int]) -> None:
         self._stopped.add(number)
 
-    def dismiss(self) -> None:
-        pass
+    def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
+        message, self._message = self._message, None
+        if isinstance(message, Join):
+            return [(0, self._block.prepare())]
+        if isinstance(message, Assignment):
+            return [(0, self._block.run(message))]
+        return []
 
     def report(self, number: int, fold: int, step: int, value: float) -> None:
         """The block's reporter: straight to the coordinator."""

@@ -2,16 +2,21 @@
 
 | from | to | message | tag | when |
 |---|---|---|---|---|
-| leader of a block | coordinator | `Ready` | `TO_COORDINATOR` | the block has prepared its objective, or could not |
-| coordinator | leader of a block | `Assignment` | `TO_BLOCK` | the block is free and the strategy has a proposal |
-| coordinator | leader of a block | `Dismissal` | `TO_BLOCK` | the search is over |
+| coordinator | any rank | `Join` | `TO_RANK` | the rank becomes part of a block, together with others |
+| first rank of a block | coordinator | `Ready` | `TO_COORDINATOR` | the block has prepared its objective, or could not |
+| coordinator | first rank of a block | `Assignment` | `TO_RANK` | the block is free and the strategy has a proposal |
+| first rank of a block | its members | `Order` | `TO_MEMBER` | it forwards an assignment (block communicator) |
 | first rank of a fold group | coordinator | `Report` | `TO_COORDINATOR` | the objective reported an intermediate value |
 | coordinator | first ranks of the fold groups | `Stop` | `STOP` | the strategy prunes the trial, or the search ends |
-| leader of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial ended, well or not |
-| leader of a block | its members | `Assignment`, `Dismissal` | `TO_MEMBER` | forwarded as it came (block communicator) |
-| member of a block | its leader | `PartOutcome` | `TO_LEADER` | the member has finished its part (block communicator) |
+| member of a block | first rank | `PartOutcome` | `TO_LEADER` | it has finished its part (block communicator) |
+| first rank of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial ended, well or not |
+| coordinator | ranks of a block | `Disband` | `TO_LIFELINE` | the block lost a rank, or is given up |
+| any rank | coordinator | `Freed` | `TO_COORDINATOR` | it has left its block and can join another |
+| coordinator | all ranks | `Dismissal` | `TO_RANK` | the search is over |
+| coordinator | ranks that do not answer | `End` | `TO_LIFELINE` | the search is over and they are still busy |
 
-The leader of a block is its rank 0. All of it is small; arrays never travel this way.
+The first rank of a block is its leader. What is for `TO_LIFELINE` is heard even while user code runs. All of it is small;
+arrays never travel this way.
 """
 
 from __future__ import annotations
@@ -22,7 +27,20 @@ from mpi_learn.errors import UserError
 from mpi_opt.space import Parameters
 from mpi_opt.trial import FoldOutcome, Outcome
 
-TO_COORDINATOR, TO_BLOCK, STOP, TO_MEMBER, TO_LEADER = range(1, 6)
+TO_COORDINATOR, TO_RANK, TO_LIFELINE, STOP, TO_MEMBER, TO_LEADER = range(1, 7)
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Become part of a block.
+
+    Attributes:
+        block: Its index; never used before.
+        ranks: The world ranks of all its members, the leader first.
+    """
+
+    block: int
+    ranks: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +76,40 @@ class Assignment:
 
 
 @dataclass(frozen=True, slots=True)
+class Order:
+    """What a leader tells its members.
+
+    Attributes:
+        assignment: What to run.
+        renew: Make the fold communicator anew first: the last trial may have left it unusable.
+    """
+
+    assignment: Assignment
+    renew: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Disband:
+    """Leave this block."""
+
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class Freed:
+    """The sender has left this block."""
+
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
 class Dismissal:
     """There is nothing more to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """There is nothing more to do, at once: end this process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,4 +148,16 @@ class PartOutcome:
     was_stopped: bool = False
 
 
-ToCoordinator = Ready | Report | Outcome
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Not sent by anybody: what the link itself found out.
+
+    Attributes:
+        ranks: World ranks that have died.
+    """
+
+    ranks: frozenset[int]
+
+
+ToCoordinator = Ready | Report | Outcome | Freed | Lost
+ToRank = Join | Assignment | Dismissal

@@ -15,7 +15,6 @@ from mpi_learn.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.functions import is_function, load_function, signature_of
 from mpi_learn.validation import place
-from mpi_opt import folds
 from mpi_opt.configuration import StudyConfiguration, filled, references
 from mpi_opt.space import Parameters, Space
 from mpi_opt.trial import Trial
@@ -98,7 +97,9 @@ class TrainingObjective(Objective):
 
         configuration = self.configuration(trial.parameters, seed=trial.seed, epochs=trial.budget)
         data = self._fold(self._loaded(configuration, trial.comm), trial)
-        result = train(configuration, trial.comm, data=data, on_epoch=lambda epoch, m: self._after_epoch(trial, epoch, m))
+        result = train(
+            configuration, trial.comm, data=data, on_epoch=lambda epoch, m: self._after_epoch(trial, epoch, m)
+        )
         if trial.comm.rank != 0:
             return None, None
         if self._function is not None:

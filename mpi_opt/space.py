@@ -94,8 +94,10 @@ class Real(Dimension):
     def __contains__(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high:
             return False
-        return self.step is None or math.isclose((value - self.low) / self.step % 1.0 % 1.0, 0.0, abs_tol=1e-6) or (
-            math.isclose((value - self.low) / self.step % 1.0, 1.0, abs_tol=1e-6)
+        return (
+            self.step is None
+            or math.isclose((value - self.low) / self.step % 1.0 % 1.0, 0.0, abs_tol=1e-6)
+            or (math.isclose((value - self.low) / self.step % 1.0, 1.0, abs_tol=1e-6))
         )
 
 
@@ -215,9 +217,7 @@ class Space(Mapping[str, Dimension]):
         object.__setattr__(self, "dimensions", dict(self.dimensions))
         for name, dimension in self.dimensions.items():
             if not isinstance(dimension, Dimension):
-                raise SpaceError(
-                    f"expected Real, Integer or Categorical, not {dimension!r}", where=f"space.{name}"
-                )
+                raise SpaceError(f"expected Real, Integer or Categorical, not {dimension!r}", where=f"space.{name}")
             self._check_condition(name, dimension)
         object.__setattr__(self, "order", tuple(self._sorted_by_condition()))
 
@@ -273,7 +273,9 @@ class Space(Mapping[str, Dimension]):
         Args:
             units: Shape (n_dimensions,), each in [0, 1].
         """
-        values = {name: dimension.decode(u) for (name, dimension), u in zip(self.dimensions.items(), units, strict=True)}
+        values = {
+            name: dimension.decode(u) for (name, dimension), u in zip(self.dimensions.items(), units, strict=True)
+        }
         return self.active(values)
 
     def check(self, parameters: Mapping[str, Value]) -> None:
@@ -335,7 +337,9 @@ def _check_interval(low: float, high: float, prior: str, step: float | None) -> 
     if prior not in PRIORS:
         raise SpaceError(f"prior must be one of {', '.join(PRIORS)}, not {prior!r}", where="prior")
     if prior == "log-uniform" and low <= 0:
-        raise SpaceError(f"a log-uniform prior needs low > 0, not {low}", where="low", cure="raise low, or prior: uniform")
+        raise SpaceError(
+            f"a log-uniform prior needs low > 0, not {low}", where="low", cure="raise low, or prior: uniform"
+        )
     if step is not None and not 0 < step <= high - low:
         raise SpaceError(f"step must lie between 0 and high - low = {high - low:g}, not {step!r}", where="step")
 

@@ -96,9 +96,9 @@ class PlainProgress:
         self.counts, self.stream = counts, stream or sys.stdout
         self._written = 0.0
 
-    def ready(self, block: int, n_blocks: int) -> None:
+    def ready(self, block: int) -> None:
         """A block can take trials."""
-        self.counts.n_blocks = n_blocks
+        self.counts.n_blocks += 1
 
     def started(self, block: int, number: int) -> None:
         """A block begins a trial."""
@@ -112,6 +112,15 @@ class PlainProgress:
             self._written = now
             what = outcome.error.splitlines()[0] if outcome.error else f"{outcome.figure_of_merit:.6g}"
             self._write(f"trial {outcome.number} {outcome.state}: {what} in {duration(outcome.duration_s)}; {self.counts}")
+
+    def given_up(self, block: int) -> None:
+        """A block is no more."""
+        self.counts.n_blocks -= 1
+        self.counts.busy.pop(block, None)
+
+    def note(self, text: str) -> None:
+        """Something that the user should know."""
+        self._write(text)
 
     def tick(self) -> None:
         """Time has passed."""
@@ -152,6 +161,10 @@ class LivePanel(PlainProgress):
         self._live.update(self._panel(), refresh=True)
         self._live.stop()
 
+    def note(self, text: str) -> None:
+        """Something that the user should know: above the panel."""
+        self._live.console.print(text, markup=False, highlight=False)
+
     def _panel(self) -> object:
         from rich.panel import Panel
         from rich.progress_bar import ProgressBar
@@ -161,7 +174,7 @@ class LivePanel(PlainProgress):
         grid = Table.grid(padding=(0, 2))
         grid.add_row("trials", ProgressBar(counts.trials, counts.n_ended, width=40), f"{counts.n_ended}/{counts.trials}")
         grid.add_row("", f"{counts.n_done} complete, {counts.n_pruned} pruned, {counts.n_failed} failed", "")
-        cells = "".join("■" if block in counts.busy else "□" for block in range(min(counts.n_blocks, 64)))
+        cells = "■" * min(len(counts.busy), 64) + "□" * min(counts.n_blocks - len(counts.busy), 64)
         grid.add_row("blocks", cells, f"{len(counts.busy)}/{counts.n_blocks} busy")
         if counts.best is not None:
             grid.add_row("best", f"{counts.best:.6g}", f"trial {counts.best_number}")

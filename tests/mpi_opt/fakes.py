@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mpi_opt.errors import UserError
 from mpi_opt.links import Link
-from mpi_opt.messages import Assignment, Ready, ToCoordinator
+from mpi_opt.messages import Assignment, Disband, End, Freed, Join, Ready, ToCoordinator, ToRank
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.trial import Failed, Outcome, Proposal, TrialRecord
 
@@ -60,42 +61,53 @@ class ScriptedLink(Link):
     """Blocks that answer at once, in the order that a test wants.
 
     Args:
-        n_blocks: How many.
         run: What a trial gives.
         order: Which of the running trials ends next, by its place in the list of running ones.
+        error: What every block says instead of being ready.
     """
 
     def __init__(
         self,
-        n_blocks: int,
         run: Callable[[Assignment], Outcome],
         order: Callable[[list[int]], int] = lambda numbers: 0,
+        error: UserError | None = None,
     ) -> None:
-        self.blocks = [range(i + 1, i + 2) for i in range(n_blocks)]
-        self.run, self.order = run, order
-        self.waiting: list[tuple[int, ToCoordinator]] = [(i + 1, Ready(i, f"host{i}")) for i in range(n_blocks)]
+        self.run, self.order, self.error = run, order, error
+        self.waiting: list[tuple[int, ToCoordinator]] = []
         self.assigned: dict[int, tuple[int, Assignment]] = {}
         self.log: list[str] = []
         self.stopped: list[int] = []
-        self.is_dismissed = False
+        self.called: list[tuple[int, str]] = []
+        self.dismissed: set[int] = set()
 
-    def send(self, block: int, assignment: Assignment) -> None:
-        assert block not in [running for running, _ in self.assigned.values()], "a busy block got a trial"
-        self.assigned[assignment.number] = (block, assignment)
-        self.log.append(f"start {assignment.number}")
+    def send(self, rank: int, message: ToRank) -> None:
+        if isinstance(message, Join):
+            if rank == message.ranks[0]:
+                self.waiting.append((rank, Ready(message.block, f"host{message.block}", self.error)))
+        elif isinstance(message, Assignment):
+            assert rank not in [busy for busy, _ in self.assigned.values()], "a busy block got a trial"
+            self.assigned[message.number] = (rank, message)
+            self.log.append(f"start {message.number}")
+        else:
+            self.dismissed.add(rank)
+
+    def call(self, rank: int, message: Disband | End) -> None:
+        self.called.append((rank, type(message).__name__))
+        if isinstance(message, Disband):
+            self.assigned = {n: (busy, one) for n, (busy, one) in self.assigned.items() if busy != rank}
+            self.waiting.append((rank, Freed(message.block)))
 
     def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
         if self.waiting:
             messages, self.waiting = self.waiting, []
             return messages
+        if not self.assigned:
+            return []
         numbers = list(self.assigned)
         number = numbers[self.order(numbers)]
-        block, assignment = self.assigned.pop(number)
+        rank, assignment = self.assigned.pop(number)
         self.log.append(f"end {number}")
-        return [(block + 1, self.run(assignment))]
+        return [(rank, self.run(assignment))]
 
     def stop(self, number: int, ranks: list[int]) -> None:
         self.stopped.append(number)
-
-    def dismiss(self) -> None:
-        self.is_dismissed = True

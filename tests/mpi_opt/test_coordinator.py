@@ -2,9 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.coordinator import Coordinator, Rules
+from mpi_opt.coordinator import Coordinator
+from mpi_opt.crew import Crew
 from mpi_opt.errors import SearchFailed, UserError
-from mpi_opt.messages import Ready, Report
+from mpi_opt.halt import Halt
+from mpi_opt.layout import Layout
+from mpi_opt.messages import Assignment, Lost, Report
+from mpi_opt.roster import Roster
+from mpi_opt.rules import Rules
+from mpi_opt.store.errors import StoreFullError
 from mpi_opt.strategies.strategy import Decision
 from mpi_opt.trial import Failed, Outcome, TrialRecord
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
@@ -18,29 +24,29 @@ def failing(assignment) -> Outcome:
     return Outcome(assignment.number, "failed", None, None, 1.0, error="ValueError: no")
 
 
-def search(link, *, trials=6, strategy=None, store=None, folds=1, **rules):
+def search(link, *, blocks=1, trials=6, strategy=None, store=None, **rules):
     strategy, store = strategy or ListedStrategy(), store or ListedStore()
-    coordinator = Coordinator(link, strategy, store, 1, Rules(trials, **rules), folds=folds)
-    coordinator.run()
+    crew = Crew(link, Roster.of(Layout(blocks + 1, 1)))
+    Coordinator(crew, strategy, store, 1, Rules(trials, **rules)).run()
     return strategy, store
 
 
 def test_each_trial_is_run_once_recorded_and_told():
-    strategy, store = search(link := ScriptedLink(3, squares), trials=7)
+    strategy, store = search(link := ScriptedLink(squares), trials=7, blocks=3)
     assert sorted(strategy.told) == [(n, float(n * n)) for n in range(7)]
     assert [start.number for start in store.started] == list(range(7))
     assert sorted(finish.outcome.number for finish in store.finished) == list(range(7))
-    assert link.is_dismissed
+    assert link.dismissed
 
 
 def test_a_block_that_finishes_gets_its_next_trial_whatever_the_others_do():
-    link = ScriptedLink(2, squares, order=lambda numbers: len(numbers) - 1)  # trial 0 ends last of all
-    search(link, trials=5)
+    link = ScriptedLink(squares, order=lambda numbers: len(numbers) - 1)  # trial 0 ends last of all
+    search(link, trials=5, blocks=2)
     assert link.log.index("start 4") < link.log.index("end 0")
 
 
 def test_a_result_is_committed_before_its_block_gets_the_next_trial():
-    link = ScriptedLink(1, squares)
+    link = ScriptedLink(squares)
     store = ListedStore()
     store.finish = lambda study, finished: link.log.extend(f"commit {f.outcome.number}" for f in finished)
     search(link, trials=3, store=store)
@@ -48,25 +54,25 @@ def test_a_result_is_committed_before_its_block_gets_the_next_trial():
 
 
 def test_maximising_tells_the_strategy_negated_values_and_stores_the_users():
-    strategy, store = search(ScriptedLink(1, squares), trials=3, maximize=True)
+    strategy, store = search(ScriptedLink(squares), trials=3, maximize=True)
     assert [value for _, value in strategy.told] == [0, -1, -4]
     assert [finish.outcome.figure_of_merit for finish in store.finished] == [0, 1, 4]
 
 
 @pytest.mark.parametrize(("maximize", "target", "n_trials"), [(True, 9.0, 4), (False, 0.0, 1)])
 def test_a_reached_target_ends_the_search(maximize, target, n_trials):
-    _, store = search(ScriptedLink(1, squares), trials=50, maximize=maximize, target=target)
+    _, store = search(ScriptedLink(squares), trials=50, maximize=maximize, target=target)
     assert len(store.finished) == n_trials
 
 
 def test_a_reached_target_stops_the_trials_that_still_run():
-    link = ScriptedLink(3, squares)
-    search(link, trials=50, target=0.0)
+    link = ScriptedLink(squares)
+    search(link, trials=50, target=0.0, blocks=3)
     assert link.stopped == [1, 2]
 
 
 def test_a_failed_trial_is_told_and_the_search_goes_on():
-    strategy, _ = search(ScriptedLink(2, lambda a: failing(a) if a.number % 2 else squares(a)), trials=6)
+    strategy, _ = search(ScriptedLink(lambda a: failing(a) if a.number % 2 else squares(a)), trials=6, blocks=2)
     outcomes = dict(strategy.told)
     assert outcomes[1] == Failed("ValueError: no")
     assert outcomes[4] == 16.0
@@ -74,21 +80,20 @@ def test_a_failed_trial_is_told_and_the_search_goes_on():
 
 def test_a_search_whose_first_trials_all_fail_gives_up_with_the_reason():
     with pytest.raises(SearchFailed, match="ValueError: no"):
-        search(link := ScriptedLink(2, failing), trials=500)
-    assert link.is_dismissed
+        search(link := ScriptedLink(failing), trials=500, blocks=2)
+    assert link.dismissed
 
 
 def test_a_strategy_that_has_no_more_ends_the_search():
-    _, store = search(ScriptedLink(4, squares), trials=100, strategy=ListedStrategy(n=5))
+    _, store = search(ScriptedLink(squares), trials=100, strategy=ListedStrategy(n=5), blocks=4)
     assert len(store.finished) == 5
 
 
 def test_what_the_user_must_mend_ends_the_search_before_a_trial():
-    link, store = ScriptedLink(2, squares), ListedStore()
-    link.waiting = [(1, Ready(0, "host", UserError("no data")))]
+    link, store = ScriptedLink(squares, error=UserError("no data")), ListedStore()
     with pytest.raises(UserError, match="no data"):
         search(link, store=store)
-    assert link.is_dismissed
+    assert link.dismissed
     assert not store.started
 
 
@@ -99,7 +104,7 @@ def test_a_continued_study_keeps_its_trials_and_runs_first_what_was_running():
         TrialRecord(2, "failed", {"x": 2}, error="lost"),
         TrialRecord(3, "queued", {"x": 3}, attempts=2),
     ]
-    strategy, store = search(ScriptedLink(1, squares), trials=6, store=ListedStore(records))
+    strategy, store = search(ScriptedLink(squares), trials=6, store=ListedStore(records))
     assert [(start.number, start.attempt) for start in store.started] == [(1, 2), (3, 3), (4, 1), (5, 1)]
     assert store.requeued == [1]
     assert strategy.told[:2] == [(0, 4.0), (2, Failed("lost"))]
@@ -108,7 +113,7 @@ def test_a_continued_study_keeps_its_trials_and_runs_first_what_was_running():
 
 def test_a_finished_study_is_left_as_it_is():
     records = [TrialRecord(n, "complete", {"x": n}, 1.0) for n in range(6)]
-    _, store = search(ScriptedLink(2, squares), trials=6, store=ListedStore(records))
+    _, store = search(ScriptedLink(squares), trials=6, store=ListedStore(records))
     assert not store.started
 
 
@@ -120,14 +125,120 @@ def test_a_pruned_trial_is_told_to_stop_once_all_its_folds_have_reported():
             self.seen.append((step, value))
             return Decision.STOP
 
-    strategy, link = Pruning(), ScriptedLink(1, squares)
-    link.blocks = [range(1, 5)]
-    coordinator = Coordinator(link, strategy, ListedStore(), 1, Rules(1), folds=2)
-    coordinator._take_up()
-    coordinator._note(1, Ready(0, "host"))
-    coordinator._dispatch()
-    coordinator.take_report(1, Report(0, 0, 3, 1.0))
-    assert not strategy.seen
-    coordinator.take_report(3, Report(0, 1, 3, 2.0))
-    assert strategy.seen == [(3, 1.5)]
-    assert link.stopped == [0]
+    strategy, link = Pruning(), ScriptedLink(squares)
+    crew = Crew(link, Roster.of(Layout(5, 4, folds=2)))
+    coordinator = Coordinator(crew, strategy, ListedStore(), 1, Rules(1), folds=2)
+    link.run = lambda assignment: [
+        coordinator.take_report(1, Report(0, 0, 3, 1.0)),
+        link.log.append(f"{len(strategy.seen)} decided"),
+        coordinator.take_report(3, Report(0, 1, 3, 2.0)),
+        squares(assignment),
+    ][-1]
+    link.receive = lambda timeout_s, receive=link.receive: (
+        receive(timeout_s)
+        if not coordinator.running
+        else (link.run(link.assigned[0][1]) and [] if not strategy.seen else receive(timeout_s))
+    )
+    coordinator.run()
+    assert "0 decided" in link.log
+    assert strategy.seen[0] == (3, 1.5)
+    assert link.stopped[0] == 0
+
+
+class Deaths(ScriptedLink):
+    """Ranks that die when they get certain trials."""
+
+    def __init__(self, run, deaths: dict[int, int]) -> None:
+        super().__init__(run)
+        self.deaths = deaths
+
+    def send(self, rank, message):
+        super().send(rank, message)
+        if isinstance(message, Assignment) and self.deaths.get(message.number, 0) > 0:
+            self.deaths[message.number] -= 1
+            del self.assigned[message.number]
+            self.waiting.append((0, Lost(frozenset({rank}))))
+
+
+def test_a_lost_rank_frees_its_trial():
+    strategy, store = search(link := Deaths(squares, {2: 1}), blocks=3, trials=6)
+    assert sorted(number for number, _ in strategy.told) == list(range(6))
+    assert [start.attempt for start in store.started if start.number == 2] == [1, 2]
+    assert store.requeued == [2]
+    assert "rank_lost" in store.events
+
+
+def test_a_trial_whose_ranks_are_lost_again_and_again_has_failed():
+    strategy, store = search(Deaths(squares, {2: 9}), blocks=4, trials=6, retries=1)
+    assert isinstance(dict(strategy.told)[2], Failed)
+    assert sorted(number for number, _ in strategy.told) == list(range(6))
+    assert len([start for start in store.started if start.number == 2]) == 2
+
+
+def test_survivors_of_two_blocks_form_a_new_one():
+    link = Deaths(squares, {0: 1, 1: 1})
+    crew = Crew(link, Roster.of(Layout(5, 2)))
+    strategy, store = ListedStrategy(), ListedStore()
+    Coordinator(crew, strategy, store, 1, Rules(6)).run()
+    assert sorted(number for number, _ in strategy.told) == list(range(6))
+    assert crew.roster.blocks == {2: (2, 4)}
+
+
+def test_a_search_without_ranks_says_so():
+    with pytest.raises(SearchFailed, match="every rank that could run a trial was lost"):
+        search(Deaths(squares, {0: 1}), blocks=1, trials=6)
+
+
+def test_a_block_that_fails_again_and_again_is_given_up():
+    link = ScriptedLink(lambda a: failing(a) if link.busy == 2 else squares(a))
+
+    def send(rank, message, send=link.send):
+        send(rank, message)
+
+    def receive(timeout_s, receive=link.receive):
+        link.busy = next(iter(link.assigned.values()))[0] if link.assigned else 0
+        return receive(timeout_s)
+
+    link.send, link.receive = send, receive
+    _, store = search(link, blocks=2, trials=30)
+    assert "block_retired" in store.events
+    assert (2, "End") in link.called
+
+
+def test_a_wish_to_end_puts_running_trials_back_into_the_queue():
+    halt = Halt()
+    link = ScriptedLink(squares)
+
+    def receive(timeout_s, receive=link.receive):
+        if len(link.log) >= 4:
+            halt.reason = "SIGTERM"
+            return [(rank, Outcome(n, "pruned", 1.0, None, 1.0)) for n, (rank, _) in link.assigned.items()][
+                : 1 if link.stopped else 0
+            ]
+        return receive(timeout_s)
+
+    link.receive = receive
+    store = ListedStore()
+    Coordinator(Crew(link, Roster.of(Layout(2, 1))), ListedStrategy(), store, 1, Rules(100), halt=halt).run()
+    assert store.requeued == [max(start.number for start in store.started)]
+    assert [finish.outcome.number for finish in store.finished] == list(range(len(store.started) - 1))
+
+
+def test_no_trial_is_begun_that_would_end_after_the_time_limit():
+    slow = ScriptedLink(lambda a: Outcome(a.number, "complete", 1.0, None, 3600.0))
+    _, store = search(slow, trials=100, time_limit_s=60.0)
+    assert len(store.finished) == 1
+
+
+def test_a_store_that_is_not_ready_is_waited_for(monkeypatch):
+    monkeypatch.setattr("mpi_opt.coordinator.STORE_PAUSE_S", 0.01)
+    store, refusals = ListedStore(), [StoreFullError("no room", where="x.db")] * 2
+
+    def finish(study_id, finished, finish=store.finish):
+        if refusals:
+            raise refusals.pop()
+        finish(study_id, finished)
+
+    store.finish = finish
+    search(ScriptedLink(squares), trials=3, store=store)
+    assert [done.outcome.number for done in store.finished] == [0, 1, 2]

@@ -20,17 +20,19 @@ def test_one_rank_does_everything():
     layout = Layout(1, 4, folds=3)
     assert layout.is_serial
     assert layout.blocks == [range(1)]
-    assert layout.block_of(0) == 0
 
 
-def test_the_coordinator_is_in_no_block():
-    layout = Layout(5, 2)
-    assert [layout.block_of(rank) for rank in range(5)] == [-1, 0, 0, 1, 1]
+def test_spare_ranks_are_in_no_block():
+    layout = Layout(8, 2, spares=3)
+    assert layout.blocks == [range(1, 3), range(3, 5)]
+    assert layout.spare_ranks == range(5, 8)
+    with pytest.raises(ConfigurationError, match="leave none to train"):
+        Layout(4, 1, spares=3)
 
 
 def test_folds_cut_a_block_that_is_large_enough_and_take_turns_in_a_small_one():
-    assert fold_groups(6, 3) == [range(0, 2), range(2, 4), range(4, 6)]
-    assert fold_groups(5, 3) == [range(0, 2), range(2, 4), range(4, 5)]
+    assert fold_groups(6, 3) == [range(2), range(2, 4), range(4, 6)]
+    assert fold_groups(5, 3) == [range(2), range(2, 4), range(4, 5)]
     assert fold_groups(2, 3) == [range(2)]
     assert list(folds_of_group(1, 3, 3)) == [1]
     assert list(folds_of_group(0, 1, 3)) == [0, 1, 2]

@@ -35,8 +35,10 @@ def test_decoded_values_belong_to_the_dimension_and_come_back(dimension, unit):
 
 @pytest.mark.parametrize("dimension", [d for d in DIMENSIONS if math.isfinite(d.size)], ids=str)
 def test_every_value_can_be_drawn(dimension):
-    values = {dimension.decode(unit) if not isinstance(dimension, Categorical) else repr(dimension.decode(unit))
-              for unit in np.linspace(0, 1, 80_001)}
+    values = {
+        dimension.decode(unit) if not isinstance(dimension, Categorical) else repr(dimension.decode(unit))
+        for unit in np.linspace(0, 1, 80_001)
+    }
     assert len(values) == dimension.size
 
 

@@ -1,0 +1,52 @@
+"""The wish that a search should end: from Ctrl-C, a batch system's signal, or a test."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+
+SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1")
+"""Ctrl-C, ``scancel`` and time limits, and the warning that Slurm sends where a script asks for it."""
+
+
+class Halt:
+    """Whether, and why, somebody wants the search to end.
+
+    Attributes:
+        reason: The signal's name; None as long as nobody does.
+    """
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def ask(self, reason: str) -> None:
+        """Asks for an end; who asks twice gets it now."""
+        if self.reason is not None:
+            os._exit(130)
+        self.reason = reason
+
+    @contextlib.contextmanager
+    def listening(self) -> Iterator[Halt]:
+        """Takes the process's signals for the time of the block. Must be entered in the main thread."""
+        before = {
+            name: signal.signal(getattr(signal, name), lambda number, frame: self.ask(signal.Signals(number).name))
+            for name in SIGNALS
+        }
+        try:
+            yield self
+        finally:
+            for name, handler in before.items():
+                signal.signal(getattr(signal, name), handler)
+
+
+@contextlib.contextmanager
+def deaf() -> Iterator[None]:
+    """For ranks that do not coordinate: signals that ``mpirun`` passes on to all are left to rank 0."""
+    before = {name: signal.signal(getattr(signal, name), signal.SIG_IGN) for name in SIGNALS}
+    try:
+        yield
+    finally:
+        for name, handler in before.items():
+            signal.signal(getattr(signal, name), handler)

@@ -1,0 +1,135 @@
+"""What keeps a rank within reach while user code runs on it.
+
+A thread beside the main one listens for the coordinator's word, and minds the time that a trial may take. It ends hangs
+in three steps, each for those that the step before did not reach: an exception in the main thread, which ends Python code
+and sleeping; giving up the trial's communicator, which ends waiting for other ranks; the end of the process, which the
+others notice as a lost rank. A last step needs no Python at all: `faulthandler` writes where the process hangs and ends it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from mpi_learn import comm as communication
+from mpi_learn.comm import Communicator, RankLost
+from mpi_opt.messages import TO_LIFELINE, Disband
+
+LISTEN_S = 0.25
+"""How often the thread looks, in seconds: a few looks a second cost next to nothing, on hundreds of ranks too."""
+
+GRACE_S = 5.0
+"""How long after its time a trial has to end by an exception before its process is ended."""
+
+WAKE = getattr(signal, "SIGUSR2", None)
+
+
+class TrialTimeout(Exception):
+    """The trial took longer than ``trial.timeout``."""
+
+
+class Lifeline:
+    """The listening thread of one rank.
+
+    Args:
+        world: Where the coordinator is rank 0; None in a search of one process, which has nobody to listen to.
+    """
+
+    def __init__(self, world: Communicator | None) -> None:
+        self.world = world
+        self.disbanded = -1
+        self._comm: Communicator | None = None
+        self._deadline = float("inf")
+        self._timeout_s: float | None = None
+        self._is_woken = False
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = threading.Event()
+
+    def open(self) -> None:
+        """Starts listening. Must be called in the main thread, which alone can be interrupted."""
+        if WAKE is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(WAKE, self._raise_timeout)
+        self._thread = threading.Thread(target=self._listen, name="lifeline", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stops listening; before MPI ends."""
+        self._closed.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    @contextlib.contextmanager
+    def guarding(self, comm: Communicator, timeout_s: float | None) -> Iterator[None]:
+        """Watches over user code.
+
+        Args:
+            comm: What to give up so that ranks waiting in it get free.
+            timeout_s: How long the code may take; None: for ever.
+
+        Raises:
+            TrialTimeout: It took longer, and could be interrupted.
+        """
+        with self._lock:
+            self._comm, self._timeout_s, self._is_woken = comm, timeout_s, False
+            self._deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+        if timeout_s is not None:
+            faulthandler.dump_traceback_later(timeout_s + 2 * GRACE_S, exit=True, file=sys.__stderr__)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._comm, self._deadline = None, float("inf")
+            if timeout_s is not None:
+                faulthandler.cancel_dump_traceback_later()
+
+    def _listen(self) -> None:
+        while not self._closed.wait(LISTEN_S):
+            self._hear()
+            late_s = time.monotonic() - self._deadline
+            if late_s > 0:
+                self._interrupt()
+            if late_s > GRACE_S:
+                end_process("the trial took too long and could not be interrupted")
+
+    def _hear(self) -> None:
+        if self.world is None:
+            return
+        try:
+            found = communication.poll(self.world, source=0, tag=TO_LIFELINE)
+        except RankLost:
+            end_process("the coordinator was lost")
+        if found is None:
+            return
+        if not isinstance(found[0], Disband):
+            end_process("the search is over")
+        self.disbanded = max(self.disbanded, found[0].block)
+        with self._lock:
+            if self._comm is not None:
+                communication.release(self._comm)
+
+    def _interrupt(self) -> None:
+        with self._lock:
+            if self._comm is None or self._is_woken:
+                return
+            self._is_woken = True
+            communication.release(self._comm)
+        if WAKE is not None:
+            signal.pthread_kill(threading.main_thread().ident, WAKE)
+
+    def _raise_timeout(self, number: int, frame: object) -> None:
+        if self._comm is not None and self._is_woken:
+            raise TrialTimeout(f"the trial took longer than trial.timeout, {self._timeout_s:g} s")
+
+
+def end_process(why: str) -> None:
+    """Ends this process in the way that other ranks notice as a death; never returns."""
+    print(f"rank ends: {why}", file=sys.stderr, flush=True)
+    sys.stdout.flush()
+    os.kill(os.getpid(), signal.SIGKILL)

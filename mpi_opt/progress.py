@@ -1,0 +1,51 @@
+"""Who is told what happens in a search, to show it; and the one who shows nothing."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mpi_opt.trial import Outcome
+
+
+class Progress(Protocol):
+    """Called by the coordinator; must be quick."""
+
+    def ready(self, block: int) -> None:
+        """A block can take trials."""
+
+    def started(self, block: int, number: int) -> None:
+        """A block begins a trial."""
+
+    def finished(self, block: int, outcome: Outcome) -> None:
+        """A trial ended."""
+
+    def given_up(self, block: int) -> None:
+        """A block is no more, and its trial, if it had one, will be run again."""
+
+    def note(self, text: str) -> None:
+        """Something that the user should know."""
+
+    def tick(self) -> None:
+        """Time has passed."""
+
+
+class Silence:
+    """Shows nothing."""
+
+    def ready(self, block: int) -> None:
+        """Nothing."""
+
+    def started(self, block: int, number: int) -> None:
+        """Nothing."""
+
+    def finished(self, block: int, outcome: Outcome) -> None:
+        """Nothing."""
+
+    def given_up(self, block: int) -> None:
+        """Nothing."""
+
+    def note(self, text: str) -> None:
+        """Nothing."""
+
+    def tick(self) -> None:
+        """Nothing."""

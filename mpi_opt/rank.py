@@ -1,0 +1,136 @@
+"""The life of a rank that does not coordinate: join a block, serve in it, be freed, join another; until dismissed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mpi_learn import comm as communication
+from mpi_learn.comm import Communicator
+from mpi_opt.block import Block
+from mpi_opt.lifeline import Lifeline
+from mpi_opt.messages import (
+    STOP,
+    TO_COORDINATOR,
+    TO_MEMBER,
+    TO_RANK,
+    Assignment,
+    Dismissal,
+    Freed,
+    Join,
+    Order,
+    Report,
+    Stop,
+    ToRank,
+)
+
+
+class Disbanded(Exception):
+    """This rank's block is no more."""
+
+
+class Dismissed(Exception):
+    """The search is over."""
+
+
+class Rank:
+    """One rank of the world.
+
+    Args:
+        world: Where the coordinator is rank 0.
+        make_block: Builds this rank's part of a block from its communicator and index.
+        lifeline: Hears the coordinator while user code runs.
+    """
+
+    def __init__(
+        self, world: Communicator, make_block: Callable[[Communicator, int], Block], lifeline: Lifeline
+    ) -> None:
+        self.world, self.make_block, self.lifeline = world, make_block, lifeline
+
+    def serve(self) -> None:
+        """Joins blocks as it is told, until it is dismissed."""
+        while not isinstance(message := self._next_message(), Dismissal):
+            if not isinstance(message, Join):  # what was on its way to a block that is no more
+                continue
+            try:
+                self._serve_in(message)
+            except Dismissed:
+                return
+            except Disbanded:
+                self.world.send(Freed(message.block), dest=0, tag=TO_COORDINATOR)
+
+    def _serve_in(self, join: Join) -> None:
+        comm = communication.group_of(self.world, join.ranks, f"mpi_opt block {join.block}")
+        try:
+            block = self.make_block(comm, join.block)
+            ready = block.prepare()
+            if comm.rank == 0:
+                self.world.send(ready, dest=0, tag=TO_COORDINATOR)
+                self._lead(block)
+            else:
+                self._follow(block)
+        except communication.FAILURES:
+            communication.release(comm)
+            self._await_disband(join.block)
+
+    def _lead(self, block: Block) -> None:
+        members = range(1, block.comm.size)
+        renew = False
+        while True:
+            message = self._next_message(block.index)
+            if not isinstance(message, Assignment):
+                raise Dismissed
+            for member in members:
+                block.comm.send(Order(message, renew), dest=member, tag=TO_MEMBER)
+            if renew:
+                block.renew()
+            outcome = block.run(message, lambda: self._check(block.index))
+            renew = outcome.state == "failed" and block.comm.size > 1
+            self.world.send(outcome, dest=0, tag=TO_COORDINATOR)
+
+    def _follow(self, block: Block) -> None:
+        while True:
+            order, _, _ = communication.receive(
+                block.comm, source=0, tag=TO_MEMBER, meanwhile=lambda: self._check_dismissal(block.index)
+            )
+            if order.renew:
+                block.renew()
+            block.run(order.assignment, lambda: self._check(block.index))
+
+    def _next_message(self, block: int | None = None) -> ToRank:
+        check = (lambda: None) if block is None else (lambda: self._check(block))
+        return communication.receive(self.world, source=0, tag=TO_RANK, meanwhile=check)[0]
+
+    def _check(self, block: int) -> None:
+        if self.lifeline.disbanded >= block:
+            raise Disbanded
+
+    def _check_dismissal(self, block: int) -> None:
+        """A member that waits for its leader: nothing else than a dismissal comes from the coordinator meanwhile."""
+        self._check(block)
+        if communication.poll(self.world, source=0, tag=TO_RANK) is not None:
+            raise Dismissed
+
+    def _await_disband(self, block: int) -> None:
+        """The coordinator learns of a death by itself, and says what becomes of the block."""
+        while True:
+            if isinstance(self._next_message(block), Dismissal):
+                raise Dismissed
+
+
+class WorldReporter:
+    """Reports over the world communicator; used on the first rank of each fold group."""
+
+    def __init__(self, world: Communicator) -> None:
+        self.world = world
+
+    def report(self, number: int, fold: int, step: int, value: float) -> None:
+        """Sends the value on its way; small enough never to wait."""
+        self.world.send(Report(number, fold, step, value), dest=0, tag=TO_COORDINATOR)
+
+    def is_stopped(self, number: int) -> bool:
+        """Whether the word to stop this trial has come; words about earlier trials are dropped."""
+        stopped = False
+        while (found := communication.poll(self.world, source=0, tag=STOP)) is not None:
+            message: Stop = found[0]
+            stopped = stopped or message.number == number
+        return stopped

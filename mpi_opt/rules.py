@@ -1,0 +1,75 @@
+"""When a search is over, and when it must not begin another trial. Pure: whoever asks says what time it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+LIKELY = 0.9
+"""A trial is begun before a time limit if it would end in time in this fraction of the cases, going by those so far."""
+
+HOPELESS = 10
+"""So many failed trials, and no other, end a search: something is wrong with all of them."""
+
+UNLUCKY = 5
+"""A block that fails so many trials in a row, while others succeed, is given up."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the user wants.
+
+    Attributes:
+        trials: The study gets so many, failed ones included.
+        target: Stop when a figure of merit is this good (None: never).
+        maximize: Whether more is better.
+        retries: How often a trial is run again after its ranks were lost.
+        time_limit_s: Seconds that this run may take (None: any).
+        timeout_s: Seconds that one trial may take (None: any).
+    """
+
+    trials: int
+    target: float | None = None
+    maximize: bool = False
+    retries: int = 1
+    time_limit_s: float | None = None
+    timeout_s: float | None = None
+
+    @property
+    def sign(self) -> float:
+        """What turns a figure of merit into a value to minimise, and back."""
+        return -1.0 if self.maximize else 1.0
+
+    def is_reached(self, figure_of_merit: float | None) -> bool:
+        """Whether this figure of merit is good enough to stop."""
+        if self.target is None or figure_of_merit is None:
+            return False
+        return self.sign * figure_of_merit <= self.sign * self.target
+
+
+@dataclass
+class TimeLimit:
+    """Whether there is still time for a trial.
+
+    Attributes:
+        limit_s: Seconds that this run may take; None: any.
+    """
+
+    limit_s: float | None
+    _durations_s: list[float] = field(default_factory=list)
+
+    def take(self, duration_s: float) -> None:
+        """Learns how long a trial took."""
+        if self.limit_s is not None:
+            self._durations_s.append(duration_s)
+
+    def has_time_for_one(self, elapsed_s: float) -> bool:
+        """Whether a trial that begins now is likely to end in time; the first ones are begun on trust."""
+        if self.limit_s is None:
+            return True
+        ranked = sorted(self._durations_s)
+        likely_s = ranked[min(int(LIKELY * len(ranked)), len(ranked) - 1)] if ranked else 0.0
+        return elapsed_s + likely_s < self.limit_s
+
+    def is_over(self, elapsed_s: float) -> bool:
+        """Whether the time is up."""
+        return self.limit_s is not None and elapsed_s >= self.limit_s
