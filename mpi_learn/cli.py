@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import traceback
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mpi_learn.errors import MPILearnError, TrainingError, UserError
+from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError
 
 if TYPE_CHECKING:
     from mpi_learn.training import EpochReport
@@ -72,6 +73,28 @@ def prepare(
         from mpi_learn.prepare import prepare as write
 
         print(write(name, to, from_))
+
+
+@app.command()
+def trace(
+    folder: Annotated[Path, typer.Argument(help="Where the training wrote its timelines.", metavar="DIR")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The trace file to write.")] = None,
+    summary: Annotated[bool, typer.Option("--summary", help="Print what each rank spent its time on.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Merges the ranks' timelines to one Chrome or Perfetto trace."""
+    with _reported(None, debug):
+        from mpi_learn import timeline
+        from mpi_learn.saving import write_whole
+
+        traces = timeline.read_traces(folder)
+        if output is None and not summary:
+            raise ConfigurationError("nothing to do", where="trace", cure="give -o trace.json, --summary, or both")
+        if output is not None:
+            write_whole(output, json.dumps(timeline.chrome_trace(traces)))
+            print(f"{output}: open it at https://ui.perfetto.dev")
+        if summary:
+            print(timeline.summary(traces))
 
 
 def _configuration(path: Path, world: Any, changes: dict[str, Any]) -> Any:

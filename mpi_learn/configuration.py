@@ -98,6 +98,7 @@ class TrainingConfiguration(_Section):
     target: Target | None = Field(None, description="End as soon as a metric is this good.")
     checkpoint: Checkpoint | None = Field(None, description="What to go on from after an interruption.")
     validation: Validation = Field(Validation(), description="When and by whom the validation data are looked at.")
+    trace: Path | None = Field(None, description="Folder for every rank's timeline; see `mpi-learn trace`.")
     seed: int = Field(0, ge=0, lt=2**31, description="Of the initial weights, the shuffling and the dropout.")
 
     def located(self, directory: Path) -> TrainingConfiguration:
@@ -109,6 +110,8 @@ class TrainingConfiguration(_Section):
         }
         if self.data is not None:
             changes["data"] = self.data.located(directory)
+        if self.trace is not None:
+            changes["trace"] = directory / self.trace
         if self.checkpoint is not None:
             start = self.checkpoint.start_from
             paths = {"path": directory / self.checkpoint.path, "start_from": start and directory / start}

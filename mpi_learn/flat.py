@@ -1,9 +1,9 @@
 """A model's arrays as views of one flat float32 vector, and the sums that ride behind a gradient.
 
 A *step vector* is what one step of one rank gives: the gradient of the summed loss over the rank's samples, and behind
-it the rank's *sums*: the number of samples, the summed loss, the states of the metrics, and last a slot that is zero
-unless the rank failed. All of it adds up over ranks, so one collective carries it, and
-uneven batches weigh as they should.
+it the rank's *sums*: the number of samples, the summed loss, the states of the metrics, and last two slots that are
+zero unless the algorithm has something to say. All of it adds up over ranks, so one collective carries it, and uneven
+batches weigh as they should.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ ALIGNMENT_BYTES = 64
 
 N_SAMPLES, LOSS, FIRST_METRIC = 0, 1, 2
 """Where the sums hold what."""
-FAILED = -1
-"""The last of the sums: how many ranks failed."""
+WORD, FAILED = -2, -1
+"""The last two of the sums are the algorithm's: a word to the other ranks, and how many ranks failed."""
+N_WORDS = 2
 
 
 def aligned_empty(n: int, dtype: np.dtype | type = np.float32) -> np.ndarray:

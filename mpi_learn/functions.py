@@ -106,6 +106,22 @@ def signature_of(specification: str, directory: Path | None = None) -> FunctionS
     raise _no_such_function(source, name, [key for key in found if not key.startswith("_")])
 
 
+def imports_of(specification: str, directory: Path | None = None) -> set[str]:
+    """The top packages that a function imports, or where it imports none, those of its file; nothing is run."""
+    source, name = _parts(specification)
+    path = _found(source, directory) if source.endswith(".py") else _module_path(source, directory)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    function = next((node for node in tree.body if getattr(node, "name", None) == name), tree)
+    return _imported(function) or _imported(tree)
+
+
+def _imported(tree: ast.AST) -> set[str]:
+    nodes = list(ast.walk(tree))
+    names = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    return {name.split(".")[0] for name in names}
+
+
 def _parts(specification: str) -> tuple[str, str]:
     if not is_function(specification):
         raise ConfigurationError(

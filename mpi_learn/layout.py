@@ -80,6 +80,7 @@ def _groups(first: int, size: int, processes: int) -> tuple[tuple[int, ...], ...
     return tuple(tuple(range(bounds[i], bounds[i + 1])) for i in range(n))
 
 
-def n_masters(options: Any, size: int) -> int:
-    """The masters that an algorithm's options ask for among `size` ranks."""
-    return getattr(options, "masters", 0) if size > 1 else 0
+def layout_of(options: Any, size: int) -> Layout:
+    """The layout that an algorithm's options ask for on `size` ranks; a cluster is a group of workers."""
+    ranks = options.size if options.name == "clusters" else getattr(options, "processes", 1)
+    return lay_out(size, masters=getattr(options, "masters", 0), processes=ranks)

@@ -10,22 +10,23 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.algorithms.making import make_algorithm
+from mpi_learn.buffers import sum_in_place
+from mpi_learn.building import built_model, open_timeline
 from mpi_learn.checkpoint import load_checkpoint, save_checkpoint
-from mpi_learn.comm import Communicator, agreed_errors, broadcast_in_place, sum_in_place
+from mpi_learn.comm import Communicator, agreed_errors
 from mpi_learn.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.data import Batches, Dataset, load, validation_batches
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.history import History
-from mpi_learn.layout import Layout, lay_out, n_masters
-from mpi_learn.models.build import make_model
+from mpi_learn.layout import layout_of
 from mpi_learn.models.model import Model
-from mpi_learn.models.weights_only import WeightsOnly
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.optimizers.schedule import Rate
 from mpi_learn.progress import State, restored, snapshot
 from mpi_learn.result import Arrays, Result
 from mpi_learn.stopping import Stopping
+from mpi_learn.timeline import COMMUNICATION, COMPUTE, IDLE
 
 VALIDATION_WIDTH = 4
 """Validation takes this many training batches at a time: there is no gradient to keep room for."""
@@ -73,10 +74,11 @@ def train(
         if data is None and configuration.data is None:
             raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
     dataset = data if data is not None else load(configuration.data, comm, configuration.seed)
-    model = _built(configuration, comm, dataset)
+    model = built_model(configuration, comm, dataset)
     try:
         training = Training(configuration, comm, dataset, model)
         training.run(on_epoch, progress)
+        training.algorithm.close()
         if training.worker is not None:
             model.finish()
         return training.result()
@@ -92,44 +94,11 @@ def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: 
     Raises:
         UserError: Configuration, data or model are wrong; the same on every rank.
     """
-    model = _built(configuration, comm, data)
+    model = built_model(configuration, comm, data)
     try:
-        Training(configuration, comm, data, model)
+        Training(configuration, comm, data, model).algorithm.close()
     finally:
         model.close()
-
-
-def _built(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
-    """The model, with the first worker's weights on every rank, after every check that needs no step. Collective."""
-    with agreed_errors(comm):
-        layout = _layout(configuration, comm)
-        first = layout.workers[0]
-        if dataset.n_training == 0:
-            raise ConfigurationError("there is no sample to train on", where="data.train")
-        few = dataset.training.take(slice(0, 2))
-
-        def build() -> Model:
-            model = configuration.model, configuration.parameters, configuration.loss, configuration.metrics
-            return make_model(*model, few.x, few.y, seed=configuration.seed, stream=comm.rank)
-
-        model = build() if comm.rank in layout.workers else None
-        if comm.rank == first:
-            model.check_labels(dataset.training.y)
-            model.check_labels(dataset.validation.y)
-    if layout.masters:
-        sizes = model and (model.layout.shapes, model.n_sums, model.moving().size, model.counters().size)
-        sizes = comm.bcast(sizes, root=first)
-        model = model or WeightsOnly(*sizes, build)
-    broadcast_in_place(comm, model.weights, first)
-    moving = model.moving()
-    broadcast_in_place(comm, moving, first)
-    model.set_moving(moving)
-    return model
-
-
-def _layout(configuration: TrainingConfiguration, comm: Communicator) -> Layout:
-    options = configuration.algorithm
-    return lay_out(comm.size, masters=n_masters(options, comm.size), processes=getattr(options, "processes", 1))
 
 
 class Training:
@@ -139,7 +108,8 @@ class Training:
         self, configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
     ) -> None:
         self.configuration, self.comm, self.dataset, self.model = configuration, comm, dataset, model
-        self.layout = _layout(configuration, comm)
+        self.layout = layout_of(configuration.algorithm, comm.size)
+        self.timeline = open_timeline(configuration, comm, self.layout)
         workers = self.layout.workers
         self.worker = workers.index(comm.rank) if comm.rank in workers else None
         self.batches = Batches(
@@ -170,7 +140,7 @@ class Training:
         options = options or self.configuration.optimizer
         n_workers = len(self.layout.groups)
         rate = Rate(options.learning_rate, options.schedule, updates_per_epoch, self.configuration.epochs, n_workers)
-        return make_optimizer(options, self.model.layout, rate)
+        return self.timeline.timed(make_optimizer(options, self.model.layout, rate))
 
     def run(
         self,
@@ -188,6 +158,7 @@ class Training:
             if progress is not None and self.comm.rank == 0:
                 seconds, speed = time.perf_counter() - begun, self.dataset.n_training / spent
                 progress(EpochReport(epoch, self.configuration.epochs, metrics, seconds, speed))
+            self.timeline.write()
             if reason is not None:
                 self.stopped_by = reason
                 break
@@ -215,19 +186,25 @@ class Training:
         """The steps of one epoch; returns the metrics over all samples of all ranks."""
         sums = np.zeros(self.model.n_sums)
         n_own = 0
+        timeline = self.timeline
         with agreed_errors(self.comm), self.algorithm as algorithm:
             if self.worker is None:
-                algorithm.serve(self.model.weights)
-            for batch in self.batches.epoch(epoch) if self.worker is not None else ():
-                step = self.model.gradient(batch.x, batch.y)
-                step_sums = algorithm.exchange(self.model.weights, step)
+                with timeline.span("serve", IDLE):
+                    algorithm.serve(self.model.weights)
+            for batch in timeline.waiting(self.batches.epoch(epoch)) if self.worker is not None else ():
+                with timeline.span("gradient", COMPUTE):
+                    step = self.model.gradient(batch.x, batch.y)
+                with timeline.span("exchange", COMMUNICATION):
+                    step_sums = algorithm.exchange(self.model.weights, step)
                 if step_sums is None:
                     break
                 sums += step_sums
                 n_own += batch.n_samples
-        self.algorithm.settle(self.model.weights)
-        self._average_moving(n_own)
-        return self.model.metrics(self.algorithm.total(sums))
+        with timeline.span("settle", COMMUNICATION):
+            self.algorithm.settle(self.model.weights)
+            self._average_moving(n_own)
+            total = self.algorithm.total(sums)
+        return self.model.metrics(total)
 
     def _after(
         self, epoch: int, metrics: dict[str, float], on_epoch: Callable[[int, dict[str, float]], bool] | None
@@ -239,7 +216,8 @@ class Training:
         configuration, state = self.configuration, self.state
         is_last = epoch + 1 == configuration.epochs
         if self.dataset.n_validation and (is_last or (epoch + 1) % configuration.validation.every == 0):
-            metrics |= {f"val_{name}": value for name, value in self._validate().items()}
+            with self.timeline.span("validation", COMPUTE):
+                metrics |= {f"val_{name}": value for name, value in self._validate().items()}
         notes = self.comm.bcast(self.algorithm.notes(), root=0)
         metrics |= self.comm.bcast(metrics, root=self.layout.workers[0]) | notes
         state.epoch = epoch + 1

@@ -51,6 +51,9 @@ class Algorithm(ABC):
     def sign_off(self) -> None:
         """This rank failed: tells the others, so that none waits for it."""
 
+    def close(self) -> None:  # noqa: B027 - most have nothing to give back
+        """The training is over and went well: gives back communicators of its own. Collective."""
+
     def __enter__(self) -> Self:
         return self
 

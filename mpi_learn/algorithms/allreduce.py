@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm
-from mpi_learn.comm import Communicator, sum_in_place
+from mpi_learn.buffers import sum_in_place
+from mpi_learn.comm import Communicator
 from mpi_learn.flat import FAILED, N_SAMPLES
 from mpi_learn.optimizers.optimizer import Optimizer
 

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from mpi_learn.comm import Communicator, receive_into, send_from
+from mpi_learn.buffers import receive_into, send_from
+from mpi_learn.comm import Communicator
 
 PULL, PUSH, SWAP, DONE, FAILED = 11, 12, 13, 14, 15
 """What a worker wants: the weights; that its message is taken; both; to say that its epoch is over; that it failed."""

@@ -57,11 +57,22 @@ class Gem(_Served):
     )
 
 
+class Clusters(_Options):
+    """Decentralised: clusters average gradients every step and parameters with other clusters in the background."""
+
+    name: Literal["clusters"] = "clusters"
+    size: int = Field(2, ge=1, description="Ranks per cluster: best those of one host.")
+    exchange_every: int = Field(10, ge=1, description="Steps between two beginnings of an exchange between clusters.")
+    neighbours: Literal["ring", "random", "all"] = Field(
+        "random", description="With whom: both neighbours in a ring, a partner drawn anew each time, or all."
+    )
+
+
 def _named(value: Any) -> Any:
     """``algorithm: gem`` is short for ``algorithm: {name: gem}``."""
     return {"name": value} if isinstance(value, str) else value
 
 
 AlgorithmConfiguration = Annotated[
-    AllReduce | Downpour | Easgd | Gem, Field(discriminator="name"), BeforeValidator(_named)
+    AllReduce | Downpour | Easgd | Gem | Clusters, Field(discriminator="name"), BeforeValidator(_named)
 ]

@@ -1,12 +1,12 @@
 """GEM: gradient energy matching (Hermans & Louppe 2018, arXiv:1805.08469).
 
 A worker's step d (what its optimizer makes of its gradient; with plain sgd the paper's −ηg) is pushed to the centre
-damped by π, so that all workers together move it with the energy κ|m| of one worker's momentum m, whatever their number:
+damped by π: all workers together move it with the energy κ|m| of one worker's momentum m, whatever their number:
 
     ``m ← μm + d``, pull θ, ``π = clamp((κ|m| − |θ − s|) / (|d| + ε), 0, 5)``, push ``πd``, ``s ← θ``, ``x ← θ + πd``
 
-element by element. θ − s is what the others changed since the last look; s starts as the common initial weights, so that
-the first exchange sees no change that nobody made.
+element by element. θ − s is what the others changed since the last look; s starts as the common initial weights, so
+that the first exchange sees no change that nobody made.
 """
 
 from __future__ import annotations

@@ -10,12 +10,14 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import Algorithm
 from mpi_learn.algorithms.allreduce import SynchronousAllReduce
 from mpi_learn.algorithms.centre import Centre, Link, LocalLink, RemoteLink
+from mpi_learn.algorithms.clusters import DecentralisedClusters
 from mpi_learn.algorithms.downpour import DownpourCentre, DownpourWorker, applied_by, handed_up
 from mpi_learn.algorithms.easgd import ElasticCentre, ElasticWorker
 from mpi_learn.algorithms.gem import EnergyCentre, EnergyWorker
 from mpi_learn.algorithms.master_worker import MasterWorker, Worker
 from mpi_learn.algorithms.serving import Server
-from mpi_learn.comm import Communicator, part_of
+from mpi_learn.buffers import part_of
+from mpi_learn.comm import Communicator
 from mpi_learn.layout import Layout
 from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.optimizer import Optimizer
@@ -50,6 +52,14 @@ def make_algorithm(
     """
     if options.name == "allreduce":
         return SynchronousAllReduce(comm, optimizer(None, n_steps), n_sums)
+    if options.name == "clusters":
+        group = layout.group_of(comm.rank)
+        cluster = part_of(comm, layout.leaders.index(group[0]))
+        leaders = part_of(comm, 0 if comm.rank == group[0] else None)
+        updates = optimizer(None, n_steps)
+        return DecentralisedClusters(
+            comm, cluster, leaders, updates, n_sums, options.exchange_every, options.neighbours
+        )
     makers = {"downpour": _downpour, "easgd": _easgd, "gem": _gem}
     parts = makers[options.name](options, layout, comm, weights, n_steps, learning_rate, optimizer)
     group = layout.group_of(comm.rank)

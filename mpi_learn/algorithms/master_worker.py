@@ -11,7 +11,8 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import Algorithm
 from mpi_learn.algorithms.centre import N_EXTRA, Centre, Link
 from mpi_learn.algorithms.serving import Server
-from mpi_learn.comm import Communicator, broadcast_in_place, sum_in_place
+from mpi_learn.buffers import broadcast_in_place, sum_in_place
+from mpi_learn.comm import Communicator
 from mpi_learn.flat import FAILED, N_SAMPLES
 from mpi_learn.optimizers.optimizer import Optimizer
 
@@ -124,6 +125,11 @@ class MasterWorker(Algorithm):
     def arrays(self) -> dict[str, np.ndarray]:
         """The centre's optimizer; a worker's own state starts anew when a training is resumed."""
         return self.centre.arrays() if self.centre is not None else {}
+
+    def close(self) -> None:
+        """See `Algorithm.close`."""
+        if self.group is not None:
+            self.group.Free()
 
     def sign_off(self) -> None:
         """See `Algorithm.sign_off`."""

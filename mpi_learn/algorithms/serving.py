@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from mpi_learn.algorithms.centre import DONE, FAILED, MANY, N_EXTRA, PULL, SWAP, VERSION, Centre, Staleness
-from mpi_learn.comm import Communicator, receive_into, send_from
+from mpi_learn.buffers import receive_into, send_from
+from mpi_learn.comm import Communicator
 from mpi_learn.flat import aligned_empty
 
 

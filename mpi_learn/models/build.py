@@ -8,7 +8,7 @@ from typing import Any
 
 from mpi_learn.environment import prepare_environment, quiet_stderr
 from mpi_learn.errors import ConfigurationError, ModelError, UserError
-from mpi_learn.functions import is_function, load_function, signature_of
+from mpi_learn.functions import imports_of, is_function, load_function, signature_of
 from mpi_learn.models.model import Arrays, Model
 
 
@@ -39,6 +39,9 @@ def make_model(
     if is_function(specification):
         signature_of(specification).check(parameters, specification)
     n_threads = prepare_environment()
+    packages = imports_of(specification) if is_function(specification) else {"keras"}
+    if "torch" in packages and not packages & {"keras", "tensorflow"}:
+        return _torch_model(specification, parameters, (loss, metrics, x, y), seed, stream, n_threads)
     _load_keras(n_threads)
     from mpi_learn.models.keras_model import KerasModel, keras
 
@@ -46,10 +49,33 @@ def make_model(
     keras.utils.set_random_seed(seed)
     model = _called(specification, parameters) if is_function(specification) else _loaded(keras, Path(specification))
     if not isinstance(model, keras.Model):
-        raise ModelError(
-            f"expected a Keras model, it returned {type(model).__name__}", where=specification, cure="return the model"
-        )
+        raise _no_model(model, specification)
     return KerasModel(model, loss, metrics, x, y, stream)
+
+
+def _torch_model(
+    specification: str, parameters: dict[str, Any], rest: tuple[Any, ...], seed: int, stream: int, n_threads: int
+) -> Model:
+    try:
+        import torch
+    except ImportError as error:
+        raise ModelError(f"PyTorch is needed: {error}", cure="pip install mpi-opt[torch]") from error
+    from mpi_learn.models.torch_model import TorchModel
+
+    torch.set_num_threads(n_threads)
+    torch.manual_seed(seed)
+    module = _called(specification, parameters)
+    if not isinstance(module, torch.nn.Module):
+        raise _no_model(module, specification)
+    return TorchModel(module, *rest, seed * 1_000_003 + stream)
+
+
+def _no_model(found: Any, specification: str) -> ModelError:
+    return ModelError(
+        f"expected a Keras or PyTorch model, it returned {type(found).__name__}",
+        where=specification,
+        cure="return the model",
+    )
 
 
 def _load_keras(n_threads: int) -> None:

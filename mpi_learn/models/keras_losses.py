@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
+from mpi_learn.flat import FIRST_METRIC, N_WORDS
 from mpi_learn.functions import is_function, load_function, metric_key
 from mpi_learn.validation import nearest
 
@@ -59,7 +60,7 @@ class Sums:
             (index, _metric(name, outputs[index], y[index], key)) for index, name, key in _named(metrics, len(y))
         ]
         self._sizes = [[int(np.prod(one.shape)) for one in metric.variables] for _, metric in self._metrics]
-        self.n = 3 + sum(map(sum, self._sizes))
+        self.n = FIRST_METRIC + N_WORDS + sum(map(sum, self._sizes))
 
     def of(self, y: Any, outputs: Any, penalty: tf.Tensor) -> list[tf.Tensor]:
         """In a compiled function: [samples, summed loss, metric states …] of one batch."""

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from mpi_learn.errors import ModelError
-from mpi_learn.flat import FIRST_METRIC, LOSS, N_SAMPLES, FlatLayout, aligned_empty
+from mpi_learn.flat import FIRST_METRIC, LOSS, N_SAMPLES, N_WORDS, FlatLayout, aligned_empty
 from mpi_learn.models.keras_losses import Sums, check_label_range
 from mpi_learn.models.model import Arrays, Model
 
@@ -79,7 +79,7 @@ class KerasModel(Model):
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
         """See `Model.metrics`."""
         n = max(float(sums[N_SAMPLES]), 1.0)
-        return {"loss": float(sums[LOSS]) / n} | self.sums.results(sums[FIRST_METRIC:-1])
+        return {"loss": float(sums[LOSS]) / n} | self.sums.results(sums[FIRST_METRIC:-N_WORDS])
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         """See `Model.predict`."""
@@ -171,12 +171,12 @@ class KerasModel(Model):
             gradients = tape.gradient(sums[LOSS], parts, unconnected_gradients=tf.UnconnectedGradients.ZERO)
             for variable, value in zip(self.model.non_trainable_variables, values, strict=True):
                 variable.assign(value)
-            return tf.concat([*(_flattened(one) for one in gradients), *(_flattened(one) for one in sums), [0.0]], 0)
+            return tf.concat([*(_flattened(one) for one in (*gradients, *sums)), [0.0] * N_WORDS], 0)
 
         @tf.function(input_signature=[flat, x, y], autograph=False)
         def forward(flat: tf.Tensor, x: Tensors, y: Tensors) -> tf.Tensor:
             outputs, _, penalty = self._call(self._parts(flat), x, training=False)
-            return tf.concat([*(_flattened(one) for one in self.sums.of(y, outputs, penalty)), [0.0]], 0)
+            return tf.concat([*(_flattened(one) for one in self.sums.of(y, outputs, penalty)), [0.0] * N_WORDS], 0)
 
         @tf.function(input_signature=[flat, x], autograph=False)
         def predict(flat: tf.Tensor, x: Tensors) -> Tensors:

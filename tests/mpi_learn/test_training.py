@@ -219,7 +219,7 @@ WRONG = {
     "no such metric": (NUMBERS | {"metrics": ["acuracy"]}, line(), ConfigurationError, "did you mean accuracy"),
     "no such parameter": (NUMBERS | {"parameters": {"unit": 1}}, line(), ConfigurationError, "did you mean units"),
     "function that returns no model": (
-        NUMBERS | {"model": f"{MODELS}:build_nothing"}, line(), ModelError, "expected a Keras model",
+        NUMBERS | {"model": f"{MODELS}:build_nothing"}, line(), ModelError, "expected a Keras or PyTorch model",
     ),
     "function that raises": (
         NUMBERS | {"model": f"{MODELS}:build_raising"}, line(), ModelError, "RuntimeError: no such layer",

@@ -68,3 +68,28 @@ def test_a_rank_that_raises_stops_all_with_its_traceback(n):
     for where in places:
         assert seen[where] == [f"TrainingError of rank {n - 1}: RuntimeError: boom"] * n
     assert seen["nowhere"] == ["no error"] * n
+
+
+@cache
+def asynchronous() -> dict:
+    done = mpirun(3, "-m", "tests.mpi_learn.programs.asynchronous", timeout=240)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", ["downpour", "easgd", "gem", "clusters", "torch"])
+def test_every_algorithm_learns_the_digits_and_all_ranks_agree(name):
+    seen = asynchronous()[name]
+    assert all(one["history"] == seen[0]["history"] for one in seen)
+    history = seen[0]["history"]
+    assert history["val_accuracy"][-1] > 0.8
+    assert len(history["loss"]) == 4
+    assert ("staleness" in history) == (name != "clusters")
+    for one in seen:
+        if one["accuracy"] is not None:
+            assert one["accuracy"] == pytest.approx(history["val_accuracy"][-1], abs=1e-6)
+
+
+def test_a_master_trains_without_a_framework():
+    assert asynchronous()["easgd"][0]["frameworks"] == []
+    assert asynchronous()["easgd"][1]["frameworks"] == ["tensorflow"]

@@ -46,7 +46,7 @@ class FailingGradient:
 
 
 def attempt(where: str) -> str:
-    batches, built = mpi_learn.training.Batches, mpi_learn.training._built
+    batches, built = mpi_learn.training.Batches, mpi_learn.training.built_model
     on_epoch = None
     if where == "data":
         mpi_learn.training.Batches = FailingBatches
@@ -60,7 +60,7 @@ def attempt(where: str) -> str:
                 model.gradient = FailingGradient(model)
             return model
 
-        mpi_learn.training._built = failing
+        mpi_learn.training.built_model = failing
     if where == "validation":
 
         def failing(*arguments):
@@ -69,13 +69,13 @@ def attempt(where: str) -> str:
                 model.evaluate = boom
             return model
 
-        mpi_learn.training._built = failing
+        mpi_learn.training.built_model = failing
     try:
         train(CONFIGURATION, world, data=digits(), on_epoch=on_epoch)
     except MPILearnError as error:
         return f"{type(error).__name__} of rank {error.rank}: {error.reason}"
     finally:
-        mpi_learn.training.Batches, mpi_learn.training._built = batches, built
+        mpi_learn.training.Batches, mpi_learn.training.built_model = batches, built
     return "no error"
 
 

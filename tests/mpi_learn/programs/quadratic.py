@@ -16,7 +16,7 @@ from mpi_learn.algorithms.making import make_algorithm
 from mpi_learn.comm import agreed_errors
 from mpi_learn.errors import TrainingError
 from mpi_learn.flat import FlatLayout, aligned_empty
-from mpi_learn.layout import lay_out, n_masters
+from mpi_learn.layout import layout_of
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Sgd
 
@@ -31,9 +31,7 @@ def target(worker: int) -> np.ndarray:
 def run(options: dict, failing: int | None = None) -> dict:
     """All epochs; returns what this rank ended with."""
     configuration = TypeAdapter(AlgorithmConfiguration).validate_python(options)
-    layout = lay_out(
-        world.size, masters=n_masters(configuration, world.size), processes=getattr(configuration, "processes", 1)
-    )
+    layout = layout_of(configuration, world.size)
     weights = aligned_empty(N)
     weights[:] = 1.0
     algorithm = make_algorithm(
@@ -55,7 +53,7 @@ def run(options: dict, failing: int | None = None) -> dict:
                         raise RuntimeError("boom")
                     vector = aligned_empty(N + N_SUMS)
                     vector[:N] = 10 * (weights - target(worker))
-                    vector[N:] = [10, 1, step, 0]
+                    vector[N:] = [10, 1, 0, 0]
                     found = algorithm.exchange(weights, vector)
                     if found is None:
                         break

@@ -1,0 +1,57 @@
+"""Run under mpirun: trains the digits by every algorithm with masters or clusters; rank 0 prints what all saw."""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+from mpi_learn import train
+from tests.mpi_learn.models_for_tests import digits
+
+HERE = Path(__file__).parents[1]
+KERAS = {
+    "model": f"{HERE / 'models_for_tests.py'}:build_model",
+    "loss": "sparse_categorical_crossentropy",
+    "metrics": ["accuracy"],
+    "epochs": 4,
+    "batch_size": 32,
+    "seed": 2,
+}
+SGD = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9}
+CASES = {
+    "downpour": {"algorithm": "downpour", "optimizer": {"name": "adam", "learning_rate": 0.003}},
+    "easgd": {"algorithm": "easgd", "optimizer": SGD, "parameters": {"norm": True}},
+    "gem": {"algorithm": "gem", "optimizer": {"name": "sgd", "learning_rate": 0.05}},
+    "clusters": {"algorithm": {"name": "clusters", "size": 1, "exchange_every": 4}, "optimizer": SGD},
+    "torch": {
+        "model": f"{HERE / 'torch_models_for_tests.py'}:build_classes",
+        "loss": "cross_entropy",
+        "algorithm": "downpour",
+        "optimizer": {"name": "adam", "learning_rate": 0.003},
+    },
+}
+
+
+def main() -> None:
+    world = MPI.COMM_WORLD
+    seen = {}
+    for name, case in CASES.items():
+        result = train(KERAS | case, world, data=digits())
+        frameworks = [package for package in ("tensorflow", "torch") if package in sys.modules]
+        x, y = result.validation
+        score = None
+        if name == "torch":
+            import torch
+
+            with torch.no_grad():
+                score = float(np.mean(result.model(torch.from_numpy(x)).numpy().argmax(1) == y))
+        elif name == "gem":  # the first time that the master, too, builds the model
+            score = float(np.mean(result.model.predict(x, verbose=0).argmax(1) == y))
+        seen[name] = world.gather({"history": result.history, "frameworks": frameworks, "accuracy": score})
+    if world.rank == 0:
+        print(json.dumps(seen))
+
+
+main()

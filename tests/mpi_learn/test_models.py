@@ -1,0 +1,210 @@
+"""Every model of every framework behind the one interface."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpi_learn.errors import ConfigurationError, DataError, ModelError
+from mpi_learn.flat import LOSS, N_SAMPLES
+from mpi_learn.models.build import make_model
+from tests.mpi_learn.models_for_tests import digits, line
+
+HERE = Path(__file__).parent
+KERAS, TORCH = f"{HERE}/models_for_tests.py", f"{HERE}/torch_models_for_tests.py"
+rng = np.random.default_rng(0)
+X3 = rng.normal(size=(20, 3)).astype("f")
+X64 = rng.random((20, 64)).astype("f")
+CLASSES = rng.integers(0, 10, 20)
+A, B = rng.normal(size=(20, 3)).astype("f"), rng.normal(size=(20, 2)).astype("f")
+BOTH = ((A, B), (A.sum(1, keepdims=True), (B[:, 0] > 0).astype(np.int64)))
+
+MODELS = {
+    "keras regression": (f"{KERAS}:build_regression", {}, "mse", ["mae"], (X3,), (X3[:, 0],)),
+    "keras classes": (
+        f"{KERAS}:build_model", {"norm": True}, "sparse_categorical_crossentropy", ["accuracy"], (X64,), (CLASSES,),
+    ),
+    "keras two by two": (
+        f"{KERAS}:build_two_by_two", {}, ["mse", "sparse_categorical_crossentropy"], {"energy": ["mae"]}, *BOTH,
+    ),
+    "torch regression": (f"{TORCH}:build_regression", {}, "mse", ["mae"], (X3,), (X3[:, 0],)),
+    "torch classes": (f"{TORCH}:build_classes", {"norm": True}, "cross_entropy", ["accuracy"], (X64,), (CLASSES,)),
+    "torch one-hot": (
+        f"{TORCH}:build_classes", {}, "categorical_crossentropy", ["accuracy"], (X64,),
+        (np.eye(10, dtype="f")[CLASSES],),
+    ),
+    "torch two by two": (f"{TORCH}:build_two_by_two", {}, ["mse", "cross_entropy"], {"energy": ["mae"]}, *BOTH),
+}  # fmt: skip
+
+
+@pytest.fixture(params=MODELS)
+def case(request):
+    specification, parameters, loss, metrics, x, y = MODELS[request.param]
+    return make_model(specification, parameters, loss, metrics, x, y, seed=1, stream=0), x, y
+
+
+def test_gradient_is_the_slope_of_the_summed_loss(case):
+    model, x, y = case
+    step = model.gradient(x, y).copy()
+    assert step.shape == (model.layout.size + model.n_sums,)
+    assert step.flags.writeable
+    sums = step[model.layout.size :]
+    assert sums[N_SAMPLES] == 20
+    assert sums[-2:].tolist() == [0, 0]
+    direction = np.random.default_rng(2).normal(size=model.layout.size).astype("f")
+    width = 2e-4
+    before = model.weights.copy()
+    losses = []
+    for sign in (1, -1):
+        model.weights[:] = before + sign * width * direction
+        losses.append(float(model.gradient(x, y)[model.layout.size + LOSS]))
+    model.weights[:] = before
+    assert (losses[0] - losses[1]) / (2 * width) == pytest.approx(
+        float(step[: model.layout.size] @ direction), rel=0.03
+    )
+
+
+def test_sums_of_two_halves_are_the_sums_of_the_whole(case):
+    model, x, y = case
+    whole = model.evaluate(x, y)
+    parts = slice(7), slice(7, 20)
+    halves = [model.evaluate([one[part] for one in x], [one[part] for one in y]) for part in parts]
+    np.testing.assert_allclose(halves[0] + halves[1], whole, rtol=1e-5)
+    assert all(np.isfinite(value) for value in model.metrics(whole).values())
+
+
+def test_empty_batch_gives_nothing(case):
+    model, x, y = case
+    moving = model.moving()
+    assert not model.gradient([one[:0] for one in x], [one[:0] for one in y]).any()
+    np.testing.assert_array_equal(model.moving(), moving)
+
+
+def test_weights_are_the_memory_that_the_framework_computes_with(case):
+    model, x, _ = case
+    before = [one.copy() for one in model.predict(x)]
+    model.weights += np.random.default_rng(0).normal(size=model.weights.size).astype("f")
+    after = model.predict(x)
+    assert all(np.abs(one - other).max() > 1e-3 for one, other in zip(before, after, strict=True))
+
+
+def test_moving_numbers_and_counters_come_back_as_they_were(case):
+    model, x, y = case
+    moving, counters = model.moving(), model.counters()
+    for _ in range(3):
+        model.gradient(x, y)
+    model.set_moving(moving)
+    model.set_counters(counters)
+    np.testing.assert_array_equal(model.moving(), moving)
+    np.testing.assert_array_equal(model.counters(), counters)
+
+
+def test_same_seed_same_weights_and_other_seed_others(case, request):
+    specification, parameters, loss, metrics, x, y = MODELS[request.node.callspec.params["case"]]
+    again = make_model(specification, parameters, loss, metrics, x, y, seed=1, stream=3)
+    other = make_model(specification, parameters, loss, metrics, x, y, seed=2, stream=0)
+    np.testing.assert_array_equal(again.weights, case[0].weights)
+    assert np.abs(other.weights - again.weights).max() > 1e-3
+
+
+def test_save_writes_one_file(case, tmp_path):
+    file = case[0].save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == [file]
+    assert file.suffix in (".keras", ".pt")
+
+
+def test_label_outside_of_the_classes_is_refused():
+    for name in ("keras classes", "torch classes"):
+        specification, _, loss, metrics, x, y = MODELS[name]
+        model = make_model(specification, {"classes": 10}, loss, metrics, x, y, seed=1, stream=0)
+        model.check_labels(y)
+        with pytest.raises(DataError, match="label 10 lies outside of the model's 10 classes"):
+            model.check_labels((np.array([3, 10]),))
+
+
+WRONG = {
+    "input shape": (f"{TORCH}:build_regression", "mse", [], (X64,), (X3[:, 0],), ModelError, r"shape \(64,\)"),
+    "no such loss": (
+        f"{TORCH}:build_regression",
+        "msee",
+        [],
+        (X3,),
+        (X3[:, 0],),
+        ConfigurationError,
+        "did you mean mse",
+    ),
+    "no such metric": (f"{TORCH}:build_regression", "mse", ["maee"], (X3,), (X3[:, 0],), ConfigurationError, "mae"),
+    "label shape": (f"{TORCH}:build_regression", "mse", [], (X3,), (X3,), ModelError, r"\(3,\)"),
+    "no module": (f"{TORCH}:build_nothing", "mse", [], (X3,), (X3,), ModelError, "it returned NoneType"),
+}
+
+
+@pytest.mark.parametrize(("specification", "loss", "metrics", "x", "y", "kind", "said"), WRONG.values(), ids=WRONG)
+def test_what_does_not_fit_a_torch_model_is_said(specification, loss, metrics, x, y, kind, said):
+    with pytest.raises(kind, match=said):
+        make_model(specification, {}, loss, metrics, x, y, seed=1, stream=0)
+
+
+def test_torch_training_is_what_a_plain_torch_loop_does():
+    import torch
+    from mpi4py import MPI
+
+    from mpi_learn import train
+    from mpi_learn.data import Batches
+    from tests.mpi_learn.torch_models_for_tests import build_classes
+
+    dataset = digits()
+    ours = train(
+        {
+            "model": f"{TORCH}:build_classes", "parameters": {"norm": True}, "loss": "cross_entropy",
+            "metrics": ["accuracy"], "epochs": 2, "batch_size": 64, "seed": 5,
+        },
+        MPI.COMM_SELF,
+        data=dataset,
+    )  # fmt: skip
+    torch.manual_seed(5)
+    module = build_classes(norm=True)
+    optimizer = torch.optim.Adam(module.parameters(), lr=0.001, eps=1e-7)
+    for epoch in range(2):
+        for batch in Batches(dataset, batch_size=64, n_workers=1, worker=0, seed=5).epoch(epoch):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(module(torch.tensor(batch.x[0])), torch.tensor(batch.y[0])).backward()
+            optimizer.step()
+    for mine, other in zip(ours.model.parameters(), module.parameters(), strict=True):
+        np.testing.assert_allclose(mine.detach().numpy(), other.detach().numpy(), rtol=2e-3, atol=2e-3)
+    module.eval()
+    x, y = ours.validation
+    with torch.no_grad():
+        loss = torch.nn.functional.cross_entropy(module(torch.tensor(x)), torch.tensor(y)).item()
+    assert ours.history["val_loss"][-1] == pytest.approx(loss, rel=2e-3)
+
+
+def test_torch_training_resumes_exactly(tmp_path):
+    from mpi4py import MPI
+
+    from mpi_learn import train
+
+    common = {
+        "model": f"{TORCH}:build_classes", "parameters": {"norm": True, "dropout": 0.3}, "loss": "cross_entropy",
+        "batch_size": 128,
+    }  # fmt: skip
+    whole = train(common | {"epochs": 4}, MPI.COMM_SELF, data=digits())
+    checkpoint = {"checkpoint": {"path": str(tmp_path)}}
+    train(common | {"epochs": 2} | checkpoint, MPI.COMM_SELF, data=digits())
+    resumed = train(common | {"epochs": 4} | checkpoint, MPI.COMM_SELF, data=digits())
+    assert resumed.history == whole.history
+
+
+def test_torch_regression_learns_with_the_users_own_loss():
+    from mpi4py import MPI
+
+    from mpi_learn import train
+
+    configuration = {
+        "model": f"{TORCH}:build_regression", "loss": f"{TORCH}:absolute_error", "metrics": ["mse"], "epochs": 30,
+        "optimizer": {"name": "adam", "learning_rate": 0.02},
+    }  # fmt: skip
+    result = train(configuration, MPI.COMM_SELF, data=line())
+    assert result.history["val_mse"][-1] < 0.1

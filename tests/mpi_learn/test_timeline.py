@@ -1,0 +1,63 @@
+"""Timelines: recorded by each rank, merged afterwards."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from mpi_learn.cli import app
+from mpi_learn.errors import DataError
+from mpi_learn.timeline import COMMUNICATION, COMPUTE, RankTrace, chrome_trace, read_traces, summary
+from tests.mpi_learn.test_training import NUMBERS, line
+
+
+@pytest.fixture
+def traces(tmp_path):
+    from mpi4py import MPI
+
+    from mpi_learn import train
+
+    configuration = NUMBERS | {"epochs": 2, "batch_size": 20, "trace": str(tmp_path / "traces")}
+    train(configuration, MPI.COMM_SELF, data=line())
+    return tmp_path / "traces"
+
+
+def test_training_leaves_a_timeline_of_every_step(traces):
+    (trace,) = read_traces(traces)
+    names = [event[0] for event in trace.events]
+    assert (trace.rank, trace.role) == (0, "worker")
+    assert [names.count(name) for name in ("batch", "gradient", "exchange", "update", "validation")] == [20] * 4 + [2]
+    seconds = trace.seconds()
+    assert all(value >= 0 for value in seconds.values())
+    assert seconds[COMPUTE] > seconds[COMMUNICATION]
+
+
+def test_a_span_within_another_counts_for_itself_only():
+    second = 1_000_000_000
+    events = [("exchange", COMMUNICATION, 0, 5 * second), ("update", COMPUTE, second, 2 * second),
+              ("gradient", COMPUTE, 8 * second, 2 * second)]  # fmt: skip
+    seconds = RankTrace(0, "here", "worker", events).seconds()
+    assert seconds == {"compute": 4.0, "communication": 3.0, "data": 0.0, "idle": 3.0}
+
+
+def test_merged_trace_has_a_row_for_every_rank_and_starts_at_zero():
+    traces = [RankTrace(rank, f"host{rank // 2}", "worker", [("step", COMPUTE, 1000 + rank, 500)]) for rank in range(4)]
+    events = [event for event in chrome_trace(traces)["traceEvents"] if event["ph"] == "X"]
+    assert [(event["pid"], event["tid"]) for event in events] == [(0, 0), (0, 1), (1, 2), (1, 3)]
+    assert events[0]["ts"] == 0
+    assert len(summary(traces).splitlines()) == 5
+
+
+def test_command_writes_the_trace_and_prints_the_summary(traces, tmp_path):
+    done = CliRunner().invoke(app, ["trace", str(traces), "-o", str(tmp_path / "trace.json"), "--summary"])
+    assert done.exit_code == 0
+    assert "compute" in done.output
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_folder_without_timelines_is_refused(tmp_path):
+    with pytest.raises(DataError, match="no timelines"):
+        read_traces(tmp_path)
+    assert CliRunner().invoke(app, ["trace", str(tmp_path), "--summary"]).exit_code == 2
