@@ -1,0 +1,79 @@
+"""Trials in TensorBoard and MLflow, read back with these."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.trial import FoldOutcome, Outcome
+from mpi_opt.views.trackers import Guarded, Tracker, make_tracker
+
+FOLDS = [FoldOutcome(fold, 0.5, 1.0, {"val_loss": [1.0 + fold, 0.5]}) for fold in (0, 1)]
+GOOD = Outcome(7, "complete", 0.5, 0.1, 2.0, FOLDS)
+BAD = Outcome(8, "failed", None, None, 1.0, [], "ValueError: no")
+POINT = {"learning_rate": 0.01, "optimizer": "adam", "nesterov": True, "layers": None}
+
+
+def test_tensorboard_reads_curves_and_figure_of_merit(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboardX")
+    reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    tracker = make_tracker(f"tensorboard:{tmp_path / 'runs'}", "my study")
+    tracker.record(GOOD, POINT)
+    tracker.record(BAD, POINT)
+    tracker.close()
+    folders = sorted((tmp_path / "runs" / "my_study").iterdir())
+    assert [folder.name for folder in folders] == ["trial-00007", "trial-00008"]
+    events = reading.EventAccumulator(str(folders[0]))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("val_loss")] == [(0, 1.5), (1, 0.5)]
+    assert events.Scalars("figure_of_merit")[0].value == 0.5
+
+
+def test_mlflow_reads_runs_with_parameters_and_metrics(tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    try:
+        tracker = make_tracker(f"mlflow:{uri}", "my study")
+    except ConfigurationError as error:
+        pytest.skip(f"this mlflow keeps nothing by itself: {error}")
+    tracker.record(GOOD, POINT)
+    tracker.record(BAD, POINT)
+    client = mlflow.MlflowClient(uri)
+    experiment = client.get_experiment_by_name("my study").experiment_id
+    runs = {run.info.run_name: run for run in client.search_runs([experiment])}
+    good, bad = runs["trial 7"], runs["trial 8"]
+    assert good.data.params == {name: str(value) for name, value in POINT.items()}
+    assert good.data.metrics["figure_of_merit"] == 0.5
+    history = client.get_metric_history(good.info.run_id, "val_loss")
+    assert [(m.step, m.value) for m in sorted(history, key=lambda m: m.step)] == [(0, 1.5), (1, 0.5)]
+    assert (good.info.status, bad.info.status) == ("FINISHED", "FAILED")
+    assert bad.data.tags["error"] == "ValueError: no"
+
+
+def test_unknown_tracker_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="wandb") as caught:
+        make_tracker("wandb:x", "s")
+    assert "tensorboard:PLACE" in caught.value.cure
+
+
+def test_tracker_that_fails_is_told_once_and_left_alone() -> None:
+    class Broken(Tracker):
+        n_calls = 0
+
+        def record(self, outcome: Outcome, parameters: dict) -> None:
+            self.n_calls += 1
+            raise OSError("disk full")
+
+        def close(self) -> None:
+            raise AssertionError("it was to be left alone")
+
+    said: list[str] = []
+    broken = Broken()
+    tracker = Guarded(broken, said.append)
+    for _ in range(3):
+        tracker.record(GOOD, POINT)
+    tracker.close()
+    assert broken.n_calls == 1
+    assert len(said) == 1 and "disk full" in said[0]
