@@ -75,18 +75,23 @@ def _prepare_digits(to: Path, source: Path | None) -> str:
 
 def _prepare_mnist(to: Path, source: Path | None) -> str:
     test = to.with_name(f"{to.stem}_test{to.suffix}")
-    counts = []
-    for path, part in ((to, "train"), (test, "t10k")):
-        images = _idx(f"{part}-images-idx3-ubyte", source, n_axes=3)
-        labels = _idx(f"{part}-labels-idx1-ubyte", source, n_axes=1)
-        if len(images) != len(labels):
-            raise DataError(f"{len(images)} images but {len(labels)} labels in {part}-…", where=str(source))
-        _write(path, images[..., np.newaxis], labels)
-        counts.append(len(labels))
+    parts = {to: _mnist_part("train", source), test: _mnist_part("t10k", source)}  # all is read before any is written
+    for path, (images, labels) in parts.items():
+        _write(path, images, labels)
     return (
-        f"wrote {to} and {test}: {' and '.join(map(str, counts))} images of 28×28 pixels, 0 to 255\n"
+        f"wrote {to} and {test}: {' and '.join(str(len(y)) for _, y in parts.values())} images of 28×28 pixels, 0 to 255\n"
         f"data: {{train: [{to.name}], validation: [{test.name}], features: X, labels: y}}"
     )
+
+
+def _mnist_part(part: str, source: Path | None) -> tuple[np.ndarray, np.ndarray]:
+    images = _idx(f"{part}-images-idx3-ubyte", source, n_axes=3)
+    labels = _idx(f"{part}-labels-idx1-ubyte", source, n_axes=1)
+    if len(images) != len(labels):
+        raise DataError(
+            f"{len(images)} images but {len(labels)} labels in {part}-…", where=str(source), cure="fetch them again"
+        )
+    return images[..., np.newaxis], labels
 
 
 DATA_SETS = {"digits": _prepare_digits, "mnist": _prepare_mnist}

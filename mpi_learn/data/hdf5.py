@@ -11,6 +11,9 @@ import numpy as np
 
 from mpi_learn.data.source import Description, Jagged, Source
 
+LOCKING = "best-effort"
+"""Many parallel file systems know no locks, and reading needs none."""
+
 
 class HDF5(Source):
     """The datasets of an HDF5 file, those in groups as ``group/dataset``; variable-length ones are jagged."""
@@ -25,13 +28,13 @@ class HDF5(Source):
         return {name: self._descriptions[name] for name in names}
 
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
-        with h5py.File(self.path) as file:
+        with h5py.File(self.path, locking=LOCKING) as file:
             found = {name: file[name][start:stop] for name in names}
         return {name: _rows(found[name]) if self._descriptions[name].is_jagged else found[name] for name in names}
 
     @cached_property
     def _descriptions(self) -> dict[str, Description]:
-        with h5py.File(self.path) as file:
+        with h5py.File(self.path, locking=LOCKING) as file:
             return {name: _described(dataset) for name, dataset in _datasets(file) if dataset.shape}
 
 

@@ -32,6 +32,8 @@ SOURCES = {
 }
 """Suffix -> class; the longest suffix that fits counts."""
 
+MENDED = "the file is damaged, incomplete or of another format: write or copy it again"
+
 
 @dataclass(frozen=True)
 class Description:
@@ -138,5 +140,5 @@ def reading(source: Source) -> Iterator[None]:
         raise DataError(
             f"cannot be read as {source.format}: {said[:200]}",
             where=source.place,
-            cure="the file is damaged, incomplete or of another format: write or copy it again",
+            cure="get the right to read it" if "ermission denied" in said else MENDED,
         ) from error
