@@ -78,8 +78,9 @@ def _prepare_mnist(to: Path, source: Path | None) -> str:
     parts = {to: _mnist_part("train", source), test: _mnist_part("t10k", source)}  # all is read before any is written
     for path, (images, labels) in parts.items():
         _write(path, images, labels)
+    counts = " and ".join(str(len(labels)) for _, labels in parts.values())
     return (
-        f"wrote {to} and {test}: {' and '.join(str(len(y)) for _, y in parts.values())} images of 28×28 pixels, 0 to 255\n"
+        f"wrote {to} and {test}: {counts} images of 28×28 pixels, 0 to 255\n"
         f"data: {{train: [{to.name}], validation: [{test.name}], features: X, labels: y}}"
     )
 
