@@ -67,12 +67,19 @@ def shades(n: int, best: float = 0.0, worst: float = 0.92) -> np.ndarray:
     return matplotlib.colormaps[MERIT_MAP](np.linspace(best, worst, max(n, 1)))[:n]
 
 
+def shortened(text: str, length: int = 26) -> str:
+    """`text`, its middle left out if it is longer than `length` characters."""
+    half = (length - 1) // 2
+    return text if len(text) <= length else f"{text[:half]}…{text[-half:]}"
+
+
 def scale_axis(axes: Axes, which: str, dimension: Dimension) -> None:
     """Makes the axis `which` (x or y) that of a hyperparameter: logarithmic, or with categories as labels."""
     axis = getattr(axes, f"{which}axis")
     if isinstance(dimension, Categorical):
-        labels = [str(category) for category in dimension.categories]
-        axis.set_ticks(range(len(labels)), labels, rotation=20 if which == "x" and len(labels) > 3 else 0)
+        labels = [shortened(str(category), 16) for category in dimension.categories]
+        slanted = {"rotation": 35, "ha": "right", "fontsize": 7} if which == "x" and len("".join(labels)) > 24 else {}
+        axis.set_ticks(range(len(labels)), labels, **slanted)
         axis.set_minor_locator(ticker.NullLocator())
         getattr(axes, f"set_{which}lim")(-0.5, len(labels) - 0.5)
     elif dimension.prior == "log-uniform":

@@ -23,6 +23,7 @@ from mpi_opt.views.drawing import (
     new_figure,
     scale_axis,
     shades,
+    shortened,
     styled,
     zoom,
 )
@@ -80,12 +81,13 @@ def history(study: Study) -> Figure:
 def parallel(study: Study) -> Figure:
     """Each of the best trials as a line across the hyperparameters; the better, the darker and the further in front."""
     trials, names = series.complete(study)[:N_LINES], list(study.space)
-    figure, axes = new_figure(1.2 + 1.25 * (len(names) + 1), 3.8)
-    merits = np.array([t.figure_of_merit for t in trials])
-    low, high = (merits.min(), merits.max()) if trials else (0.0, 1.0)
+    figure, axes = new_figure(min(1.2 + 1.25 * (len(names) + 1), 12), 3.8)
+    limits = series.sensible_range((t.figure_of_merit for t in trials), study.record.maximize)
+    low, high = limits or (0.0, 1.0)
+    merits = np.clip([t.figure_of_merit for t in trials], low, high)
     x = np.arange(len(names) + 1)
     units = np.array([study.space.encode(t.parameters) for t in trials]).reshape(len(trials), len(names))
-    lines = [np.column_stack([x, [*row, (m - low) / (high - low or 1)]]) for row, m in zip(units, merits, strict=True)]
+    lines = [np.column_stack([x, [*row, (m - low) / (high - low)]]) for row, m in zip(units, merits, strict=True)]
     widths = np.where(np.arange(len(trials)) < N_CURVES, 1.6, 0.6)
     colours = shades(len(trials))
     colours[N_CURVES:, 3] = max(0.15, 0.7 * (1 - len(trials) / (1.3 * N_LINES)))
@@ -96,7 +98,8 @@ def parallel(study: Study) -> Figure:
     for fraction in (0.0, 0.5, 1.0):
         axes.text(len(names) + 0.04, fraction, f"{low + fraction * (high - low):.3g}", fontsize=7, va="center")
     axes.set(xlim=(-0.2, len(names) + 0.5), ylim=(-0.04, 1.04), yticks=[], title=study.name)
-    axes.set_xticks(x, [*names, series.merit_name(study)])
+    labels = [shortened(name) for name in (*names, series.merit_name(study))]
+    axes.set_xticks(x, labels, rotation=20 if max(map(len, labels)) * len(labels) > 90 else 0)
     axes.grid(visible=False)
     axes.spines[["left", "bottom"]].set_visible(False)
     return figure
@@ -115,7 +118,7 @@ def slices(study: Study) -> Figure:
         axes = figure.add_subplot(n_rows, n_columns, i + 1)
         _draw_slice(axes, study, name, surrogate)
         zoom(axes, limits)
-        axes.set(xlabel=name, ylabel=series.merit_name(study) if i % n_columns == 0 else "")
+        axes.set(xlabel=shortened(name), ylabel=series.merit_name(study) if i % n_columns == 0 else "")
     return figure
 
 
@@ -212,7 +215,7 @@ def curves(study: Study, metric: str | None = None) -> Figure:
         width = 2.2 if rank == 0 else 1.1
         axes.plot(means[metric][number], color=shades(N_CURVES)[rank], lw=width, label=f"trial {number}")
     axes.autoscale_view()
-    zoom(axes, series.sensible_range((v for values in means[metric].values() for v in values), study.record.maximize))
+    zoom(axes, series.curve_range(v for values in means[metric].values() for v in values))
     axes.set(xlabel="epoch", ylabel=metric, title=study.name)
     axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes.legend(*(entries[::-1] for entries in axes.get_legend_handles_labels()), fontsize=7, ncols=2)

@@ -150,16 +150,17 @@ def _best_ranges(study: Study) -> str:
         else:
             text = f"{cell(min(values))} … {cell(max(values))}"
         rows.append(f'<tr><td class="text">{escaped(name)}</td><td>{escaped(text)}</td></tr>')
-    return f'<p class="hint spaced">Where the {len(best)} best trials lie:</p><table>{"".join(rows)}</table>'
+    head = f'<p class="hint spaced">Where the {len(best)} best trials lie:</p>'
+    return f'{head}<table class="ranges">{"".join(rows)}</table>'
 
 
 def _failures(study: Study, attempts: Sequence[AttemptRecord], events: Sequence[EventRecord]) -> str:
-    reasons: dict[str, list[TrialRecord]] = {}
+    reasons: dict[str, list[TrialRecord]] = {}  # reasons that differ by numbers only are one
     for trial in study.trials:
         if trial.state == "failed":
-            reasons.setdefault(error_line(trial.error) or "no reason was recorded", []).append(trial)
+            reasons.setdefault(re.sub(r"\d+", "#", error_line(trial.error) or ""), []).append(trial)
     ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
-    parts = [_reason(reason, trials) for reason, trials in ordered[:N_REASONS]]
+    parts = [_reason(trials) for _, trials in ordered[:N_REASONS]]
     if len(ordered) > N_REASONS:
         parts.append(f"<p>and {len(ordered) - N_REASONS} other reasons: mpi-opt results --state failed</p>")
     if not parts:
@@ -174,7 +175,8 @@ def _failures(study: Study, attempts: Sequence[AttemptRecord], events: Sequence[
     return "".join(parts)
 
 
-def _reason(reason: str, trials: Sequence[TrialRecord]) -> str:
+def _reason(trials: Sequence[TrialRecord]) -> str:
+    reason = error_line(trials[0].error) or "no reason was recorded"
     numbers = ", ".join(str(trial.number) for trial in trials[:12]) + (", …" if len(trials) > 12 else "")
     head = f'<span class="count">{len(trials)} ×</span> {escaped(reason)} <span class="which">trials {numbers}</span>'
     return f"<details><summary>{head}</summary><pre>{escaped((trials[0].error or '')[:6000])}</pre></details>"

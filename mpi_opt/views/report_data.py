@@ -116,7 +116,7 @@ def _curves(study: Study, curves: Iterable[CurveRecord], index: dict[int, int]) 
         numbers = _some(sorted(means[name], key=lambda number: ranks.get(number, math.inf)), most)
         lines = [{"trial": index[n], "values": [short(v) for v in means[name][n][::stride]]} for n in numbers]
         values = [value for line in lines for value in line["values"] if value is not None]
-        limits = series.sensible_range(values, maximize=_is_better_high(name, study)) or (0.0, 1.0)
+        limits = series.curve_range(values) or (0.0, 1.0)
         found[name] = {"stride": stride, "limits": [short(limit) for limit in limits], "lines": lines}
     return found
 
@@ -126,12 +126,6 @@ def _some(ordered: list[int], most: int) -> list[int]:
         return ordered
     best, others = ordered[: most // 2], ordered[most // 2 :]
     return best + others[:: math.ceil(len(others) / (most - len(best)))]
-
-
-def _is_better_high(metric: str, study: Study) -> bool:
-    if metric == series.merit_name(study):
-        return study.record.maximize
-    return any(word in metric for word in ("acc", "auc", "precision", "recall", "f1"))
 
 
 def _forest(study: Study, surrogate: Surrogate) -> dict[str, Any]:

@@ -69,9 +69,19 @@ def sensible_range(values: Iterable[float], maximize: bool) -> tuple[float, floa
     quarter, middle, three_quarters = (known[int(q * (len(known) - 1))] for q in (0.25, 0.5, 0.75))
     width = three_quarters - quarter or abs(middle) or 1.0
     if maximize:
-        low, high = max(known[0], quarter - 3 * width), known[-1]
+        low, high = max(known[0], quarter - 1.5 * width), known[-1]
     else:
-        low, high = known[0], min(known[-1], three_quarters + 3 * width)
+        low, high = known[0], min(known[-1], three_quarters + 1.5 * width)
+    margin = 0.06 * (high - low) or 0.06 * (abs(high) or 1.0)
+    return low - margin, high + margin
+
+
+def curve_range(values: Iterable[float]) -> tuple[float, float] | None:
+    """The limits of an axis that shows all of `values` but the most extreme hundredths; None without values."""
+    known = sorted(value for value in values if math.isfinite(value))
+    if not known:
+        return None
+    low, high = known[len(known) // 100], known[-1 - len(known) // 100]
     margin = 0.06 * (high - low) or 0.06 * (abs(high) or 1.0)
     return low - margin, high + margin
 

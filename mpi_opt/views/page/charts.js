@@ -203,6 +203,9 @@ function write(context, text, x, y, align, colour) {
   context.fillText(text, x, y);
 }
 
+// The middle is left out: names in a row tend to begin alike.
 function cut(text, length) {
-  return text.length > length ? `${text.slice(0, length - 1)}…` : text;
+  if (text.length <= length) return text;
+  const half = Math.max(1, Math.floor((length - 1) / 2));
+  return `${text.slice(0, half)}…${text.slice(-half)}`;
 }

@@ -10,14 +10,15 @@ const RANK = new Map(RANKED.map((trial, rank) => [trial, rank]));
 const shade = (trial, alpha) => viridis((0.92 * RANK.get(trial)) / Math.max(1, RANKED.length - 1), alpha);
 
 function meritAxis(all = false) {
-  const merits = T.merit.filter((merit, i) => merit !== null && (all !== "complete" || RANK.has(i)));
+  const merits = T.merit.filter((merit) => merit !== null);
   const [low, high] = all || !DATA.limits ? [Math.min(...merits), Math.max(...merits)] : DATA.limits;
   return { kind: "linear", low, high: high > low ? high : low + 1, title: MERIT };
 }
 
 function axisOf(dimension) {
   if (dimension.categories) return { kind: "category", labels: dimension.categories, title: dimension.name };
-  return { kind: dimension.log ? "log" : "linear", low: dimension.low, high: dimension.high, title: dimension.name };
+  const margin = (dimension.width || 0) / 2;
+  return { kind: dimension.log ? "log" : "linear", low: dimension.low - margin, high: dimension.high + margin, title: dimension.name };
 }
 
 // Few different values would hide each other: such points stand a little beside them, each always in the same way.

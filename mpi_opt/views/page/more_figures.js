@@ -5,9 +5,9 @@ function parallel() {
   if (!RANKED.length) return empty(holder, "no complete trial yet");
   const gaps = (i) => RANKED.some((t) => DATA.values[i][t] === null);
   const columns = [...DATA.space.map((dimension, i) => ({ axis: axisOf(dimension), at: (t) => DATA.values[i][t], hasGaps: gaps(i) })),
-    { axis: meritAxis("complete"), at: (t) => T.merit[t] }];
+    { axis: meritAxis(), at: (t) => T.merit[t] }];
   const kept = columns.map(() => null); // the part of each axis that is kept, in fractions
-  const height = (f, column, value) => (value === null ? f.height - 18 : column.scale.at(value));
+  const height = (f, column, value) => (value === null ? f.height - 18 : Math.min(f.height - f.bottom, Math.max(f.top, column.scale.at(value))));
   const passes = (t) => columns.every((column, i) => {
     if (!kept[i]) return true;
     const value = column.at(t), fraction = value === null ? -1 : column.scale.fraction(value);
@@ -20,6 +20,7 @@ function parallel() {
     draw(f) {
       for (const column of columns) column.scale = makeScale(column.axis, f.height - f.bottom, f.top);
       f.lines = RANKED.filter(passes);
+      f.spacing = f.column(1) - f.column(0);
       const alpha = Math.min(0.75, Math.max(0.06, 150 / f.lines.length));
       if (kept.some(Boolean) && RANKED.length < 3000) for (const t of RANKED) stroke(f.context, "rgba(200,206,216,.25)", path(f, t), 0.7);
       f.lines.slice().reverse().forEach((t) => stroke(f.context, shade(t, RANK.get(t) < 10 ? 0.95 : alpha), path(f, t), RANK.get(t) < 10 ? 2 : 1));
@@ -45,13 +46,13 @@ function drawColumn(f, column, x, kept) {
   const c = f.context;
   stroke(c, COLOURS.soft, [[x, f.top], [x, f.height - f.bottom]], 1.4);
   for (const tick of column.scale.ticks) {
-    const text = cut(tick.text, 14), y = column.scale.at(tick.value);
+    const text = cut(tick.text, Math.max(3, Math.floor(f.spacing / 9))), y = column.scale.at(tick.value);
     c.fillStyle = "rgba(255,255,255,.8)";
     c.font = FONT;
     c.fillRect(x + 4, y - 7, c.measureText(text).width + 4, 14);
     write(c, text, x + 6, y, "left", COLOURS.soft);
   }
-  write(c, cut(column.axis.title, 18), x, 14, "center", COLOURS.ink);
+  write(c, cut(column.axis.title, Math.max(4, Math.floor(f.spacing / 7.5))), x, 14, "center", COLOURS.ink);
   if (column.hasGaps) write(c, "inactive", x, f.height - 5, "center", COLOURS.soft);
   if (!kept) return;
   const [bottom, top] = kept.map((fraction) => f.height - f.bottom - fraction * (f.height - f.bottom - f.top));

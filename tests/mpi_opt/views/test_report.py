@@ -130,3 +130,36 @@ def test_numbers_are_short(value: float | None, text: float | None) -> None:
 def test_data_cannot_end_its_element() -> None:
     assert "<" not in as_script({"a": "</script><!--"})
     assert json.loads(as_script({"a": "</script><!--\u2028"})) == {"a": "</script><!--\u2028"}
+
+
+LOOK = """
+const figure = page.figures[0], mark = figure.marks.find((m) => m.trial === RANKED[0]);
+const frame = figure.base.getBoundingClientRect();
+const at = { clientX: frame.left + mark.x, clientY: frame.top + mark.y, bubbles: true };
+figure.base.dispatchEvent(new PointerEvent("pointermove", at));
+document.documentElement.dataset.pointed = place("tip").hidden ? "nothing" : place("tip").textContent;
+figure.base.dispatchEvent(new MouseEvent("click", at));
+figure.base.dispatchEvent(new PointerEvent("pointerleave", at));
+document.documentElement.dataset.held = String(page.trial);
+document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
+figure.base.dispatchEvent(new PointerEvent("pointerleave", at));
+document.documentElement.dataset.left = String(page.trial);
+place("contour-pair").value = "1";
+place("contour-pair").dispatchEvent(new Event("change"));
+place("history-all").click();
+"""
+
+
+def test_pointing_at_a_trial_tells_about_it(digits: Study, tmp_path: Path, browser) -> None:
+    (tmp_path / "report.html").write_text(
+        report(digits).replace(
+            "document.documentElement.dataset.drawn", LOOK + "document.documentElement.dataset.drawn", 1
+        )
+    )
+    shown = browser(f"file://{tmp_path / 'report.html'}")
+    assert "CONSOLE" not in shown, shown[-2000:]
+    pointed = re.search(r'data-pointed="([^"]*)"', shown)[1]
+    assert pointed.startswith(f"Trial {digits.best.number} · complete · 1. of {digits.record.counts['complete']}")
+    assert "learning_rate" in pointed and digits.best.parameters["activation"] in pointed
+    assert f'data-held="{digits.best.number}"' in shown
+    assert 'data-left="null"' in shown
