@@ -41,6 +41,12 @@ class Told:
         kept = np.sort(np.concatenate([order[: n // 2], spread]))
         return Told(self.rows[kept], self.values[kept], self.variances[kept])
 
+    def nearest(self, n: int, row: np.ndarray, is_category: np.ndarray) -> Told:
+        """The `n` that are nearest to `row` (n_dimensions,); the order is kept."""
+        difference = np.where(is_category, 0.5 * (self.rows != row), self.rows - row)
+        kept = np.sort(np.argsort((difference * difference).sum(axis=1), kind="stable")[:n])
+        return Told(self.rows[kept], self.values[kept], self.variances[kept])
+
     def scaled(self) -> Told:
         """The values divided by the largest among them, so that squares of them stay finite."""
         largest = np.abs(self.values).max()

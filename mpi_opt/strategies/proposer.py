@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import final
 
@@ -12,10 +13,13 @@ from threadpoolctl import ThreadpoolController
 
 from mpi_opt.strategies.acquisition import LogExpectedImprovement, maximised
 from mpi_opt.strategies.encoding import Encoding
+from mpi_opt.strategies.gaussian_process import GaussianProcess
 from mpi_opt.strategies.history import Told
 from mpi_opt.strategies.surrogate import Success, Surrogate
 
 N_GLOBAL, N_LOCAL, N_CLIMBS = 512, 256, 6
+LOCAL_EVERY = 3
+FEWEST_LOCAL, LARGEST_LOCAL = 16, 100
 N_THOROUGH = 16
 """After so many proposals of one call each is sought with a quarter of the effort."""
 
@@ -23,6 +27,30 @@ N_THOROUGH = 16
 @cache
 def _threads() -> ThreadpoolController:
     return ThreadpoolController()
+
+
+@dataclass(frozen=True)
+class View:
+    """A model and where it is to be believed.
+
+    Attributes:
+        model: Of `told`.
+        best: The smallest value, in the model's units.
+        told: What was told there, without failures.
+        low: Shape (n_dimensions,), the least that a row may have.
+        high: Shape (n_dimensions,), the most.
+    """
+
+    model: GaussianProcess
+    best: float
+    told: Told
+    low: np.ndarray
+    high: np.ndarray
+
+    @property
+    def extent(self) -> np.ndarray:
+        """From `low` to `high`."""
+        return self.high - self.low
 
 
 @final
@@ -73,37 +101,57 @@ class Proposer:
         count: int,
         is_allowed: Callable[[np.ndarray], bool],
     ) -> list[np.ndarray]:
-        succeeded = told.succeeded()
-        model, best = self._surrogate.fit(succeeded)
-        model.pretend(pending)
-        log_success = None
+        succeeded, log_success = told.succeeded(), None
         if len(succeeded.values) < len(told.values):
             log_success = Success(told, self._encoding.is_category).log_probability
+        views: dict[bool, View] = {}
         rows: list[np.ndarray] = []
         for index in range(count):
+            is_local = self._is_local(number + index, len(succeeded.values))
+            if is_local not in views:
+                views[is_local] = self._local_view(succeeded) if is_local else self._global_view(succeeded)
+                views[is_local].model.pretend(np.vstack([pending, *rows]))
             rng = np.random.default_rng([self._seed, number + index, 1])
-            gain = LogExpectedImprovement(model, best, log_success)
             effort = 1.0 if index < N_THOROUGH else 0.25
-            row = self._best_row(gain, succeeded, rng, effort, lambda row: _is_none_of(row, rows) and is_allowed(row))
+            view = views[is_local]
+            gain = LogExpectedImprovement(view.model, view.best, log_success)
+            row = self._best_row(gain, view, rng, effort, lambda row: _is_none_of(row, rows) and is_allowed(row))
             if row is None:
                 break
             rows.append(row)
-            model.pretend(row[None, :])
+            for view in views.values():
+                view.model.pretend(row[None, :])
         return rows
+
+    def _is_local(self, number: int, n_values: int) -> bool:
+        return number % LOCAL_EVERY == 1 and n_values >= FEWEST_LOCAL + 2 * self._encoding.n_dimensions
+
+    def _global_view(self, told: Told) -> View:
+        model, best = self._surrogate.fit(told)
+        n = self._encoding.n_dimensions
+        return View(model, best, told, np.zeros(n), np.ones(n))
+
+    def _local_view(self, told: Told) -> View:
+        """A model of the neighbourhood of the best: where the whole is too bent for one model, a part is not."""
+        n = max(FEWEST_LOCAL + 2 * self._encoding.n_dimensions, len(told.values) // 3)
+        near = told.nearest(min(n, LARGEST_LOCAL), told.rows[int(np.argmin(told.values))], self._encoding.is_category)
+        model, best = self._surrogate.fit_afresh(near)
+        return View(model, best, near, near.rows.min(axis=0), near.rows.max(axis=0))
 
     def _best_row(
         self,
         gain: LogExpectedImprovement,
-        told: Told,
+        view: View,
         rng: np.random.Generator,
         effort: float,
         is_allowed: Callable[[np.ndarray], bool],
     ) -> np.ndarray | None:
-        n = self._encoding.n_dimensions
-        best = told.rows[np.argsort(told.values, kind="stable")[:5]]
+        best = view.told.rows[np.argsort(view.told.values, kind="stable")[:5]]
         n_global, n_local, n_climbs = (math.ceil(effort * number) for number in (N_GLOBAL, N_LOCAL, N_CLIMBS))
-        candidates = np.vstack([self._anywhere(rng, n_global), self._around(best, rng, n_local)])
-        return maximised(gain, self._encoding, candidates, np.zeros(n), np.ones(n), is_allowed, n_climbs)
+        anywhere = self._anywhere(rng, n_global)
+        inside = self._on_levels(np.where(self._encoding.is_category, anywhere, view.low + anywhere * view.extent))
+        candidates = np.vstack([inside, np.clip(self._around(best, rng, n_local), view.low, view.high)])
+        return maximised(gain, self._encoding, candidates, view.low, view.high, is_allowed, n_climbs)
 
     def _anywhere(self, rng: np.random.Generator, count: int) -> np.ndarray:
         return self._on_levels(self._encoding.from_units(rng.random((count, self._encoding.n_dimensions))))

@@ -50,10 +50,17 @@ class Surrogate:
         size = _anchor_size(len(told.values))
         if size != self._anchor_size or self._anchor is None:
             self._anchor, self._anchor_size = self._chosen(told.first(size).thinned(LARGEST_FIT // 2)), size
-        told = told.thinned(LARGEST_FIT)
-        offset, start = self._anchor.offset, self._anchor.hyperparameters
-        y, variances = _standardised(told, offset)
-        found = Likelihood(told.rows, self._is_category).fit(y, variances, start, N_ITERATIONS)
+        return self._fitted(told.thinned(LARGEST_FIT), self._anchor)
+
+    def fit_afresh(self, told: Told) -> tuple[GaussianProcess, float]:
+        """The same with a choice of its own: for a part of what was told."""
+        told = told.scaled()
+        return self._fitted(told, self._chosen(told))
+
+    def _fitted(self, told: Told, start: Choice) -> tuple[GaussianProcess, float]:
+        y, variances = _standardised(told, start.offset)
+        likelihood = Likelihood(told.rows, self._is_category)
+        found = likelihood.fit(y, variances, start.hyperparameters, N_ITERATIONS)
         model = GaussianProcess(told.rows, y, self._is_category, found, variances)
         return model, float(model.predict(told.rows)[0].min())
 

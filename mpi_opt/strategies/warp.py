@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-OFFSETS = (math.inf, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
+OFFSETS = (math.inf, 1000.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
 """The logarithm of (distance from the best, in units of the median's, plus offset); infinity: no logarithm."""
 
 
