@@ -7,9 +7,11 @@ together.
 
 from __future__ import annotations
 
+import atexit
 import mmap
 import os
 import socket
+import sys
 import time
 import traceback
 import zlib
@@ -125,6 +127,7 @@ def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
     """The communicator of all ranks with the same `color`. Collective over `comm`."""
     part = comm.Split(color, key)
     part.Set_errhandler(MPI.ERRORS_RETURN)
+    part.Barrier()  # Open MPI crashes if one rank gives it up while another is still making it
     return part
 
 
@@ -147,6 +150,7 @@ def group_of(comm: Communicator, ranks: Sequence[int], name: str) -> Communicato
         except NotImplementedError:  # an MPI library older than MPI 4
             part = comm.Create_group(group, tag=zlib.crc32(name.encode()) % 30_000)
     part.Set_errhandler(MPI.ERRORS_RETURN)
+    part.Barrier()  # as in `split`
     return part
 
 
@@ -161,6 +165,21 @@ def lost_ranks(comm: Communicator) -> set[int]:
     failed = comm.Get_failed()
     comm.Ack_failed()
     return set(MPI.Group.Translate_ranks(failed, list(range(failed.size)), comm.group)) if failed.size else set()
+
+
+def skip_farewell() -> None:
+    """Ends this process, when it ends, without MPI's collective farewell, which may wait for lost ranks for ever."""
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_status if exit_status is not None else int(hasattr(sys, "last_type")))
+
+
+exit_status: int | None = None
+"""What a process that skips the farewell ends with; None: 1 after an uncaught exception, else 0."""
 
 
 def duplicate(comm: Communicator) -> Communicator:

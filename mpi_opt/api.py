@@ -208,9 +208,11 @@ def _told_to_all(
         lost = communication.lost_ranks(world)
         for rank in range(1, world.size):
             if rank not in lost:
-                communication.send_if_alive(world, (study, error), rank, TO_RANK)
+                communication.send_if_alive(world, (study, error, bool(lost)), rank, TO_RANK)
     else:
-        study, error = communication.receive(world, source=0, tag=TO_RANK)[0]
+        study, error, lost = communication.receive(world, source=0, tag=TO_RANK)[0]
+    if lost:
+        communication.skip_farewell()
     if error is not None and is_raised:
         raise error
     return study

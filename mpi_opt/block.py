@@ -73,6 +73,7 @@ class Block:
         self.groups = fold_groups(comm.size, terms.folds)
         self.group = next(i for i, ranks in enumerate(self.groups) if comm.rank in ranks)
         self.fold_comm = self._split()
+        self._used_up: list[Communicator] = []
 
     def prepare(self) -> Ready:
         """Everything that can be done, and found wrong, before the first trial. Collective over the block."""
@@ -104,9 +105,12 @@ class Block:
         return merged(parts, time.perf_counter() - started)
 
     def renew(self) -> None:
-        """Makes the fold communicator anew, after a trial that may have left it unusable. Collective over the block."""
-        if self.fold_comm is not self.comm:
-            self.fold_comm.Free()
+        """Makes the fold communicator anew, after a trial that may have left it unusable. Collective over the block.
+
+        The old one is kept: were it freed, a late word of its end could reach the next one that gets its number, and
+        Open MPI crashes over that.
+        """
+        self._used_up.append(self.fold_comm)
         self.fold_comm = self._split()
 
     def _split(self) -> Communicator:

@@ -34,13 +34,19 @@ def _here(arguments: list[str]) -> Any:
 
 def _search_everywhere(arguments: list[str]) -> int:
     """Runs ``search`` on every rank of the world: rank 0 understands it, all run it."""
+    from mpi_learn import comm as communication
+
     order = _here(arguments)  # a plan, or an exit status when there is nothing to run
     if is_launched():
         from mpi_opt.api import the_world
 
         world = the_world()
         order = order if world is None else world.bcast(order, root=0)
-    return order if isinstance(order, int) else _guarded(lambda: _run_search(order), "--debug" in arguments)
+    if isinstance(order, int):
+        return order
+    status = _guarded(lambda: _run_search(order), "--debug" in arguments)
+    communication.exit_status = status
+    return status
 
 
 def run(arguments: list[str]) -> Any:
