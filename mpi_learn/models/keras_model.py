@@ -56,9 +56,9 @@ class KerasModel(Model):
         self._counters = [one for one in variables if not any(one is other for other in self._moving)]
         self._separate_generators(stream)
         self._tensor = _shared_tensor(self.weights)
-        self._step, self._forward, self._outputs = self._compiled(_specs(x), _specs(y))
-        try:
-            self._step.get_concrete_function()  # traced now, so that what does not fit shows before the first step
+        step, self._forward, self._outputs = self._compiled(_specs(x), _specs(y))
+        try:  # traced now, so that what does not fit shows before the first step, and called without binding arguments
+            self._step = step.get_concrete_function()
         except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
             raise ModelError(f"model, loss and data do not fit together: {error}", where="model") from error
 

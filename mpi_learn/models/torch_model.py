@@ -53,7 +53,8 @@ class TorchModel(Model):
             return self._step
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
             parameter.grad = gradient
-        self.module.train()
+        if not self.module.training:
+            self.module.train()
         outputs, labels = self._called(x), [torch.from_numpy(one) for one in y]
         total = self._loss(outputs, labels)
         total.backward()

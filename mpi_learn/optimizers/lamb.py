@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from mpi_learn.optimizers.optimizer import Float, Optimizer, fused
+from mpi_learn.optimizers.optimizer import Float, Optimizer, summed
 
 
 class LayerwiseAdaptiveMoments(Optimizer):
@@ -18,7 +18,7 @@ class LayerwiseAdaptiveMoments(Optimizer):
         """One step; weight decay (λ) belongs inside the method, so `keep` is not looked at."""
         options = self.options
         rest = (Float(1 - options.beta_1), Float(1 - options.beta_2))
-        corrections = (Float(1 - options.beta_1**self.n_steps), Float(1 - options.beta_2**self.n_steps))
+        corrections = (Float(1 / (1 - options.beta_1**self.n_steps)), Float(1 / (1 - options.beta_2**self.n_steps)))
         last = (Float(options.epsilon), Float(options.weight_decay))
         for start, end in pairwise(self.layout.bounds):
             part = slice(start, end)
@@ -26,12 +26,12 @@ class LayerwiseAdaptiveMoments(Optimizer):
             _layer(weights[part], gradient[part], *state, rate, scale, *rest, *corrections, *last)
 
 
-@fused
+@summed
 def _direction(m, v, w, correction_1, correction_2, epsilon, decay):
-    return (m / correction_1) / (np.sqrt(v / correction_2) + epsilon) + decay * w
+    return m * correction_1 / (np.sqrt(v * correction_2) + epsilon) + decay * w
 
 
-@fused
+@summed
 def _layer(weights, gradient, mean, square, rate, scale, rest_1, rest_2, correction_1, correction_2, epsilon, decay):
     w2, r2 = 0.0, 0.0
     for i in range(weights.size):

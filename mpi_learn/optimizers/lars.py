@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.optimizers.optimizer import Float, Optimizer, fused
+from mpi_learn.optimizers.optimizer import Float, Optimizer, fused, sum_of_squares
 
 
 class LayerwiseAdaptiveRates(Optimizer):
@@ -28,12 +28,7 @@ class LayerwiseAdaptiveRates(Optimizer):
 @fused
 def _layer(weights, gradient, velocity, rate, scale, momentum, decay, trust, epsilon, is_adapted):
     if is_adapted:
-        w2, g2 = 0.0, 0.0
-        for i in range(weights.size):
-            g = scale * gradient[i]
-            w2 += np.float64(weights[i]) * weights[i]
-            g2 += np.float64(g) * g
-        w_norm, g_norm = np.sqrt(w2), np.sqrt(g2)
+        w_norm, g_norm = np.sqrt(sum_of_squares(weights)), scale * np.sqrt(sum_of_squares(gradient))
         if w_norm > 0 and g_norm > 0:
             rate = np.float32(rate * trust * w_norm / (g_norm + decay * w_norm + epsilon))
     else:

@@ -16,6 +16,9 @@ Float = np.float32
 fused = njit(nogil=True, cache=True, error_model="numpy")
 """Compiles a loop over elements: one pass over memory, vectorised, without the interpreter's lock."""
 
+summed = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+"""The same for a loop that adds up in float64, where the order of the terms does not matter."""
+
 
 class Optimizer(ABC):
     """Makes a step of a gradient.
@@ -79,7 +82,7 @@ class Optimizer(ABC):
         """
 
 
-@fused
+@summed
 def sum_of_squares(vector):
     """Of a float32 vector, summed in float64."""
     total = 0.0

@@ -1,0 +1,79 @@
+"""Measures what a master carries, and what an optimizer step costs. Run: ``mpirun -np 3 python master.py``.
+
+Rank 0 serves Downpour with Adam, the others send gradients as fast as they can: updates per second for several sizes.
+Then rank 0 alone times each optimizer against the bandwidth of copying memory. No framework is loaded.
+"""
+
+import sys
+import time
+
+import numpy as np
+from mpi4py import MPI
+
+from mpi_learn.algorithms.configuration import Downpour
+from mpi_learn.algorithms.making import make_algorithm
+from mpi_learn.flat import FlatLayout, aligned_empty
+from mpi_learn.layout import layout_of
+from mpi_learn.optimizers import configuration as options
+from mpi_learn.optimizers import make_optimizer
+
+world = MPI.COMM_WORLD
+N_SUMS = 4
+
+
+def updates_per_second(n: int, seconds: float = 3.0) -> float:
+    layout = layout_of(Downpour(), world.size)
+    weights = aligned_empty(n)
+    weights[:] = 0
+    algorithm = make_algorithm(
+        Downpour(), world, layout, weights, n_sums=N_SUMS, n_steps=1, learning_rate=0.1,
+        optimizer=lambda chosen, updates: make_optimizer(chosen or options.Adam(), FlatLayout(((n,),))),
+    )  # fmt: skip
+    step = aligned_empty(n + N_SUMS)
+    step[:] = 1e-3
+    for n_steps in (3, max(20, int(seconds * 2e8 / n / world.size))):
+        world.Barrier()
+        start = time.perf_counter()
+        with algorithm:
+            if world.rank == 0:
+                algorithm.serve(weights)
+            else:
+                for _ in range(n_steps):
+                    step[n:] = 1, 1, 0, 0
+                    algorithm.exchange(weights, step)
+        spent = time.perf_counter() - start
+    return n_steps * (world.size - 1) / spent
+
+
+def best(function, repeats: int) -> float:
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def optimizers(n: int) -> None:
+    source, target = aligned_empty(n), aligned_empty(n)
+    source[:] = 1
+    copy_s = best(lambda: np.copyto(target, source), 10)
+    bytes_per_s = 8 * n / copy_s
+    print(f"\n{n / 1e6:g} M parameters; copying moves {bytes_per_s / 1e9:.1f} GB/s")
+    for kind in (options.Sgd(momentum=0.9), options.Adam(), options.RmsProp(), options.AdaDelta(), options.AdaGrad(),
+                 options.Lars(), options.Lamb()):  # fmt: skip
+        optimizer = make_optimizer(kind, FlatLayout(((n,),)))
+        optimizer.update(target, source)
+        spent = best(lambda optimizer=optimizer: optimizer.update(target, source), 10)
+        n_bytes = n * 4 * (3 + 2 * {"sgd": 1, "adagrad": 1, "rmsprop": 1, "lars": 1}.get(kind.name, 2))
+        print(f"{kind.name:9} {spent * 1e3:7.2f} ms  {spent / (n_bytes / bytes_per_s):5.2f}× the copy of its bytes")
+
+
+for size in (82_000, 235_146, 421_576, 1_250_000, 10_000_000):
+    speed = updates_per_second(size)
+    if world.rank == 0:
+        print(f"{size:>10} parameters: {speed:8,.0f} updates/s", flush=True)
+if world.rank == 0:
+    print("frameworks loaded:", [name for name in ("tensorflow", "torch") if name in sys.modules])
+    optimizers(10_000_000)
+world.Barrier()
