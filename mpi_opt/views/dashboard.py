@@ -12,6 +12,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from http.cookies import SimpleCookie
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -28,6 +29,7 @@ from optuna_dashboard import wsgi
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.space import Categorical, Dimension, Integer
 from mpi_opt.store import Store
+from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.study import Study
 from mpi_opt.trial import FINISHED, TrialRecord
 from mpi_opt.views import series
@@ -224,4 +226,5 @@ class Dashboard:
 
     def _follow(self) -> None:
         while not self._is_closing.wait(INTERVAL_S):
-            self.copy.update()
+            with suppress(StoreNotReadyError):  # the next round will do
+                self.copy.update()

@@ -68,7 +68,7 @@ function history() {
           stroke(c, COLOURS.failed, [[x, f.height - f.bottom - 1], [x, f.height - f.bottom - 8]], 1.4);
           return f.mark(x, f.height - f.bottom - 4, trial);
         }
-        const y = Math.max(f.sy.at(T.merit[trial]), f.top - 3); // what lies above stands at the edge
+        const y = Math.min(Math.max(f.sy.at(T.merit[trial]), f.top - 3), f.height - f.bottom + 3); // outliers stand at the edge
         dot(c, T.state[trial] === "complete" ? "rgba(47,111,222,.7)" : "rgba(154,163,178,.8)", x, y, radius);
         f.mark(x, y, trial);
       });

@@ -72,6 +72,20 @@ def test_copy_follows_the_search(tmp_path: Path) -> None:
     assert copy.storage.get_best_trial(copy.study_id).number == 9
 
 
+def test_page_follows_a_search_in_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dashboard, "INTERVAL_S", 0.02)
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = make_study(store, n_trials=4)
+        page = dashboard.Dashboard(str(tmp_path / "a.db"), "digits", port=0)
+        store.start(study.id, [start(4, store.trials(study.id)[0].parameters)])
+        store.finish(study.id, [finish(4, -1.0)])
+        deadline = time.monotonic() + 20
+        while page.copy.storage.get_best_trial(page.copy.study_id).number != 4 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert page.copy.storage.get_best_trial(page.copy.study_id).number == 4
+        page.close()
+
+
 def test_page_is_for_those_with_the_token(served: dashboard.Dashboard) -> None:
     plain = f"http://127.0.0.1:{served.port}"
     for address in (f"{plain}/", f"{plain}/api/studies", f"{plain}/?token=", f"{plain}/?token=guess"):

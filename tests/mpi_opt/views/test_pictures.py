@@ -49,7 +49,7 @@ def test_importance_agrees_with_optuna_fanova() -> None:
     for row, merit in zip(units, merits, strict=True):
         params = {name: float(value) for name, value in zip("abc", row, strict=True)}
         study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=float(merit)))
-    evaluator = optuna.importance.FanovaImportanceEvaluator(seed=0)
+    evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=16, seed=0)
     theirs = optuna.importance.get_param_importances(study, evaluator=evaluator)
     ours = Surrogate(["a", "b", "c"], units, merits).shares
     total = sum(ours.values())
