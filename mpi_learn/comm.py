@@ -1,4 +1,4 @@
-"""The only import of mpi4py of this package: communicators, waiting without spinning, errors that all ranks agree on.
+"""The only import of mpi4py of this package: communicators, waiting without spinning, errors that ranks agree on.
 
 A rank that waits in ``recv`` or ``wait`` burns a whole core. Wherever ranks may wait long for one another they wait with
 `receive`, which probes and sleeps, ever longer. Inside a training step a blocking collective is right: all arrive
@@ -219,7 +219,7 @@ def described(error: BaseException, rank: int) -> TrainingError:
 
 def is_protected() -> bool:
     """Whether this world survives lost ranks: Open MPI 5 started with ``--with-ft ulfm``."""
-    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"
+    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - Open MPI spells it so
 
 
 def is_communication_error(error: BaseException) -> bool:

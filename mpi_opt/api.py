@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from mpi_opt.study import Study
 
 
+UNPROTECTED = (
+    "a lost rank would end this search (the same command would go on from there); "
+    "to survive it: mpirun --with-ft ulfm, with Open MPI 5 or newer"
+)
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything that a search needs to know, the same on every rank.
@@ -51,6 +57,7 @@ class Plan:
         layout: Who does what.
         directory: Where relative files of the configuration start.
         record: What the store keeps as the study's configuration.
+        report: Whether the command line is to write a report at the end.
     """
 
     configuration: StudyConfiguration
@@ -59,6 +66,7 @@ class Plan:
     layout: Layout
     directory: Path
     record: dict[str, Any] = field(default_factory=dict)
+    report: bool = False
 
     @property
     def terms(self) -> Terms:
@@ -258,6 +266,10 @@ def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
         )
         if isinstance(link, SerialLink):
             link.on_report = coordinator.take_report
+        if progress is not None:
+            progress.resumed(Study.read(store, configuration.study))
+            if not communication.is_protected() and not isinstance(link, SerialLink):
+                progress.note(UNPROTECTED)
         coordinator.run()
         return Study.read(store, configuration.study)
 

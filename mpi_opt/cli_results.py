@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mpi_opt import cli_views
-from mpi_opt.cli_store import StoreUrl, StudyName, numbered, read_study, store_url
+from mpi_opt.cli_store import StoreUrl, StudyName, numbered, read_study, show, store_url
 from mpi_opt.errors import StoreError
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def best(
             raise StoreError(
                 "no trial is complete yet", where=f"{opened.url}: {chosen.name}", cure="see mpi-opt results"
             )
-        print(winner_yaml(chosen, winner), end="")
+        show(winner_yaml(chosen, winner).rstrip("\n"))
 
 
 def _print_query(store: Store, query: str, form: Format) -> None:
@@ -82,11 +82,11 @@ def _print_rows(columns: list[str], rows: list[Any], form: Format) -> None:
     from mpi_opt.views import tables
 
     if form == "json":
-        print(tables.to_json(dict(zip(columns, row, strict=True)) for row in rows))
+        show(tables.to_json(dict(zip(columns, row, strict=True)) for row in rows))
     elif form == "csv":
-        print(tables.to_csv(columns, rows))
+        show(tables.to_csv(columns, rows))
     elif columns:
-        print(tables.aligned(columns, rows, colour=sys.stdout.isatty()))
+        show(tables.aligned(columns, rows, colour=sys.stdout.isatty()))
 
 
 def _print_studies(store: Store, form: Format) -> None:
@@ -94,14 +94,14 @@ def _print_studies(store: Store, form: Format) -> None:
 
     studies = store.studies()
     if form == "table":
-        print(tables.studies_table(studies, colour=sys.stdout.isatty()) if studies else "no studies yet")
+        show(tables.studies_table(studies, colour=sys.stdout.isatty()) if studies else "no studies yet")
         return
     objects = [tables.study_object(study) for study in studies]
     if form == "json":
-        print(tables.to_json(objects))
+        show(tables.to_json(objects))
     else:
         columns = ["name", "direction", "strategy", "seed", "created_at", "view"]
-        print(tables.to_csv(columns, [[entry[column] for column in columns] for entry in objects]))
+        show(tables.to_csv(columns, [[entry[column] for column in columns] for entry in objects]))
 
 
 def _print_trials(study: Study, form: Format, n_best: int | None, state: State | None) -> None:
@@ -110,14 +110,14 @@ def _print_trials(study: Study, form: Format, n_best: int | None, state: State |
     trials = study.ranked((state,)) if state else study.ranked(("complete",)) if n_best else study.ranked()
     trials = trials[:n_best] if n_best else trials
     if form == "json":
-        print(tables.to_json(tables.as_object(trial) for trial in trials))
+        show(tables.to_json(tables.as_object(trial) for trial in trials))
     elif form == "csv":
-        print(tables.to_csv(*tables.table_of(study.space, trials)))
+        show(tables.to_csv(*tables.table_of(study.space, trials)))
     else:
         shown = trials[:TERMINAL_ROWS] if sys.stdout.isatty() and not n_best else trials
-        print(tables.trials_table(study, shown, colour=sys.stdout.isatty()) if trials else "no such trials yet")
+        show(tables.trials_table(study, shown, colour=sys.stdout.isatty()) if trials else "no such trials yet")
         if len(shown) < len(trials):
-            print(f"… and {len(trials) - len(shown)} more: --best {len(trials)}, or --format csv")
+            show(f"… and {len(trials) - len(shown)} more: --best {len(trials)}, or --format csv")
 
 
 def _print_trial(store: Store, study: Study, number: int, form: Format) -> None:
@@ -125,12 +125,12 @@ def _print_trial(store: Store, study: Study, number: int, form: Format) -> None:
 
     trial = numbered(study, number)
     if form == "csv":
-        print(tables.to_csv(*tables.table_of(study.space, [trial])))
+        show(tables.to_csv(*tables.table_of(study.space, [trial])))
         return
     details = [read(study.record.id, [number]) for read in (store.folds, store.curves, store.attempts)]
     if form == "table":
-        print(tables.trial_page(study, trial, *details, colour=sys.stdout.isatty()))
+        show(tables.trial_page(study, trial, *details, colour=sys.stdout.isatty()))
         return
     names = ("folds", "curves", "attempts")
     lists = {n: [tables.as_object(row) for row in rows] for n, rows in zip(names, details, strict=True)}
-    print(tables.to_json([tables.as_object(trial) | lists]))
+    show(tables.to_json([tables.as_object(trial) | lists]))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from mpi_opt.configuration import StudyConfiguration
     from mpi_opt.layout import Layout
     from mpi_opt.study import Study
+    from mpi_opt.views.progress import PlainProgress
 
 SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.yaml", help="What to search, and how.")]
 Ranks = Annotated[int | None, typer.Option("-n", help="How many ranks.", min=1)]
@@ -46,13 +47,14 @@ def search(
     study: StudyName = None,
     store: StoreUrl = None,
     time_limit: Annotated[str | None, typer.Option(help="Such as 2h: no trial begins that would end later.")] = None,
+    report: Annotated[bool, typer.Option("--report", help="Write the study's HTML report at the end.")] = False,
 ) -> Any:
     """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
     if n is not None:
         launch(["mpi_opt", *_without_n(sys.argv[1:])], n)
     options = _overrides(trials, strategy, block_size, folds, seed, study, store, time_limit)
     configuration = _read(space, options)
-    return _plan(configuration, space, _world_size())
+    return _plan(configuration, space, _world_size(), report)
 
 
 def check(
@@ -69,9 +71,8 @@ def check(
     search_space = configuration.dimensions()
     print(f"study      {configuration.study} in {configuration.store}")
     print(f"objective  {configuration.objective}, {configuration.direction} {configuration.figure_of_merit}")
-    print(
-        f"strategy   {configuration.search.strategy}, {configuration.search.trials} trials, {configuration.folds} fold(s)"
-    )
+    wanted = configuration.search
+    print(f"strategy   {wanted.strategy}, {wanted.trials} trials, {configuration.folds} fold(s)")
     for name, dimension in search_space.items():
         print(f"  {name:<20} {dimension}")
     _rehearse(configuration, space.resolve().parent)
@@ -108,16 +109,22 @@ def run_search(plan: Plan) -> None:
     from mpi_opt.api import run_study, the_world
 
     world = the_world()
-    if world is None:
-        study = run_study(plan, None, progress := _progress(plan))
-    elif world.rank > 0:
+    if world is not None and world.rank > 0:
         _log_to_file(plan, world.rank)
         run_study(plan, world)
         return
-    else:
-        study = run_study(plan, world, progress := _progress(plan))
-    progress.close()
-    print(_closing_words(study), flush=True)
+    progress = _progress(plan)
+    try:
+        study = run_study(plan, world, progress)
+    finally:
+        progress.close()
+    print(_closing_words(plan, study), flush=True)
+    if plan.report:
+        from mpi_opt.views.report import save_report
+
+        path = Path(f"{study.name}.html")
+        save_report(study, path)
+        print(f"report: {path.resolve()}", flush=True)
 
 
 def _read(path: Path, overrides: dict[str, Any]) -> StudyConfiguration:
@@ -133,7 +140,7 @@ def _read(path: Path, overrides: dict[str, Any]) -> StudyConfiguration:
     return configuration
 
 
-def _plan(configuration: StudyConfiguration, path: Path, n_ranks: int) -> Plan:
+def _plan(configuration: StudyConfiguration, path: Path, n_ranks: int, report: bool) -> Plan:
     from mpi_opt.api import Plan
     from mpi_opt.objective import make_objective
 
@@ -141,7 +148,7 @@ def _plan(configuration: StudyConfiguration, path: Path, n_ranks: int) -> Plan:
     layout = _layout(configuration, n_ranks)
     record = configuration.model_dump(mode="json") | {"directory": str(directory)}
     objective = make_objective(configuration, directory)
-    return Plan(configuration, configuration.dimensions(), objective, layout, directory, record)
+    return Plan(configuration, configuration.dimensions(), objective, layout, directory, record, report)
 
 
 def _layout(configuration: StudyConfiguration, n_ranks: int) -> Layout:
@@ -205,11 +212,14 @@ def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
     make_objective(configuration, directory).prepare(MPI.COMM_SELF, space.decode([0.5] * len(space)))
 
 
-def _progress(plan: Plan) -> Any:
+def _progress(plan: Plan) -> PlainProgress:
     from mpi_opt.views.progress import Counts, make_progress
+    from mpi_opt.views.trackers import make_tracker
 
     configuration = plan.configuration
-    return make_progress(Counts(configuration.search.trials, configuration.direction == "maximize"))
+    track = configuration.track
+    tracker = None if track is None else make_tracker(track, configuration.study)
+    return make_progress(Counts(configuration.search.trials, configuration.direction == "maximize"), tracker)
 
 
 def _log_to_file(plan: Plan, rank: int) -> None:
@@ -222,20 +232,19 @@ def _log_to_file(plan: Plan, rank: int) -> None:
     os.close(descriptor)
 
 
-def _closing_words(study: Study) -> str:
+def _closing_words(plan: Plan, study: Study) -> str:
     """The best trials, where all of them are, and what to type next."""
     from mpi_opt.views.tables import trials_table
 
+    store, trials = plan.configuration.store, plan.configuration.search.trials
+    lines = ["", "the best trials:", trials_table(study, study.ranked(("complete",))[:5]), ""]
+    n_ended = sum(study.record.counts.get(state, 0) for state in ("complete", "pruned", "failed"))
+    if n_ended < trials and plan.configuration.search.target is None:
+        lines.append(f"{n_ended} of {trials} trials have ended; to resume, run the same command again")
+    if ":memory:" in store or store.rstrip("/") == "sqlite:":
+        return "\n".join(lines)
     columns = ", ".join(["number", *study.space, "figure_of_merit"])
     order = "DESC" if study.record.maximize else "ASC"
     query = f"SELECT {columns} FROM {study.view} WHERE state = 'complete' ORDER BY figure_of_merit {order} LIMIT 5"
-    return "\n".join(
-        [
-            "",
-            "the best trials:",
-            trials_table(study, study.ranked(("complete",))[:5]),
-            "",
-            f"all trials are in {study.store}; try",
-            f'  mpi-opt results --store {study.store} --sql "{query}"',
-        ]
-    )
+    lines += [f"all trials are in {store}; try", f'  mpi-opt results --store {store} --sql "{query}"']
+    return "\n".join(lines)

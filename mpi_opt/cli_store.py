@@ -1,8 +1,9 @@
-"""How the commands that read a store name it, and the study in it."""
+"""What the commands that read a store share: how they name it and the study in it, and how they print."""
 
 from __future__ import annotations
 
 import os
+import sys
 from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -70,3 +71,11 @@ def numbered(study: Study, number: int) -> TrialRecord:
             return trial
     cure = f"its trials are 0 to {study.trials[-1].number}" if study.trials else "it has none yet"
     raise StoreError(f"there is no trial {number}", where=f"study {study.name}", cure=cure)
+
+
+def show(text: str) -> None:
+    """Prints `text`; a reader that has seen enough, such as ``head``, is no error."""
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -101,6 +101,7 @@ class StudyConfiguration(Section):
     blocks: BlocksSection = Field(default_factory=BlocksSection, description="How the ranks are cut.")
     folds: int = Field(1, ge=1, description="K of the K-fold cross-validation; 1: the validation data as given.")
     trial: TrialSection = Field(default_factory=TrialSection, description="What one trial may cost.")
+    track: str | None = Field(None, description="`tensorboard:FOLDER` or `mlflow:URI`: trials appear there, too.")
     training: dict[str, Any] | None = Field(None, description="A training.yaml, `$name` for a hyperparameter.")
 
     def dimensions(self) -> Space:

@@ -188,7 +188,7 @@ class Coordinator:
         for running, outcome in outcomes:
             self._tell(running.proposal, outcome)
             self._free(running.block, outcome)
-            self.progress.finished(running.block, outcome)
+            self.progress.finished(running.block, outcome, running.proposal.parameters)
         if self.n_failed >= HOPELESS and not self.n_usable:
             raise SearchFailed(f"the first {self.n_failed} trials all failed; the last one:\n{outcomes[-1][1].error}")
 
@@ -333,7 +333,7 @@ class Coordinator:
         self._patiently(lambda: self.store.event(self.study_id, kind, detail))
 
     def _patiently(self, write: Callable[[], None]) -> None:
-        """Writes to the store; waits for as long as its disk is full or somebody holds it, unless a halt is asked for."""
+        """Writes to the store; waits as long as its disk is full or somebody holds it, unless a halt is asked for."""
         is_told = False
         while True:
             try:

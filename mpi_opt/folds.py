@@ -1,4 +1,4 @@
-"""K-fold cross-validation over samples: who trains on what. The same for every trial of a study, so that they compare."""
+"""K-fold cross-validation over samples: who trains on what, the same for every trial of a study."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
 """What keeps a rank within reach while user code runs on it.
 
 A thread beside the main one listens for the coordinator's word, and minds the time that a trial may take. It ends hangs
-in three steps, each for those that the step before did not reach: an exception in the main thread, which ends Python code
-and sleeping; giving up the trial's communicator, which ends waiting for other ranks; the end of the process, which the
-others notice as a lost rank. A last step needs no Python at all: `faulthandler` writes where the process hangs and ends it.
+in three steps, each for those that the step before did not reach: an exception in the main thread, which ends Python
+code and sleeping; giving up the trial's communicator, which ends waiting for other ranks; the end of the process, which
+the others notice as a lost rank. A last step needs no Python at all: `faulthandler` writes where the process hangs and
+ends it.
 """
 
 from __future__ import annotations

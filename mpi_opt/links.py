@@ -1,4 +1,4 @@
-"""The coordinator's end of the conversation with the other ranks: over MPI, or with itself in a search of one process."""
+"""The coordinator's end of the conversation with the other ranks: over MPI, or within a search of one process."""
 
 from __future__ import annotations
 

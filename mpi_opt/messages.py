@@ -2,21 +2,21 @@
 
 | from | to | message | tag | when |
 |---|---|---|---|---|
-| coordinator | any rank | `Join` | `TO_RANK` | the rank becomes part of a block, together with others |
-| first rank of a block | coordinator | `Ready` | `TO_COORDINATOR` | the block has prepared its objective, or could not |
-| coordinator | first rank of a block | `Assignment` | `TO_RANK` | the block is free and the strategy has a proposal |
-| first rank of a block | its members | `Order` | `TO_MEMBER` | it forwards an assignment (block communicator) |
-| first rank of a fold group | coordinator | `Report` | `TO_COORDINATOR` | the objective reported an intermediate value |
-| coordinator | first ranks of the fold groups | `Stop` | `STOP` | the strategy prunes the trial, or the search ends |
-| member of a block | first rank | `PartOutcome` | `TO_LEADER` | it has finished its part (block communicator) |
-| first rank of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial ended, well or not |
+| coordinator | any rank | `Join` | `TO_RANK` | the rank becomes part of a block, with others |
+| leader of a block | coordinator | `Ready` | `TO_COORDINATOR` | its objective is prepared, or cannot be |
+| coordinator | leader of a block | `Assignment` | `TO_RANK` | the block is free, and there is a proposal |
+| leader of a block | its members | `Order` | `TO_MEMBER` | it forwards an assignment (block communicator) |
+| first rank of a fold group | coordinator | `Report` | `TO_COORDINATOR` | an intermediate value |
+| coordinator | first ranks of the fold groups | `Stop` | `STOP` | the trial is pruned, or the search ends |
+| member of a block | leader | `PartOutcome` | `TO_LEADER` | its part has ended (block communicator) |
+| leader of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial ended, well or not |
 | coordinator | ranks of a block | `Disband` | `TO_LIFELINE` | the block lost a rank, or is given up |
 | any rank | coordinator | `Freed` | `TO_COORDINATOR` | it has left its block and can join another |
 | coordinator | all ranks | `Dismissal` | `TO_RANK` | the search is over |
 | coordinator | ranks that do not answer | `End` | `TO_LIFELINE` | the search is over and they are still busy |
 
-The first rank of a block is its leader. What is for `TO_LIFELINE` is heard even while user code runs. All of it is small;
-arrays never travel this way.
+The leader of a block is its first rank. What is for `TO_LIFELINE` is heard even while user code runs. All of it is
+small; arrays never travel this way.
 """
 
 from __future__ import annotations

@@ -75,10 +75,18 @@ class TrainingObjective(Objective):
         training: The ``training:`` section, with ``$name`` where a hyperparameter goes.
         figure_of_merit: A metric's name, or ``file.py:function``.
         directory: Where relative files start.
+        checkpoints: The folder for checkpoints of trials that others may go on from.
     """
 
-    def __init__(self, training: Mapping[str, Any], figure_of_merit: str, directory: Path) -> None:
+    def __init__(
+        self,
+        training: Mapping[str, Any],
+        figure_of_merit: str,
+        directory: Path,
+        checkpoints: Path = Path("checkpoints"),
+    ) -> None:
         self.training, self.figure_of_merit, self.directory = training, figure_of_merit, directory
+        self.checkpoints = checkpoints
         self._data: Dataset | None = None
         self._data_configuration: DataConfiguration | None = None
         self._folds: dict[int, Dataset] = {}
@@ -95,7 +103,7 @@ class TrainingObjective(Objective):
     def __call__(self, trial: Trial) -> tuple[object, History | None]:
         from mpi_learn import train
 
-        configuration = self.configuration(trial.parameters, seed=trial.seed, epochs=trial.budget)
+        configuration = self.configuration(trial.parameters, self._changes(trial))
         data = self._fold(self._loaded(configuration, trial.comm), trial)
         result = train(
             configuration, trial.comm, data=data, on_epoch=lambda epoch, m: self._after_epoch(trial, epoch, m)
@@ -107,15 +115,12 @@ class TrainingObjective(Objective):
         values = result.history[self.figure_of_merit]
         return values[-1 if result.best_epoch is None else result.best_epoch], result.history
 
-    def configuration(
-        self, parameters: Parameters, *, seed: int | None = None, epochs: float | None = None
-    ) -> TrainingConfiguration:
+    def configuration(self, parameters: Parameters, changes: Mapping[str, Any] | None = None) -> TrainingConfiguration:
         """The training of one trial.
 
         Args:
             parameters: The hyperparameters that fill it.
-            seed: Of the trial; None for the file's.
-            epochs: As the strategy grants them; None for the file's.
+            changes: Sections that come before the file's.
 
         Raises:
             ConfigurationError: These hyperparameters make a training that cannot be.
@@ -131,9 +136,20 @@ class TrainingObjective(Objective):
                 if name in signature.names or (signature.accepts_any and name not in referred)
             }
             content["parameters"] = named | (content.get("parameters") or {})
-        content |= {} if seed is None else {"seed": seed}
-        content |= {} if epochs is None else {"epochs": max(1, round(epochs))}
-        return read_configuration(content, directory=self.directory, where="training")
+        return read_configuration(content | dict(changes or {}), directory=self.directory, where="training")
+
+    def _changes(self, trial: Trial) -> dict[str, Any]:
+        """What sets this trial's training apart: its seed, the epochs it is granted, the checkpoint it goes on from."""
+        changes: dict[str, Any] = {"seed": trial.seed}
+        if trial.budget is not None:
+            changes["epochs"] = max(1, round(trial.budget))
+        own = self.training.get("checkpoint") or {}
+        if own or trial.budget is not None or trial.resume_from is not None:
+            base = self.directory / own["path"] if "path" in own else self.checkpoints
+            changes["checkpoint"] = {"every": 10**9} | own | {"path": str(_place(base, trial.number, trial.fold))}
+            if trial.resume_from is not None:
+                changes["checkpoint"]["start_from"] = str(_place(base, trial.resume_from, trial.fold))
+        return changes
 
     def _after_epoch(self, trial: Trial, epoch: int, metrics: dict[str, float]) -> bool:
         if self.figure_of_merit in metrics:
@@ -157,10 +173,15 @@ class TrainingObjective(Objective):
         return self._folds[trial.fold]
 
 
+def _place(base: Path, number: int, fold: int) -> Path:
+    return base / f"trial-{number:05d}" / f"fold-{fold}"
+
+
 def make_objective(configuration: StudyConfiguration, directory: Path) -> Objective:
     """The objective that a ``space.yaml`` asks for."""
     if configuration.objective == "train":
-        return TrainingObjective(configuration.training, configuration.figure_of_merit, directory)
+        checkpoints = Path.cwd() / f"{configuration.study}.checkpoints"
+        return TrainingObjective(configuration.training, configuration.figure_of_merit, directory, checkpoints)
     return FunctionObjective(configuration.objective, directory)
 
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from mpi_opt.space import Parameters
 from mpi_opt.trial import Outcome
+
+if TYPE_CHECKING:
+    from mpi_opt.study import Study
 
 
 class Progress(Protocol):
     """Called by the coordinator; must be quick."""
+
+    def resumed(self, study: Study) -> None:
+        """The study has trials of earlier runs."""
 
     def ready(self, block: int) -> None:
         """A block can take trials."""
@@ -16,7 +23,7 @@ class Progress(Protocol):
     def started(self, block: int, number: int) -> None:
         """A block begins a trial."""
 
-    def finished(self, block: int, outcome: Outcome) -> None:
+    def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         """A trial ended."""
 
     def given_up(self, block: int) -> None:
@@ -32,13 +39,16 @@ class Progress(Protocol):
 class Silence:
     """Shows nothing."""
 
+    def resumed(self, study: Study) -> None:
+        """Nothing."""
+
     def ready(self, block: int) -> None:
         """Nothing."""
 
     def started(self, block: int, number: int) -> None:
         """Nothing."""
 
-    def finished(self, block: int, outcome: Outcome) -> None:
+    def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         """Nothing."""
 
     def given_up(self, block: int) -> None:

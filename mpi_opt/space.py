@@ -258,7 +258,7 @@ class Space(Mapping[str, Dimension]):
         """A point of the unit cube.
 
         Returns:
-            Shape (n_dimensions,), float64, one entry for each hyperparameter in the space's order; 0.5 for inactive ones.
+            Shape (n_dimensions,), float64, one entry for each hyperparameter in order; 0.5 for inactive ones.
         """
         return np.array(
             [

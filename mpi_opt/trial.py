@@ -1,8 +1,8 @@
 """What a search is about, as plain values: proposal, outcome, trial. No MPI, no SQL, no clock.
 
 A *proposal* is what a strategy wants tried. A *trial* is a proposal that was started; it has the proposal's number. An
-*outcome* is what a block says of a trial that ended, well or not: a failure is a value here, never an exception. A `Trial`
-is the running thing that a user's objective is called with.
+*outcome* is what a block says of a trial that ended, well or not: a failure is a value here, never an exception. A
+`Trial` is the running thing that a user's objective is called with.
 """
 
 from __future__ import annotations
@@ -169,11 +169,11 @@ class Trial:
         return f"Trial(number={self.number}, fold={self.fold}, parameters={self.parameters})"
 
     def split(self, n_samples: int, labels: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The (training, validation) indices of this fold, the same for every trial of the study: see `mpi_opt.folds.split`."""
+        """The (training, validation) indices of this fold, the same for every trial: see `mpi_opt.folds.split`."""
         return folds.split(n_samples, self.fold, self.folds, self._study_seed, labels)
 
     def report(self, step: int, value: float) -> None:
-        """Tells the strategy an intermediate value, in the user's direction. Every rank may call it; rank 0's counts."""
+        """Tells the strategy an intermediate value, in the user's direction. Any rank may call it; rank 0's counts."""
         if self.comm.rank != 0:
             return
         self.reported.append(float(value))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, final
+from typing import Any, Literal, final
 
 import numpy as np
 from pydantic import Field
@@ -28,6 +28,7 @@ from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.trial import Failed, Proposal
 
 FEWEST_TOLD = 4
+MOST_DIMENSIONS = 60
 LARGEST_STOCK = 64
 
 
@@ -35,6 +36,8 @@ class BayesianOptions(Options):
     """What `Bayesian` takes.
 
     Attributes:
+        surrogate: ``gp``, a Gaussian process; ``forest``, scikit-optimize's trees; ``auto``: a forest for more
+            than 60 hyperparameters.
         initial_points: How many space-filling points come before the first guess; default: 4 more than twice the number
             of hyperparameters, but from 8 to 20.
         await_refit_up_to: With at most so many trials pending a proposal waits for the refit with all that was told
@@ -42,6 +45,7 @@ class BayesianOptions(Options):
             come from a stock that is prepared beside.
     """
 
+    surrogate: Literal["auto", "gp", "forest"] = "auto"
     initial_points: int | None = Field(default=None, ge=1)
     await_refit_up_to: int = Field(default=16, ge=0)
 
@@ -57,7 +61,9 @@ class Bayesian(Strategy):
         self._ledger = Ledger(space, self._options, keeps_points=True)
         self._draws, self._sequence = Draws(space, seed), SobolPoints(len(space), seed)
         self._encoding = Encoding(space)
-        self._proposer = Proposer(self._encoding, abs(seed))
+        kind = self._options.surrogate
+        has_forest = kind == "forest" or (kind == "auto" and len(space) > MOST_DIMENSIONS)
+        self._proposer = Proposer(self._encoding, abs(seed), has_forest)
         self._history = History(self._encoding)
         self._stock: deque[np.ndarray] = deque()
         self._n_taken = 0

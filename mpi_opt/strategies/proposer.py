@@ -6,10 +6,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
+
+if TYPE_CHECKING:
+    from mpi_opt.strategies.forest import Forest
 
 from mpi_opt.strategies.acquisition import LogExpectedImprovement, maximised
 from mpi_opt.strategies.encoding import Encoding
@@ -41,7 +44,7 @@ class View:
         high: Shape (n_dimensions,), the most.
     """
 
-    model: GaussianProcess
+    model: GaussianProcess | Forest
     best: float
     told: Told
     low: np.ndarray
@@ -60,10 +63,11 @@ class Proposer:
     Args:
         encoding: Of the space.
         seed: What is proposed depends on it.
+        has_forest: Whether trees take the place of the Gaussian process.
     """
 
-    def __init__(self, encoding: Encoding, seed: int) -> None:
-        self._encoding, self._seed = encoding, seed
+    def __init__(self, encoding: Encoding, seed: int, has_forest: bool = False) -> None:
+        self._encoding, self._seed, self._has_forest = encoding, seed, has_forest
         self._surrogate = Surrogate(encoding.is_category)
 
     def propose(
@@ -124,11 +128,18 @@ class Proposer:
         return rows
 
     def _is_local(self, number: int, n_values: int) -> bool:
+        if self._has_forest:
+            return False
         return number % LOCAL_EVERY == 1 and n_values >= FEWEST_LOCAL + 2 * self._encoding.n_dimensions
 
     def _global_view(self, told: Told) -> View:
-        model, best = self._surrogate.fit(told)
         n = self._encoding.n_dimensions
+        if self._has_forest:
+            from mpi_opt.strategies.forest import Forest
+
+            trees = Forest(told, self._seed)
+            return View(trees, trees.best, told, np.zeros(n), np.ones(n))
+        model, best = self._surrogate.fit(told)
         return View(model, best, told, np.zeros(n), np.ones(n))
 
     def _local_view(self, told: Told) -> View:
@@ -150,7 +161,11 @@ class Proposer:
         n_global, n_local, n_climbs = (math.ceil(effort * number) for number in (N_GLOBAL, N_LOCAL, N_CLIMBS))
         anywhere = self._anywhere(rng, n_global)
         inside = self._on_levels(np.where(self._encoding.is_category, anywhere, view.low + anywhere * view.extent))
-        candidates = np.vstack([inside, np.clip(self._around(best, rng, n_local), view.low, view.high)])
+        around = self._around(best, rng, n_local)
+        around = np.where(self._encoding.is_category, around, np.clip(around, view.low, view.high))
+        candidates = np.vstack([inside, around])
+        if self._has_forest:
+            n_climbs = 0  # there is no slope to climb along
         return maximised(gain, self._encoding, candidates, view.low, view.high, is_allowed, n_climbs)
 
     def _anywhere(self, rng: np.random.Generator, count: int) -> np.ndarray:

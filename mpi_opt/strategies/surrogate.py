@@ -53,9 +53,9 @@ class Surrogate:
         return self._fitted(told.thinned(LARGEST_FIT), self._anchor)
 
     def fit_afresh(self, told: Told) -> tuple[GaussianProcess, float]:
-        """The same with a choice of its own: for a part of what was told."""
+        """The same for a part of what was told, with a choice of its own and without transforming the values."""
         told = told.scaled()
-        return self._fitted(told, self._chosen(told))
+        return self._fitted(told, self._chosen(told, (math.inf,)))
 
     def _fitted(self, told: Told, start: Choice) -> tuple[GaussianProcess, float]:
         y, variances = _standardised(told, start.offset)
@@ -64,20 +64,23 @@ class Surrogate:
         model = GaussianProcess(told.rows, y, self._is_category, found, variances)
         return model, float(model.predict(told.rows)[0].min())
 
-    def _chosen(self, told: Told) -> Choice:
+    def _chosen(self, told: Told, offsets: tuple[float, ...] = OFFSETS) -> Choice:
         likelihood = Likelihood(told.rows, self._is_category)
         n_dimensions = told.rows.shape[1]
-        found = [_fitted(likelihood, told, Hyperparameters.default(n_dimensions, name)) for name in CORRELATIONS]
+        starts = [Hyperparameters.default(n_dimensions, name) for name in CORRELATIONS]
+        found = [_fitted(likelihood, told, start, offsets) for start in starts]
         return min(found, key=lambda pair: pair[0])[1]
 
 
-def _fitted(likelihood: Likelihood, told: Told, start: Hyperparameters) -> tuple[float, Choice]:
+def _fitted(
+    likelihood: Likelihood, told: Told, start: Hyperparameters, offsets: tuple[float, ...]
+) -> tuple[float, Choice]:
     """Minus the log density, and the choice, with `start`'s correlation."""
-    cost, offset, found = math.inf, 1.0, start
-    for _ in range(2):
+    cost, offset, found = math.inf, 1.0 if len(offsets) > 1 else offsets[0], start
+    for _ in range(min(2, len(offsets))):
         found = likelihood.fit(*_standardised(told, offset), found, N_ANCHOR_ITERATIONS)
-        costs = [_cost(likelihood, told, other, found) for other in OFFSETS]
-        cost, offset = min(costs), OFFSETS[int(np.argmin(costs))]
+        costs = [_cost(likelihood, told, other, found) for other in offsets]
+        cost, offset = min(costs), offsets[int(np.argmin(costs))]
     return cost, Choice(offset, found)
 
 

@@ -17,13 +17,16 @@ def plan_text(layout: Layout, trials: int) -> str:
     lines = [
         f"{layout.n_ranks} ranks",
         "  rank 0        coordinator",
-        f"  {_ranks(range(1, layout.n_ranks)):<13} {len(blocks)} {_plural('block', len(blocks))} of {size} "
-        f"{_plural('rank', sizes[-1])}: {len(blocks)} trials at a time, about {-(-trials // len(blocks))} one after the other",
+        f"  {_ranks(range(1, layout.n_ranks - layout.spares)):<13} {len(blocks)} {_plural('block', len(blocks))} of "
+        f"{size} {_plural('rank', sizes[-1])}: {len(blocks)} trials at a time, "
+        f"about {-(-trials // len(blocks))} one after the other",
     ]
     for index, block in enumerate(blocks[:MOST_ROWS]):
         lines.append(f"    block {index:<3}   {_ranks(block):<12} {_block_text(block, folds)}")
     if len(blocks) > MOST_ROWS:
         lines.append(f"    … and {len(blocks) - MOST_ROWS} more blocks like these")
+    if layout.spares:
+        lines.append(f"  {_ranks(layout.spare_ranks):<13} waiting to take the place of lost ranks")
     return "\n".join(lines + [f"  note: {note}" for note in notes(layout, trials)])
 
 
@@ -37,10 +40,14 @@ def notes(layout: Layout, trials: int) -> list[str]:
         better = [size for size in range(1, n + 1) if n % size == 0]
         nearest = min(better, key=lambda size: abs(size - layout.block_size))
         found.append(f"blocks differ in size; --block-size {nearest} makes them all equal")
-    if len(blocks[0]) < layout.folds and layout.folds > 1:
-        found.append(f"a block of {len(blocks[0])} takes its {layout.folds} folds in turn; --block-size {layout.folds} runs them at once")
-    elif layout.folds > 1 and any(len(block) % layout.folds for block in blocks):
-        found.append(f"folds get unequal numbers of ranks; --block-size {-(-layout.block_size // layout.folds) * layout.folds} would even them")
+    folds = layout.folds
+    if len(blocks[0]) < folds:
+        found.append(
+            f"a block of {len(blocks[0])} takes its {folds} folds in turn; --block-size {folds} runs them at once"
+        )
+    elif folds > 1 and any(len(block) % folds for block in blocks):
+        even = -(-layout.block_size // folds) * folds
+        found.append(f"folds get unequal numbers of ranks; --block-size {even} would even them")
     if len(blocks) > trials:
         found.append(f"{len(blocks) - trials} of {len(blocks)} blocks would idle: there are only {trials} trials")
     return found

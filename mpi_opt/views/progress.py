@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
+    from mpi_opt.space import Parameters
+    from mpi_opt.study import Study
     from mpi_opt.trial import Outcome
+    from mpi_opt.views.trackers import Tracker
 
 LINE_INTERVAL_S = 1.0
 """Plain lines come no faster than this, however short the trials are."""
@@ -57,6 +60,13 @@ class Counts:
         pace = (time.monotonic() - self.began) / self.n_ended_here
         return pace * max(self.trials - self.n_ended, 0)
 
+    def resume(self, study: Study) -> None:
+        """Counts the trials of earlier runs."""
+        states = study.record.counts
+        self.n_done, self.n_failed, self.n_pruned = (states.get(s, 0) for s in ("complete", "failed", "pruned"))
+        if study.best is not None:
+            self.best, self.best_number = study.best.figure_of_merit, study.best.number
+
     def take(self, block: int, outcome: Outcome) -> None:
         """Counts a trial that ended."""
         self.busy.pop(block, None)
@@ -89,12 +99,17 @@ class PlainProgress:
 
     Args:
         counts: What stands already.
+        tracker: Is handed every trial that ended.
         stream: Where to write.
     """
 
-    def __init__(self, counts: Counts, stream: TextIO | None = None) -> None:
-        self.counts, self.stream = counts, stream or sys.stdout
+    def __init__(self, counts: Counts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
+        self.counts, self.tracker, self.stream = counts, tracker, stream or sys.stdout
         self._written = 0.0
+
+    def resumed(self, study: Study) -> None:
+        """The study has trials of earlier runs."""
+        self.counts.resume(study)
 
     def ready(self, block: int) -> None:
         """A block can take trials."""
@@ -104,14 +119,15 @@ class PlainProgress:
         """A block begins a trial."""
         self.counts.busy[block] = number
 
-    def finished(self, block: int, outcome: Outcome) -> None:
+    def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         """A trial ended."""
-        self.counts.take(block, outcome)
+        self._take(block, outcome, parameters)
         now = time.monotonic()
         if now - self._written >= LINE_INTERVAL_S:
             self._written = now
             what = outcome.error.splitlines()[0] if outcome.error else f"{outcome.figure_of_merit:.6g}"
-            self._write(f"trial {outcome.number} {outcome.state}: {what} in {duration(outcome.duration_s)}; {self.counts}")
+            took = duration(outcome.duration_s)
+            self._write(f"trial {outcome.number} {outcome.state}: {what} in {took}; {self.counts}")
 
     def given_up(self, block: int) -> None:
         """A block is no more."""
@@ -128,6 +144,16 @@ class PlainProgress:
     def close(self) -> None:
         """The search is over."""
         self._write(f"done: {self.counts}")
+        self._close_tracker()
+
+    def _close_tracker(self) -> None:
+        if self.tracker is not None:
+            self.tracker.close()
+
+    def _take(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
+        self.counts.take(block, outcome)
+        if self.tracker is not None:
+            self.tracker.record(outcome, parameters)
 
     def _write(self, text: str) -> None:
         print(text, file=self.stream, flush=True)
@@ -136,17 +162,17 @@ class PlainProgress:
 class LivePanel(PlainProgress):
     """A panel that is drawn anew in its place."""
 
-    def __init__(self, counts: Counts, stream: TextIO | None = None) -> None:
-        super().__init__(counts, stream)
+    def __init__(self, counts: Counts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
+        super().__init__(counts, tracker, stream)
         from rich.console import Console
         from rich.live import Live
 
         self._live = Live(console=Console(file=self.stream, force_terminal=True), auto_refresh=False, transient=False)
         self._live.start()
 
-    def finished(self, block: int, outcome: Outcome) -> None:
+    def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         """A trial ended."""
-        self.counts.take(block, outcome)
+        self._take(block, outcome, parameters)
         self.tick()
 
     def tick(self) -> None:
@@ -160,6 +186,7 @@ class LivePanel(PlainProgress):
         """The search is over."""
         self._live.update(self._panel(), refresh=True)
         self._live.stop()
+        self._close_tracker()
 
     def note(self, text: str) -> None:
         """Something that the user should know: above the panel."""
@@ -172,7 +199,9 @@ class LivePanel(PlainProgress):
 
         counts = self.counts
         grid = Table.grid(padding=(0, 2))
-        grid.add_row("trials", ProgressBar(counts.trials, counts.n_ended, width=40), f"{counts.n_ended}/{counts.trials}")
+        grid.add_row(
+            "trials", ProgressBar(counts.trials, counts.n_ended, width=40), f"{counts.n_ended}/{counts.trials}"
+        )
         grid.add_row("", f"{counts.n_done} complete, {counts.n_pruned} pruned, {counts.n_failed} failed", "")
         cells = "■" * min(len(counts.busy), 64) + "□" * min(counts.n_blocks - len(counts.busy), 64)
         grid.add_row("blocks", cells, f"{len(counts.busy)}/{counts.n_blocks} busy")
@@ -183,9 +212,9 @@ class LivePanel(PlainProgress):
         return Panel(grid, title="mpi-opt search", expand=False)
 
 
-def make_progress(counts: Counts) -> PlainProgress:
+def make_progress(counts: Counts, tracker: Tracker | None = None) -> PlainProgress:
     """A panel when a person is watching, lines otherwise."""
-    return LivePanel(counts) if is_watched() else PlainProgress(counts)
+    return (LivePanel if is_watched() else PlainProgress)(counts, tracker)
 
 
 def is_watched() -> bool:
