@@ -192,3 +192,15 @@ def test_results_of_10000_trials_come_within_a_second_without_heavy_imports(tmp_
         subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
         durations.append(time.perf_counter() - began)
     assert min(durations) < 1.5  # 0.7 s on a machine that does nothing else
+
+
+def test_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        make_study(store, n_trials=3000, n_blocks=500, n_epochs=1, n_folds=1)
+    command = [sys.executable, "-c", RUN, "results", "--study", "digits"]
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
+    with subprocess.Popen(command, **options) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=20) == 0
