@@ -1,0 +1,67 @@
+"""``mpi-opt new``: files that run as they are, and never in place of others."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from mpi_opt.cli import run
+from mpi_opt.configuration import read_study
+from mpi_opt.starter import write_starter
+from tests.mpirun import run as run_process
+
+KINDS = ("training", "function")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_starter_passes_the_check_for_bad_input(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(["new", "jets", "--kind", kind]) == 0
+    configuration = read_study(tmp_path / "jets.yaml")
+    assert configuration.study == "jets"
+    assert (configuration.objective == "train") == (kind == "training")
+
+
+def test_function_starter_runs_at_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(["new", "jets", "--kind", "function"])
+    ended = _mpi_opt("search", "jets.yaml", "--trials", "3")
+    assert ended.returncode == 0, ended.stderr
+    assert "the best trials:" in ended.stdout
+
+
+@pytest.mark.slow
+def test_training_starter_runs_at_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run(["new", "jets"])
+    ended = _mpi_opt("search", "jets.yaml", "--trials", "2")
+    assert ended.returncode == 0, ended.stderr
+    assert "the best trials:" in ended.stdout
+
+
+@pytest.mark.parametrize("suffix", [".yaml", ".py", ".h5"])
+def test_starter_leaves_existing_files_alone(suffix, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    mine = tmp_path / f"jets{suffix}"
+    mine.write_text("mine")
+    assert run(["new", "jets"]) == 2
+    assert mine.read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == [mine.name]
+    assert "there already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["../jets", "3jets", "a b", ""])
+def test_name_that_is_no_file_name_is_refused(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert run(["new", name]) == 2
+    assert not list(tmp_path.iterdir())
+
+
+def test_written_files_are_reported_in_order(tmp_path):
+    assert [path.name for path in write_starter("a", "training", tmp_path)] == ["a.yaml", "a.py", "a.h5"]
+
+
+def _mpi_opt(*arguments: str):
+    return run_process([sys.executable, "-m", "mpi_opt", *arguments], timeout=120, cwd=Path.cwd())
