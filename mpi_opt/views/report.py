@@ -111,7 +111,10 @@ def _tiles(study: Study, spans: Timeline | None) -> str:
     ]
     if spans:
         pace = 3600 * n_ended / spans.span_s if spans.span_s else 0.0
-        tiles += [(_duration(spans.span_s), "from first to last"), (f"{pace:.4g}", "trials an hour")]
+        tiles += [
+            (_duration(spans.span_s), "from first to last"),
+            (f"{pace:,.0f}" if pace > 100 else f"{pace:.3g}", "trials an hour"),
+        ]
         tiles += [(f"{spans.utilisation:.1%}", f"of the time busy, {len(spans.blocks)} blocks")]
     return "".join(f'<div class="tile"><b>{escaped(v)}</b><span>{escaped(text)}</span></div>' for v, text in tiles)
 

@@ -108,5 +108,6 @@ def _without_outliers(merits: np.ndarray, maximize: bool) -> np.ndarray:
     """Values far on the bad side, e.g. of diverged trainings, moved nearer: they would be all of the variance."""
     sign = -1.0 if maximize else 1.0
     values = sign * merits
-    middle, best = np.median(values), values.min()
-    return sign * np.minimum(values, middle + 2 * (middle - best))
+    best, three_quarters = values.min(), np.quantile(values, 0.75)
+    limit = three_quarters + 2 * (three_quarters - best)
+    return sign * np.minimum(values, limit) if limit > best else merits

@@ -14,7 +14,7 @@ from mpi_opt.store.records import AttemptRecord, CurveRecord
 from mpi_opt.study import Study
 from mpi_opt.trial import TrialRecord
 from mpi_opt.views import series
-from mpi_opt.views.surrogate import Surrogate
+from mpi_opt.views.surrogate import Surrogate, _without_outliers
 from mpi_opt.views.timeline import make_timeline
 from tests.mpi_opt.store.made_up import finish, make_study, start
 
@@ -171,3 +171,12 @@ def test_many_trials_are_plotted_quickly(tmp_path) -> None:
         began = time.perf_counter()
         draw(study).draw_without_rendering()
         assert time.perf_counter() - began < 10, kind
+
+
+def test_importance_survives_a_search_that_has_converged() -> None:
+    """Most trials stand at the optimum of a²; the others still say that a matters and b does not."""
+    rng = np.random.default_rng(3)
+    units = rng.random((60, 2))
+    units[20:, 0] = 0.5
+    shares = Surrogate(["a", "b"], units, _without_outliers((units[:, 0] - 0.5) ** 2, maximize=False)).shares
+    assert shares["a"] > 0.8 and shares["b"] < 0.1
