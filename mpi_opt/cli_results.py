@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -70,7 +71,8 @@ def best(
             raise StoreError(
                 "no trial is complete yet", where=f"{opened.url}: {chosen.name}", cure="see mpi-opt results"
             )
-        show(winner_yaml(chosen, winner).rstrip("\n"))
+        is_elsewhere = chosen.configuration.get("directory") != str(Path.cwd())
+        show(winner_yaml(chosen, winner, is_elsewhere=is_elsewhere).rstrip("\n"))
 
 
 def _print_query(store: Store, query: str, form: Format) -> None:

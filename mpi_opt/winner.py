@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +16,24 @@ if TYPE_CHECKING:
     from mpi_opt.trial import TrialRecord
 
 
-def winner_yaml(study: Study, trial: TrialRecord) -> str:
+def winner_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False) -> str:
     """What `trial` trained, as the text of a ``training.yaml``; for a user's own objective, its hyperparameters.
 
-    Relative paths in it stay relative to the folder of the study's ``space.yaml``, which the first line names.
+    Args:
+        study: The study.
+        trial: One of its trials.
+        is_elsewhere: The text will not stand in the folder of the study's ``space.yaml``: files that it reads are named
+            by their whole paths. Otherwise paths stay as they are, and a comment says where they start.
     """
     training = study.configuration.get("training")
     directory = study.configuration.get("directory")
     merit = f"{study.configuration.get('figure_of_merit', 'figure of merit')} {_with_uncertainty(trial)}"
     lines = [f"# study {study.name}, trial {trial.number}: {merit}"]
-    if training and directory:
-        lines.append(f"# relative paths start in {directory}")
     content = trial.parameters if training is None else training_of(training, trial.parameters, directory)
+    if training and directory and is_elsewhere:
+        content = _located(content, Path(directory))
+    elif training and directory:
+        lines.append(f"# relative paths start in {directory}")
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
     return "\n".join([*(line.replace("\n", " ") for line in lines), text])
 
@@ -44,6 +51,26 @@ def training_of(training: dict[str, Any], parameters: Parameters, directory: str
         return content
     rest = {key: value for key, value in content.items() if key not in ("model", "parameters")}
     return {"model": content.get("model"), "parameters": arguments} | rest
+
+
+def _located(content: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """`content` with the whole paths of the files that it reads; what it writes stays relative."""
+    from mpi_learn.data.location import located
+    from mpi_learn.functions import located_specification
+
+    def each(value: Any, locate: Callable[[str, Path], str]) -> Any:
+        if isinstance(value, dict):
+            return {key: each(item, locate) for key, item in value.items()}
+        if isinstance(value, list):
+            return [each(item, locate) for item in value]
+        return locate(value, directory) if isinstance(value, str) else value
+
+    found = {k: each(v, located_specification) if k in ("model", "loss", "metrics") else v for k, v in content.items()}
+    data = found.get("data")
+    if isinstance(data, dict):
+        files = ("train", "validation")
+        found["data"] = {k: each(v, located if k in files else located_specification) for k, v in data.items()}
+    return found
 
 
 def _takes(model: str, name: str, is_referred: bool, directory: str | None) -> bool:

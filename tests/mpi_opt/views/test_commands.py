@@ -153,7 +153,9 @@ def test_best_is_a_training_yaml_with_every_hyperparameter_in_its_place(
     wanted = {"name": best["optimizer"], "learning_rate": best["learning_rate"], "momentum": best.get("momentum")}
     assert content["optimizer"] == {key: value for key, value in wanted.items() if value is not None}
     assert content["parameters"] == {"units": best["units"], "activation": best["activation"]}
-    assert content["model"] == "digits.py:build_model"
+    assert content["model"] == "/home/ada/digits/digits.py:build_model"
+    assert content["data"] == {"train": ["/home/ada/digits/digits.h5"], "features": "X", "labels": "y"}
+    assert content["loss"] == "sparse_categorical_crossentropy"
     assert "$" not in yaml.safe_dump(content)
     other = next(trial for trial in digits.trials if trial.parameters["optimizer"] != best["optimizer"])
     content = yaml.safe_load(answer("best", "--store", str(digits_file), "--trial", str(other.number), cwd=tmp_path))
@@ -204,3 +206,13 @@ def test_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(timeout=20) == 0
+
+
+def test_best_in_the_folder_of_the_search_keeps_its_paths(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = make_study(store, n_trials=8)
+        configuration = json.dumps(study.configuration | {"directory": str(tmp_path)})
+        store._driver.execute("UPDATE studies SET configuration = ?", (configuration,))
+        store._driver.commit()
+    content = yaml.safe_load(answer("best", cwd=tmp_path))
+    assert content["model"] == "digits.py:build_model" and content["data"]["train"] == ["digits.h5"]
