@@ -29,7 +29,7 @@ class HalvingOptions(Options):
     """What `Halving` takes.
 
     Attributes:
-        min_budget: Epochs of the first rung.
+        min_budget: Epochs of the first rung; default: a 27th of the full training, but no less than one.
         max_budget: Epochs of a full training.
         factor: One in so many is promoted, to so many times the epochs.
         brackets: With more than one (Hyperband), every second, third, … configuration starts a rung higher.
@@ -38,7 +38,7 @@ class HalvingOptions(Options):
             and is stopped at a rung, by what it reports, unless it is among the best there.
     """
 
-    min_budget: float = Field(default=1, gt=0)
+    min_budget: float | None = Field(default=None, gt=0)
     max_budget: float = Field(default=27, gt=0)
     factor: float = Field(default=3, gt=1)
     brackets: int = Field(default=1, ge=1)
@@ -181,14 +181,18 @@ class Halving(Strategy):
 
 
 def _budgets(options: HalvingOptions) -> list[float]:
-    """From the full budget downwards by `factor`, whole epochs where possible, smallest first."""
-    if options.min_budget > options.max_budget:
+    """Between the least and the full budget by about `factor` each, whole epochs if those two are, smallest first."""
+    least = options.min_budget
+    if least is None:
+        least = max(round(options.max_budget / 27), 1) if options.max_budget >= 1 else options.max_budget
+    if least > options.max_budget:
         raise ConfigurationError(
-            f"expected min_budget ≤ max_budget, found {options.min_budget:g} > {options.max_budget:g}",
+            f"expected min_budget ≤ max_budget, found {least:g} > {options.max_budget:g}",
             where="search.options.min_budget",
         )
-    n_rungs = int(math.log(options.max_budget / options.min_budget) / math.log(options.factor) + 1e-9) + 1
-    budgets = [options.max_budget / options.factor**index for index in range(n_rungs)]
-    if options.max_budget >= 1 and float(options.max_budget).is_integer():
-        budgets = [float(max(1, round(budget))) for budget in budgets]
+    ratio = options.max_budget / least
+    n_steps = max(round(math.log(ratio) / math.log(options.factor)), int(ratio > 1))
+    budgets = [least * ratio ** (index / max(n_steps, 1)) for index in range(n_steps)] + [options.max_budget]
+    if float(least).is_integer() and float(options.max_budget).is_integer():
+        budgets = [float(round(budget)) for budget in budgets]
     return sorted(set(budgets))

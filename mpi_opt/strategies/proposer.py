@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-if TYPE_CHECKING:
-    from mpi_opt.strategies.forest import Forest
-
 from mpi_opt.strategies.acquisition import LogExpectedImprovement, maximised
 from mpi_opt.strategies.encoding import Encoding
 from mpi_opt.strategies.gaussian_process import GaussianProcess
 from mpi_opt.strategies.history import Told
 from mpi_opt.strategies.surrogate import Success, Surrogate
+
+if TYPE_CHECKING:
+    from mpi_opt.strategies.forest import Forest
 
 N_GLOBAL, N_LOCAL, N_CLIMBS = 512, 256, 6
 LOCAL_EVERY = 3
@@ -105,9 +105,10 @@ class Proposer:
         count: int,
         is_allowed: Callable[[np.ndarray], bool],
     ) -> list[np.ndarray]:
-        succeeded, log_success = told.succeeded(), None
+        succeeded = told.succeeded()
+        success = None
         if len(succeeded.values) < len(told.values):
-            log_success = Success(told, self._encoding.is_category).log_probability
+            success = Success(told, self._encoding.is_category)
         views: dict[bool, View] = {}
         rows: list[np.ndarray] = []
         for index in range(count):
@@ -118,8 +119,7 @@ class Proposer:
             rng = np.random.default_rng([self._seed, number + index, 1])
             effort = 1.0 if index < N_THOROUGH else 0.25
             view = views[is_local]
-            gain = LogExpectedImprovement(view.model, view.best, log_success)
-            row = self._best_row(gain, view, rng, effort, lambda row: _is_none_of(row, rows) and is_allowed(row))
+            row = self._best_row(view, success, rng, effort, lambda row: _is_none_of(row, rows) and is_allowed(row))
             if row is None:
                 break
             rows.append(row)
@@ -151,8 +151,8 @@ class Proposer:
 
     def _best_row(
         self,
-        gain: LogExpectedImprovement,
         view: View,
+        success: Success | None,
         rng: np.random.Generator,
         effort: float,
         is_allowed: Callable[[np.ndarray], bool],
@@ -166,6 +166,10 @@ class Proposer:
         candidates = np.vstack([inside, around])
         if self._has_forest:
             n_climbs = 0  # there is no slope to climb along
+        gain = LogExpectedImprovement(view.model, view.best, success.log_probability if success else None)
+        if success is not None and (is_likely := success.is_likely(candidates)).any():
+            candidates, is_free = candidates[is_likely], is_allowed
+            is_allowed = lambda row: bool(success.is_likely(row[None, :])[0]) and is_free(row)  # noqa: E731
         return maximised(gain, self._encoding, candidates, view.low, view.high, is_allowed, n_climbs)
 
     def _anywhere(self, rng: np.random.Generator, count: int) -> np.ndarray:

@@ -14,7 +14,9 @@ from mpi_opt.strategies.warp import OFFSETS, scale_of, warped
 
 ANCHOR_GROWTH = 1.2
 N_ANCHOR_ITERATIONS, N_ITERATIONS = 40, 15
-SUCCESS_LENGTH, SUCCESS_PRIOR = 0.15, 0.2
+SUCCESS_LENGTH, SUCCESS_PRIOR = 0.1, 0.2
+LEAST_SUCCESS = 0.35
+"""Where success is less likely than this nothing is tried as long as there is another place."""
 LARGEST_VARIANCE = 10.0
 LARGEST_FIT = 400
 """How many values a model has at most: of more, the best half and an even choice of the others."""
@@ -115,11 +117,17 @@ class Success:
     def __init__(self, told: Told, is_category: np.ndarray) -> None:
         self._rows, self._is_category = told.rows, is_category
         self._has_value = np.isfinite(told.values)
+        self._rate = max(float(self._has_value.mean()), 0.5)
 
     def log_probability(self, rows: np.ndarray) -> np.ndarray:
         """At `rows` (m, n_dimensions): shape (m,)."""
-        difference = (rows[:, None, :] - self._rows[None, :, :]) / SUCCESS_LENGTH
+        length = SUCCESS_LENGTH * math.sqrt(rows.shape[1])
+        difference = (rows[:, None, :] - self._rows[None, :, :]) / length
         difference[:, :, self._is_category] = 1.5 * (difference[:, :, self._is_category] != 0)
         nearness = np.exp(-0.5 * (difference * difference).sum(axis=2))
-        success = nearness @ self._has_value + SUCCESS_PRIOR
+        success = nearness @ self._has_value + SUCCESS_PRIOR * self._rate
         return np.log(success / (nearness.sum(axis=1) + SUCCESS_PRIOR))
+
+    def is_likely(self, rows: np.ndarray) -> np.ndarray:
+        """Whether it is worth a try, at `rows` (m, n_dimensions): shape (m,), bool."""
+        return self.log_probability(rows) >= math.log(LEAST_SUCCESS)

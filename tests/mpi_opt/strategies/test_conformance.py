@@ -97,7 +97,7 @@ def test_another_seed_gives_other_proposals(name):
 def test_resumed_strategy_proposes_what_the_living_one_does(name, kind):
     space = SPACES[kind]
     living = make_strategy(name, space, seed=2)
-    asked, told = run(living, space, 18)
+    _, told = run(living, space, 18)
     pending = living.ask(2)
     resumed = make_strategy(name, space, seed=2)
     resumed.resume(told, pending)

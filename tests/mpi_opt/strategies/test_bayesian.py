@@ -1,0 +1,203 @@
+import math
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import norm
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
+
+from mpi_opt.space import Categorical, Integer, Real, Space
+from mpi_opt.strategies import make_strategy
+from mpi_opt.strategies.acquisition import log_improvement
+from mpi_opt.strategies.gaussian_process import CORRELATIONS, GaussianProcess, Hyperparameters, Likelihood
+from mpi_opt.strategies.warp import OFFSETS, warped
+from mpi_opt.trial import Failed, Measured, Proposal
+from tests.mpi_opt.strategies.spaces import SPACES
+from tests.mpi_opt.strategies.test_conformance import run
+
+MIXED = Space(
+    {
+        "a": Real(0, 1),
+        "b": Real(1e-4, 1, prior="log-uniform"),
+        "c": Integer(1, 64),
+        "d": Integer(16, 256, step=16),
+        "e": Categorical(("x", "y", "z")),
+        "f": Real(0, 1),
+    }
+)
+
+
+def mixed_cost(p):
+    return (p["a"] - 0.3) ** 2 + abs(p["c"] - 20) / 20 + (p["e"] != "y") * 0.3 + math.log10(p["b"]) ** 2 / 10 + p["f"]
+
+
+def points(n, seed=0):
+    rng = np.random.default_rng(seed)
+    x = rng.random((n, 3))
+    return x, np.sin(6 * x[:, 0]) + x[:, 1] ** 2 - x[:, 2]
+
+
+@pytest.mark.parametrize("correlation", list(CORRELATIONS))
+def test_slope_of_the_likelihood_is_the_one_of_finite_differences(correlation):
+    x, y = points(25)
+    x[:, 2] = np.arange(25) % 3
+    likelihood = Likelihood(x, np.array([False, False, True]))
+    theta, variances = np.array([1.0, -0.5, 0.3, -5.0]), np.linspace(0, 0.1, 25)
+    _, slope = likelihood.cost(theta, y, variances, correlation)
+    steps = 1e-5 * np.eye(4)
+    costs = [[likelihood.cost(theta + sign * step, y, variances, correlation)[0] for step in steps] for sign in (1, -1)]
+    np.testing.assert_allclose(slope, (np.array(costs[0]) - costs[1]) / 2e-5, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("correlation", "kernel"), [("gaussian", RBF), ("matern", Matern)])
+def test_posterior_is_that_of_scikit_learn(correlation, kernel):
+    x, y = points(20)
+    lengths, noise = np.array([0.4, 0.8, 1.5]), 1e-3
+    ours = GaussianProcess(
+        x, y, np.zeros(3, bool), Hyperparameters(correlation, -2 * np.log(lengths), math.log(noise)), np.zeros(20)
+    )
+    nu = {"nu": 2.5} if kernel is Matern else {}
+    theirs = GaussianProcessRegressor(
+        ConstantKernel(ours.variance) * kernel(lengths, **nu) + WhiteKernel(noise * ours.variance), optimizer=None
+    ).fit(x, y - ours.mean)
+    z, _ = points(7, seed=1)
+    mean, std = ours.predict(z)
+    their_mean, their_std = theirs.predict(z, return_std=True)
+    np.testing.assert_allclose(mean - ours.mean, their_mean, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(std**2, their_std**2 - noise * ours.variance, rtol=1e-4, atol=1e-8)
+
+
+def test_pretended_points_leave_the_mean_and_take_the_uncertainty():
+    x, y = points(15)
+    model = GaussianProcess(x, y, np.zeros(3, bool), Hyperparameters.default(3), np.zeros(15))
+    z, _ = points(3, seed=1)
+    before = model.predict(z)
+    model.pretend(z[:2])
+    after = model.predict(z)
+    np.testing.assert_allclose(before[0], after[0])
+    assert (after[1][:2] < 0.05 * before[1][:2]).all()
+    assert after[1][2] <= before[1][2]
+
+
+def test_slopes_of_the_posterior_are_those_of_finite_differences():
+    x, y = points(15)
+    model = GaussianProcess(x, y, np.zeros(3, bool), Hyperparameters.default(3), np.zeros(15))
+    model.pretend(np.full((1, 3), 0.4))
+    z = np.array([0.2, 0.7, 0.6])
+    *_, mean_slope, std_slope = model.predict_with_slopes(z)
+    for index, step in enumerate(1e-5 * np.eye(3)):
+        (up, down), (up_std, down_std) = model.predict(np.array([z + step, z - step]))
+        assert mean_slope[index] == pytest.approx((up - down) / 2e-5, rel=1e-4, abs=1e-6)
+        assert std_slope[index] == pytest.approx((up_std - down_std) / 2e-5, rel=1e-3, abs=1e-6)
+
+
+@pytest.mark.parametrize("u", [5.0, 0.0, -0.9, -1.1, -5.0])
+def test_log_improvement_is_the_logarithm_of_the_integral(u):
+    improvement, _ = quad(lambda t: (u - t) * norm.pdf(t), -30, u)
+    assert log_improvement(u) == pytest.approx(math.log(improvement), rel=1e-6)
+
+
+def test_log_improvement_goes_on_where_the_improvement_underflows():
+    values = log_improvement(np.array([-40.0, -900.0, -1100.0, -1e5]))
+    assert np.isfinite(values).all()
+    assert (np.diff(values) < 0).all()
+
+
+@pytest.mark.parametrize("offset", OFFSETS)
+def test_transformed_values_keep_their_order(offset):
+    values = np.array([3.0, -1.0, 1e6, 0.0, 17.0])
+    assert (np.argsort(warped(values, offset)[0]) == np.argsort(values)).all()
+
+
+def test_failed_region_is_avoided():
+    """Half of the space fails, and the best values lie at its border."""
+    space = Space({"x": Real(0, 1), "y": Real(0, 1)})
+    outcome = lambda p: Failed("memory") if p.parameters["x"] > 0.5 else 1 - p.parameters["x"]  # noqa: E731
+    _, told = run(make_strategy("bayesian", space, seed=0), space, 50, outcome=outcome)
+    late = told[20:]
+    assert all(proposal.parameters["x"] < 0.75 for proposal, _ in late)
+    assert sum(isinstance(value, float) for _, value in late) > 0.2 * len(late)
+    assert min(value for _, value in told if isinstance(value, float)) < 0.52
+
+
+def test_uncertain_values_count_less():
+    """One wild value: if it is known to be uncertain, the search does not stay there."""
+    space = Space({"x": Real(0, 1)})
+
+    def next_point(uncertainty):
+        strategy = make_strategy("bayesian", space, seed=0, options={"initial_points": 9})
+        for number, x in enumerate(np.linspace(0.04, 0.96, 12)):
+            value = (x - 0.3) ** 2 - (1.0 if number == 10 else 0.0)
+            strategy.tell(Proposal(number, {"x": float(x)}), Measured(value, uncertainty if number == 10 else 1e-6))
+        return [proposal.parameters["x"] for proposal in strategy.ask(3)]
+
+    assert min(abs(x - 0.88) for x in next_point(1e-6)) < 0.05
+    assert min(abs(x - 0.3) for x in next_point(3.0)) < 0.1
+
+
+@pytest.mark.parametrize("surrogate", ["gp", "forest"])
+def test_both_surrogates_find_the_best_category(surrogate):
+    strategy = make_strategy("bayesian", MIXED, seed=1, options={"surrogate": surrogate})
+    _, told = run(strategy, MIXED, 40, outcome=lambda p: mixed_cost(p.parameters))
+    assert min(told, key=lambda pair: pair[1])[0].parameters["e"] == "y"
+
+
+def test_finds_the_minimum_of_branin_in_forty_trials():
+    """The published minimum is 0.397887 (Dixon and Szegö 1978)."""
+
+    def branin(p):
+        a, b = p.parameters["x"], p.parameters["y"]
+        return (
+            (b - 5.1 / (4 * math.pi**2) * a**2 + 5 / math.pi * a - 6) ** 2
+            + 10 * (1 - 1 / (8 * math.pi)) * math.cos(a)
+            + 10
+        )
+
+    space = Space({"x": Real(-5, 10), "y": Real(0, 15)})
+    _, told = run(make_strategy("bayesian", space, seed=0), space, 40, outcome=branin)
+    assert min(value for _, value in told) < 0.397887 + 0.01
+
+
+def test_ask_is_quick_with_255_pending_and_1000_told():
+    strategy, rng = make_strategy("bayesian", MIXED, seed=1), np.random.default_rng(0)
+    told = [Proposal(number, MIXED.sample(rng)) for number in range(1000)]
+    strategy.resume([(proposal, mixed_cost(proposal.parameters)) for proposal in told])
+    pending, waited = strategy.ask(255), []
+    for _ in range(100):
+        proposal = pending.pop(0)
+        strategy.tell(proposal, mixed_cost(proposal.parameters))
+        started = time.perf_counter()
+        pending += strategy.ask(1)
+        waited.append(time.perf_counter() - started)
+        time.sleep(0.005)
+    assert np.median(waited) < 0.010
+    assert np.percentile(waited, 95) < 0.100
+
+
+def test_refit_beside_does_not_keep_the_process_from_ending():
+    code = (
+        "import numpy as np\n"
+        "from mpi_opt.strategies import make_strategy\n"
+        "from mpi_opt.space import Real\n"
+        "s = make_strategy('bayesian', {'x': Real(0, 1), 'y': Real(0, 1)}, options={'await_refit_up_to': 0})\n"
+        "p = s.ask(60)\n"
+        "[s.tell(q, q.parameters['x']) for q in p[:30]]\n"
+        "s.ask(5)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+
+
+def test_stock_is_used_once_it_is_prepared():
+    space = SPACES["real"]
+    strategy = make_strategy("bayesian", space, seed=0, options={"await_refit_up_to": 0})
+    pending = strategy.ask(20)
+    for _ in range(60):
+        proposal = pending.pop(0)
+        strategy.tell(proposal, float(np.sum((space.encode(proposal.parameters) - 0.6) ** 2)))
+        pending += strategy.ask(1)
+        time.sleep(0.03)
+    assert strategy.state()["best"]["value"] < 1e-3
