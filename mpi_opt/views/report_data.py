@@ -85,7 +85,8 @@ def _dimension(name: str, index: int, dimension: Dimension) -> dict[str, Any]:
     if isinstance(dimension, Categorical):
         return entry | {"categories": [str(category) for category in dimension.categories], "width": 0.9}
     entry |= {"low": dimension.low, "high": dimension.high, "log": dimension.prior == "log-uniform"}
-    is_coarse = isinstance(dimension, Integer) and dimension.size <= 20 and not entry["log"]
+    entry["whole"] = isinstance(dimension, Integer)
+    is_coarse = entry["whole"] and dimension.size <= 20 and not entry["log"]
     return entry | ({"width": dimension.step} if is_coarse else {})
 
 

@@ -54,7 +54,7 @@ function makeTicks(axis, low, high, length, apart) {
   for (let i = Math.ceil(first / step - 1e-9); i * step <= last + step * 1e-9; i++) {
     ticks.push({ value: i * step, text: format(parseFloat((i * step).toPrecision(12))) });
   }
-  return ticks;
+  return axis.whole ? ticks.filter((tick) => Number.isInteger(tick.value)) : ticks;
 }
 
 function decade(exponent) {

@@ -18,7 +18,8 @@ function meritAxis(all = false) {
 function axisOf(dimension) {
   if (dimension.categories) return { kind: "category", labels: dimension.categories, title: dimension.name };
   const margin = (dimension.width || 0) / 2;
-  return { kind: dimension.log ? "log" : "linear", low: dimension.low - margin, high: dimension.high + margin, title: dimension.name };
+  return { kind: dimension.log ? "log" : "linear", low: dimension.low - margin, high: dimension.high + margin, title: dimension.name,
+    whole: dimension.whole };
 }
 
 // Few different values would hide each other: such points stand a little beside them, each always in the same way.

@@ -1,0 +1,45 @@
+"""The winner as a training that can be run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mpi_opt.winner import training_of
+
+TRAINING = {
+    "model": "net.py:build",
+    "parameters": {"depth": 2},
+    "optimizer": {"name": "$optimizer", "learning_rate": "$rate", "momentum": "$momentum"},
+    "batch_size": "$batch",
+}
+POINT = {"units": 8, "optimizer": "adam", "rate": 0.1, "batch": 32}
+
+
+@pytest.mark.parametrize(
+    ("signature", "arguments"),
+    [
+        ("units, depth", {"units": 8, "depth": 2}),
+        ("units, batch, depth=3", {"units": 8, "batch": 32, "depth": 2}),  # one may go to two places
+        ("**options", {"units": 8, "depth": 2}),
+        ("depth", {"depth": 2}),
+    ],
+)
+def test_model_gets_the_hyperparameters_that_its_function_names(
+    tmp_path: Path, signature: str, arguments: dict
+) -> None:
+    (tmp_path / "net.py").write_text(f"raise SystemExit('it is read, not run')\ndef build({signature}):\n    pass\n")
+    content = training_of(TRAINING, POINT, str(tmp_path))
+    assert content["parameters"] == arguments
+    assert content["optimizer"] == {"name": "adam", "learning_rate": 0.1}
+    assert content["batch_size"] == 32
+
+
+def test_model_whose_file_is_gone_gets_what_nothing_else_takes(tmp_path: Path) -> None:
+    assert training_of(TRAINING, POINT, str(tmp_path))["parameters"] == {"units": 8, "depth": 2}
+
+
+def test_model_of_a_file_takes_nothing() -> None:
+    content = training_of({"model": "model.keras", "batch_size": "$batch"}, {"batch": 32}, None)
+    assert content == {"model": "model.keras", "batch_size": 32}
