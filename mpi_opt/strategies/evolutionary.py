@@ -45,6 +45,7 @@ class EvolutionaryOptions(Options):
         crossover: Probability that a child has two parents.
         mutation: Probability that a gene of a child mutates.
         children: Of how many children the most promising is tried; 1: every child is.
+        generational: Wait until all of a generation, as many as the population, have ended before the next is born.
     """
 
     population: int = Field(default=10, ge=2)
@@ -52,6 +53,7 @@ class EvolutionaryOptions(Options):
     crossover: float = Field(default=0.9, ge=0, le=1)
     mutation: float = Field(default=0.6, ge=0, le=1)
     children: int = Field(default=50, ge=1)
+    generational: bool = False
 
 
 @final
@@ -67,11 +69,15 @@ class Evolutionary(Strategy):
         self._encoding = Encoding(space)
         self._history = History(self._encoding)
         self._population: list[tuple[float, np.ndarray]] = []
+        self._grown_up: list[tuple[float, np.ndarray]] = []
         self._guess: CubicInterpolation | None = None
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` children; points of a space-filling sequence as long as the population is small."""
-        return [self._ledger.propose(self._ledger.initial() or self._next()) for _ in range(count)]
+        proposals: list[Proposal] = []
+        while len(proposals) < count and not self._is_waiting():
+            proposals.append(self._ledger.propose(self._ledger.initial() or self._next()))
+        return proposals
 
     def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
         """Takes the point into the population if it is good enough; a failed one dies."""
@@ -91,11 +97,20 @@ class Evolutionary(Strategy):
     def _take(self, proposal: Proposal, value: float | None, outcome: float | Failed) -> None:
         self._history.add(proposal, value, outcome)
         self._guess = None
-        if value is None:
-            return
-        self._population.append((value, self._space.encode(proposal.parameters)))
-        self._population.sort(key=lambda member: member[0])
-        del self._population[self._options.population :]
+        if value is not None:
+            self._grown_up.append((value, self._space.encode(proposal.parameters)))
+        if not self._options.generational or self._ledger.n_told % self._options.population == 0:
+            self._select()
+
+    def _select(self) -> None:
+        """The best of parents and grown-up children are the parents from now on."""
+        members = sorted(self._population + self._grown_up, key=lambda member: member[0])
+        self._population, self._grown_up = members[: self._options.population], []
+
+    def _is_waiting(self) -> bool:
+        """Whether a new generation is due while some of the old one are still being tried."""
+        is_due = self._ledger.n_asked % self._options.population == 0
+        return self._options.generational and is_due and bool(self._ledger.pending)
 
     def _next(self) -> Parameters:
         ledger, number = self._ledger, self._ledger.n_asked

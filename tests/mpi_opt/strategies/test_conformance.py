@@ -186,6 +186,17 @@ def test_state_is_json(name):
     assert json.loads(json.dumps(strategy.state()))
 
 
+def test_generational_evolution_waits_for_the_whole_generation():
+    strategy = make_strategy("evolutionary", SPACES["real"], options={"generational": True, "population": 6})
+    asked = strategy.ask(10)
+    assert len(asked) == 6
+    for proposal in asked[1:]:
+        strategy.tell(proposal, 1.0)
+    assert strategy.ask(1) == []
+    strategy.tell(asked[0], 1.0)
+    assert len(strategy.ask(10)) == 6
+
+
 @pytest.mark.parametrize("name", sorted(set(STRATEGIES) - {"grid"}))
 def test_finds_better_points_than_the_first(name):
     space = SPACES["real"]
