@@ -75,3 +75,21 @@ def is_message_waiting(comm: Communicator, tag: int) -> bool:
 def maximum(comm: Communicator, value: int) -> int:
     """The largest `value` of all ranks. Collective over `comm`."""
     return comm.allreduce(value, op=MPI.MAX)
+
+
+def gathered(comm: Communicator, vector: np.ndarray) -> np.ndarray:
+    """Every rank's `vector`, shape (ranks, n). Collective over `comm`."""
+    found = np.empty((comm.size, vector.size), vector.dtype)
+    comm.Allgather(np.ascontiguousarray(vector), found)
+    return found
+
+
+def scattered(comm: Communicator, vector: np.ndarray) -> np.ndarray:
+    """From every rank that part of its `vector` that is this rank's, one behind the other. Collective over `comm`.
+
+    Args:
+        vector: Of a length that the number of ranks divides.
+    """
+    found = np.empty_like(vector)
+    comm.Alltoall(vector, found)
+    return found

@@ -92,6 +92,9 @@ class TrainingConfiguration(_Section):
     )
     optimizer: OptimizerConfiguration = Field(Adam(), description="What makes a step of a gradient.")
     algorithm: AlgorithmConfiguration = Field(AllReduce(), description="How the ranks work together.")
+    sync_batchnorm: bool = Field(
+        False, description="allreduce: average moving means and variances over the ranks every step, not every epoch."
+    )
     batch_size: int = Field(32, ge=1, description="Samples a worker takes per step.")
     epochs: int = Field(1, ge=1, description="How often all training samples are seen.")
     early_stopping: EarlyStopping | None = Field(None, description="End when a metric no longer gets better.")
@@ -100,6 +103,12 @@ class TrainingConfiguration(_Section):
     validation: Validation = Field(Validation(), description="When and by whom the validation data are looked at.")
     trace: Path | None = Field(None, description="Folder for every rank's timeline; see `mpi-learn trace`.")
     seed: int = Field(0, ge=0, lt=2**31, description="Of the initial weights, the shuffling and the dropout.")
+
+    @model_validator(mode="after")
+    def _synchronous_batchnorm(self) -> Self:
+        if self.sync_batchnorm and self.algorithm.name != "allreduce":
+            raise ValueError("sync_batchnorm needs algorithm allreduce: only there all ranks make the same steps")
+        return self
 
     def located(self, directory: Path) -> TrainingConfiguration:
         """The same with every relative path taken from `directory`, so that it means the same anywhere."""

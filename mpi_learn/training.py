@@ -199,6 +199,8 @@ class Training:
                 if step_sums is None:
                     break
                 sums += step_sums
+                if self.configuration.sync_batchnorm:
+                    self._average_moving(batch.n_samples)
                 n_own += batch.n_samples
         with timeline.span("settle", COMMUNICATION):
             self.algorithm.settle(self.model.weights)

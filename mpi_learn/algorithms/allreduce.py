@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from types import TracebackType
+
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm
-from mpi_learn.buffers import sum_in_place
+from mpi_learn.algorithms.compression import Compression
 from mpi_learn.comm import Communicator
 from mpi_learn.flat import FAILED, N_SAMPLES
 from mpi_learn.optimizers.optimizer import Optimizer
@@ -21,26 +23,39 @@ class SynchronousAllReduce(Algorithm):
         comm: Of all workers.
         optimizer: Makes the same step on every rank.
         n_sums: Length of the sums behind a gradient.
+        compression: How the vectors are summed.
+        accumulate: Steps whose gradients each rank adds up before they are summed over ranks: a larger batch.
     """
 
-    def __init__(self, comm: Communicator, optimizer: Optimizer, n_sums: int) -> None:
+    def __init__(
+        self, comm: Communicator, optimizer: Optimizer, n_sums: int, compression: Compression, accumulate: int = 1
+    ) -> None:
         self.comm, self.optimizer, self.n_sums = comm, optimizer, n_sums
+        self.compression, self.accumulate = compression, accumulate
+        self._kept = np.zeros(optimizer.layout.size + n_sums if accumulate > 1 else 0, np.float32)
+        self._n_kept = 0
+        self._late = np.zeros(n_sums)
+        self._weights: np.ndarray | None = None
 
     def exchange(self, weights: np.ndarray, step: np.ndarray) -> np.ndarray | None:
         """Adds up all ranks' step vectors in place, then makes one optimizer step."""
-        sum_in_place(self.comm, step)
-        sums = step[weights.size :]
-        if sums[FAILED] > 0:
-            return None
-        self.optimizer.update(weights, step[: weights.size], 1.0 / max(float(sums[N_SAMPLES]), 1.0))
-        return sums
+        if self.accumulate == 1:
+            return self._exchange(weights, step)
+        self._kept += step
+        self._n_kept += 1
+        self._weights = weights
+        if self._n_kept == self.accumulate:
+            return self._exchange_kept(weights)
+        return np.zeros(self.n_sums)
 
     def serve(self, weights: np.ndarray) -> None:
         """There is no master here."""
 
     def total(self, sums: np.ndarray) -> np.ndarray:
         """The sums were added up over the ranks step by step."""
-        return sums
+        total = sums + self._late
+        self._late = np.zeros(self.n_sums)
+        return total
 
     def settle(self, weights: np.ndarray) -> None:
         """All ranks have the same weights already."""
@@ -51,6 +66,31 @@ class SynchronousAllReduce(Algorithm):
 
     def sign_off(self) -> None:
         """Joins the step that the others are in, with nothing but the word that this rank failed."""
-        step = np.zeros(self.optimizer.layout.size + self.n_sums, np.float32)
+        n = self.optimizer.layout.size
+        step = np.zeros(n + self.n_sums, np.float32)
         step[FAILED] = 1.0
-        sum_in_place(self.comm, step)
+        self.compression.sum(self.comm, step, n)
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        if kind is not None:
+            self.sign_off()
+        elif self._n_kept:
+            found = self._exchange_kept(self._weights)
+            if found is not None:
+                self._late = found.astype(np.float64)
+
+    def _exchange_kept(self, weights: np.ndarray) -> np.ndarray | None:
+        found = self._exchange(weights, self._kept)
+        sums = None if found is None else found.copy()
+        self._kept[:] = 0
+        self._n_kept = 0
+        return sums
+
+    def _exchange(self, weights: np.ndarray, step: np.ndarray) -> np.ndarray | None:
+        n = weights.size
+        self.compression.sum(self.comm, step, n)
+        sums = step[n:]
+        if sums[FAILED] > 0:
+            return None
+        self.optimizer.update(weights, step[:n], 1.0 / max(float(sums[N_SAMPLES]), 1.0))
+        return sums

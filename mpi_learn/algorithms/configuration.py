@@ -17,6 +17,11 @@ class AllReduce(_Options):
     """Synchronous: every step all workers take the mean gradient over all their samples."""
 
     name: Literal["allreduce"] = "allreduce"
+    accumulate: int = Field(1, ge=1, description="Steps whose gradients a rank adds up before they are exchanged.")
+    compression: Literal["none", "float16", "top-k"] = Field(
+        "none", description="What of a gradient travels: all, all in 16 bits, or its largest elements."
+    )
+    fraction: float = Field(0.01, gt=0, le=1, description="top-k: the fraction of the elements that travels.")
 
 
 class _Served(_Options):

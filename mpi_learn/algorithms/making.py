@@ -11,6 +11,7 @@ from mpi_learn.algorithms.algorithm import Algorithm
 from mpi_learn.algorithms.allreduce import SynchronousAllReduce
 from mpi_learn.algorithms.centre import Centre, Link, LocalLink, RemoteLink
 from mpi_learn.algorithms.clusters import DecentralisedClusters
+from mpi_learn.algorithms.compression import make_compression
 from mpi_learn.algorithms.downpour import DownpourCentre, DownpourWorker, applied_by, handed_up
 from mpi_learn.algorithms.easgd import ElasticCentre, ElasticWorker
 from mpi_learn.algorithms.gem import EnergyCentre, EnergyWorker
@@ -51,7 +52,9 @@ def make_algorithm(
         optimizer: Makes the configured optimizer.
     """
     if options.name == "allreduce":
-        return SynchronousAllReduce(comm, optimizer(None, n_steps), n_sums)
+        compression = make_compression(options.compression, options.fraction)
+        mover = optimizer(None, n_steps / options.accumulate)
+        return SynchronousAllReduce(comm, mover, n_sums, compression, options.accumulate)
     if options.name == "clusters":
         group = layout.group_of(comm.rank)
         cluster = part_of(comm, layout.leaders.index(group[0]))
