@@ -10,6 +10,7 @@ import yaml
 
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.space import Parameters
+from mpi_opt.views.tables import cell
 
 if TYPE_CHECKING:
     from mpi_opt.study import Study
@@ -35,7 +36,7 @@ def winner_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False)
     elif training and directory:
         lines.append(f"# relative paths start in {directory}")
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
-    return "\n".join([*(line.replace("\n", " ") for line in lines), text])
+    return "\n".join([*(cell(line, None) for line in lines), text])
 
 
 def training_of(training: dict[str, Any], parameters: Parameters, directory: str | None) -> dict[str, Any]:

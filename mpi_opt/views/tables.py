@@ -40,7 +40,7 @@ def aligned(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, colour: bo
         rows: As long as `columns` each; None is shown as nothing.
         colour: Whether to mark states and headings with ANSI colours.
     """
-    rows = [list(row) for row in rows]
+    rows, columns = [list(row) for row in rows], [cell(column) for column in columns]
     cells = [[cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
     is_right = [all(row[i] is None or _is_number(row[i]) for row in rows) for i in range(len(columns))]
@@ -54,15 +54,15 @@ def aligned(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, colour: bo
     return "\n".join(lines)
 
 
-def cell(value: Any) -> str:
-    """A value in a few characters of one line; control characters, which could steer a terminal, are shown as �."""
+def cell(value: Any, width: int | None = CELL_WIDTH) -> str:
+    """A value in one line of at most `width` characters; control characters, which could steer a terminal, become �."""
     if value is None:
         return ""
     if isinstance(value, float):
         return f"{value:.6g}"
     text = printable(str(value).strip())
     text = text.replace("\n", " ⏎ ")
-    return text if len(text) <= CELL_WIDTH else f"{text[: CELL_WIDTH - 1]}…"
+    return text if width is None or len(text) <= width else f"{text[: width - 1]}…"
 
 
 def printable(text: str) -> str:
