@@ -127,7 +127,7 @@ def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
     """The communicator of all ranks with the same `color`. Collective over `comm`."""
     part = comm.Split(color, key)
     part.Set_errhandler(MPI.ERRORS_RETURN)
-    part.Barrier()  # Open MPI crashes if one rank gives it up while another is still making it
+    comm.Barrier()  # Open MPI crashes if one rank gives the part up while another is still making it
     return part
 
 
@@ -150,7 +150,7 @@ def group_of(comm: Communicator, ranks: Sequence[int], name: str) -> Communicato
         except NotImplementedError:  # an MPI library older than MPI 4
             part = comm.Create_group(group, tag=zlib.crc32(name.encode()) % 30_000)
     part.Set_errhandler(MPI.ERRORS_RETURN)
-    part.Barrier()  # as in `split`
+    part.Barrier()  # nobody gives it up before all have made it: see `split`
     return part
 
 

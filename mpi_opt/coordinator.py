@@ -15,7 +15,7 @@ from mpi_opt.crew import Crew
 from mpi_opt.errors import SearchFailed
 from mpi_opt.halt import Halt
 from mpi_opt.layout import fold_groups
-from mpi_opt.messages import Assignment, Freed, Lost, Ready, Report, ToCoordinator
+from mpi_opt.messages import Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
 from mpi_opt.progress import Progress, Silence
 from mpi_opt.reports import Reports
 from mpi_opt.rules import HOPELESS, UNLUCKY, Rules, TimeLimit
@@ -175,6 +175,10 @@ class Coordinator:
                 self.progress.ready(message.block)
         elif isinstance(message, Freed):
             self.crew.take_freed(rank)
+        elif isinstance(message, Broken):
+            if message.block in self.crew:
+                self._event("block_lost", f"the ranks of block {message.block} cannot reach one another")
+                self._give_up(message.block, "the ranks of its block could not reach one another")
         elif isinstance(message, Lost):
             self._take_losses(message.ranks)
 

@@ -10,6 +10,7 @@
 | coordinator | first ranks of the fold groups | `Stop` | `STOP` | the trial is pruned, or the search ends |
 | member of a block | leader | `PartOutcome` | `TO_LEADER` | its part has ended (block communicator) |
 | leader of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial ended, well or not |
+| any rank of a block | coordinator | `Broken` | `TO_COORDINATOR` | it cannot reach the others any more |
 | coordinator | ranks of a block | `Disband` | `TO_LIFELINE` | the block lost a rank, or is given up |
 | any rank | coordinator | `Freed` | `TO_COORDINATOR` | it has left its block and can join another |
 | coordinator | all ranks | `Dismissal` | `TO_RANK` | the search is over |
@@ -89,6 +90,13 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
+class Broken:
+    """The sender's block does not work any more: a communication in it failed."""
+
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
 class Disband:
     """Leave this block."""
 
@@ -159,5 +167,5 @@ class Lost:
     ranks: frozenset[int]
 
 
-ToCoordinator = Ready | Report | Outcome | Freed | Lost
+ToCoordinator = Ready | Report | Outcome | Broken | Freed | Lost
 ToRank = Join | Assignment | Dismissal

@@ -14,6 +14,7 @@ from mpi_opt.messages import (
     TO_MEMBER,
     TO_RANK,
     Assignment,
+    Broken,
     Dismissal,
     Freed,
     Join,
@@ -70,6 +71,7 @@ class Rank:
                 self._follow(block)
         except communication.FAILURES:
             communication.release(comm)
+            self.world.send(Broken(join.block), dest=0, tag=TO_COORDINATOR)
             self._await_disband(join.block)
 
     def _lead(self, block: Block) -> None:
@@ -111,7 +113,7 @@ class Rank:
             raise Dismissed
 
     def _await_disband(self, block: int) -> None:
-        """The coordinator learns of a death by itself, and says what becomes of the block."""
+        """The coordinator says what becomes of the block."""
         while True:
             if isinstance(self._next_message(block), Dismissal):
                 raise Dismissed

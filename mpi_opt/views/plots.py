@@ -200,7 +200,7 @@ def curves(study: Study, metric: str | None = None) -> Figure:
     Raises:
         ConfigurationError: Nothing was recorded epoch by epoch, or not this metric.
     """
-    means = series.mean_curves(study.curves())
+    means = series.mean_curves(series.curves_to_draw(study))
     metric = metric or series.main_metric(study, means)
     if metric not in means:
         cure = f"one of: {', '.join(means)}" if means else "an objective records with trial.report(step, value)"

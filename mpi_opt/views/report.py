@@ -44,7 +44,7 @@ def report(study: Study) -> str:
     """The whole page of a study, as HTML. Reads folds, curves, attempts and events from the store."""
     attempts, events = study.attempts(), study.events()
     spans = make_timeline(attempts)
-    data = report_data(study, Surrogate.of(study), spans, study.folds(), study.curves())
+    data = report_data(study, Surrogate.of(study), spans, study.folds(), series.curves_to_draw(study))
     nonce = secrets.token_urlsafe(16)
     parts = {
         "nonce": nonce,

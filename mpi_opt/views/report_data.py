@@ -114,19 +114,12 @@ def _curves(study: Study, curves: Iterable[CurveRecord], index: dict[int, int]) 
         longest = max(map(len, means[name].values()))
         stride = math.ceil(longest / MAX_EPOCHS)
         most = max(200, MAX_CURVE_VALUES // (min(len(means), 6) * min(longest, MAX_EPOCHS)))
-        numbers = _some(sorted(means[name], key=lambda number: ranks.get(number, math.inf)), most)
+        numbers = series.some(sorted(means[name], key=lambda number: ranks.get(number, math.inf)), most)
         lines = [{"trial": index[n], "values": [short(v) for v in means[name][n][::stride]]} for n in numbers]
         values = [value for line in lines for value in line["values"] if value is not None]
         limits = series.curve_range(values) or (0.0, 1.0)
         found[name] = {"stride": stride, "limits": [short(limit) for limit in limits], "lines": lines}
     return found
-
-
-def _some(ordered: list[int], most: int) -> list[int]:
-    if len(ordered) <= most:
-        return ordered
-    best, others = ordered[: most // 2], ordered[most // 2 :]
-    return best + others[:: math.ceil(len(others) / (most - len(best)))]
 
 
 def _forest(study: Study, surrogate: Surrogate) -> dict[str, Any]:

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from mpi_opt.store.records import CurveRecord
     from mpi_opt.study import Study
 
+MAX_VALUES, MIN_TRIALS, MAX_TRIALS = 1_000_000, 200, 20_000
+"""So many values of curves are read to be drawn, of so many trials at least, of so many at most."""
+
 MeanCurves = dict[str, dict[int, list[float]]]
 """Metric -> trial number -> one value an epoch."""
 
@@ -43,6 +46,24 @@ def improvements(trials: Sequence[TrialRecord], maximize: bool) -> list[tuple[in
         if not found or sign * trial.figure_of_merit < sign * found[-1][1].figure_of_merit:
             found.append((index, trial))
     return found
+
+
+def curves_to_draw(study: Study) -> list[CurveRecord]:
+    """The curves of all trials; of a study that has too many values to read, of the best and of some others."""
+    if not study.trials:
+        return []
+    ordered = [trial.number for trial in study.ranked()]
+    n_values = sum(len(curve.values) for curve in study.curves(ordered[:1]))
+    most = min(MAX_TRIALS, max(MIN_TRIALS, MAX_VALUES // max(n_values, 1)))
+    return study.curves(None if len(ordered) <= most else some(ordered, most))
+
+
+def some(ordered: list[int], most: int) -> list[int]:
+    """At most `most` of `ordered`: the first half of these from its beginning, the others spread over the rest."""
+    if len(ordered) <= most:
+        return ordered
+    first, rest = ordered[: most // 2], ordered[most // 2 :]
+    return first + rest[:: math.ceil(len(rest) / (most - len(first)))]
 
 
 def mean_curves(curves: Iterable[CurveRecord]) -> MeanCurves:

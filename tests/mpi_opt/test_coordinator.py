@@ -119,7 +119,9 @@ def test_a_finished_study_is_left_as_it_is():
 
 def test_a_pruned_trial_is_told_to_stop_once_all_its_folds_have_reported():
     class Pruning(ListedStrategy):
-        seen: list[tuple[int, float]] = []
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[tuple[int, float]] = []
 
         def report(self, proposal, step, value):
             self.seen.append((step, value))
@@ -161,7 +163,7 @@ class Deaths(ScriptedLink):
 
 
 def test_a_lost_rank_frees_its_trial():
-    strategy, store = search(link := Deaths(squares, {2: 1}), blocks=3, trials=6)
+    strategy, store = search(Deaths(squares, {2: 1}), blocks=3, trials=6)
     assert sorted(number for number, _ in strategy.told) == list(range(6))
     assert [start.attempt for start in store.started if start.number == 2] == [1, 2]
     assert store.requeued == [2]

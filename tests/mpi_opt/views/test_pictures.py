@@ -180,3 +180,18 @@ def test_importance_survives_a_search_that_has_converged() -> None:
     units[20:, 0] = 0.5
     shares = Surrogate(["a", "b"], units, _without_outliers((units[:, 0] - 0.5) ** 2, maximize=False)).shares
     assert shares["a"] > 0.8 and shares["b"] < 0.1
+
+
+def test_of_too_many_curves_the_best_are_drawn(digits: Study, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(series, "MIN_TRIALS", 10)
+    monkeypatch.setattr(series, "MAX_VALUES", 1)
+    drawn = {curve.number for curve in series.curves_to_draw(digits)}
+    assert {trial.number for trial in digits.ranked()[:5]} <= drawn
+    assert 5 < len(drawn) <= 10
+
+
+@pytest.mark.parametrize(("n", "most"), [(5, 10), (10, 10), (11, 10), (1000, 10), (7, 3), (3, 2)])
+def test_some_of_a_list_are_its_best_and_others(n: int, most: int) -> None:
+    chosen = series.some(list(range(n)), most)
+    assert len(chosen) <= most and len(set(chosen)) == len(chosen)
+    assert chosen[: most // 2] == list(range(min(n, most // 2)))

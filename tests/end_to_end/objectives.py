@@ -1,0 +1,84 @@
+"""Objectives for searches in tests: some work, some fail, hang or die in the ways that user code does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+
+def parabola(trial) -> float:
+    """(x - 1)², agreed on by all ranks of the block."""
+    return trial.comm.allreduce((trial.parameters["x"] - 1) ** 2, op=MPI.MAX)
+
+
+def folded(trial) -> float:
+    """The number of validation samples of this fold, and so known for every fold."""
+    _, validation = trial.split(50)
+    return float(len(validation) + trial.fold)
+
+
+def reporting(trial) -> float:
+    for step in range(5):
+        trial.report(step, trial.parameters["x"] + step)
+        if trial.should_stop():
+            break
+    return trial.parameters["x"]
+
+
+def nap(trial) -> float:
+    time.sleep(0.05)
+    return trial.parameters["x"]
+
+
+def dying(trial) -> float:
+    """Twenty collectives; in trials 3 and 5 the last rank of the block dies in the middle, the first time only."""
+    total = 0.0
+    for step in range(20):
+        buffer = np.full(1000, trial.parameters["x"] + trial.comm.rank)
+        trial.comm.Allreduce(MPI.IN_PLACE, buffer)
+        total += float(buffer[0])
+        time.sleep(0.01)
+        is_victim = trial.number in (3, 5) and trial.comm.rank == trial.comm.size - 1
+        if step == 10 and is_victim and _first_time(f"died-{trial.number}"):
+            os.kill(os.getpid(), signal.SIGKILL)
+    return total
+
+
+def failing(trial) -> float:
+    """Trials 1 to 5 fail, each in its own way; the others wait for one another."""
+    if trial.number == 1 and trial.comm.rank == trial.comm.size - 1:
+        raise ValueError("this rank says no")
+    if trial.number == 2:
+        sys.exit(3)
+    if trial.number == 3:
+        return float("nan")
+    if trial.number == 4:
+        return "a word"
+    if trial.number == 5:
+        raise MemoryError
+    return trial.comm.allreduce(trial.parameters["x"])
+
+
+def hanging(trial) -> float:
+    """Trial 1 sleeps, trial 2 computes for ever, trial 3 waits for a message that nobody sends."""
+    if trial.number == 1 and trial.comm.rank == 0:
+        time.sleep(1000)
+    while trial.number == 2:
+        pass
+    if trial.number == 3 and trial.comm.rank == trial.comm.size - 1:
+        trial.comm.recv(source=0, tag=77)
+    return trial.comm.allreduce(trial.parameters["x"])
+
+
+def _first_time(name: str) -> bool:
+    try:
+        Path(name).touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    return True

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
+from tests.mpirun import mpirun
+
+SEARCH = ("-m", "mpi_opt", "search")
+PROTECTED = launch_flags(find_mpirun())
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif("ulfm" not in PROTECTED, reason="this MPI does not survive lost ranks"),
+]
+
+
+def test_lost_ranks_are_survived_and_their_trials_run_again(space_file, query, tmp_path):
+    sections = {"blocks": {"size": 2}}
+    undisturbed = space_file("dying", store="sqlite:///calm.db", **sections)
+    for name in ("died-3", "died-5"):
+        (tmp_path / name).touch()
+    assert mpirun(7, *SEARCH, str(undisturbed), cwd=tmp_path).returncode == 0
+    for name in ("died-3", "died-5"):
+        (tmp_path / name).unlink()
+    done = mpirun(7, *SEARCH, str(space_file("dying", **sections)), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert query("SELECT count(*), count(DISTINCT number) FROM trials WHERE state = 'complete'") == [(12, 12)]
+    assert query("SELECT count(*) FROM events WHERE kind = 'rank_lost'") == [(2,)]
+    assert query("SELECT number, attempts FROM trials WHERE attempts > 1 ORDER BY number") == [(3, 2), (5, 2)]
+    assert query("SELECT outcome FROM attempts WHERE attempt = 1 AND outcome != 'complete'") == [("lost",), ("lost",)]
+    (tmp_path / "test.db").rename(tmp_path / "stormy.db")
+    stormy = _figures(query, tmp_path, "stormy.db")
+    assert stormy == _figures(query, tmp_path, "calm.db")
+
+
+def test_a_lost_trial_is_assigned_again_within_seconds(space_file, query, tmp_path):
+    assert mpirun(7, *SEARCH, str(space_file("dying", blocks={"size": 2})), cwd=tmp_path).returncode == 0
+    (waited,) = query(
+        "SELECT max((julianday(b.started_at) - julianday(a.finished_at)) * 86400) FROM attempts a JOIN attempts b "
+        "ON a.trial_id = b.trial_id WHERE a.outcome = 'lost' AND b.attempt = a.attempt + 1"
+    )[0]
+    assert waited < 5
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_trials_that_fail_in_any_way_are_results(size, space_file, query, tmp_path):
+    done = mpirun(5, *SEARCH, str(space_file("failing", blocks={"size": size})), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    errors = dict(query("SELECT number, error FROM trials WHERE state = 'failed'"))
+    assert sorted(errors) == [1, 2, 3, 4, 5]
+    expected = {1: "this rank says no", 2: "SystemExit: 3", 3: "returned nan", 4: "'a word'", 5: "MemoryError"}
+    assert all(words in errors[number] for number, words in expected.items())
+    assert "Traceback" in errors[1]
+    assert f"rank {size - 1} on" in errors[1]
+    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(7,)]
+    assert query("SELECT count(*) FROM events WHERE kind = 'rank_lost'") == [(0,)]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_hanging_trials_are_ended_and_their_block_goes_on(size, space_file, query, tmp_path):
+    path = space_file("hanging", blocks={"size": size}, trial={"timeout": "2s"})
+    done = mpirun(5, *SEARCH, str(path), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    failed = dict(query("SELECT number, error FROM trials WHERE state = 'failed'"))
+    assert {1, 2} <= set(failed) <= {1, 2, 3}
+    assert "longer than trial.timeout, 2 s" in failed[2]
+    assert query("SELECT count(*) FROM trials WHERE state IN ('complete', 'failed')") == [(12,)]
+
+
+def test_a_killed_search_is_resumed_with_everything_that_was_finished(space_file, query, tmp_path):
+    path = space_file("nap", search={"strategy": "random", "trials": 100, "seed": 1})
+    process = _start(3, path, tmp_path)
+    while not _count(query):
+        time.sleep(0.1)
+    time.sleep(1)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    before = dict(query("SELECT number, figure_of_merit FROM trials WHERE state = 'complete'"))
+    assert before
+    done = mpirun(3, *SEARCH, str(path), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    after = dict(query("SELECT number, figure_of_merit FROM trials WHERE state = 'complete'"))
+    assert after.items() >= before.items()
+    assert sorted(after) == list(range(100))
+    assert query("SELECT count(*) FROM events WHERE kind = 'study_resumed'") == [(1,)]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1"])
+def test_a_signal_to_rank_0_ends_the_search_in_order(name, space_file, query, tmp_path):
+    path = space_file("nap", search={"strategy": "random", "trials": 10_000, "seed": 1})
+    process = _start(3, path, tmp_path)
+    while not _count(query):
+        time.sleep(0.1)
+    children = subprocess.run(
+        ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
+    ).stdout.split()
+    os.kill(int(children[0]), getattr(signal, name))
+    out, _ = process.communicate(timeout=20)
+    assert process.returncode == 0
+    assert "run the same command again" in out
+    assert query("SELECT count(*) FROM trials WHERE state = 'running'") == [(0,)]
+
+
+def test_a_time_limit_ends_the_search_in_order(space_file, query, tmp_path):
+    path = space_file("nap", search={"strategy": "random", "trials": 10_000, "time_limit": "3s"})
+    done = mpirun(3, *SEARCH, str(path), cwd=tmp_path, timeout=30)
+    assert done.returncode == 0, done.stderr
+    assert "after the time limit" in done.stdout
+    assert query("SELECT count(*) FROM trials WHERE state = 'running'") == [(0,)]
+
+
+def _start(n: int, path, cwd) -> subprocess.Popen:
+    command = [find_mpirun(), *PROTECTED, "-np", str(n), sys.executable, *SEARCH, str(path)]
+    return subprocess.Popen(
+        command, cwd=cwd, env=launch_environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def _count(query) -> int:
+    try:
+        return query("SELECT count(*) FROM trials WHERE state = 'complete'")[0][0]
+    except Exception as error:  # noqa: BLE001 - the store is not there yet
+        assert "no such table" in str(error) or "unable to open" in str(error)
+        return 0
+
+
+def _figures(query, folder, name: str) -> list[tuple]:
+    (folder / name).rename(folder / "test.db")
+    found = query("SELECT number, parameters, figure_of_merit FROM trials ORDER BY number")
+    (folder / "test.db").rename(folder / name)
+    return found

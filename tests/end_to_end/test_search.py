@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
+from tests.mpirun import mpirun, run
+
+ROOT = Path(__file__).parents[2]
+SEARCH = ("-m", "mpi_opt", "search")
+
+
+def python(*arguments: str, cwd: Path, timeout: float = 100) -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, *arguments], cwd=cwd, timeout=timeout)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("n_ranks", "size"), [(1, 1), (2, 1), (5, 1), (5, 2), (4, 2), (3, 8)])
+def test_a_search_runs_on_any_number_of_ranks(n_ranks, size, space_file, query, tmp_path):
+    path = space_file("parabola", blocks={"size": size})
+    done = mpirun(n_ranks, *SEARCH, str(path), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "the best trials:" in done.stdout
+    assert query("SELECT count(*), count(figure_of_merit) FROM trials WHERE state = 'complete'") == [(12, 12)]
+    assert all(fom == (x - 1) ** 2 for x, fom in query("SELECT x, figure_of_merit FROM study_test"))
+    ranks = {rank for (row,) in query("SELECT ranks FROM attempts") for rank in row.split(",")}
+    assert ranks == {"0"} if n_ranks == 1 else ranks <= {str(rank) for rank in range(1, n_ranks)}
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("n_ranks", "size", "folds"), [(1, 1, 3), (5, 4, 3), (3, 2, 5)])
+def test_the_figure_of_merit_is_the_mean_over_the_folds(n_ranks, size, folds, space_file, query, tmp_path):
+    path = space_file("folded", blocks={"size": size}, folds=folds, search={"strategy": "random", "trials": 4})
+    done = mpirun(n_ranks, *SEARCH, str(path), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = query("SELECT fold, figure_of_merit FROM folds ORDER BY trial_id, fold")
+    assert [fold for fold, _ in rows] == list(range(folds)) * 4
+    values = [value for _, value in rows[:folds]]
+    assert sum(values) == 50 + sum(range(folds))  # every sample validates once
+    mean = sum(values) / folds
+    spread = (sum((value - mean) ** 2 for value in values) / folds) ** 0.5
+    found = query("SELECT figure_of_merit, uncertainty FROM trials")
+    assert all(row == pytest.approx((mean, spread)) for row in found)
+
+
+def test_the_same_seed_gives_the_same_trials_in_one_process(space_file, query, tmp_path):
+    found = []
+    for strategy in ("random", "bayesian", "evolutionary"):
+        for repeat in range(2):
+            path = space_file(
+                "parabola",
+                store=f"sqlite:///{strategy}{repeat}.db",
+                search={"strategy": strategy, "trials": 14, "seed": 5},
+            )
+            assert python(*SEARCH, str(path), cwd=tmp_path).returncode == 0
+            connection = sqlite3.connect(tmp_path / f"{strategy}{repeat}.db")
+            found.append(connection.execute("SELECT number, parameters, figure_of_merit FROM trials").fetchall())
+            connection.close()
+        assert found[-1] == found[-2]
+        assert len(found[-1]) == 14
+
+
+@pytest.mark.mpi
+def test_the_same_command_continues_a_study(space_file, query, tmp_path):
+    path = space_file("parabola")
+    assert mpirun(3, *SEARCH, str(path), "--trials", "5", cwd=tmp_path).returncode == 0
+    before = query("SELECT number, parameters, figure_of_merit FROM trials ORDER BY number")
+    again = mpirun(3, *SEARCH, str(path), "--trials", "9", cwd=tmp_path)
+    assert again.returncode == 0, again.stderr
+    after = query("SELECT number, parameters, figure_of_merit FROM trials ORDER BY number")
+    assert after[:5] == before
+    assert [number for number, *_ in after] == list(range(9))
+    assert len({parameters for _, parameters, _ in after}) == 9
+
+
+def test_a_study_is_not_continued_with_another_space(space_file, tmp_path):
+    assert python(*SEARCH, str(space_file("parabola")), cwd=tmp_path).returncode == 0
+    path = space_file("parabola", space={"x": {"type": "real", "low": 0.0, "high": 3.0}})
+    done = python(*SEARCH, str(path), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "was begun with another space" in done.stderr
+    assert "--study NAME" in done.stderr
+
+
+@pytest.mark.mpi
+def test_the_store_can_be_read_while_the_search_runs(space_file, tmp_path):
+    path = space_file("nap", search={"strategy": "random", "trials": 60, "seed": 1})
+    executable = find_mpirun()
+    command = [executable, *launch_flags(executable), "-np", "3", sys.executable, *SEARCH, str(path)]
+    running = subprocess.Popen(command, cwd=tmp_path, env=launch_environment(), stdout=subprocess.DEVNULL)
+    seen = set()
+    while running.poll() is None:
+        if (tmp_path / "test.db").exists():
+            connection = sqlite3.connect(tmp_path / "test.db")
+            try:
+                seen |= set(connection.execute("SELECT count(*) FROM study_test WHERE state = 'complete'").fetchone())
+            except sqlite3.OperationalError as error:
+                assert "no such table" in str(error)  # the first moment
+            connection.close()
+        time.sleep(0.1)
+    assert running.returncode == 0
+    assert len(seen) > 5
+
+
+@pytest.mark.mpi
+def test_a_reached_target_ends_the_search(space_file, query, tmp_path):
+    path = space_file("nap", search={"strategy": "random", "trials": 500, "seed": 1, "target": 1.0})
+    assert mpirun(3, *SEARCH, str(path), cwd=tmp_path).returncode == 0
+    assert query("SELECT count(*) FROM trials")[0][0] < 60
+
+
+@pytest.mark.mpi
+def test_other_ranks_write_to_files(space_file, tmp_path):
+    path = space_file("parabola")
+    done = mpirun(3, *SEARCH, str(path), cwd=tmp_path)
+    assert done.returncode == 0
+    assert sorted(file.name for file in (tmp_path / "test.logs").iterdir()) == ["rank-0001.log", "rank-0002.log"]
+
+
+@pytest.mark.mpi
+def test_n_starts_mpirun(space_file, query, tmp_path):
+    done = python("-m", "mpi_opt", "search", str(space_file("parabola")), "-n", "4", "--block-size", "3", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert query("SELECT DISTINCT ranks FROM attempts") == [("1,2,3",)]
+
+
+@pytest.mark.mpi
+def test_intermediate_values_are_recorded(space_file, query, tmp_path):
+    path = space_file("reporting", search={"strategy": "random", "trials": 2})
+    assert mpirun(3, *SEARCH, str(path), cwd=tmp_path).returncode == 0
+    rows = query(
+        "SELECT epoch, value - x FROM metrics JOIN trials ON trials.id = trial_id JOIN study_test USING (number)"
+    )
+    assert sorted(epoch for epoch, _ in rows) == sorted(list(range(5)) * 2)
+    assert all(value == pytest.approx(epoch) for epoch, value in rows)
+
+
+CONTRACT_EXAMPLE = """
+from mpi_opt import Categorical, Integer, Real, search, Study
+
+def objective(trial):
+    x, n, kind = trial.parameters["x"], trial.parameters["n"], trial.parameters["kind"]
+    assert trial.comm.size == 1 and trial.fold == 0 and trial.folds == 1 and isinstance(trial.seed, int)
+    trial.report(0, x)
+    assert trial.should_stop() is False
+    return (x - 1) ** 2 + n + (kind == "b")
+
+study = search(objective, space={"x": Real(-5, 10), "n": Integer(1, 8), "kind": Categorical(["a", "b"])},
+               trials=20, strategy="bayesian", direction="minimize", seed=7,
+               block_size=1, folds=1, study="demo", store="sqlite:///demo.db", options={})
+assert len(study.trials) == 20
+assert study.best.figure_of_merit == min(trial.figure_of_merit for trial in study.trials)
+assert study.best.parameters["kind"] in ("a", "b") and study.best.uncertainty is None and study.best.number >= 0
+assert Study.open("sqlite:///demo.db", "demo").best == study.best
+print("best", study.best.number)
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("n_ranks", [None, 1, 4])
+def test_the_contracts_python_works_as_written(n_ranks, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(CONTRACT_EXAMPLE)
+    done = python(str(script), cwd=tmp_path) if n_ranks is None else mpirun(n_ranks, str(script), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    numbers = [line for line in done.stdout.splitlines() if line.startswith("best")]
+    assert len(numbers) == (n_ranks or 1)
+    assert len(set(numbers)) == 1  # the same on every rank
+
+
+@pytest.mark.mpi
+def test_rank_0_of_a_search_never_loads_a_framework(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import resource, sys\n"
+        "from mpi_opt.cli import main\n"
+        "try:\n    main()\nfinally:\n"
+        "    mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
+        "    loaded = sorted({'tensorflow', 'keras', 'torch'} & set(sys.modules))\n"
+        "    from mpi4py import MPI\n"
+        "    if MPI.COMM_WORLD.rank == 0: print(f'rank 0: {mb:.0f} MB', loaded)\n"
+    )
+    pytest.importorskip("tensorflow")
+    prepared = python("-m", "mpi_learn", "prepare", "digits", "--to", str(tmp_path / "digits.h5"), cwd=tmp_path)
+    assert prepared.returncode == 0, prepared.stderr
+    for name in ("digits.py", "digits.yaml"):
+        (tmp_path / name).write_text((ROOT / "searchspaces" / name).read_text().replace("epochs: 12", "epochs: 1"))
+    done = mpirun(3, str(script), "search", "digits.yaml", "--trials", "2", "--folds", "2", cwd=tmp_path, timeout=200)
+    assert done.returncode == 0, done.stderr
+    line = next(line for line in done.stdout.splitlines() if line.startswith("rank 0:"))
+    assert line.endswith("[]"), line
+    assert int(line.split()[2]) < 250, line
+    assert "2/2 trials" in done.stdout
+
+
+MPICH = ROOT / ".venv" / "mpich" / "bin"
+
+
+@pytest.mark.mpi
+@pytest.mark.skipif(not (MPICH / "mpirun").exists(), reason="the MPICH wheel is not installed: make test does it")
+def test_a_search_runs_under_mpich(space_file, query, tmp_path):
+    path = space_file("parabola", blocks={"size": 2})
+    command = [str(MPICH / "mpirun"), "-np", "5", str(MPICH / "python"), *SEARCH, str(path)]
+    done = run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
+    assert done.returncode == 0, done.stderr
+    assert "a lost rank would end this search" in done.stdout
+    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(12,)]
+
+
+def test_a_process_without_a_terminal_gets_plain_lines(space_file, tmp_path):
+    done = python(*SEARCH, str(space_file("parabola")), cwd=tmp_path)
+    assert "\x1b" not in done.stdout
+    assert os.linesep.join(["", "the best trials:"]) in done.stdout
