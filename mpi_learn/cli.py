@@ -14,7 +14,7 @@ import typer
 from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError
 
 if TYPE_CHECKING:
-    from mpi_learn.training import EpochReport
+    from mpi_learn.progress import EpochReport
 
 app = typer.Typer(
     help="Trains one model on all ranks of one MPI communicator.", no_args_is_help=True, add_completion=False,

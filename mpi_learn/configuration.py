@@ -105,6 +105,14 @@ class TrainingConfiguration(_Section):
     seed: int = Field(0, ge=0, lt=2**31, description="Of the initial weights, the shuffling and the dropout.")
 
     @model_validator(mode="after")
+    def _dealt(self) -> Self:
+        if self.data is None or self.data.share != "dynamic":
+            return self
+        if getattr(self.algorithm, "masters", 0) == 0 or self.algorithm.processes > 1:
+            raise ValueError("data.share: dynamic needs downpour, easgd or gem, with processes: 1: a master deals")
+        return self
+
+    @model_validator(mode="after")
     def _synchronous_batchnorm(self) -> Self:
         if self.sync_batchnorm and self.algorithm.name != "allreduce":
             raise ValueError("sync_batchnorm needs algorithm allreduce: only there all ranks make the same steps")

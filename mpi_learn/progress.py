@@ -19,6 +19,17 @@ MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", 
 """Keys that may be changed between an interruption and going on."""
 
 
+@dataclass(frozen=True)
+class EpochReport:
+    """What there is to say of an epoch; `epoch` counts from 0."""
+
+    epoch: int
+    epochs: int
+    metrics: dict[str, float]
+    seconds: float
+    samples_per_second: float
+
+
 @dataclass
 class State:
     """How far a training has come.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from mpi_learn.building import built_model, open_timeline
 from mpi_learn.checkpoint import load_checkpoint, save_checkpoint
 from mpi_learn.comm import Communicator, agreed_errors
 from mpi_learn.configuration import TrainingConfiguration, read_configuration
-from mpi_learn.data import Batches, Dataset, load, validation_batches
+from mpi_learn.data import Batch, Batches, Dataset, Dealer, load, validation_batches
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.history import History
 from mpi_learn.layout import layout_of
@@ -23,24 +22,13 @@ from mpi_learn.models.model import Model
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.optimizers.schedule import Rate
-from mpi_learn.progress import State, restored, snapshot
+from mpi_learn.progress import EpochReport, State, restored, snapshot
 from mpi_learn.result import Arrays, Result
 from mpi_learn.stopping import Stopping
 from mpi_learn.timeline import COMMUNICATION, COMPUTE, IDLE
 
 VALIDATION_WIDTH = 4
 """Validation takes this many training batches at a time: there is no gradient to keep room for."""
-
-
-@dataclass(frozen=True)
-class EpochReport:
-    """What there is to say of an epoch; `epoch` counts from 0."""
-
-    epoch: int
-    epochs: int
-    metrics: dict[str, float]
-    seconds: float
-    samples_per_second: float
 
 
 def train(
@@ -120,6 +108,7 @@ class Training:
             seed=configuration.seed,
             shuffle=configuration.data is None or configuration.data.shuffle,
         )
+        self.is_dealt = configuration.data is not None and configuration.data.share == "dynamic"
         self.algorithm = make_algorithm(
             configuration.algorithm,
             comm,
@@ -168,7 +157,7 @@ class Training:
     def result(self) -> Result:
         """What `train` returns."""
         n_epochs = len(self.state.history) - self.state.resumed_at
-        validation = self.dataset
+        dataset = self.dataset
         return Result(
             history=self.state.history.columns,
             parameters=self.configuration.parameters,
@@ -179,19 +168,20 @@ class Training:
             best_epoch=self.state.stopping.best_epoch if self.state.stopping.best_weights is not None else None,
             load_model=self.model.finish,
             save_model=self.model.save,
-            load_validation=lambda: _arrays(validation),
+            load_validation=lambda: _arrays(dataset),
         )
 
     def _epoch(self, epoch: int) -> dict[str, float]:
         """The steps of one epoch; returns the metrics over all samples of all ranks."""
-        sums = np.zeros(self.model.n_sums)
-        n_own = 0
-        timeline = self.timeline
+        sums, n_own, timeline = np.zeros(self.model.n_sums), 0, self.timeline
+        if self.is_dealt:
+            sizes = {"batch_size": self.configuration.batch_size, "n_workers": len(self.layout.groups)}
+            self.algorithm.deal_by(Dealer(self.dataset.n_training, **sizes).deal)
         with agreed_errors(self.comm), self.algorithm as algorithm:
             if self.worker is None:
                 with timeline.span("serve", IDLE):
                     algorithm.serve(self.model.weights)
-            for batch in timeline.waiting(self.batches.epoch(epoch)) if self.worker is not None else ():
+            for batch in timeline.waiting(self._batches(epoch)):
                 with timeline.span("gradient", COMPUTE):
                     step = self.model.gradient(batch.x, batch.y)
                 with timeline.span("exchange", COMMUNICATION):
@@ -207,6 +197,16 @@ class Training:
             self._average_moving(n_own)
             total = self.algorithm.total(sums)
         return self.model.metrics(total)
+
+    def _batches(self, epoch: int) -> Iterator[Batch]:
+        """This rank's batches of an epoch: its share, or what it is dealt; none on a master."""
+        if self.worker is None:
+            return
+        if not self.is_dealt:
+            yield from self.batches.epoch(epoch)
+            return
+        while (part := self.algorithm.next_part()) is not None:
+            yield from self.batches.chunk(epoch, part)
 
     def _after(
         self, epoch: int, metrics: dict[str, float], on_epoch: Callable[[int, dict[str, float]], bool] | None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -42,6 +43,13 @@ class Algorithm(ABC):
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
         """What a checkpoint must hold besides the weights; the very arrays, so that they can be filled."""
+
+    def deal_by(self, deal: Callable[[], slice | None]) -> None:  # noqa: B027 - only masters deal
+        """Samples of the epoch to come go to whoever is free: `deal` gives the next ones, None when all are dealt."""
+
+    def next_part(self) -> slice | None:
+        """A worker's next samples, where they go to whoever is free; None when all are dealt."""
+        return None
 
     def notes(self) -> dict[str, float]:
         """What this rank has to say of the epoch besides the model's metrics; rank 0's words go into the history."""

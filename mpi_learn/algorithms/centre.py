@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 
 from mpi_learn.buffers import receive_into, send_from
 from mpi_learn.comm import Communicator
 
-PULL, PUSH, SWAP, DONE, FAILED = 11, 12, 13, 14, 15
-"""What a worker wants: the weights; that its message is taken; both; to say that its epoch is over; that it failed."""
+PULL, PUSH, SWAP, DONE, FAILED, NEXT = 11, 12, 13, 14, 15, 16
+"""What a worker wants: the weights; that its message is taken; both; to say that its epoch is over; that it failed; to
+know which samples it may take next."""
 
 N_EXTRA, VERSION, WEIGHT = 2, 0, 1
 """Behind the vector of a message stand the version of the weights it started from (sent back: the version now, or −1 if
 some rank failed), and the number of samples that it speaks of."""
 MANY = float(1 << 23)
 """Versions count modulo this: up to there float32 knows every whole number."""
+
+
+Deal = Callable[[], slice | None]
+"""Deals out the samples of an epoch to whoever asks; None when all are dealt."""
 
 
 class Centre(ABC):
@@ -81,6 +87,10 @@ class Link(ABC):
         """Sends `message`; nothing comes back."""
 
     @abstractmethod
+    def next_part(self) -> slice | None:
+        """The samples that this worker may take next, from whoever deals them; None when all are dealt."""
+
+    @abstractmethod
     def end(self, failed: bool) -> None:
         """This worker's epoch is over."""
 
@@ -90,6 +100,11 @@ class LocalLink(Link):
 
     def __init__(self, centre: Centre) -> None:
         self.centre = centre
+        self.deal: Deal | None = None
+
+    def next_part(self) -> slice | None:
+        """See `Link.next_part`."""
+        return self.deal()
 
     def swap(self, message: np.ndarray) -> bool:
         """See `Link.swap`."""
@@ -137,6 +152,13 @@ class RemoteLink(Link):
         """See `Link.push`."""
         message[-N_EXTRA + VERSION] = self._version
         send_from(self.comm, message, self.master, PUSH)
+
+    def next_part(self) -> slice | None:
+        """See `Link.next_part`."""
+        places = np.zeros(2, np.int64)
+        send_from(self.comm, places[:0], self.master, NEXT)
+        receive_into(self.comm, places, self.master)
+        return slice(int(places[0]), int(places[1])) if places[0] >= 0 else None
 
     def end(self, failed: bool) -> None:
         """See `Link.end`."""

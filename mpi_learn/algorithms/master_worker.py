@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm
-from mpi_learn.algorithms.centre import N_EXTRA, Centre, Link
+from mpi_learn.algorithms.centre import N_EXTRA, Centre, Deal, Link, LocalLink
 from mpi_learn.algorithms.serving import Server
 from mpi_learn.buffers import broadcast_in_place, sum_in_place
 from mpi_learn.comm import Communicator
@@ -117,6 +117,17 @@ class MasterWorker(Algorithm):
         if self.comm.size == 1:
             weights[:] = self.centre.weights
         broadcast_in_place(self.comm, weights)
+
+    def deal_by(self, deal: Deal) -> None:
+        """See `Algorithm.deal_by`; a master below another asks that one."""
+        if self.server is not None:
+            self.server.deal = self.link.next_part if self.link is not None else deal
+        elif isinstance(self.worker.link, LocalLink):
+            self.worker.link.deal = deal
+
+    def next_part(self) -> slice | None:
+        """See `Algorithm.next_part`."""
+        return self.worker.link.next_part()
 
     def notes(self) -> dict[str, float]:
         """How old the gradients were."""

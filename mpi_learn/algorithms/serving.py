@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import math
 
-from mpi_learn.algorithms.centre import DONE, FAILED, MANY, N_EXTRA, PULL, SWAP, VERSION, Centre, Staleness
+import numpy as np
+
+from mpi_learn.algorithms.centre import (
+    DONE,
+    FAILED,
+    MANY,
+    N_EXTRA,
+    NEXT,
+    PULL,
+    SWAP,
+    VERSION,
+    Centre,
+    Deal,
+    Staleness,
+)
 from mpi_learn.buffers import receive_into, send_from
 from mpi_learn.comm import Communicator
 from mpi_learn.flat import aligned_empty
@@ -20,6 +34,7 @@ class Server:
         quorum: Answer only when this fraction of the children that are still at work have sent; None: at once.
 
     Attributes:
+        deal: Deals out the samples of this epoch, where they are dealt to whoever is free.
         has_failure: Whether some rank failed: then every answer says so, and all leave the epoch.
     """
 
@@ -29,6 +44,7 @@ class Server:
         self.comm, self.children, self.centre, self.quorum = comm, children, centre, quorum
         self.staleness = Staleness()
         self.has_failure = False
+        self.deal: Deal | None = None
         self._message = aligned_empty(centre.weights.size + N_EXTRA)
         self._waiting: list[int] = []
         self._at_work: set[int] = set()
@@ -41,6 +57,8 @@ class Server:
             if tag in (DONE, FAILED):
                 self._at_work.discard(source)
                 self.has_failure |= tag == FAILED
+            elif tag == NEXT:
+                self._deal(source)
             elif not self.has_failure:
                 self._take(source, tag)
             elif tag in (SWAP, PULL):
@@ -55,8 +73,15 @@ class Server:
             source, tag = receive_into(self.comm, self._message)
             if tag in (DONE, FAILED):
                 self._at_work.discard(source)
+            elif tag == NEXT:
+                self._deal(source)
             elif tag in (SWAP, PULL):
                 self._answer(source)
+
+    def _deal(self, source: int) -> None:
+        part = None if self.has_failure else self.deal()
+        places = (-1, -1) if part is None else (part.start, part.stop)
+        send_from(self.comm, np.array(places, np.int64), source, NEXT)
 
     def _take(self, source: int, tag: int) -> None:
         if tag == PULL:

@@ -32,6 +32,9 @@ WRONG = {
     "validation metric without validation data": (
         {"target": {"metric": "val_loss", "below": 1}}, "target.metric", "give data.validation",
     ),
+    "dealt samples without a master": (
+        {"data": GOOD["data"] | {"share": "dynamic"}}, "data.share: dynamic needs downpour, easgd or gem", "",
+    ),
     "two bounds": ({"target": {"metric": "loss", "below": 1, "above": 2}}, "target", "exactly one of above and below"),
 }  # fmt: skip
 

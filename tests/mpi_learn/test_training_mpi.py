@@ -93,3 +93,14 @@ def test_every_algorithm_learns_the_digits_and_all_ranks_agree(name):
 def test_a_master_trains_without_a_framework():
     assert asynchronous()["easgd"][0]["frameworks"] == []
     assert asynchronous()["easgd"][1]["frameworks"] == ["tensorflow"]
+
+
+def test_samples_dealt_to_whoever_is_free_make_up_for_a_slow_worker():
+    done = mpirun(4, "-m", "tests.mpi_learn.programs.slow_worker", timeout=60)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    for share in ("static", "dynamic"):
+        assert seen[share]["history"]["samples"] == [960, 960]
+        assert seen[share]["history"]["loss"] == [sum(range(960))] * 2
+    assert seen["dynamic"]["seconds"] < 1.35 * seen["ideal"]  # 1.25 on a quiet machine
+    assert seen["static"]["seconds"] > 2 * seen["ideal"]
