@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from mpi_learn.launch import is_launched
+
 if TYPE_CHECKING:
     from mpi_opt.space import Parameters
     from mpi_opt.study import Study
@@ -219,7 +221,7 @@ def make_progress(counts: Counts, tracker: Tracker | None = None) -> PlainProgre
 
 def is_watched() -> bool:
     """Whether standard output ends on a terminal; under ``mpirun``, which stands between, its own output counts."""
-    if "OMPI_COMM_WORLD_SIZE" not in os.environ:
+    if not is_launched():
         return sys.stdout.isatty()
     try:
         return str(Path(f"/proc/{os.getppid()}/fd/1").readlink()).startswith(("/dev/pts/", "/dev/tty"))
