@@ -115,12 +115,15 @@ class TrainingObjective(Objective):
         values = result.history[self.figure_of_merit]
         return values[-1 if result.best_epoch is None else result.best_epoch], result.history
 
-    def configuration(self, parameters: Parameters, changes: Mapping[str, Any] | None = None) -> TrainingConfiguration:
+    def configuration(
+        self, parameters: Parameters, changes: Mapping[str, Any] | None = None, where: str = "training"
+    ) -> TrainingConfiguration:
         """The training of one trial.
 
         Args:
             parameters: The hyperparameters that fill it.
             changes: Sections that come before the file's.
+            where: What errors call the section.
 
         Raises:
             ConfigurationError: These hyperparameters make a training that cannot be.
@@ -136,7 +139,8 @@ class TrainingObjective(Objective):
                 if name in signature.names or (signature.accepts_any and name not in referred)
             }
             content["parameters"] = named | (content.get("parameters") or {})
-        return read_configuration(content | dict(changes or {}), directory=self.directory, where="training")
+            signature.check(content["parameters"], model)
+        return read_configuration(content | dict(changes or {}), directory=self.directory, where=where)
 
     def _changes(self, trial: Trial) -> dict[str, Any]:
         """What sets this trial's training apart: its seed, the epochs it is granted, the checkpoint it goes on from."""
@@ -197,18 +201,22 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
         _placed(lambda: signature_of(configuration.objective, directory), place(where, "objective"))
         return
     objective = TrainingObjective(configuration.training, configuration.figure_of_merit, directory)
-    training = _placed(lambda: objective.configuration(_all_parameters(space)), where)
+    section = place(where, "training")
+    training = _placed(lambda: objective.configuration(_all_parameters(space), where=section), section)
+    if training.data is None:
+        raise ConfigurationError(
+            "this section is required", where=place(section, "data"), cure="say which files to train on"
+        )
     _check_figure_of_merit(configuration, training, directory, where)
     _check_usage(configuration, space, directory, where)
-    if training.data is not None:
-        from mpi_learn.data import inspect
+    from mpi_learn.data import inspect
 
-        summary = _placed(lambda: inspect(training.data), where)
-        if configuration.folds > summary.n_training:
-            raise ConfigurationError(
-                f"{summary.n_training} samples cannot be split into {configuration.folds} folds",
-                where=place(where, "folds"),
-            )
+    summary = _placed(lambda: inspect(training.data), where)
+    if configuration.folds > summary.n_training:
+        raise ConfigurationError(
+            f"{summary.n_training} samples cannot be split into {configuration.folds} folds",
+            where=place(where, "folds"),
+        )
 
 
 def _check_figure_of_merit(

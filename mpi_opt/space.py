@@ -122,7 +122,7 @@ class Integer(Dimension):
     def __post_init__(self) -> None:
         for name in ("low", "high", "step"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not float(value).is_integer():
+            if isinstance(value, bool) or not isinstance(value, int | float) or not float(value).is_integer():
                 raise SpaceError(f"an integer hyperparameter needs a whole number as {name}, not {value!r}", where=name)
             object.__setattr__(self, name, int(value))
         _check_interval(self.low, self.high, self.prior, self.step)
