@@ -1,0 +1,252 @@
+"""Writes the reference pages and the JSON Schemas from the command lines, models and docstrings.
+
+``python docs/generate.py`` writes them; a test fails while they say something else than the code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args, get_origin
+
+import typer
+from json_schemas import (
+    REPRODUCIBLE,
+    dimension_schema,
+    option_properties,
+    options_of,
+    space_schema,
+    tidy,
+    training_schema,
+)
+
+from mpi_learn.cli import app as mpi_learn_app
+from mpi_learn.configuration import TrainingConfiguration
+from mpi_opt.cli import _app as mpi_opt_app
+from mpi_opt.configuration import DIMENSIONS, StudyConfiguration
+from mpi_opt.strategies import STRATEGIES
+from mpi_opt.strategies.options import Options
+
+DOCS = Path(__file__).parent
+NOTE = "<!-- written by docs/generate.py: change the code, then run it again -->\n"
+
+
+def pages() -> dict[Path, str]:
+    """What every generated file should hold, by its path below docs/."""
+    return {
+        Path("reference/commands.md"): commands_page(),
+        Path("reference/space.md"): space_page(),
+        Path("reference/training.md"): training_page(),
+        Path("reference/strategies.md"): strategies_page(),
+        Path("schema/space.schema.json"): json.dumps(space_schema(), indent=1, ensure_ascii=False) + "\n",
+        Path("schema/training.schema.json"): json.dumps(training_schema(), indent=1, ensure_ascii=False) + "\n",
+    }
+
+
+def commands_page() -> str:
+    """Every command with its arguments and options."""
+    lines = [NOTE, "# Commands\n"]
+    lines.append(
+        "`mpi-opt` is the same as `python -m mpi_opt`, and `mpi-learn` as `python -m mpi_learn`. Exit status: 0 done, "
+        "1 a run that failed, 2 bad input, 130 interrupted. Every command takes `--debug`, which shows the traceback "
+        "of an error, and `--help`.\n"
+    )
+    for program, application in (("mpi-opt", mpi_opt_app()), ("mpi-learn", mpi_learn_app)):
+        for command in application.registered_commands:
+            lines.append(_command_section(program, command))
+    return "\n".join(lines)
+
+
+def space_page() -> str:
+    """Every key of a space.yaml."""
+    schema = StudyConfiguration.model_json_schema()
+    lines = [NOTE, "# space.yaml\n", EDITORS.format(schema="space"), "## Top level\n", _table(schema, schema["$defs"])]
+    lines += _sections(schema, "")
+    lines.append(HYPERPARAMETERS)
+    for kind, dimension in DIMENSIONS.items():
+        lines += [f"### `type: {kind}`\n\n{_summary(dimension)}\n", _table(dimension_schema(kind), {})]
+    lines.append(TRAINING)
+    return "\n".join(lines)
+
+
+def training_page() -> str:
+    """Every key of a training.yaml."""
+    schema = TrainingConfiguration.model_json_schema()
+    lines = [NOTE, "# training.yaml\n", EDITORS.format(schema="training"), "## Top level\n"]
+    lines += [_table(schema, schema["$defs"]), *_sections(schema, "")]
+    return "\n".join(lines)
+
+
+def strategies_page() -> str:
+    """Every strategy with its options."""
+    lines = [NOTE, "# Strategies and their options\n", "`search.options` of a space.yaml, or `options=` of `search`.\n"]
+    lines += ["## Every strategy\n", _table({"properties": option_properties(Options) | REPRODUCIBLE}, {})]
+    for name in STRATEGIES:
+        own = option_properties(options_of(name))
+        own = {key: value for key, value in own.items() if key not in Options.model_fields}
+        lines.append(f"## `{name}`\n\n{_module_summary(STRATEGIES[name])}\n")
+        lines.append(_table({"properties": own}, {}) if own else "No options of its own.\n")
+    return "\n".join(lines)
+
+
+HYPERPARAMETERS = """\
+## `space`: a hyperparameter
+
+One line each: `NAME: {type: …, …}`. The model's function takes the name, or it stands as `$NAME` in `training`.
+"""
+
+TRAINING = """\
+## `training`
+
+Every key of a [training.yaml](training.md). A value `$NAME` takes a hyperparameter; a key whose hyperparameter is
+inactive is left out.
+"""
+
+EDITORS = """\
+Unknown keys are errors, and the nearest known one is named. Relative paths start in the file's own folder.
+
+Editors complete and check the file with [{schema}.schema.json](../schema/{schema}.schema.json). With the YAML extension
+of Visual Studio Code, or any editor that runs yaml-language-server, write as the first line
+
+```text
+# yaml-language-server: $schema=PATH/TO/docs/schema/{schema}.schema.json
+```
+"""
+
+
+def _command_section(program: str, command: Any) -> str:
+    function = command.callback
+    hints = typing.get_type_hints(function, include_extras=True)
+    defaults = {name: one.default for name, one in inspect.signature(function).parameters.items()}
+    hints.pop("return", None)
+    rows = [_option_row(name, hint, defaults[name]) for name, hint in hints.items()]
+    arguments = " ".join(row[0].strip("`") for row in rows if not row[0].startswith("`-"))
+    name = command.name or function.__name__.replace("_", "-")
+    text = inspect.cleandoc(command.help or function.__doc__)
+    table = _rows(("", "type", "default", "meaning"), rows)
+    return f"## `{' '.join(filter(None, (program, name, arguments)))}`\n\n{text}\n\n{table}"
+
+
+def _option_row(name: str, hint: Any, default: Any) -> tuple[str, ...]:
+    information = next(
+        (one for one in getattr(hint, "__metadata__", ()) if isinstance(one, typer.models.ParameterInfo)), None
+    )
+    kind = hint.__origin__ if information else hint
+    option = f"--{name.replace('_', '-')}"
+    if isinstance(information, typer.models.ArgumentInfo):
+        option = information.metavar or name.upper()
+    elif information and (information.default not in (..., None) or information.param_decls):
+        option = ", ".join(
+            filter(lambda one: isinstance(one, str), (information.default, *(information.param_decls or ())))
+        )
+    shown = "required" if default is inspect.Parameter.empty else "" if default in (None, False) else f"`{default}`"
+    return f"`{option or name}`", _type_name(kind), shown, (information.help if information else "") or ""
+
+
+def _type_name(kind: Any) -> str:
+    if get_origin(kind) is typing.Literal:
+        return ", ".join(f"`{value}`" for value in get_args(kind))
+    parts = [one for one in get_args(kind) if one is not type(None)] or [kind]
+    if len(parts) == 1 and parts[0] is not kind:
+        return _type_name(parts[0])
+    names = {str: "text", int: "integer", float: "number", bool: "flag", Path: "path"}
+    return " or ".join(names.get(one, getattr(one, "__name__", str(one))) for one in parts)
+
+
+def _sections(schema: dict[str, Any], prefix: str, seen: set[str] | None = None) -> Iterator[str]:
+    """A section for each object below `schema`, in the order of the keys."""
+    seen = set() if seen is None else seen
+    for key, entry in schema["properties"].items():
+        for name in _references(entry):
+            part = _definitions(schema)[name]
+            if name in seen or "properties" not in part:
+                continue
+            seen.add(name)
+            constant = part["properties"].get("name", {}).get("const")
+            title = f"{prefix}{key}: {{name: {constant}}}" if constant else f"{prefix}{key}"
+            summary = part.get("description", "").split("\n\n")[0]
+            yield f"## `{title}`\n\n{tidy(summary)}\n\n{_table(part, _definitions(schema))}"
+            yield from _sections(part | {"$defs": _definitions(schema)}, f"{prefix}{key}.", seen)
+
+
+def _definitions(schema: dict[str, Any]) -> dict[str, Any]:
+    return schema.get("$defs", {})
+
+
+def _references(entry: Any) -> list[str]:
+    """The definitions that an entry refers to directly."""
+    found = re.findall(r'"\$ref": "#/\$defs/(\w+)"', json.dumps(entry))
+    return list(dict.fromkeys(found))
+
+
+def _table(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
+    required = schema.get("required", [])
+    rows = []
+    for key, entry in schema["properties"].items():
+        if key == "name" and "const" in entry:
+            continue  # stands in the heading
+        default = "required" if key in required else _shown_default(entry)
+        rows.append((f"`{key}`", _kind(entry, definitions), default, tidy(entry.get("description", ""))))
+    return _rows(("key", "type", "default", "meaning"), rows)
+
+
+def _shown_default(entry: dict[str, Any]) -> str:
+    if entry.get("default") is None:
+        return ""
+    default = entry["default"]
+    if isinstance(default, dict):
+        return f"`{default['name']}`" if "name" in default else "as below" if default else "`{}`"
+    return f"`{json.dumps(default)}`"
+
+
+def _kind(entry: dict[str, Any], definitions: dict[str, Any]) -> str:
+    if "const" in entry:
+        return f"`{entry['const']}`"
+    if "enum" in entry:
+        return ", ".join(f"`{value}`" for value in entry["enum"])
+    if "discriminator" in entry:
+        return ", ".join(f"`{name}`" for name in entry["discriminator"]["mapping"])
+    if "anyOf" in entry:
+        kinds = [_kind(one, definitions) for one in entry["anyOf"] if one.get("type") != "null"]
+        return " or ".join(dict.fromkeys(kinds))
+    if "$ref" in entry:
+        return "section"
+    names = {"string": "text", "object": "mapping", "array": "list", "boolean": "true or false"}
+    return names.get(entry.get("type", "any"), entry.get("type", "any")) + _limits(entry)
+
+
+def _limits(entry: dict[str, Any]) -> str:
+    signs = {"minimum": "≥", "exclusiveMinimum": ">", "maximum": "≤", "exclusiveMaximum": "<"}
+    limits = [f"{sign} {entry[name]:.10g}" for name, sign in signs.items() if name in entry]
+    return f" {', '.join(limits)}" if limits else ""
+
+
+def _rows(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n" if rows else ""
+
+
+def _summary(cls: type) -> str:
+    return tidy(inspect.cleandoc(cls.__doc__).split("\n\n")[0])
+
+
+def _module_summary(cls: type) -> str:
+    return tidy(inspect.cleandoc(inspect.getmodule(cls).__doc__).split("\n\n")[0])
+
+
+def main() -> None:
+    """Writes all of it."""
+    for path, text in pages().items():
+        target = DOCS / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+        print(f"wrote {target}")
+
+
+if __name__ == "__main__":
+    main()
