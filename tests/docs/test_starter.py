@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_opt.cli import run
+from mpi_opt.cli import main, run
 from mpi_opt.configuration import read_study
 from mpi_opt.starter import write_starter
 from tests.mpirun import run as run_process
@@ -24,12 +24,13 @@ def test_starter_passes_the_check_for_bad_input(kind, tmp_path, monkeypatch):
     assert (configuration.objective == "train") == (kind == "training")
 
 
-def test_function_starter_runs_at_once(tmp_path, monkeypatch):
+def test_function_starter_runs_at_once(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run(["new", "jets", "--kind", "function"])
-    ended = _mpi_opt("search", "jets.yaml", "--trials", "3")
-    assert ended.returncode == 0, ended.stderr
-    assert "the best trials:" in ended.stdout
+    with pytest.raises(SystemExit) as end:
+        main(["search", "jets.yaml", "--trials", "2"])
+    assert end.value.code == 0
+    assert "the best trials:" in capsys.readouterr().out
 
 
 @pytest.mark.slow
