@@ -12,6 +12,7 @@ from mpi_learn.models.build import make_model
 from mpi_learn.models.model import Model
 from mpi_learn.models.weights_only import WeightsOnly
 from mpi_learn.timeline import RecordedTimeline, Timeline, clear_traces
+from mpi_learn.validating import Validator
 
 
 def built_model(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
@@ -21,11 +22,9 @@ def built_model(configuration: TrainingConfiguration, comm: Communicator, datase
         first = layout.workers[0]
         if dataset.n_training == 0:
             raise ConfigurationError("there is no sample to train on", where="data.train")
-        few = dataset.training.take(slice(0, 2))
 
         def build() -> Model:
-            model = configuration.model, configuration.parameters, configuration.loss, configuration.metrics
-            return make_model(*model, few.x, few.y, seed=configuration.seed, stream=comm.rank)
+            return _one_model(configuration, comm.rank, dataset)
 
         model = build() if comm.rank in layout.workers else None
         if comm.rank == first:
@@ -40,6 +39,23 @@ def built_model(configuration: TrainingConfiguration, comm: Communicator, datase
     broadcast_in_place(comm, moving, first)
     model.set_moving(moving)
     return model
+
+
+def make_validator(
+    configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
+) -> Validator:
+    """What validates `model`; a thread gets a model of its own. Collective."""
+    layout = layout_of(configuration.algorithm, comm.size)
+    needs_copy = configuration.validation.mode == "thread" and comm.rank in layout.workers
+    with agreed_errors(comm):
+        copy = _one_model(configuration, comm.rank, dataset) if needs_copy else None
+    return Validator(configuration, comm, dataset, layout, model, copy)
+
+
+def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset) -> Model:
+    few = dataset.training.take(slice(0, 2))
+    model = configuration.model, configuration.parameters, configuration.loss, configuration.metrics
+    return make_model(*model, few.x, few.y, seed=configuration.seed, stream=rank)
 
 
 def open_timeline(configuration: TrainingConfiguration, comm: Communicator, layout: Layout) -> Timeline:

@@ -70,8 +70,10 @@ class Validation(_Section):
     """``validation:`` when and by whom the validation data are looked at."""
 
     every: int = Field(1, ge=1, description="Epochs between two validations; the last epoch always has one.")
-    mode: Literal["distributed", "master"] = Field(
-        "distributed", description="All workers take a share, or one takes all."
+    mode: Literal["distributed", "master", "thread"] = Field(
+        "distributed",
+        description="distributed: all workers take a share. master: the first worker takes all. thread: each worker's "
+        "share is looked at by a thread while the next epoch goes on, so that stopping may come an epoch late.",
     )
     batch_size: int | None = Field(None, ge=1, description="Samples at a time; None: four training batches.")
 
@@ -101,6 +103,7 @@ class TrainingConfiguration(_Section):
     target: Target | None = Field(None, description="End as soon as a metric is this good.")
     checkpoint: Checkpoint | None = Field(None, description="What to go on from after an interruption.")
     validation: Validation = Field(Validation(), description="When and by whom the validation data are looked at.")
+    monitor: bool = Field(False, description="Put use of processor and memory into the history, over all ranks.")
     trace: Path | None = Field(None, description="Folder for every rank's timeline; see `mpi-learn trace`.")
     seed: int = Field(0, ge=0, lt=2**31, description="Of the initial weights, the shuffling and the dropout.")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,7 @@ from mpi_learn.history import History
 from mpi_learn.models.model import Model
 from mpi_learn.stopping import Stopping
 
-MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace")
+MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor")
 """Keys that may be changed between an interruption and going on."""
 
 
@@ -28,6 +29,28 @@ class EpochReport:
     metrics: dict[str, float]
     seconds: float
     samples_per_second: float
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """An epoch whose steps are made, and whose validation may still be under way.
+
+    Attributes:
+        number: From 0.
+        metrics: Of the training, over all ranks.
+        begun: On the clock `time.perf_counter`.
+        spent: Seconds of its steps.
+        finish: Ends its validation and gives the metrics of that.
+        weights, moving: The model's, as they were after it.
+    """
+
+    number: int
+    metrics: dict[str, float]
+    begun: float
+    spent: float
+    finish: Callable[[], dict[str, float]]
+    weights: np.ndarray
+    moving: np.ndarray
 
 
 @dataclass

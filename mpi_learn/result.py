@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from mpi_learn.data import Samples
+
 Arrays = np.ndarray | tuple[np.ndarray, ...]
 
 
@@ -49,3 +51,9 @@ class Result:
     def validation(self) -> tuple[Arrays, Arrays]:
         """(x, y) of the validation data, copied; tuples of arrays where there are several inputs or outputs."""
         return self.load_validation()
+
+
+def as_pair(samples: Samples) -> tuple[Arrays, Arrays]:
+    """Samples as (x, y): the one array where there is one input or output, else a tuple."""
+    x, y = (part[0] if len(part) == 1 else part for part in (samples.x, samples.y))
+    return x, y

@@ -10,25 +10,26 @@ import numpy as np
 
 from mpi_learn.algorithms.making import make_algorithm
 from mpi_learn.buffers import sum_in_place
-from mpi_learn.building import built_model, open_timeline
+from mpi_learn.building import built_model, make_validator, open_timeline
 from mpi_learn.checkpoint import load_checkpoint, save_checkpoint
 from mpi_learn.comm import Communicator, agreed_errors
 from mpi_learn.configuration import TrainingConfiguration, read_configuration
-from mpi_learn.data import Batch, Batches, Dataset, Dealer, load, validation_batches
+from mpi_learn.data import Batch, Batches, Dataset, Dealer, load
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.history import History
 from mpi_learn.layout import layout_of
 from mpi_learn.models.model import Model
+from mpi_learn.monitor import Monitor, summed_up
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.optimizers.schedule import Rate
-from mpi_learn.progress import EpochReport, State, restored, snapshot
-from mpi_learn.result import Arrays, Result
+from mpi_learn.progress import Epoch, EpochReport, State, restored, snapshot
+from mpi_learn.result import Result, as_pair
 from mpi_learn.stopping import Stopping
 from mpi_learn.timeline import COMMUNICATION, COMPUTE, IDLE
 
-VALIDATION_WIDTH = 4
-"""Validation takes this many training batches at a time: there is no gradient to keep room for."""
+OnEpoch = Callable[[int, dict[str, float]], bool]
+Progress = Callable[[EpochReport], None]
 
 
 def train(
@@ -36,8 +37,8 @@ def train(
     comm: Communicator,
     *,
     data: Dataset | None = None,
-    on_epoch: Callable[[int, dict[str, float]], bool] | None = None,
-    progress: Callable[[EpochReport], None] | None = None,
+    on_epoch: OnEpoch | None = None,
+    progress: Progress | None = None,
 ) -> Result:
     """Trains the model of `configuration` on all ranks of `comm`. Collective over `comm`.
 
@@ -66,7 +67,7 @@ def train(
     try:
         training = Training(configuration, comm, dataset, model)
         training.run(on_epoch, progress)
-        training.algorithm.close()
+        training.close()
         if training.worker is not None:
             model.finish()
         return training.result()
@@ -84,7 +85,7 @@ def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: 
     """
     model = built_model(configuration, comm, data)
     try:
-        Training(configuration, comm, data, model).algorithm.close()
+        Training(configuration, comm, data, model).close()
     finally:
         model.close()
 
@@ -119,9 +120,10 @@ class Training:
             learning_rate=configuration.optimizer.learning_rate,
             optimizer=self._optimizer,
         )
+        self.validator = make_validator(configuration, comm, dataset, model)
         stopping = Stopping(configuration.early_stopping, configuration.target)
         self.state = State(History(), stopping)
-        self.stopped_by = "epochs"
+        self.stopped_by, self.monitor = "epochs", Monitor()
         self.seconds = self.training_seconds = 0.0
 
     def _optimizer(self, options: Any, updates_per_epoch: float) -> Optimizer:
@@ -131,22 +133,18 @@ class Training:
         rate = Rate(options.learning_rate, options.schedule, updates_per_epoch, self.configuration.epochs, n_workers)
         return self.timeline.timed(make_optimizer(options, self.model.layout, rate))
 
-    def run(
-        self,
-        on_epoch: Callable[[int, dict[str, float]], bool] | None,
-        progress: Callable[[EpochReport], None] | None,
-    ) -> None:
+    def run(self, on_epoch: OnEpoch | None, progress: Progress | None) -> None:
         """All epochs, those before a resume left out. Collective."""
         self._resume()
         started = time.perf_counter()
-        for epoch in range(self.state.epoch, self.configuration.epochs):
-            begun = time.perf_counter()
-            metrics = self._epoch(epoch)
-            self.training_seconds += (spent := time.perf_counter() - begun)
-            reason = self._after(epoch, metrics, on_epoch)
-            if progress is not None and self.comm.rank == 0:
-                seconds, speed = time.perf_counter() - begun, self.dataset.n_training / spent
-                progress(EpochReport(epoch, self.configuration.epochs, metrics, seconds, speed))
+        waiting: list[Epoch] = []
+        for number in range(self.state.epoch, self.configuration.epochs):
+            waiting.append(self._epoch(number))
+            reason = None
+            while waiting and (reason or len(waiting) > 1 or not self._may_wait(number)):
+                reason = self._after(waiting.pop(0), on_epoch, progress) or reason
+            if not waiting and (reason or self._is_saved(number)):
+                self._save()
             self.timeline.write()
             if reason is not None:
                 self.stopped_by = reason
@@ -154,10 +152,15 @@ class Training:
         self._restore_best()
         self.seconds = time.perf_counter() - started
 
+    def close(self) -> None:
+        """The training went well: gives back what it holds besides the model. Collective."""
+        self.algorithm.close()
+        self.validator.close()
+
     def result(self) -> Result:
         """What `train` returns."""
         n_epochs = len(self.state.history) - self.state.resumed_at
-        dataset = self.dataset
+        stopping, dataset = self.state.stopping, self.dataset
         return Result(
             history=self.state.history.columns,
             parameters=self.configuration.parameters,
@@ -165,14 +168,15 @@ class Training:
             samples_per_second=self.dataset.n_training * n_epochs / max(self.training_seconds, 1e-9),
             epochs=len(self.state.history),
             stopped_by=self.stopped_by,
-            best_epoch=self.state.stopping.best_epoch if self.state.stopping.best_weights is not None else None,
+            best_epoch=stopping.best_epoch if stopping.best_weights is not None else None,
             load_model=self.model.finish,
             save_model=self.model.save,
-            load_validation=lambda: _arrays(dataset),
+            load_validation=lambda: as_pair(dataset.take_validation(slice(None))),
         )
 
-    def _epoch(self, epoch: int) -> dict[str, float]:
-        """The steps of one epoch; returns the metrics over all samples of all ranks."""
+    def _epoch(self, epoch: int) -> Epoch:
+        """The steps of one epoch, and the beginning of its validation."""
+        begun = time.perf_counter()
         sums, n_own, timeline = np.zeros(self.model.n_sums), 0, self.timeline
         if self.is_dealt:
             sizes = {"batch_size": self.configuration.batch_size, "n_workers": len(self.layout.groups)}
@@ -195,8 +199,17 @@ class Training:
         with timeline.span("settle", COMMUNICATION):
             self.algorithm.settle(self.model.weights)
             self._average_moving(n_own)
-            total = self.algorithm.total(sums)
-        return self.model.metrics(total)
+            metrics = self.model.metrics(self.algorithm.total(sums))
+        spent = time.perf_counter() - begun
+        self.training_seconds += spent
+        every, is_last = self.configuration.validation.every, epoch + 1 == self.configuration.epochs
+        is_validated = self.dataset.n_validation > 0 and (is_last or (epoch + 1) % every == 0)
+        metrics |= self.comm.bcast(self.algorithm.notes(), root=0)
+        if self.configuration.monitor:
+            metrics |= summed_up(self.comm.allgather(self.monitor.take()))
+        finish = self.validator.begin() if is_validated else dict
+        weights = self.model.weights.copy() if self.validator.is_threaded else self.model.weights
+        return Epoch(epoch, metrics, begun, spent, finish, weights, self.model.moving())
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
         """This rank's batches of an epoch: its share, or what it is dealt; none on a master."""
@@ -208,47 +221,35 @@ class Training:
         while (part := self.algorithm.next_part()) is not None:
             yield from self.batches.chunk(epoch, part)
 
-    def _after(
-        self, epoch: int, metrics: dict[str, float], on_epoch: Callable[[int, dict[str, float]], bool] | None
-    ) -> str | None:
-        """Validation, memory of the best, the caller's word, checkpoint; returns why to stop, if to stop.
+    def _may_wait(self, number: int) -> bool:
+        """Whether the end of an epoch's validation may be waited for during the next epoch."""
+        goes_on = number + 1 < self.configuration.epochs
+        return self.validator.is_threaded and goes_on and not self._is_saved(number)
 
-        All ranks go by the first worker's metrics and by what rank 0 notes, so that they decide alike.
+    def _is_saved(self, number: int) -> bool:
+        checkpoint, n_done = self.configuration.checkpoint, number + 1
+        return checkpoint is not None and (n_done == self.configuration.epochs or n_done % checkpoint.every == 0)
+
+    def _after(self, epoch: Epoch, on_epoch: OnEpoch | None, progress: Progress | None) -> str | None:
+        """The end of its validation, memory of the best, the caller's word; returns why to stop, if to stop.
+
+        All ranks go by the first worker's metrics, so that they decide alike.
         """
-        configuration, state = self.configuration, self.state
-        is_last = epoch + 1 == configuration.epochs
-        if self.dataset.n_validation and (is_last or (epoch + 1) % configuration.validation.every == 0):
-            with self.timeline.span("validation", COMPUTE):
-                metrics |= {f"val_{name}": value for name, value in self._validate().items()}
-        notes = self.comm.bcast(self.algorithm.notes(), root=0)
-        metrics |= self.comm.bcast(metrics, root=self.layout.workers[0]) | notes
-        state.epoch = epoch + 1
+        state = self.state
+        with self.timeline.span("validation", COMPUTE):
+            metrics = epoch.metrics | epoch.finish()
+        metrics = self.comm.bcast(metrics, root=self.layout.workers[0])
+        state.epoch = epoch.number + 1
         state.history.append(metrics)
-        state.stopping.remember(epoch, metrics, self.model.weights, self.model.moving())
+        state.stopping.remember(epoch.number, metrics, epoch.weights, epoch.moving)
         reason = state.stopping.reason(metrics)
         with agreed_errors(self.comm):
-            if on_epoch is not None and on_epoch(epoch, dict(metrics)):
+            if on_epoch is not None and on_epoch(epoch.number, dict(metrics)):
                 reason = reason or "callback"
-        checkpoint = configuration.checkpoint
-        if checkpoint is not None and (is_last or reason or (epoch + 1) % checkpoint.every == 0):
-            self._save(checkpoint.path)
+        if progress is not None and self.comm.rank == 0:
+            seconds, speed = time.perf_counter() - epoch.begun, self.dataset.n_training / epoch.spent
+            progress(EpochReport(epoch.number, self.configuration.epochs, metrics, seconds, speed))
         return reason
-
-    def _validate(self) -> dict[str, float]:
-        """Loss and metrics over the validation samples. Collective."""
-        configuration = self.configuration.validation
-        size = configuration.batch_size or VALIDATION_WIDTH * self.configuration.batch_size
-        is_shared = configuration.mode == "distributed"
-        n_workers, worker = (
-            (len(self.layout.workers), self.worker) if is_shared else (1, 0 if self.worker == 0 else None)
-        )
-        sums = np.zeros(self.model.n_sums)
-        with agreed_errors(self.comm):
-            if worker is not None:
-                for batch in validation_batches(self.dataset, batch_size=size, n_workers=n_workers, worker=worker):
-                    sums += self.model.evaluate(batch.x, batch.y)
-        sum_in_place(self.comm, sums)
-        return self.model.metrics(sums)
 
     def _average_moving(self, n_own: int) -> None:
         """Moving means and variances become the ranks' mean, weighted by the samples that each has seen. Collective."""
@@ -267,8 +268,7 @@ class Training:
 
     def _resume(self) -> None:
         """Goes on from a checkpoint, where there is one. Rank 0 reads it for all. Collective."""
-        section = self.configuration.checkpoint
-        if section is None:
+        if (section := self.configuration.checkpoint) is None:
             return
         found, is_own = None, True
         with agreed_errors(self.comm):
@@ -283,17 +283,13 @@ class Training:
             with agreed_errors(self.comm):
                 restored(found, self.state, self.configuration, self.model, self.algorithm, self.comm, is_own)
 
-    def _save(self, folder: Any) -> None:
+    def _save(self) -> None:
+        if self.configuration.checkpoint is None:
+            return
+        folder = self.configuration.checkpoint.path
         counters = self.comm.gather(self.model.counters(), root=0)
         with agreed_errors(self.comm):
             if self.comm.rank == 0:
                 save_checkpoint(
                     folder, snapshot(self.state, self.configuration, self.model, self.algorithm, np.stack(counters))
                 )
-
-
-def _arrays(dataset: Dataset) -> tuple[Arrays, Arrays]:
-    """The validation samples as (x, y)."""
-    samples = dataset.take_validation(slice(None))
-    x, y = (part[0] if len(part) == 1 else part for part in (samples.x, samples.y))
-    return x, y

@@ -56,7 +56,7 @@ class KerasModel(Model):
         self._counters = [one for one in variables if not any(one is other for other in self._moving)]
         self._separate_generators(stream)
         self._tensor = _shared_tensor(self.weights)
-        step, self._forward, self._outputs = self._compiled(_specs(x), _specs(y))
+        step, *self._later = self._compiled(_specs(x), _specs(y))
         try:  # traced now, so that what does not fit shows before the first step, and called without binding arguments
             self._step = step.get_concrete_function()
         except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
@@ -70,7 +70,7 @@ class KerasModel(Model):
 
     def evaluate(self, x: Arrays, y: Arrays) -> np.ndarray:
         """See `Model.evaluate`."""
-        return self._forward(self._flat(), _tensors(x), _tensors(y)).numpy().astype(np.float64)
+        return self._traced(0)(self._flat(), _tensors(x), _tensors(y)).numpy().astype(np.float64)
 
     def check_labels(self, y: Arrays) -> None:
         """See `Model.check_labels`."""
@@ -83,7 +83,7 @@ class KerasModel(Model):
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         """See `Model.predict`."""
-        return tuple(output.numpy() for output in self._outputs(self._flat(), _tensors(x)))
+        return tuple(output.numpy() for output in self._traced(1)(self._flat(), _tensors(x)))
 
     def moving(self) -> np.ndarray:
         """See `Model.moving`."""
@@ -116,9 +116,16 @@ class KerasModel(Model):
 
     def close(self) -> None:
         """Drops the compiled functions and Keras' global state, so that memory does not grow from model to model."""
-        self._step = self._forward = self._outputs = self._tensor = None
+        self._step = self._tensor = None
+        self._later.clear()
         keras.backend.clear_session()
         gc.collect()
+
+    def _traced(self, which: int) -> Callable[..., Any]:
+        """Forward (0) or predict (1), traced when first wanted."""
+        if hasattr(self._later[which], "get_concrete_function"):
+            self._later[which] = self._later[which].get_concrete_function()
+        return self._later[which]
 
     def _flat(self) -> tf.Tensor:
         return self._tensor if self._tensor is not None else tf.convert_to_tensor(self.weights)

@@ -262,3 +262,32 @@ def test_many_trainings_in_one_process_do_not_grow(comm):
     for _ in range(6):
         train(NUMBERS | {"epochs": 1}, comm, data=line())
     assert resident_mb() - before < 30
+
+
+@pytest.mark.parametrize("model", ["keras", "torch"])
+def test_validation_by_a_thread_gives_the_same_history(comm, tmp_path, model):
+    configuration = CLASSES | {"parameters": {"norm": True, "dropout": 0.2}, "epochs": 4, "batch_size": 128}
+    if model == "torch":
+        torch_models = Path(__file__).parent / "torch_models_for_tests.py"
+        configuration |= {"model": f"{torch_models}:build_classes", "loss": "cross_entropy"}
+    configuration |= {"checkpoint": {"path": str(tmp_path / "a"), "every": 3}, "early_stopping": {"patience": 9}}
+    plain = train(configuration, comm, data=digits())
+    checkpoint = {"path": str(tmp_path / "b"), "every": 3}
+    threaded = configuration | {"validation": {"mode": "thread"}, "checkpoint": checkpoint}
+    assert train(threaded, comm, data=digits()).history == plain.history
+
+
+def test_validation_by_a_thread_stops_an_epoch_late_and_restores_the_best(comm):
+    target = {"metric": "val_loss", "below": 0.5}
+    common = NUMBERS | {"target": target, "epochs": 200, "batch_size": 16, "early_stopping": {"patience": 50}}
+    plain = train(common, comm, data=line())
+    late = train(common | {"validation": {"mode": "thread"}}, comm, data=line())
+    assert late.stopped_by == "target"
+    assert late.epochs == plain.epochs + 1
+    assert late.history["val_loss"][:-1] == plain.history["val_loss"]
+
+
+def test_monitor_puts_processor_and_memory_into_the_history(comm):
+    history = train(NUMBERS | {"epochs": 2, "monitor": True}, comm, data=line()).history
+    assert all(50 < value < 20000 for value in history["memory_mb"] + history["peak_memory_mb"])
+    assert all(value > 0 for value in history["cpu_percent"])

@@ -1,0 +1,55 @@
+"""What a rank uses of its machine: processor time and memory, and of a GPU where there is one."""
+
+from __future__ import annotations
+
+import resource
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+MEGABYTE = 2**20
+
+
+class Monitor:
+    """Measures this process from one call of `take` to the next."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def take(self) -> dict[str, float]:
+        """Since the last time: mean use of the processor in percent of one core; memory now and at most, in MB."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        used = 100 * (cpu - self._cpu) / max(wall - self._wall, 1e-9)
+        self._wall, self._cpu = wall, cpu
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return {"cpu_percent": used, "memory_mb": resident_bytes() / MEGABYTE, "peak_memory_mb": peak} | gpu_memory()
+
+
+def resident_bytes() -> int:
+    """The memory of this process that is in RAM."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:  # not Linux
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def gpu_memory() -> dict[str, float]:
+    """Memory in use of the GPUs that a loaded framework sees, in MB; nothing where there is none."""
+
+    if "torch" in sys.modules and (cuda := sys.modules["torch"].cuda).is_available():
+        return {"gpu_memory_mb": float(cuda.memory_allocated()) / MEGABYTE}
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None or not tensorflow.config.list_logical_devices("GPU"):
+        return {}
+    return {"gpu_memory_mb": tensorflow.config.experimental.get_memory_info("GPU:0")["current"] / MEGABYTE}
+
+
+def summed_up(of_ranks: list[dict[str, float]]) -> dict[str, float]:
+    """The mean over ranks of what they use of their processors, and the sum of their memory."""
+    names = dict.fromkeys(name for one in of_ranks for name in one)
+    columns = {name: [one[name] for one in of_ranks if name in one] for name in names}
+    return {
+        name: float(np.mean(values) if name == "cpu_percent" else np.sum(values)) for name, values in columns.items()
+    }
