@@ -10,6 +10,7 @@ minutes, a thousandth of a second of thought is well spent.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +35,8 @@ from mpi_opt.trial import Failed, Proposal
 N_ATTEMPTS = 4
 CROSSOVER_ETA = 5.0
 LARGEST_INTERPOLATION = 150
+BOLD_EVERY = 3
+"""Every so many proposals are the best of a tenth of the children only: the interpolation is often wrong far away."""
 
 
 class EvolutionaryOptions(Options):
@@ -117,9 +120,12 @@ class Evolutionary(Strategy):
         if number < self._n_initial or len(self._population) < 2:
             point = self._space.decode(self._sequence.point(number))
             return point if ledger.allows(point) and ledger.is_new(point) else self._draws.new_point(ledger)
+        n_children = self._options.children
+        if number % BOLD_EVERY == 0:
+            n_children = math.ceil(n_children / 10)
         with _seeded(f"{self._seed} {number}"):
             for _ in range(N_ATTEMPTS):
-                points = [self._space.decode(self._child()) for _ in range(self._options.children)]
+                points = [self._space.decode(self._child()) for _ in range(n_children)]
                 points = [point for point in points if ledger.allows(point) and ledger.is_new(point)]
                 if points:
                     return self._most_promising(points)
