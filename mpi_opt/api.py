@@ -28,6 +28,7 @@ from mpi_opt.links import Link, SerialLink, WorldLink
 from mpi_opt.messages import TO_RANK
 from mpi_opt.objective import FunctionObjective, Objective
 from mpi_opt.rank import Rank, WorldReporter
+from mpi_opt.resuming import opened_study
 from mpi_opt.roster import Roster
 from mpi_opt.rules import Rules
 from mpi_opt.space import Categorical, Dimension, Integer, Space
@@ -35,8 +36,6 @@ from mpi_opt.trial import Reporter, Trial
 
 if TYPE_CHECKING:
     from mpi_opt.progress import Progress
-    from mpi_opt.store import Store
-    from mpi_opt.store.records import StudyRecord
     from mpi_opt.study import Study
 
 
@@ -247,6 +246,7 @@ def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
     """Rank 0's part: opens the store, runs the coordinator, sums up. Dismisses the others whatever happens."""
     from mpi_opt.coordinator import Coordinator
     from mpi_opt.crew import Crew
+    from mpi_opt.store import Store
     from mpi_opt.strategies import make_strategy
     from mpi_opt.study import Study
 
@@ -256,8 +256,8 @@ def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
     with contextlib.ExitStack() as stack:
         stack.callback(crew.dismiss)
         strategy = make_strategy(wanted.strategy, plan.space, seed=wanted.seed, options=wanted.options)
-        store, record = _opened(plan)
-        stack.callback(store.close)
+        store = stack.enter_context(Store.open(configuration.store))
+        record = opened_study(store, configuration, plan.record, plan.space)
         halt = Halt()
         if threading.current_thread() is threading.main_thread():
             stack.enter_context(halt.listening())
@@ -272,39 +272,6 @@ def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
                 progress.note(UNPROTECTED)
         coordinator.run()
         return Study.read(store, configuration.study)
-
-
-def _opened(plan: Plan) -> tuple[Store, StudyRecord]:
-    """The store, and in it the study: begun now, or before with the same configuration."""
-    from mpi_opt.store import Store
-
-    configuration = plan.configuration
-    store = Store.open(configuration.store)
-    record = store.study(configuration.study)
-    if record is None:
-        record = store.create_study(
-            configuration.study,
-            direction=configuration.direction,
-            strategy=configuration.search.strategy,
-            seed=configuration.search.seed,
-            configuration=plan.record,
-            space=plan.space,
-        )
-    _check_same(plan, record.configuration)
-    return store, record
-
-
-def _check_same(plan: Plan, recorded: Mapping[str, Any]) -> None:
-    """A study goes on with the space, direction and folds that it began with."""
-    for key in ("space", "direction", "objective", "figure_of_merit", "folds", "training"):
-        before, now = recorded.get(key), plan.record.get(key)
-        if before != now:
-            raise ConfigurationError(
-                f"the study {plan.configuration.study!r} in {plan.configuration.store} was begun with another {key}: "
-                f"{before!r}, now {now!r}",
-                where=key,
-                cure="restore it, or begin a new study: --study NAME",
-            )
 
 
 def _entry(dimension: Dimension) -> dict[str, Any]:

@@ -18,11 +18,12 @@ from mpi_opt.layout import fold_groups
 from mpi_opt.messages import Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
 from mpi_opt.progress import Progress, Silence
 from mpi_opt.reports import Reports
+from mpi_opt.resuming import Past, proposal_of
 from mpi_opt.rules import HOPELESS, UNLUCKY, Rules, TimeLimit
 from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.store.records import Finish, Start
 from mpi_opt.strategies.strategy import Decision, Strategy
-from mpi_opt.trial import FINISHED, Failed, Outcome, Proposal, TrialRecord
+from mpi_opt.trial import Failed, Outcome, Proposal
 
 if TYPE_CHECKING:
     from mpi_opt.store.store import Store
@@ -126,28 +127,19 @@ class Coordinator:
 
     def _take_up(self) -> None:
         """Continues from what the store knows of this study."""
-        records = self.store.trials(self.study_id)
-        if not records:
+        past = Past.read(self.store, self.study_id, self.rules.sign)
+        if not past:
             return
-        ended = self.store.told_order(self.study_id)
-        unfinished = [record for record in records if record.state not in FINISHED]
-        running = [record.number for record in unfinished if record.state == "running"]
+        running = [record.number for record in past.unfinished if record.state == "running"]
         if running:
             self.store.requeue(self.study_id, running, "the search ended before the trial did")
-        self.strategy.resume(
-            [(_proposal(record), self._told(record)) for record in ended], [_proposal(record) for record in unfinished]
-        )
-        self.queue = [(_proposal(record), record.attempts + 1) for record in unfinished]
-        self.n_started = len(ended)
-        self.n_usable = sum(record.figure_of_merit is not None for record in ended)
-        if any(self.rules.is_reached(record.figure_of_merit) for record in ended):
+        past.teach(self.strategy)
+        self.queue = [(proposal_of(record), record.attempts + 1) for record in past.unfinished]
+        self.n_started = len(past.ended)
+        self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)
+        if any(self.rules.is_reached(record.figure_of_merit) for record in past.ended):
             self._stop("the target was reached before")
-        self._event("study_resumed", f"{len(ended)} finished, {len(unfinished)} queued")
-
-    def _told(self, record: TrialRecord) -> float | Failed:
-        if record.figure_of_merit is None:
-            return Failed(record.error or "failed")
-        return self.rules.sign * record.figure_of_merit
+        self._event("study_resumed", f"{len(past.ended)} finished, {len(past.unfinished)} queued")
 
     def _is_over(self) -> bool:
         if self.running and time.monotonic() < self._stop_by:
@@ -349,10 +341,6 @@ class Coordinator:
                     self.progress.note(f"the search waits for its store: {error}")
                 is_told = True
                 time.sleep(STORE_PAUSE_S)
-
-
-def _proposal(record: TrialRecord) -> Proposal:
-    return Proposal(record.number, record.parameters, record.budget, record.resume_from)
 
 
 def _ordinal(n: int) -> str:

@@ -1,0 +1,99 @@
+"""A study goes on, whoever drives it: a search over MPI ranks, or a workload system that asks and tells.
+
+What the store knows of a study becomes what a strategy must be told. Needs no MPI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.trial import FINISHED, Failed, Proposal, TrialRecord
+
+if TYPE_CHECKING:
+    from mpi_opt.configuration import StudyConfiguration
+    from mpi_opt.space import Space
+    from mpi_opt.store import Store
+    from mpi_opt.store.records import StudyRecord
+    from mpi_opt.strategies.strategy import Strategy
+
+LASTING = ("space", "direction", "objective", "figure_of_merit", "folds", "training")
+"""Keys that stay as they are as long as a study lasts."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What was done of a study.
+
+    Attributes:
+        ended: The trials that ended, in this order.
+        unfinished: Those that are queued or running, by number.
+        sign: -1 if more is better, else 1: strategies are told values to minimise.
+    """
+
+    ended: list[TrialRecord]
+    unfinished: list[TrialRecord]
+    sign: float
+
+    def __len__(self) -> int:
+        return len(self.ended) + len(self.unfinished)
+
+    @classmethod
+    def read(cls, store: Store, study_id: int, sign: float) -> Past:
+        """What the store knows."""
+        unfinished = [record for record in store.trials(study_id) if record.state not in FINISHED]
+        return cls(store.told_order(study_id), unfinished, sign)
+
+    def teach(self, strategy: Strategy) -> None:
+        """Brings a new strategy to where the study stands."""
+        told = [(proposal_of(record), self._value(record)) for record in self.ended]
+        strategy.resume(told, [proposal_of(record) for record in self.unfinished])
+
+    def _value(self, record: TrialRecord) -> float | Failed:
+        if record.figure_of_merit is None:
+            return Failed(record.error or "failed")
+        return self.sign * record.figure_of_merit
+
+
+def proposal_of(record: TrialRecord) -> Proposal:
+    """The proposal that became this trial."""
+    return Proposal(record.number, record.parameters, record.budget, record.resume_from)
+
+
+def opened_study(
+    store: Store, configuration: StudyConfiguration, content: Mapping[str, Any], space: Space
+) -> StudyRecord:
+    """The study in the store: begun now, or before with the same configuration.
+
+    Args:
+        store: Open for writing.
+        configuration: What the user wants.
+        content: What the store keeps as the study's configuration.
+        space: The search space.
+
+    Raises:
+        ConfigurationError: It was begun with another space, objective, …
+        StoreError: The store cannot take it.
+    """
+    record = store.study(configuration.study)
+    if record is None:
+        record = store.create_study(
+            configuration.study,
+            direction=configuration.direction,
+            strategy=configuration.search.strategy,
+            seed=configuration.search.seed,
+            configuration=dict(content),
+            space=space,
+        )
+    for key in LASTING:
+        before, now = record.configuration.get(key), content.get(key)
+        if before != now:
+            raise ConfigurationError(
+                f"the study {configuration.study!r} in {configuration.store} was begun with another {key}: "
+                f"{before!r}, now {now!r}",
+                where=key,
+                cure="restore it, or begin a new study: --study NAME",
+            )
+    return record
