@@ -1,7 +1,7 @@
 """The only import of mpi4py of this package: communicators, waiting without spinning, errors that ranks agree on.
 
-A rank that waits in ``recv`` or ``wait`` burns a whole core. Wherever ranks may wait long for one another they wait with
-`receive`, which probes and sleeps, ever longer. Inside a training step a blocking collective is right: all arrive
+A rank that waits in ``recv`` or ``wait`` burns a whole core. Wherever ranks may wait long for one another they wait
+with `receive`, which probes and sleeps, ever longer. Inside a training step a blocking collective is right: all arrive
 together.
 """
 
@@ -27,7 +27,7 @@ from mpi_learn.errors import TrainingError, UserError
 Communicator = MPI.Comm
 
 FIRST_PAUSE_S = 10e-6
-LONGEST_PAUSE_S = 0.05
+LONGEST_PAUSE_S = 0.1
 YIELD_S = 50e-6
 """For so long a waiting rank only gives way to others: most answers that come at once come within it."""
 

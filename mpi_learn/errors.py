@@ -1,11 +1,11 @@
 """What can go wrong, as a tree.
 
-    MPILearnError
-    ├── UserError              the user can mend it: one message, no traceback, exit status 2
-    │   ├── ConfigurationError     a key of a YAML file or an argument: names file, key and cure
-    │   ├── DataError              a data file: names file, dataset and cure
-    │   └── ModelError             the model or the function that builds it
-    └── TrainingError          a training that had begun failed: carries the rank, host and traceback; exit status 1
+MPILearnError
+├── UserError              the user can mend it: one message, no traceback, exit status 2
+│   ├── ConfigurationError     a key of a YAML file or an argument: names file, key and cure
+│   ├── DataError              a data file: names file, dataset and cure
+│   └── ModelError             the model or the function that builds it
+└── TrainingError          a training that had begun failed: carries the rank, host and traceback; exit status 1
 """
 
 from __future__ import annotations

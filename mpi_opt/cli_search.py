@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,7 @@ import typer
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.launch import is_launched, launch
+from mpi_opt.halt import slurm_time_left_s
 
 if TYPE_CHECKING:
     from mpi_opt.api import Plan
@@ -53,6 +55,8 @@ def search(
     if n is not None:
         launch(["mpi_opt", *_without_n(sys.argv[1:])], n)
     options = _overrides(trials, strategy, block_size, folds, seed, study, store, time_limit)
+    if options["search.time_limit"] is None:
+        options["search.time_limit"] = slurm_time_left_s(os.environ, time.time())
     configuration = _read(space, options)
     return _plan(configuration, space, _world_size(), report)
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+
+from mpi_learn.launch import is_launched
+from mpi_opt.lifeline import end_process
+
+SLURM_MARGIN_S = 60.0
+"""How long before Slurm ends the job the search should have ended, in seconds."""
 
 SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1")
 """Ctrl-C, ``scancel`` and time limits, and the warning that Slurm sends where a script asks for it."""
@@ -24,6 +30,8 @@ class Halt:
     def ask(self, reason: str) -> None:
         """Asks for an end; who asks twice gets it now."""
         if self.reason is not None:
+            if is_launched():
+                end_process("asked to end a second time")  # other ranks notice this death, and end, too
             os._exit(130)
         self.reason = reason
 
@@ -39,6 +47,17 @@ class Halt:
         finally:
             for name, handler in before.items():
                 signal.signal(getattr(signal, name), handler)
+
+
+def slurm_time_left_s(environment: Mapping[str, str], now_s: float) -> float | None:
+    """Seconds until a search in this Slurm job should have ended; None outside of Slurm, or without a limit.
+
+    Args:
+        environment: The process's.
+        now_s: Seconds since 1970.
+    """
+    end = environment.get("SLURM_JOB_END_TIME", "")
+    return max(float(end) - now_s - SLURM_MARGIN_S, 1.0) if end.isdigit() else None
 
 
 @contextlib.contextmanager

@@ -22,8 +22,8 @@ from mpi_learn import comm as communication
 from mpi_learn.comm import Communicator, RankLost
 from mpi_opt.messages import TO_LIFELINE, Disband
 
-LISTEN_S = 0.25
-"""How often the thread looks, in seconds: a few looks a second cost next to nothing, on hundreds of ranks too."""
+LISTEN_S = 0.5
+"""How often the thread looks, in seconds: two looks a second cost next to nothing, on hundreds of ranks, too."""
 
 GRACE_S = 5.0
 """How long after its time a trial has to end by an exception before its process is ended."""

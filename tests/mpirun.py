@@ -19,7 +19,7 @@ def mpirun(
     env: dict[str, str] | None = None,
     mpirun_flags: list[str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs ``mpirun -np n python ARGUMENTS``; on time-out ends the whole process group and fails with what was printed."""
+    """Runs ``mpirun -np n python ARGUMENTS``; on time-out ends its process group and fails with what was printed."""
     executable = find_mpirun()
     flags = launch_flags(executable) if mpirun_flags is None else mpirun_flags
     command = [executable, *flags, "-np", str(n), sys.executable, *arguments]

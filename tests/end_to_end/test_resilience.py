@@ -39,6 +39,16 @@ def test_lost_ranks_are_survived_and_their_trials_run_again(space_file, query, t
     assert stormy == _figures(query, tmp_path, "calm.db")
 
 
+def test_spare_ranks_take_the_place_of_lost_ones(space_file, query, tmp_path):
+    path = space_file("dying", blocks={"size": 2, "spares": 2})
+    done = mpirun(7, *SEARCH, str(path), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (survivor,) = query("SELECT ranks FROM attempts WHERE outcome = 'lost' ORDER BY finished_at LIMIT 1")[0]
+    later = {row for (row,) in query("SELECT DISTINCT ranks FROM attempts")}
+    assert f"{survivor.split(',')[0]},5" in later
+    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(12,)]
+
+
 def test_a_lost_trial_is_assigned_again_within_seconds(space_file, query, tmp_path):
     assert mpirun(7, *SEARCH, str(space_file("dying", blocks={"size": 2})), cwd=tmp_path).returncode == 0
     (waited,) = query(
