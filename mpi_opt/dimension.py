@@ -1,0 +1,246 @@
+"""The dimensions of a search space: the values that one hyperparameter may take, and where they lie in [0, 1]."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpi_opt.errors import SpaceError
+
+Value = bool | int | float | str | None
+
+PRIORS = ("uniform", "log-uniform")
+
+
+class Dimension(ABC):
+    """One hyperparameter: the values it may take, and where they lie in the unit interval.
+
+    Equal lengths of the unit interval are equally likely under the dimension's prior.
+    """
+
+    when: Mapping[str, Any] | None
+
+    @property
+    @abstractmethod
+    def size(self) -> float:
+        """How many different values there are; ``inf`` for a continuum."""
+
+    @abstractmethod
+    def encode(self, value: Value) -> float:
+        """The middle of the part of [0, 1] that stands for `value`."""
+
+    @abstractmethod
+    def decode(self, unit: float) -> Value:
+        """The value, as a Python object that JSON knows, at `unit` in [0, 1]."""
+
+    @abstractmethod
+    def __contains__(self, value: object) -> bool:
+        """Whether `value` is one that `decode` could give (within rounding)."""
+
+    def sample(self, rng: np.random.Generator) -> Value:
+        """A value drawn from the prior."""
+        return self.decode(rng.random())
+
+
+@dataclass(frozen=True)
+class Real(Dimension):
+    """A real hyperparameter in [`low`, `high`].
+
+    Args:
+        low: The smallest value.
+        high: The largest value.
+        prior: ``"uniform"``, or ``"log-uniform"`` for values that matter by their order of magnitude.
+        step: Only `low`, `low` + `step`, … are used.
+        when: The condition under which the hyperparameter exists, e.g. ``{"optimizer": "sgd"}``; a list means any of.
+    """
+
+    low: float
+    high: float
+    prior: str = "uniform"
+    step: float | None = None
+    when: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _check_interval(self.low, self.high, self.prior, self.step)
+        object.__setattr__(self, "low", float(self.low))
+        object.__setattr__(self, "high", float(self.high))
+
+    @property
+    def size(self) -> float:
+        return math.inf if self.step is None else _n_steps(self.low, self.high, self.step)
+
+    def encode(self, value: Value) -> float:
+        if self.step is not None:
+            index = round((float(value) - self.low) / self.step)
+            return _cell_middle(index, self.low, self.step, int(self.size), self.prior)
+        return _to_unit(float(value), self.low, self.high, self.prior)
+
+    def decode(self, unit: float) -> float:
+        if self.step is not None:
+            index = _cell_at(unit, self.low, self.step, int(self.size), self.prior)
+            return _tidy(self.low + index * self.step, self.step)
+        return float(min(max(_from_unit(unit, self.low, self.high, self.prior), self.low), self.high))
+
+    def __contains__(self, value: object) -> bool:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high:
+            return False
+        return (
+            self.step is None
+            or math.isclose((value - self.low) / self.step % 1.0 % 1.0, 0.0, abs_tol=1e-6)
+            or (math.isclose((value - self.low) / self.step % 1.0, 1.0, abs_tol=1e-6))
+        )
+
+
+@dataclass(frozen=True)
+class Integer(Dimension):
+    """A whole-numbered hyperparameter in [`low`, `high`], both included.
+
+    Args:
+        low: The smallest value.
+        high: The largest value.
+        prior: ``"uniform"`` or ``"log-uniform"``.
+        step: Only `low`, `low` + `step`, … are used.
+        when: As in `Real`.
+    """
+
+    low: int
+    high: int
+    prior: str = "uniform"
+    step: int = 1
+    when: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high", "step"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not float(value).is_integer():
+                raise SpaceError(f"an integer hyperparameter needs a whole number as {name}, not {value!r}", where=name)
+            object.__setattr__(self, name, int(value))
+        _check_interval(self.low, self.high, self.prior, self.step)
+
+    @property
+    def size(self) -> float:
+        return _n_steps(self.low, self.high, self.step)
+
+    def encode(self, value: Value) -> float:
+        index = round((int(value) - self.low) / self.step)
+        return _cell_middle(index, self.low, self.step, int(self.size), self.prior)
+
+    def decode(self, unit: float) -> int:
+        return self.low + self.step * _cell_at(unit, self.low, self.step, int(self.size), self.prior)
+
+    def __contains__(self, value: object) -> bool:
+        return (
+            isinstance(value, int)
+            and not isinstance(value, bool)
+            and self.low <= value <= self.high
+            and (value - self.low) % self.step == 0
+        )
+
+
+@dataclass(frozen=True)
+class Categorical(Dimension):
+    """One of several values without an order.
+
+    Args:
+        categories: Strings, numbers, booleans or None; no value twice.
+        when: As in `Real`.
+    """
+
+    categories: tuple[Value, ...]
+    when: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.categories, str) or not isinstance(self.categories, list | tuple):
+            raise SpaceError(f"categories must be a list, not {self.categories!r}", where="categories")
+        object.__setattr__(self, "categories", tuple(self.categories))
+        if not self.categories:
+            raise SpaceError("categories is empty", where="categories", cure="name at least one value")
+        for category in self.categories:
+            if not isinstance(category, bool | int | float | str | None):
+                raise SpaceError(
+                    f"a category must be text, a number, true, false or null, not {category!r}",
+                    where="categories",
+                    cure="give it a name and look the name up in the model's function",
+                )
+        if len({(type(c), c) for c in self.categories}) < len(self.categories):
+            raise SpaceError(f"a category stands twice in {list(self.categories)}", where="categories")
+
+    @property
+    def size(self) -> float:
+        return len(self.categories)
+
+    def index(self, value: Value) -> int:
+        """Where `value` stands in `categories`; ``1``, ``1.0`` and ``True`` are different categories."""
+        for index, category in enumerate(self.categories):
+            if type(category) is type(value) and category == value:
+                return index
+        raise SpaceError(f"{value!r} is none of the categories {list(self.categories)}")
+
+    def encode(self, value: Value) -> float:
+        return (self.index(value) + 0.5) / len(self.categories)
+
+    def decode(self, unit: float) -> Value:
+        return self.categories[min(int(unit * len(self.categories)), len(self.categories) - 1)]
+
+    def __contains__(self, value: object) -> bool:
+        return any(type(c) is type(value) and c == value for c in self.categories)
+
+
+def _check_interval(low: float, high: float, prior: str, step: float | None) -> None:
+    for name, value in (("low", low), ("high", high)):
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise SpaceError(f"{name} must be a finite number, not {value!r}", where=name)
+    if not low < high:
+        raise SpaceError(f"low must be less than high, not {low} ≥ {high}", where="low", cure="exchange the two")
+    if prior not in PRIORS:
+        raise SpaceError(f"prior must be one of {', '.join(PRIORS)}, not {prior!r}", where="prior")
+    if prior == "log-uniform" and low <= 0:
+        raise SpaceError(
+            f"a log-uniform prior needs low > 0, not {low}", where="low", cure="raise low, or prior: uniform"
+        )
+    if step is not None and not 0 < step <= high - low:
+        raise SpaceError(f"step must lie between 0 and high - low = {high - low:g}, not {step!r}", where="step")
+
+
+def _n_steps(low: float, high: float, step: float) -> int:
+    return math.floor((high - low) / step + 1e-9) + 1
+
+
+def _to_unit(value: float, low: float, high: float, prior: str) -> float:
+    if prior == "log-uniform":
+        value, low, high = math.log(value), math.log(low), math.log(high)
+    return min(max((value - low) / (high - low), 0.0), 1.0)
+
+
+def _from_unit(unit: float, low: float, high: float, prior: str) -> float:
+    if prior == "log-uniform":
+        return math.exp(math.log(low) + unit * (math.log(high) - math.log(low)))
+    return low + unit * (high - low)
+
+
+def _cell_edges(low: float, step: float, n: int, prior: str) -> tuple[float, float]:
+    """The grid's ends, half a step further out so that every value has a cell; under a logarithm low stays above 0."""
+    below = max(low - 0.5 * step, 0.5 * low) if prior == "log-uniform" else low - 0.5 * step
+    return below, low + (n - 0.5) * step
+
+
+def _cell_at(unit: float, low: float, step: float, n: int, prior: str) -> int:
+    below, above = _cell_edges(low, step, n, prior)
+    return min(max(round((_from_unit(unit, below, above, prior) - low) / step), 0), n - 1)
+
+
+def _cell_middle(index: int, low: float, step: float, n: int, prior: str) -> float:
+    below, above = _cell_edges(low, step, n, prior)
+    left = below if index == 0 else low + (index - 0.5) * step
+    ends = (_to_unit(left, below, above, prior), _to_unit(low + (index + 0.5) * step, below, above, prior))
+    return 0.5 * sum(ends)
+
+
+def _tidy(value: float, step: float) -> float:
+    """`value` without the last digits that adding steps leaves behind (0.30000000000000004)."""
+    return float(round(value, max(0, 12 - math.floor(math.log10(step)))))
