@@ -1,0 +1,121 @@
+"""What a tell and an ask cost against the number of trials told: ``python cost.py [--peers] [--latency]``.
+
+Six mixed dimensions, one thread, one trial in flight, so that every refit is awaited. With ``--latency`` instead: how
+long an ask takes with 255 trials pending and 1,000 told, where refits run beside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import sys
+import time
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(Path(__file__).resolve().parents[1] / "search_quality"))
+
+import numpy as np
+from searchers import SEARCHERS
+
+from mpi_opt.space import Categorical, Integer, Parameters, Real, Space
+from mpi_opt.strategies import make_strategy
+from mpi_opt.trial import Proposal
+
+SPACE = {
+    "rate": Real(1e-4, 1, prior="log-uniform"),
+    "a": Real(0, 1),
+    "b": Real(0, 1),
+    "width": Integer(1, 64),
+    "units": Integer(16, 256, step=16),
+    "kind": Categorical(("x", "y", "z")),
+}
+SIZES = (50, 100, 200, 400)
+N_REPEATS = 5
+
+
+def cost(parameters: Parameters) -> float:
+    distance = (parameters["a"] - 0.3) ** 2 + (math.log10(parameters["rate"]) + 2) ** 2 / 10
+    return (
+        distance + parameters["a"] * parameters["b"] + abs(parameters["width"] - 20) / 20 + (parameters["kind"] != "y")
+    )
+
+
+def seconds_per_trial(name: str) -> list[float]:
+    """The median over a few trials after each of `SIZES`."""
+    searcher, found = SEARCHERS[name](SPACE, 0), []
+    points = SEARCHERS["random"](SPACE, 1)
+    n_told = 0
+    for size in SIZES:
+        if name in ("bayesian", "evolutionary"):  # can be told of trials that it did not propose: saves the hours
+            found.append(_seconds(_primed(name, points, size), cost))
+            continue
+        while n_told < size:
+            token, parameters = searcher.ask()
+            searcher.tell(token, cost(parameters))
+            n_told += 1
+        found.append(_seconds(searcher, cost))
+        n_told += N_REPEATS
+    return found
+
+
+def _primed(name: str, points: object, n_told: int) -> object:
+    searcher = SEARCHERS[name](SPACE, 0)
+    for _ in range(n_told):
+        _, parameters = points.ask()
+        searcher._strategy.tell(Proposal(searcher._strategy.state()["asked"], parameters), cost(parameters))
+    return searcher
+
+
+def _seconds(searcher: object, function: object) -> float:
+    taken = []
+    for _ in range(N_REPEATS):
+        started = time.process_time()
+        token, parameters = searcher.ask()
+        searcher.tell(token, function(parameters))
+        taken.append(time.process_time() - started)
+    return float(np.median(taken))
+
+
+def latency(n_pending: int = 255, n_told: int = 1000, n_asks: int = 500, pause_s: float = 0.004) -> None:
+    """Prints percentiles of what the coordinator waits for an ask and for a tell."""
+    space, rng = Space(SPACE), np.random.default_rng(0)
+    strategy = make_strategy("bayesian", space, seed=1)
+    told = [Proposal(number, space.sample(rng)) for number in range(n_told)]
+    strategy.resume([(proposal, cost(proposal.parameters)) for proposal in told])
+    pending, asks, tells = strategy.ask(n_pending), [], []
+    for _ in range(n_asks):
+        proposal = pending.pop(0)
+        started = time.perf_counter()
+        strategy.tell(proposal, cost(proposal.parameters))
+        told_at = time.perf_counter()
+        pending += strategy.ask(1)
+        asks.append(time.perf_counter() - told_at)
+        tells.append(told_at - started)
+        time.sleep(pause_s)
+    for name, taken in (("ask", asks), ("tell", tells)):
+        middle, late, last = np.percentile(taken, [50, 99, 100]) * 1e3
+        print(f"{name}: median {middle:.2f} ms, 99th percentile {late:.2f} ms, longest {last:.2f} ms")
+
+
+def main() -> None:
+    """Reads the command line; prints the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peers", action="store_true")
+    parser.add_argument("--latency", action="store_true")
+    given = parser.parse_args()
+    if given.latency:
+        latency()
+        return
+    names = ["random", "sobol", "evolutionary", "bayesian"]
+    names += ["Optuna TPE", "Optuna GPSampler", "scikit-optimize"] if given.peers else []
+    print(
+        "| CPU ms of a tell and an ask after | " + " | ".join(map(str, SIZES)) + " |\n|---" + "|---" * len(SIZES) + "|"
+    )
+    for name in names:
+        print(f"| {name} | " + " | ".join(f"{1e3 * taken:.3g}" for taken in seconds_per_trial(name)) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

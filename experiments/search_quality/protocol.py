@@ -1,0 +1,58 @@
+"""How a search is judged: eight trials in flight, durations lognormal, told in the order in which they end."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+from problems import Problem
+
+from mpi_opt.space import Parameters
+
+N_IN_FLIGHT = 8
+
+
+class Searcher(Protocol):
+    """A method under comparison, ours or a peer."""
+
+    def ask(self) -> tuple[Any, Parameters]:
+        """A token, and the point to try."""
+
+    def tell(self, token: Any, value: float) -> None:
+        """What came of it; NaN for a failure."""
+
+
+def regrets(
+    problem: Problem, make: Callable[[dict, int], Searcher], seed: int, n_trials: int, noise: float = 0.0
+) -> np.ndarray:
+    """One search.
+
+    Args:
+        problem: What to minimise.
+        make: Space and seed -> searcher.
+        seed: Of the searcher, of the durations and of the noise.
+        n_trials: How many trials are told.
+        noise: Relative standard deviation of what is told.
+
+    Returns:
+        Shape (n_trials,): the simple regret of the incumbent after each trial told. The incumbent is the point with the
+        best value told.
+    """
+    searcher, rng = make(problem.space, seed), np.random.default_rng(seed)
+    running: list[tuple[float, int, Any, Parameters]] = []
+    best, curve, clock, n_asked = (math.inf, math.inf), [], 0.0, 0
+    while len(curve) < n_trials:
+        while len(running) < N_IN_FLIGHT and n_asked < n_trials:
+            token, parameters = searcher.ask()
+            heapq.heappush(running, (clock + rng.lognormal(0.0, 0.5), n_asked, token, parameters))
+            n_asked += 1
+        clock, _, token, parameters = heapq.heappop(running)
+        value = problem.measure(parameters) * (1 + noise * rng.standard_normal())
+        searcher.tell(token, value)
+        if not math.isnan(value) and value < best[0]:
+            best = (value, problem.regret(parameters))
+        curve.append(best[1])
+    return np.array(curve)
