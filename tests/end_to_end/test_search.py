@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
 from tests.mpirun import mpirun, run
@@ -217,3 +218,26 @@ def test_a_process_without_a_terminal_gets_plain_lines(space_file, tmp_path):
     done = python(*SEARCH, str(space_file("parabola")), cwd=tmp_path)
     assert "\x1b" not in done.stdout
     assert os.linesep.join(["", "the best trials:"]) in done.stdout
+
+
+@pytest.mark.mpi
+def test_promoted_trials_go_on_from_the_checkpoint_of_the_one_before(tmp_path):
+    pytest.importorskip("tensorflow")
+    assert python("-m", "mpi_learn", "prepare", "digits", "--to", "digits.h5", cwd=tmp_path).returncode == 0
+    (tmp_path / "digits.py").write_text((ROOT / "searchspaces" / "digits.py").read_text())
+    content = yaml.safe_load((ROOT / "searchspaces" / "digits.yaml").read_text())
+    options = {"min_budget": 1, "max_budget": 2, "factor": 2}
+    content |= {"search": {"strategy": "halving", "trials": 5, "seed": 7, "options": options}, "folds": 1}
+    content["training"]["data"]["validation_fraction"] = 0.2
+    (tmp_path / "digits.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    done = mpirun(3, *SEARCH, "digits.yaml", cwd=tmp_path, timeout=200)
+    assert done.returncode == 0, done.stderr
+    connection = sqlite3.connect(tmp_path / "digits.db")
+    query = "SELECT number, epoch, value FROM metrics JOIN trials ON trials.id = trial_id WHERE name = 'val_loss'"
+    curves = {(number, epoch): value for number, epoch, value in connection.execute(query)}
+    promoted = connection.execute("SELECT number, resume_from FROM trials WHERE resume_from IS NOT NULL").fetchall()
+    connection.close()
+    assert promoted
+    for number, before in promoted:
+        assert curves[number, 0] == curves[before, 0]  # taken over, not trained again
+        assert (number, 1) in curves
