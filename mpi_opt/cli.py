@@ -89,7 +89,7 @@ def _guarded(command: Callable[[], Any], debug: bool) -> Any:
 def _app() -> typer.Typer:
     import typer
 
-    from mpi_opt import cli_results, cli_search, starter
+    from mpi_opt import cli_ask, cli_results, cli_search, starter
 
     app = typer.Typer(
         name="mpi-opt",
@@ -100,6 +100,7 @@ def _app() -> typer.Typer:
     )
     cli_search.register(app)
     cli_results.register(app)
+    cli_ask.register(app)
     starter.register(app)
     return app
 

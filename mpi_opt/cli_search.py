@@ -12,7 +12,6 @@ import typer
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.launch import is_launched, launch
-from mpi_opt.halt import slurm_time_left_s
 
 if TYPE_CHECKING:
     from mpi_opt.api import Plan
@@ -54,6 +53,8 @@ def search(
     """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
     if n is not None:
         launch(["mpi_opt", *_without_n(sys.argv[1:])], n)
+    from mpi_opt.halt import slurm_time_left_s
+
     options = _overrides(trials, strategy, block_size, folds, seed, study, store, time_limit)
     if options["search.time_limit"] is None:
         options["search.time_limit"] = slurm_time_left_s(os.environ, time.time())
@@ -210,8 +211,11 @@ def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
     """Builds one model and loads the data, or imports the user's function, in this process."""
     from mpi4py import MPI
 
+    from mpi_opt.configuration import EXTERNAL
     from mpi_opt.objective import make_objective
 
+    if configuration.objective == EXTERNAL:
+        return
     space = configuration.dimensions()
     make_objective(configuration, directory).prepare(MPI.COMM_SELF, space.decode([0.5] * len(space)))
 

@@ -18,6 +18,9 @@ from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.space import Categorical, Dimension, Integer, Parameters, Real, Space
 
 DIMENSIONS: dict[str, type[Dimension]] = {"real": Real, "integer": Integer, "categorical": Categorical}
+EXTERNAL = "external"
+"""The objective of a study whose trials others run, by ``mpi-opt ask`` and ``tell``."""
+
 REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
 
 
@@ -93,7 +96,10 @@ class StudyConfiguration(Section):
     figure_of_merit: str = Field(
         "val_loss", description="A metric of the training, or `file.py:function`, called with the training's result."
     )
-    objective: str = Field("train", description="`train`, or `file.py:function`, called with the trial.")
+    objective: str = Field(
+        "train",
+        description="`train`, or `file.py:function`, called with the trial, or `external`: whoever runs `mpi-opt ask`.",
+    )
     space: dict[str, dict[str, Any]] = Field(
         description="Hyperparameter: {type, low, high, prior, step, categories, when}."
     )
@@ -221,7 +227,7 @@ def _check_references(configuration: StudyConfiguration, space: Space) -> None:
         raise ConfigurationError(
             "missing: `objective: train` needs to know what to train",
             where="training",
-            cure="write a training: section, or objective: file.py:function",
+            cure="write a training: section, or objective: file.py:function, or objective: external",
         )
     for name in references(configuration.training or {}):
         if name not in space:

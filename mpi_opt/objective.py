@@ -15,7 +15,7 @@ from mpi_learn.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.functions import is_function, load_function, signature_of
 from mpi_learn.validation import place
-from mpi_opt.configuration import StudyConfiguration, filled, references
+from mpi_opt.configuration import EXTERNAL, StudyConfiguration, filled, references
 from mpi_opt.space import Parameters, Space
 from mpi_opt.trial import Trial
 
@@ -182,7 +182,14 @@ def _place(base: Path, number: int, fold: int) -> Path:
 
 
 def make_objective(configuration: StudyConfiguration, directory: Path) -> Objective:
-    """The objective that a ``space.yaml`` asks for."""
+    """The objective that a ``space.yaml`` asks for.
+
+    Raises:
+        ConfigurationError: It stands outside of this program.
+    """
+    if configuration.objective == EXTERNAL:
+        cure = "drive it with mpi-opt ask and tell, or write objective: file.py:function"
+        raise ConfigurationError("the trials of this study are run by others", where="objective", cure=cure)
     if configuration.objective == "train":
         checkpoints = Path.cwd() / f"{configuration.study}.checkpoints"
         return TrainingObjective(configuration.training, configuration.figure_of_merit, directory, checkpoints)
@@ -197,6 +204,8 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
     Raises:
         UserError: Names file and key.
     """
+    if configuration.objective == EXTERNAL:
+        return
     if configuration.objective != "train":
         _placed(lambda: signature_of(configuration.objective, directory), place(where, "objective"))
         return

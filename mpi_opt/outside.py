@@ -1,0 +1,244 @@
+"""A study driven from outside, by a batch or workload system that asks for trials, runs them and tells the results.
+
+Each call is a process of its own: it takes the study up from the store, as a search does that goes on, and leaves. Of
+processes that write at once the database lets one through; the others look again, and so no trial is given out twice.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import Field
+
+from mpi_learn.validation import validated
+from mpi_opt.configuration import Section
+from mpi_opt.errors import ConfigurationError, StoreError
+from mpi_opt.resuming import Past, opened_study, proposal_of
+from mpi_opt.rules import Rules
+from mpi_opt.store import Store
+from mpi_opt.store.errors import TWICE, StoreNotReadyError
+from mpi_opt.store.records import Finish, Start
+from mpi_opt.strategies import make_strategy
+from mpi_opt.study import Study
+from mpi_opt.trial import FINISHED, FoldOutcome, Outcome, Proposal, TrialRecord, trial_seed
+
+if TYPE_CHECKING:
+    from mpi_opt.configuration import StudyConfiguration
+
+BLOCK, RANKS = 0, "external"
+"""What stands in the store instead of a block and its ranks."""
+
+PATIENCE_S = 60.0
+"""How long others that write to the store are waited for, in seconds."""
+
+PAUSE_S = 0.2
+"""The longest pause before the store is tried again, in seconds; at random, so that many do not come back at once."""
+
+Answer = TypeVar("Answer")
+
+
+class Result(Section):
+    """What came of a trial: a value, or why there is none."""
+
+    number: int = Field(ge=0, strict=True, description="The trial.")
+    value: float | None = Field(None, strict=True, allow_inf_nan=False, description="The figure of merit.")
+    uncertainty: float | None = Field(None, strict=True, ge=0, allow_inf_nan=False, description="Of the value.")
+    failed: str | None = Field(None, min_length=1, description="Why there is no value.")
+
+
+def ask(configuration: StudyConfiguration, content: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+    """Takes at most `count` trials of a study, which are running from now on.
+
+    Trials that an interrupted search left queued come first. Fewer or none come when ``search.trials`` have been given
+    out, the target is reached, or the strategy must be told more first.
+
+    Args:
+        configuration: The study, begun here if the store does not have it.
+        content: What the store keeps as its configuration.
+        count: How many trials are wanted.
+
+    Returns:
+        ``number``, ``parameters``, ``seed``, ``study`` of each; ``budget`` and ``resume_from`` where the strategy gives
+        them.
+
+    Raises:
+        UserError: The study was begun with another space, the store or the strategy cannot be.
+    """
+    _check_shared(configuration.store)
+    proposals = _patiently(lambda: _taken(configuration, content, count))
+    return [_described(proposal, configuration) for proposal in proposals]
+
+
+def tell(url: str, read: Callable[[Store], Study], results: Sequence[Result]) -> Study:
+    """Records what came of trials: all of `results`, or, raising, none.
+
+    Args:
+        url: The store.
+        read: Finds the study in it.
+        results: At most one for each trial.
+
+    Returns:
+        The study as it is now.
+
+    Raises:
+        UserError: There is no such store, study or trial, or a trial has finished before.
+    """
+    Store.open(url, read_only=True).close()  # whoever tells has asked before: make no new store of a wrong name
+    return _patiently(lambda: _told(url, read, results))
+
+
+def read_results(content: object, study: str | None = None) -> list[Result]:
+    """One result or a list of them, as JSON knows them; the keys of the proposal may still stand there.
+
+    Args:
+        content: ``{"number": 3, "value": 0.1}`` or a list of such.
+        study: What their ``study`` must be, where they say one.
+
+    Raises:
+        ConfigurationError: Names what is wrong with which of them.
+    """
+    entries = content if isinstance(content, list) else [content]
+    results = [_read_result(entry, f"result {index + 1}", study) for index, entry in enumerate(entries)]
+    seen: set[int] = set()
+    for number in (result.number for result in results):
+        if number in seen:
+            raise ConfigurationError(
+                f"trial {number} is told twice", where="tell", cure="tell one result of each trial"
+            )
+        seen.add(number)
+    return results
+
+
+def _read_result(entry: object, where: str, study: str | None) -> Result:
+    if not isinstance(entry, dict):
+        raise ConfigurationError(
+            f"expected an object, found {entry!r}", where=where, cure='write {"number": 3, "value": 0.1}'
+        )
+    proposed = ("parameters", "seed", "study", "budget", "resume_from")
+    result = validated(Result, {key: value for key, value in entry.items() if key not in proposed}, where)
+    if study is not None and entry.get("study", study) != study:
+        raise ConfigurationError(f"it is of the study {entry['study']!r}, not of {study!r}", where=where)
+    if (result.value is None) == (result.failed is None):
+        raise ConfigurationError(
+            "expected either a value or why the trial failed", where=where, cure='write "value": 0.1 or "failed": "why"'
+        )
+    if result.failed is not None and result.uncertainty is not None:
+        raise ConfigurationError("a trial that failed has no uncertainty", where=where)
+    return result
+
+
+def _taken(configuration: StudyConfiguration, content: Mapping[str, Any], count: int) -> list[Proposal]:
+    """The next trials, entered as running."""
+    wanted, space = configuration.search, configuration.dimensions()
+    rules = Rules(wanted.trials, wanted.target, configuration.direction == "maximize")
+    strategy = make_strategy(wanted.strategy, space, seed=wanted.seed, options=wanted.options)
+    with Store.open(configuration.store) as store:
+        study = opened_study(store, configuration, content, space)
+        past = Past.read(store, study.id, rules.sign)
+        if any(rules.is_reached(record.figure_of_merit) for record in past.ended):
+            return []
+        past.teach(strategy)
+        queued = [record for record in past.unfinished if record.state == "queued"][:count]
+        n_new = min(count - len(queued), wanted.trials - len(past))
+        trials = [(proposal_of(record), record.attempts + 1) for record in queued]
+        trials += [(proposal, 1) for proposal in (strategy.ask(n_new) if n_new > 0 else [])]
+        if trials:
+            store.start(study.id, [_start(proposal, attempt) for proposal, attempt in trials])
+    return [proposal for proposal, _ in trials]
+
+
+def _told(url: str, read: Callable[[Store], Study], results: Sequence[Result]) -> Study:
+    with Store.open(url) as store:
+        study = read(store)
+        trials = {trial.number: trial for trial in study.trials}
+        n_folds = int(study.configuration.get("folds") or 1)
+        finished = [_finish(_open_trial(trials, result.number, study), result, n_folds) for result in results]
+        if finished:
+            store.finish(study.record.id, finished)
+        return Study.read(store, study.name)
+
+
+def _open_trial(trials: Mapping[int, TrialRecord], number: int, study: Study) -> TrialRecord:
+    """The trial of this number, which has not finished.
+
+    Raises:
+        StoreError: There is none, or it has.
+    """
+    where = f"study {study.name}"
+    if number not in trials:
+        cure = f"its trials are 0 to {max(trials)}" if trials else "it has none yet: mpi-opt ask"
+        raise StoreError(f"there is no trial {number}", where=where, cure=cure)
+    if trials[number].state in FINISHED:
+        cure = f"what it gave: mpi-opt results --study {study.name} --trial {number}"
+        raise StoreError(f"trial {number} has finished before: {trials[number].state}", where=where, cure=cure)
+    return trials[number]
+
+
+def _finish(trial: TrialRecord, result: Result, n_folds: int) -> Finish:
+    duration_s = _seconds_since(trial.started_at)
+    folds = [FoldOutcome(0, result.value, duration_s)] if result.failed is None and n_folds == 1 else []
+    outcome = Outcome(
+        number=trial.number,
+        state="complete" if result.failed is None else "failed",
+        figure_of_merit=result.value,
+        uncertainty=result.uncertainty,
+        duration_s=duration_s,
+        folds=folds,
+        error=result.failed,
+    )
+    return Finish(outcome, trial.attempts, BLOCK)
+
+
+def _start(proposal: Proposal, attempt: int) -> Start:
+    return Start(
+        number=proposal.number,
+        parameters=proposal.parameters,
+        attempt=attempt,
+        block=BLOCK,
+        ranks=RANKS,
+        hosts="",
+        budget=proposal.budget,
+        resume_from=proposal.resume_from,
+    )
+
+
+def _described(proposal: Proposal, configuration: StudyConfiguration) -> dict[str, Any]:
+    """A proposal as JSON."""
+    described = {
+        "number": proposal.number,
+        "parameters": proposal.parameters,
+        "seed": trial_seed(configuration.search.seed, proposal.number),
+        "study": configuration.study,
+        "budget": proposal.budget,
+        "resume_from": proposal.resume_from,
+    }
+    return {key: value for key, value in described.items() if value is not None}
+
+
+def _seconds_since(started_at: str | None) -> float:
+    if started_at is None:
+        return 0.0
+    return max((datetime.now(UTC) - datetime.fromisoformat(started_at)).total_seconds(), 0.0)
+
+
+def _check_shared(url: str) -> None:
+    if ":memory:" in url or url.rstrip("/") == "sqlite:":
+        raise ConfigurationError(
+            f"{url} ends with this process, and with it the trials", where="store", cure="write sqlite:///results.db"
+        )
+
+
+def _patiently(attempt: Callable[[], Answer]) -> Answer:
+    """What `attempt` gives as soon as nobody else writes the same or holds the store."""
+    until = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return attempt()
+        except StoreError as error:
+            if not (isinstance(error, StoreNotReadyError) or error.problem == TWICE) or time.monotonic() > until:
+                raise
+        time.sleep(random.uniform(0, PAUSE_S))

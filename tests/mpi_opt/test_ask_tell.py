@@ -1,0 +1,298 @@
+"""A study driven from outside: what is given out, what is taken back, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mpi_opt import Integer, Real, search
+from mpi_opt.cli import run
+from mpi_opt.store import Store
+from mpi_opt.study import Study
+from mpi_opt.trial import trial_seed
+from tests.docs.pages import examples
+
+SPACE = """
+study: outside
+store: sqlite:///outside.db
+objective: external
+direction: {direction}
+space:
+  x: {{type: real, low: -5.0, high: 10.0}}
+  n: {{type: integer, low: 1, high: 8}}
+search: {{strategy: {strategy}, trials: {trials}, seed: 3{more}}}
+"""
+
+
+@pytest.fixture
+def program(tmp_path, monkeypatch, capsys):
+    """Runs ``mpi-opt`` in an empty folder: exit status, what it printed as JSON, what it complained of."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str, stdin: str = "") -> tuple[int, object, str]:
+        monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        status = run(list(arguments))
+        printed = capsys.readouterr()
+        is_json = arguments[0] in ("ask", "tell") and "--lines" not in arguments and status == 0
+        return status, json.loads(printed.out) if is_json else printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def write(tmp_path):
+    def file(strategy="random", trials=10, direction="minimize", more=""):
+        text = SPACE.format(strategy=strategy, trials=trials, direction=direction, more=more)
+        (tmp_path / "space.yaml").write_text(text)
+
+    return file
+
+
+def study(folder) -> Study:
+    return Study.open(f"sqlite:///{folder}/outside.db", "outside")
+
+
+def test_ask_gives_trials_that_run_from_then_on(program, write, tmp_path):
+    write()
+    status, first, _ = program("ask", "space.yaml", "-k", "3")
+    _, second, _ = program("ask", "space.yaml")
+    assert status == 0
+    assert [one["number"] for one in first + second] == [0, 1, 2, 3]
+    assert first[2]["seed"] == trial_seed(3, 2)
+    assert first[0]["study"] == "outside"
+    assert [trial.parameters for trial in study(tmp_path).trials] == [one["parameters"] for one in first + second]
+    assert {trial.state for trial in study(tmp_path).trials} == {"running"}
+    assert {attempt.ranks for attempt in study(tmp_path).attempts()} == {"external"}
+
+
+def test_asking_gives_the_trials_that_a_search_with_this_seed_gives(program, write):
+    write(trials=6)
+    asked = [program("ask", "space.yaml", "-k", "2")[1] for _ in range(3)]
+    space = {"x": Real(-5.0, 10.0), "n": Integer(1, 8)}
+    searched = search(lambda trial: 0.0, space=space, trials=6, strategy="random", seed=3, store="sqlite:///other.db")
+    assert [one["parameters"] for some in asked for one in some] == [trial.parameters for trial in searched.trials]
+
+
+def test_lines_are_one_proposal_each_and_none_when_there_is_none(program, write):
+    write(trials=2)
+    _, printed, _ = program("ask", "space.yaml", "-k", "5", "--lines")
+    assert [json.loads(line)["number"] for line in printed.splitlines()] == [0, 1]
+    assert program("ask", "space.yaml", "--lines") == (0, "", "")
+
+
+def test_asking_for_more_than_is_left_gives_fewer_and_then_none(program, write):
+    write(trials=4)
+    assert len(program("ask", "space.yaml", "-k", "9")[1]) == 4
+    assert program("ask", "space.yaml") == (0, [], "")
+    assert len(program("ask", "space.yaml", "--trials", "6", "-k", "9")[1]) == 2
+
+
+def test_value_is_recorded_with_its_uncertainty(program, write, tmp_path):
+    write()
+    program("ask", "space.yaml")
+    status, said, _ = program("tell", "space.yaml", "--number", "0", "--value", "-0.5", "--uncertainty", "0.1")
+    assert (status, said["told"], said["best"]["figure_of_merit"]) == (0, [0], -0.5)
+    trial = study(tmp_path).trials[0]
+    assert (trial.state, trial.figure_of_merit, trial.uncertainty) == ("complete", -0.5, 0.1)
+    assert 0 <= trial.duration_s < 60
+    assert [fold.figure_of_merit for fold in study(tmp_path).folds()] == [-0.5]
+
+
+def test_failed_trial_is_recorded_with_its_reason(program, write, tmp_path):
+    write()
+    program("ask", "space.yaml")
+    assert program("tell", "space.yaml", "--number", "0", "--failed", "site down")[0] == 0
+    trial = study(tmp_path).trials[0]
+    assert (trial.state, trial.figure_of_merit, trial.error) == ("failed", None, "site down")
+
+
+@pytest.mark.parametrize(
+    "stdin",
+    [
+        '[{"number": 0, "value": 2}, {"number": 1, "failed": "no"}]',
+        '{"number": 0, "value": 2}\n\n{"number": 1, "failed": "no"}\n',
+        '[{"number": 0, "value": 2, "parameters": {}, "seed": 1, "study": "outside"}, {"number": 1, "failed": "no"}]',
+    ],
+)
+def test_results_come_as_json_on_standard_input(program, write, tmp_path, stdin):
+    write()
+    program("ask", "space.yaml", "-k", "2")
+    assert program("tell", "space.yaml", stdin=stdin)[0] == 0
+    assert [trial.state for trial in study(tmp_path).trials] == ["complete", "failed"]
+
+
+def test_study_may_be_named_instead_of_its_file(program, write, tmp_path):
+    write()
+    program("ask", "space.yaml")
+    assert program("tell", "--store", "outside.db", "--study", "outside", "--number", "0", "--value", "1")[0] == 0
+    assert study(tmp_path).best.number == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "complaint"),
+    [
+        (["--number", "9", "--value", "1"], "", "there is no trial 9"),
+        (["--number", "0", "--value", "1"], "", "trial 0 has finished before"),
+        (["--number", "1", "--value", "nan"], "", "expected finite number"),
+        (["--number", "1", "--value", "low"], "", "valid number"),
+        (["--number", "1"], "", "either a value or why"),
+        (["--number", "1", "--value", "1", "--failed", "no"], "", "either a value or why"),
+        (["--value", "1"], "", "of which trial?"),
+        ([], '{"number": 1, "value"', "not JSON"),
+        ([], "", "not JSON"),
+        ([], "7", "expected an object"),
+        ([], '{"number": 1, "value": "0.1"}', "value: expected number"),
+        ([], '{"number": "1", "value": 0.1}', "number: expected"),
+        ([], '{"number": 1, "valeu": 0.1}', "did you mean value?"),
+        ([], '{"number": 1, "value": 0.1, "study": "another"}', "it is of the study 'another'"),
+        ([], '[{"number": 1, "value": 1}, {"number": 1, "value": 2}]', "trial 1 is told twice"),
+        ([], '[{"number": 1, "value": 1}, {"number": 9, "value": 2}]', "there is no trial 9"),
+        (["--study", "outsied", "--number", "1", "--value", "1"], "", "did you mean 'outside'?"),
+        (["--store", "nowhere.db", "--number", "1", "--value", "1"], "", "there is no such file"),
+    ],
+)
+def test_what_cannot_be_told_is_refused_in_one_message(program, write, tmp_path, arguments, stdin, complaint):
+    write()
+    program("ask", "space.yaml", "-k", "2")
+    program("tell", "space.yaml", "--number", "0", "--value", "1")
+    status, printed, complained = program("tell", "space.yaml", *arguments, stdin=stdin)
+    assert status == 2
+    assert complaint in complained
+    assert "Traceback" not in complained
+    assert printed == ""
+    assert [trial.state for trial in study(tmp_path).trials] == ["complete", "running"]
+    assert not (tmp_path / "nowhere.db").exists()
+
+
+def test_study_begun_with_another_space_is_refused(program, write, tmp_path):
+    write()
+    program("ask", "space.yaml")
+    text = (tmp_path / "space.yaml").read_text()
+    (tmp_path / "space.yaml").write_text(text.replace("high: 8", "high: 9"))
+    status, _, complained = program("ask", "space.yaml")
+    assert status == 2
+    assert "was begun with another space" in complained
+
+
+def test_store_in_memory_is_refused(program, write):
+    write()
+    status, _, complained = program("ask", "space.yaml", "--store", "sqlite://")
+    assert status == 2
+    assert "ends with this process" in complained
+
+
+def test_target_ends_the_study_in_either_direction(program, write):
+    write(direction="maximize", more=", target: 0.9")
+    program("ask", "space.yaml", "-k", "2")
+    program("tell", "space.yaml", "--number", "0", "--value", "0.5")
+    assert len(program("ask", "space.yaml")[1]) == 1
+    program("tell", "space.yaml", "--number", "1", "--value", "0.95")
+    assert program("ask", "space.yaml") == (0, [], "")
+
+
+def test_strategy_learns_what_was_told_in_the_direction_of_the_user(program, write, tmp_path):
+    write(strategy="evolutionary", trials=60, direction="maximize")
+    while asked := program("ask", "space.yaml", "-k", "10")[1]:
+        results = [one | {"value": -((one["parameters"]["x"] - 2.0) ** 2)} for one in asked]
+        program("tell", "space.yaml", stdin=json.dumps(results))
+    values = [trial.figure_of_merit for trial in study(tmp_path).trials]
+    assert len(values) == 60
+    assert sum(values[40:]) / 20 > sum(values[:20]) / 20
+
+
+def test_trial_left_by_a_search_is_given_out_again(program, write, tmp_path):
+    write()
+    program("ask", "space.yaml", "-k", "2")
+    with Store.open("sqlite:///outside.db") as store:
+        store.requeue(store.study("outside").id, [1], "the search ended")
+    _, asked, _ = program("ask", "space.yaml", "-k", "2")
+    assert [one["number"] for one in asked] == [1, 2]
+    assert [trial.attempts for trial in study(tmp_path).trials] == [1, 2, 1]
+
+
+def test_search_goes_on_with_what_was_told(program, write, tmp_path):
+    write(trials=4)
+    (tmp_path / "f.py").write_text("def f(trial):\n    return 7.0\n")
+    text = (tmp_path / "space.yaml").read_text().replace("external", "f.py:f")
+    (tmp_path / "space.yaml").write_text(text)
+    program("ask", "space.yaml", "-k", "2")
+    program("tell", "space.yaml", "--number", "1", "--value", "1")
+    done = subprocess.run(
+        [sys.executable, "-m", "mpi_opt", "search", "space.yaml"], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert [trial.figure_of_merit for trial in study(tmp_path).trials] == [7.0, 1.0, 7.0, 7.0]
+
+
+def test_search_of_a_study_that_others_run_says_so(program, write):
+    write()
+    status, _, complained = program("search", "space.yaml")
+    assert status == 2
+    assert "mpi-opt ask" in complained
+    assert program("check", "space.yaml")[0] == 0
+
+
+ASKING = """
+import json, sys
+from pathlib import Path
+from mpi_opt.configuration import read_study
+from mpi_opt.outside import Result, ask, tell
+from mpi_opt.study import Study
+configuration = read_study(Path("space.yaml"))
+for _ in range(5):
+    asked = ask(configuration, configuration.model_dump(mode="json"), 2)
+    for one in asked:
+        print(one["number"])
+    results = [Result(number=one["number"], value=float(one["number"])) for one in asked]
+    tell(configuration.store, lambda store: Study.read(store, "outside"), results)
+"""
+
+
+def test_processes_that_ask_at_once_never_get_the_same_trial(write, tmp_path):
+    write(trials=30)
+    command = [sys.executable, "-c", ASKING]
+    processes = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    numbers = [int(line) for process in processes for line in process.communicate(timeout=60)[0].split()]
+    assert [process.returncode for process in processes] == [0] * 4
+    assert sorted(numbers) == list(range(30))
+    assert [trial.figure_of_merit for trial in study(tmp_path).trials] == [float(number) for number in range(30)]
+
+
+@pytest.mark.parametrize("command", ["ask", "tell"])
+def test_neither_loads_mpi_nor_a_framework(command, write, tmp_path):
+    write()
+    arguments = {"ask": ["ask", "space.yaml"], "tell": ["tell", "space.yaml", "--number", "0", "--value", "1"]}
+    code = (
+        f"import sys; from mpi_opt.cli import run; run({arguments['ask']}); run({arguments[command]});"
+        "assert not {'mpi4py', 'tensorflow', 'keras', 'torch', 'sklearn'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+
+
+def test_ask_answers_quickly(program, write):
+    write(trials=1000)
+    program("ask", "space.yaml", "-k", "500")
+    began = time.process_time()
+    assert len(program("ask", "space.yaml")[1]) == 1
+    assert time.process_time() - began < 0.5
+
+
+def test_loop_of_the_documentation_runs_a_study(tmp_path):
+    page = {one.title: one.code for one in examples(page="workload-systems.md") if one.title}
+    for name, code in page.items():
+        (tmp_path / name).write_text(code)
+    (tmp_path / "mpi-opt").write_text(f'#!/bin/sh\nexec {sys.executable} -m mpi_opt "$@"\n')
+    (tmp_path / "mpi-opt").chmod(0o755)
+    path = f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin"
+    done = subprocess.run(["bash", "loop.sh"], cwd=tmp_path, env={"PATH": path}, capture_output=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    ended = Study.open(f"sqlite:///{tmp_path}/outside.db", "outside")
+    assert ended.record.counts == {"complete": 12}
+    assert len(page["loop.sh"].splitlines()) <= 10
