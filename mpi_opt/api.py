@@ -19,7 +19,7 @@ from mpi_learn.comm import Communicator
 from mpi_learn.launch import is_launched
 from mpi_learn.validation import validated
 from mpi_opt.block import Block, Terms
-from mpi_opt.configuration import StudyConfiguration
+from mpi_opt.configuration import StudyConfiguration, read_epochs
 from mpi_opt.errors import ConfigurationError, MPILearnError, SearchFailed
 from mpi_opt.halt import Halt, deaf
 from mpi_opt.layout import Layout
@@ -73,6 +73,16 @@ class Plan:
         configuration = self.configuration
         sample = self.space.decode(np.full(len(self.space), 0.5))
         return Terms(configuration.search.seed, configuration.folds, configuration.trial.timeout_s, sample)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The strategy's options, and what only the search as a whole knows for those that are not given."""
+        search, known = self.configuration.search, {}
+        if search.options.get("reproducible"):  # results must be waited for by at least as many trials as run at once
+            known["lag"] = max(16, len(self.layout.blocks))
+        if search.strategy == "halving" and self.configuration.training is not None:
+            known["max_budget"] = read_epochs(self.configuration.training)
+        return known | search.options
 
     @property
     def rules(self) -> Rules:
@@ -255,7 +265,8 @@ def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
     crew = Crew(link, Roster.of(plan.layout))
     with contextlib.ExitStack() as stack:
         stack.callback(crew.dismiss)
-        strategy = make_strategy(wanted.strategy, plan.space, seed=wanted.seed, options=wanted.options)
+        options = plan.options
+        strategy = make_strategy(wanted.strategy, plan.space, seed=wanted.seed, options=options)
         store = stack.enter_context(Store.open(configuration.store))
         record = opened_study(store, configuration, plan.record, plan.space)
         halt = Halt()

@@ -6,6 +6,7 @@ to do, or that there is nothing to do; so that a mistake is told once and hangs 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -77,6 +78,9 @@ def _guarded(command: Callable[[], Any], debug: bool) -> Any:
         value = command()
     except KeyboardInterrupt:
         return INTERRUPTED
+    except BrokenPipeError:  # whoever read standard output has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
     except MPILearnError as error:
         if debug:
             raise

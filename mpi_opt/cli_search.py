@@ -56,9 +56,10 @@ def search(
     from mpi_opt.halt import slurm_time_left_s
 
     options = _overrides(trials, strategy, block_size, folds, seed, study, store, time_limit)
-    if options["search.time_limit"] is None:
-        options["search.time_limit"] = slurm_time_left_s(os.environ, time.time())
     configuration = _read(space, options)
+    left_s, limit_s = slurm_time_left_s(os.environ, time.time()), configuration.search.time_limit_s
+    if left_s is not None and (limit_s is None or left_s < limit_s):
+        configuration = _read(space, options | {"search.time_limit": left_s})
     return _plan(configuration, space, _world_size(), report)
 
 
@@ -75,7 +76,8 @@ def check(
     configuration = _read(space, _overrides(trials, strategy, block_size, folds, seed))
     search_space = configuration.dimensions()
     print(f"study      {configuration.study} in {configuration.store}")
-    print(f"objective  {configuration.objective}, {configuration.direction} {configuration.figure_of_merit}")
+    merit = configuration.figure_of_merit if configuration.objective == "train" else "what it returns"
+    print(f"objective  {configuration.objective}, {configuration.direction} {merit}")
     wanted = configuration.search
     print(f"strategy   {wanted.strategy}, {wanted.trials} trials, {configuration.folds} fold(s)")
     for name, dimension in search_space.items():

@@ -199,6 +199,12 @@ def filled(value: Any, parameters: Parameters) -> Any:
     return value
 
 
+def read_epochs(training: Mapping[str, Any]) -> int:
+    """The epochs of a full training."""
+    epochs = training.get("epochs", 1)
+    return epochs if isinstance(epochs, int) else 1
+
+
 def seconds(duration: str | float) -> float:
     """``90``, ``"90s"``, ``"30m"``, ``"2h"``, ``"1d"``, ``"1h30m"`` or Slurm's ``"1-02:03:04"`` in seconds.
 

@@ -18,7 +18,7 @@ from mpi_opt.layout import fold_groups
 from mpi_opt.messages import Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
 from mpi_opt.progress import Progress, Silence
 from mpi_opt.reports import Reports
-from mpi_opt.resuming import Past, proposal_of
+from mpi_opt.resuming import Past, minimised, proposal_of
 from mpi_opt.rules import HOPELESS, UNLUCKY, Rules, TimeLimit
 from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.store.records import Finish, Start
@@ -127,7 +127,7 @@ class Coordinator:
 
     def _take_up(self) -> None:
         """Continues from what the store knows of this study."""
-        past = Past.read(self.store, self.study_id, self.rules.sign)
+        past = Past.read(self.store, self.study_id, self.rules.sign, self.folds)
         if not past:
             return
         running = [record.number for record in past.unfinished if record.state == "running"]
@@ -194,7 +194,7 @@ class Coordinator:
             self.strategy.tell(proposal, Failed(outcome.error or "failed"))
             return
         self.n_usable += 1
-        self.strategy.tell(proposal, self.rules.sign * outcome.figure_of_merit)
+        self.strategy.tell(proposal, minimised(outcome, self.rules.sign, self.folds))
         if outcome.state == "complete" and self.rules.is_reached(outcome.figure_of_merit):
             self._stop(f"trial {proposal.number} reached the target")
             self._stop_running()

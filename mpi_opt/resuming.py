@@ -5,12 +5,13 @@ What the store knows of a study becomes what a strategy must be told. Needs no M
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.trial import FINISHED, Failed, Proposal, TrialRecord
+from mpi_opt.trial import FINISHED, Failed, Measured, Outcome, Proposal, TrialRecord
 
 if TYPE_CHECKING:
     from mpi_opt.configuration import StudyConfiguration
@@ -31,20 +32,22 @@ class Past:
         ended: The trials that ended, in this order.
         unfinished: Those that are queued or running, by number.
         sign: -1 if more is better, else 1: strategies are told values to minimise.
+        folds: K.
     """
 
     ended: list[TrialRecord]
     unfinished: list[TrialRecord]
     sign: float
+    folds: int = 1
 
     def __len__(self) -> int:
         return len(self.ended) + len(self.unfinished)
 
     @classmethod
-    def read(cls, store: Store, study_id: int, sign: float) -> Past:
+    def read(cls, store: Store, study_id: int, sign: float, folds: int = 1) -> Past:
         """What the store knows."""
         unfinished = [record for record in store.trials(study_id) if record.state not in FINISHED]
-        return cls(store.told_order(study_id), unfinished, sign)
+        return cls(store.told_order(study_id), unfinished, sign, folds)
 
     def teach(self, strategy: Strategy) -> None:
         """Brings a new strategy to where the study stands."""
@@ -54,7 +57,13 @@ class Past:
     def _value(self, record: TrialRecord) -> float | Failed:
         if record.figure_of_merit is None:
             return Failed(record.error or "failed")
-        return self.sign * record.figure_of_merit
+        return minimised(record, self.sign, self.folds)
+
+
+def minimised(ended: TrialRecord | Outcome, sign: float, folds: int) -> float:
+    """A figure of merit as strategies want it, with the uncertainty of the mean over folds where there are several."""
+    value = sign * ended.figure_of_merit
+    return value if ended.uncertainty is None else Measured(value, ended.uncertainty / math.sqrt(folds))
 
 
 def proposal_of(record: TrialRecord) -> Proposal:

@@ -68,7 +68,7 @@ class FoldOutcome:
         fold: 0-based.
         figure_of_merit: In the user's direction; None if the fold failed.
         duration_s: Seconds on the block's own clock.
-        history: Metric name -> one value an epoch (``reports`` for a user's function that reported).
+        history: Metric name -> one value an epoch (``report`` for a user's function that reported).
     """
 
     fold: int

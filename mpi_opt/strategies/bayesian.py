@@ -2,8 +2,8 @@
 
 The next point has the largest logarithm of expected improvement (Ament et al. 2023); trials that are pending count at
 their predicted mean; what is minimised is pulled in by a logarithm where that explains it better. The process is this
-project's own (see `gaussian_process`): with scikit-optimize's, regrets after 100 trials were 3 to 1000 times as large,
-and a refit at 400 trials took seconds. Scikit-optimize serves the other surrogate, the forest.
+project's own (see `gaussian_process`): a tell and an ask of scikit-optimize's cost seconds from 200 trials on. That
+library serves the other surrogate, the forest.
 """
 
 from __future__ import annotations

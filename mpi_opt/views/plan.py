@@ -67,8 +67,8 @@ def slurm_script(arguments: str, n_ranks: int, ranks_per_node: int = 32) -> str:
 # load or activate what holds python, mpi_opt and an Open MPI 5, for example
 # source .venv/bin/activate
 
-# mpirun, not srun: only it survives lost ranks (--with-ft ulfm)
-mpirun -np {n_ranks} --with-ft ulfm python -m mpi_opt search {arguments}
+# mpirun, not srun: only it survives lost ranks (--with-ft ulfm); exec, so that it gets the signal
+exec mpirun -np {n_ranks} --with-ft ulfm python -m mpi_opt search {arguments}
 """
 
 
