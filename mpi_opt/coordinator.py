@@ -7,20 +7,19 @@ merit are in the user's direction everywhere but here, where strategies are told
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from mpi_opt.agenda import Agenda, Running
 from mpi_opt.crew import Crew
 from mpi_opt.errors import SearchFailed
 from mpi_opt.halt import Halt
 from mpi_opt.layout import fold_groups
 from mpi_opt.messages import Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
+from mpi_opt.patience import PatientStore
 from mpi_opt.progress import Progress, Silence
 from mpi_opt.reports import Reports
-from mpi_opt.resuming import Past, minimised, proposal_of
+from mpi_opt.resuming import Past, minimised
 from mpi_opt.rules import HOPELESS, UNLUCKY, Rules, TimeLimit
-from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.store.records import Finish, Start
 from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.trial import Failed, Outcome, Proposal
@@ -31,25 +30,11 @@ if TYPE_CHECKING:
 TICK_S = 0.5
 """How often the coordinator looks around when nothing happens, in seconds."""
 
-STORE_PAUSE_S = 2.0
-"""How long it waits before it tries again to write what the store could not take, in seconds."""
-
 HALT_S = 3.0
 """How long running trials have to end when somebody wants the search to end, in seconds."""
 
 TIMEOUT_SLACK_S = 20.0
 """A block that has not ended a trial so long after ``trial.timeout`` is given up: its own watch has failed."""
-
-
-@dataclass(slots=True)
-class Running:
-    """A trial on a block; `attempt` is 1-based, `since` the monotonic time at which it began."""
-
-    proposal: Proposal
-    block: int
-    attempt: int
-    reports: Reports
-    since: float
 
 
 class Coordinator:
@@ -79,11 +64,11 @@ class Coordinator:
         halt: Halt | None = None,
     ) -> None:
         self.crew, self.link, self.strategy = crew, crew.link, strategy
-        self.store, self.study_id, self.rules, self.folds = store, study_id, rules, folds
+        self.rules, self.folds = rules, folds
         self.progress, self.halt = progress or Silence(), halt or Halt()
-        self.running: dict[int, Running] = {}
-        self.queue: list[tuple[Proposal, int]] = []
-        self.n_started = self.n_usable = self.n_failed = 0
+        self.store = PatientStore(store, study_id, self.progress, self.halt)
+        self.agenda = Agenda(rules.trials)
+        self.n_usable = self.n_failed = 0
         self.is_stopping = False
         self.why_stopped = ""
         self.time_limit = TimeLimit(rules.time_limit_s)
@@ -111,11 +96,11 @@ class Coordinator:
                 self.progress.tick()
             self._put_back()
         finally:
-            self.crew.dismiss({running.block for running in self.running.values()})
+            self.crew.dismiss({running.block for running in self.agenda.running.values()})
 
     def take_report(self, rank: int, report: Report) -> None:
         """Passes an intermediate value on to the strategy, and its decision back."""
-        running = self.running.get(report.number)
+        running = self.agenda.running.get(report.number)
         if running is None:
             return
         value = running.reports.take(rank, report.fold, report.step, report.value)
@@ -127,38 +112,37 @@ class Coordinator:
 
     def _take_up(self) -> None:
         """Continues from what the store knows of this study."""
-        past = Past.read(self.store, self.study_id, self.rules.sign, self.folds)
+        past = Past.read(self.store.store, self.store.study_id, self.rules.sign, self.folds)
         if not past:
             return
         running = [record.number for record in past.unfinished if record.state == "running"]
         if running:
-            self.store.requeue(self.study_id, running, "the search ended before the trial did")
+            self.store.requeue(running, "the search ended before the trial did")
         past.teach(self.strategy)
-        self.queue = [(proposal_of(record), record.attempts + 1) for record in past.unfinished]
-        self.n_started = len(past.ended)
+        self.agenda.take_up(past)
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)
         if any(self.rules.is_reached(record.figure_of_merit) for record in past.ended):
             self._stop("the target was reached before")
         self._event("study_resumed", f"{len(past.ended)} finished, {len(past.unfinished)} queued")
 
     def _is_over(self) -> bool:
-        if self.running and time.monotonic() < self._stop_by:
+        if self.agenda.running and time.monotonic() < self._stop_by:
             return False
-        if self.is_stopping or (self.n_started >= self.rules.trials and not self.queue):
+        if self.is_stopping or self.agenda.is_done:
             return True
         if self.crew.is_empty:
             raise SearchFailed("every rank that could run a trial was lost; the same command goes on from here")
-        return self.strategy.finished and not self.queue
+        return self.strategy.finished and not self.agenda.waiting
 
     def _note(self, rank: int, message: ToCoordinator) -> None:
         if isinstance(message, Outcome):
-            running = self.running.get(message.number)
+            running = self.agenda.running.get(message.number)
             if running is None or rank != self.crew.ranks(running.block)[0]:
                 return  # of a block that was given up: the trial is run again
             if message.state == "pruned" and self._stop_by < float("inf"):
                 self._requeue(running, f"the search ended: {self.why_stopped}")
                 return
-            del self.running[message.number]
+            del self.agenda.running[message.number]
             self._outcomes.append((running, message))
         elif isinstance(message, Report):
             self.take_report(rank, message)
@@ -180,7 +164,7 @@ class Coordinator:
         if not outcomes:
             return
         finished = [Finish(outcome, running.attempt, running.block) for running, outcome in outcomes]
-        self._patiently(lambda: self.store.finish(self.study_id, finished))
+        self.store.finish(finished)
         for running, outcome in outcomes:
             self._tell(running.proposal, outcome)
             self._free(running.block, outcome)
@@ -220,29 +204,22 @@ class Coordinator:
         if not self.time_limit.has_time_for_one(now - self._began):
             self._stop("a trial begun now would likely end after the time limit")
             return
-        trials = self._next_trials(len(self.crew.free))
+        trials = self.agenda.next(len(self.crew.free), self.strategy.ask)
         if not trials:
-            self.is_stopping = not self.running  # nothing to wait for: the strategy has no more
+            self.is_stopping = not self.agenda.running  # nothing to wait for: the strategy has no more
             return
         started = [
             Running(proposal, block, attempt, Reports(len(fold_groups(len(self.crew.ranks(block)), self.folds))), now)
             for (proposal, attempt), block in zip(trials, self.crew.free, strict=False)
         ]
         del self.crew.free[: len(started)]
-        self._patiently(lambda: self.store.start(self.study_id, [self._start(running) for running in started]))
+        self.store.start([self._start(running) for running in started])
         for running in started:
             one = running.proposal
-            self.running[one.number] = running
+            self.agenda.running[one.number] = running
             assignment = Assignment(one.number, one.parameters, one.budget, one.resume_from)
             self.link.send(self.crew.ranks(running.block)[0], assignment)
             self.progress.started(running.block, one.number)
-
-    def _next_trials(self, count: int) -> list[tuple[Proposal, int]]:
-        queued, self.queue = self.queue[:count], self.queue[count:]
-        wanted = min(count - len(queued), self.rules.trials - self.n_started - len(queued))
-        asked = self.strategy.ask(wanted) if wanted > 0 else []
-        self.n_started += len(queued) + len(asked)
-        return queued + [(proposal, 1) for proposal in asked]
 
     def _start(self, running: Running) -> Start:
         proposal = running.proposal
@@ -269,22 +246,19 @@ class Coordinator:
         """Disbands a block; its trial goes back into the queue, or has failed when it was tried often enough."""
         self.crew.disband(block)
         self.progress.given_up(block)
-        for running in [one for one in self.running.values() if one.block == block]:
+        for running in self.agenda.on(block):
             number = running.proposal.number
             if running.attempt > self.rules.retries:
-                error = f"{why}, for the {_ordinal(running.attempt)} time (trial.retries: {self.rules.retries})"
+                error = f"{why}; attempt {running.attempt} was the last (trial.retries: {self.rules.retries})"
                 duration_s = time.monotonic() - running.since
-                del self.running[number]
+                del self.agenda.running[number]
                 self._outcomes.append((running, Outcome(number, "failed", None, None, duration_s, error=error)))
             else:
                 self._requeue(running, why)
 
     def _requeue(self, running: Running, why: str) -> None:
-        number = running.proposal.number
-        self._patiently(lambda: self.store.requeue(self.study_id, [number], why))
-        del self.running[number]
-        self.queue.append((running.proposal, running.attempt + 1))
-        self.n_started -= 1
+        self.store.requeue([running.proposal.number], why)
+        self.agenda.put_back(running)
 
     def _watch(self) -> None:
         """What is done when time passes: hanging blocks, the time limit, the wish to end."""
@@ -293,7 +267,7 @@ class Coordinator:
             self._event("rank_lost", f"rank {rank} did not leave its block")
         if self.rules.timeout_s is not None:
             latest = now - self.rules.timeout_s - TIMEOUT_SLACK_S
-            for running in [one for one in self.running.values() if one.since < latest]:
+            for running in [one for one in self.agenda.running.values() if one.since < latest]:
                 self._event("block_lost", f"block {running.block} hangs in trial {running.proposal.number}")
                 self._give_up(running.block, "the trial took longer than trial.timeout, and its block does not answer")
         if self._stop_by < float("inf"):
@@ -315,33 +289,15 @@ class Coordinator:
 
     def _stop_running(self) -> None:
         """Tells the trials that run to end at their next opportunity."""
-        for number, running in self.running.items():
+        for number, running in self.agenda.running.items():
             self.link.stop(number, sorted({self.crew.ranks(running.block)[0], *running.reports.reporters}))
 
     def _put_back(self) -> None:
         """Trials that still run when the search ends will be run by the next one."""
-        numbers = list(self.running)
+        numbers = list(self.agenda.running)
         if numbers:
-            self._patiently(lambda: self.store.requeue(self.study_id, numbers, f"the search ended: {self.why_stopped}"))
+            self.store.requeue(numbers, f"the search ended: {self.why_stopped}")
 
     def _event(self, kind: str, detail: str) -> None:
         self.progress.note(f"{kind.replace('_', ' ')}: {detail}")
-        self._patiently(lambda: self.store.event(self.study_id, kind, detail))
-
-    def _patiently(self, write: Callable[[], None]) -> None:
-        """Writes to the store; waits as long as its disk is full or somebody holds it, unless a halt is asked for."""
-        is_told = False
-        while True:
-            try:
-                return write()
-            except StoreNotReadyError as error:
-                if self.halt.reason is not None:
-                    raise
-                if not is_told:
-                    self.progress.note(f"the search waits for its store: {error}")
-                is_told = True
-                time.sleep(STORE_PAUSE_S)
-
-
-def _ordinal(n: int) -> str:
-    return {1: "first", 2: "second", 3: "third"}.get(n, f"{n}th")
+        self.store.event(kind, detail)

@@ -127,24 +127,16 @@ def test_a_pruned_trial_is_told_to_stop_once_all_its_folds_have_reported():
             self.seen.append((step, value))
             return Decision.STOP
 
-    strategy, link = Pruning(), ScriptedLink(squares)
-    crew = Crew(link, Roster.of(Layout(5, 4, folds=2)))
-    coordinator = Coordinator(crew, strategy, ListedStore(), 1, Rules(1), folds=2)
-    link.run = lambda assignment: [
-        coordinator.take_report(1, Report(0, 0, 3, 1.0)),
-        link.log.append(f"{len(strategy.seen)} decided"),
-        coordinator.take_report(3, Report(0, 1, 3, 2.0)),
-        squares(assignment),
-    ][-1]
-    link.receive = lambda timeout_s, receive=link.receive: (
-        receive(timeout_s)
-        if not coordinator.running
-        else (link.run(link.assigned[0][1]) and [] if not strategy.seen else receive(timeout_s))
-    )
-    coordinator.run()
-    assert "0 decided" in link.log
-    assert strategy.seen[0] == (3, 1.5)
-    assert link.stopped[0] == 0
+    class Reporting(ScriptedLink):
+        def send(self, rank, message):
+            super().send(rank, message)
+            if isinstance(message, Assignment):
+                self.waiting += [(1, Report(0, 0, 3, 1.0)), (3, Report(0, 1, 3, 2.0)), (3, Report(0, 1, 3, 9.0))]
+
+    strategy, link = Pruning(), Reporting(squares)
+    Coordinator(Crew(link, Roster.of(Layout(5, 4, folds=2))), strategy, ListedStore(), 1, Rules(1), folds=2).run()
+    assert strategy.seen == [(3, 1.5)]
+    assert link.stopped == [0]
 
 
 class Deaths(ScriptedLink):
@@ -233,7 +225,7 @@ def test_no_trial_is_begun_that_would_end_after_the_time_limit():
 
 
 def test_a_store_that_is_not_ready_is_waited_for(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.STORE_PAUSE_S", 0.01)
+    monkeypatch.setattr("mpi_opt.patience.PAUSE_S", 0.01)
     store, refusals = ListedStore(), [StoreFullError("no room", where="x.db")] * 2
 
     def finish(study_id, finished, finish=store.finish):

@@ -1,0 +1,74 @@
+"""Which trials wait, which run, and how many there have been. Pure bookkeeping of the coordinator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mpi_opt.reports import Reports
+from mpi_opt.resuming import Past, proposal_of
+from mpi_opt.trial import Proposal
+
+
+@dataclass(slots=True)
+class Running:
+    """A trial on a block.
+
+    Attributes:
+        proposal: What was asked for.
+        block: Where it runs.
+        attempt: 1-based.
+        reports: Its intermediate values.
+        since: The monotonic time at which it began, in seconds.
+    """
+
+    proposal: Proposal
+    block: int
+    attempt: int
+    reports: Reports
+    since: float
+
+
+@dataclass
+class Agenda:
+    """The trials of a study that are not over, and the count of all.
+
+    Attributes:
+        trials: How many the study gets in all.
+        waiting: Proposals to run before new ones are asked for, with the number of the attempt.
+        running: Trial number -> the trial on its block.
+        n_begun: Trials that run or are over.
+    """
+
+    trials: int
+    waiting: list[tuple[Proposal, int]] = field(default_factory=list)
+    running: dict[int, Running] = field(default_factory=dict)
+    n_begun: int = 0
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all trials are over, or running."""
+        return self.n_begun >= self.trials and not self.waiting
+
+    def take_up(self, past: Past) -> None:
+        """What an earlier run left unfinished comes first."""
+        self.waiting = [(proposal_of(record), record.attempts + 1) for record in past.unfinished]
+        self.n_begun = len(past.ended)
+
+    def next(self, count: int, ask: Callable[[int], list[Proposal]]) -> list[tuple[Proposal, int]]:
+        """At most `count` trials to begin now: those that wait, then as many new ones as the study still gets."""
+        first, self.waiting = self.waiting[:count], self.waiting[count:]
+        wanted = min(count - len(first), self.trials - self.n_begun - len(first))
+        asked = ask(wanted) if wanted > 0 else []
+        self.n_begun += len(first) + len(asked)
+        return first + [(proposal, 1) for proposal in asked]
+
+    def put_back(self, running: Running) -> None:
+        """A trial that ran without an end will be run again."""
+        del self.running[running.proposal.number]
+        self.waiting.append((running.proposal, running.attempt + 1))
+        self.n_begun -= 1
+
+    def on(self, block: int) -> list[Running]:
+        """The trial on a block, if there is one."""
+        return [running for running in self.running.values() if running.block == block]
