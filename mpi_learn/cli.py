@@ -7,14 +7,11 @@ import os
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError
-
-if TYPE_CHECKING:
-    from mpi_learn.progress import EpochReport
 
 app = typer.Typer(
     help="Trains one model on all ranks of one MPI communicator.", no_args_is_help=True, add_completion=False,
@@ -47,13 +44,15 @@ def train(
         launch(["mpi_learn", *_without_n(sys.argv[1:])], n)
     from mpi4py import MPI
 
+    from mpi_learn.live import make_view
     from mpi_learn.saving import save_result
     from mpi_learn.training import train as train_model
 
     world = MPI.COMM_WORLD
     with _reported(world, debug):
         configuration = _configuration(training, world, {"epochs": epochs, "seed": seed})
-        result = train_model(configuration, world, progress=_print_epoch)
+        with make_view(configuration.epochs, is_first=world.rank == 0) as view:
+            result = train_model(configuration, world, progress=view)
         if world.rank == 0:
             print(f"{result.epochs} epochs, {result.seconds:.1f} s, {result.samples_per_second:,.0f} samples/s", end="")
             print(f", stopped by {result.stopped_by}" if result.stopped_by != "epochs" else "", flush=True)
@@ -109,17 +108,6 @@ def _configuration(path: Path, world: Any, changes: dict[str, Any]) -> Any:
             content = read_yaml(path) | {key: value for key, value in changes.items() if value is not None}
             found = read_configuration(content, directory=path.resolve().parent, where=str(path))
     return world.bcast(found, root=0)
-
-
-def _print_epoch(report: EpochReport) -> None:
-    """One plain line an epoch."""
-    metrics = "  ".join(f"{name} {value:.4f}" for name, value in report.metrics.items())
-    width = len(str(report.epochs))
-    print(
-        f"epoch {report.epoch + 1:{width}}/{report.epochs}  {metrics}  "
-        f"{report.samples_per_second:,.0f} samples/s  {report.seconds:.2f} s",
-        flush=True,
-    )
 
 
 def _without_n(arguments: list[str]) -> list[str]:

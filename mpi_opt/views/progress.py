@@ -2,98 +2,34 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import sys
 import time
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from mpi_learn.launch import is_launched
+from mpi_learn.terminal import console_size, duration, is_watched, make_console
+from mpi_opt.views.counts import Counts
+from mpi_opt.views.tables import cell
 
 if TYPE_CHECKING:
+    from rich.panel import Panel
+    from rich.text import Text
+
     from mpi_opt.space import Parameters
     from mpi_opt.study import Study
     from mpi_opt.trial import Outcome
     from mpi_opt.views.trackers import Tracker
 
+__all__ = ["Counts", "LivePanel", "PlainProgress", "make_progress"]
+
 LINE_INTERVAL_S = 1.0
 """Plain lines come no faster than this, however short the trials are."""
 
+DRAW_INTERVAL_S = 0.25
+"""The panel is drawn no more often than this."""
 
-@dataclass
-class Counts:
-    """How far a search is.
-
-    Attributes:
-        trials: How many there will be.
-        maximize: Whether more is better.
-        n_blocks: How many blocks there are.
-        n_done: Finished well, earlier runs included.
-        n_failed: Failed.
-        n_pruned: Pruned.
-        busy: block -> number of its trial.
-        best: Best figure of merit so far.
-        best_number: The trial that has it.
-    """
-
-    trials: int
-    maximize: bool
-    n_blocks: int = 0
-    n_done: int = 0
-    n_failed: int = 0
-    n_pruned: int = 0
-    busy: dict[int, int] = field(default_factory=dict)
-    best: float | None = None
-    best_number: int | None = None
-    began: float = field(default_factory=time.monotonic)
-    n_ended_here: int = 0
-
-    @property
-    def n_ended(self) -> int:
-        """Trials that are over, well or not."""
-        return self.n_done + self.n_failed + self.n_pruned
-
-    @property
-    def left_s(self) -> float | None:
-        """Seconds that the rest will take at the pace so far; None before the first trial has ended."""
-        if not self.n_ended_here:
-            return None
-        pace = (time.monotonic() - self.began) / self.n_ended_here
-        return pace * max(self.trials - self.n_ended, 0)
-
-    def resume(self, study: Study) -> None:
-        """Counts the trials of earlier runs."""
-        states = study.record.counts
-        self.n_done, self.n_failed, self.n_pruned = (states.get(s, 0) for s in ("complete", "failed", "pruned"))
-        if study.best is not None:
-            self.best, self.best_number = study.best.figure_of_merit, study.best.number
-
-    def take(self, block: int, outcome: Outcome) -> None:
-        """Counts a trial that ended."""
-        self.busy.pop(block, None)
-        self.n_ended_here += 1
-        self.n_done += outcome.state == "complete"
-        self.n_failed += outcome.state == "failed"
-        self.n_pruned += outcome.state == "pruned"
-        value = outcome.figure_of_merit
-        if outcome.state == "complete" and self.is_better(value):
-            self.best, self.best_number = value, outcome.number
-
-    def is_better(self, value: float | None) -> bool:
-        """Whether `value` beats the best so far."""
-        if value is None or self.best is None:
-            return value is not None
-        return value > self.best if self.maximize else value < self.best
-
-    def __str__(self) -> str:
-        parts = [f"{self.n_ended}/{self.trials} trials", f"{len(self.busy)}/{self.n_blocks} blocks busy"]
-        parts += [f"{self.n_failed} failed"] * bool(self.n_failed) + [f"{self.n_pruned} pruned"] * bool(self.n_pruned)
-        if self.best is not None:
-            parts.append(f"best {self.best:.6g} (trial {self.best_number})")
-        if self.left_s is not None:
-            parts.append(f"{duration(self.left_s)} left")
-        return ", ".join(parts)
+MOST_CELLS = 256
+"""Of more blocks than this, the first are shown."""
 
 
 class PlainProgress:
@@ -107,7 +43,7 @@ class PlainProgress:
 
     def __init__(self, counts: Counts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
         self.counts, self.tracker, self.stream = counts, tracker, stream or sys.stdout
-        self._written = 0.0
+        self._written = float("-inf")
 
     def resumed(self, study: Study) -> None:
         """The study has trials of earlier runs."""
@@ -115,11 +51,11 @@ class PlainProgress:
 
     def ready(self, block: int) -> None:
         """A block can take trials."""
-        self.counts.n_blocks += 1
+        self.counts.blocks[block] = True
 
     def started(self, block: int, number: int) -> None:
         """A block begins a trial."""
-        self.counts.busy[block] = number
+        self.counts.begin(block, number)
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         """A trial ended."""
@@ -133,8 +69,7 @@ class PlainProgress:
 
     def given_up(self, block: int) -> None:
         """A block is no more."""
-        self.counts.n_blocks -= 1
-        self.counts.busy.pop(block, None)
+        self.counts.lose(block)
 
     def note(self, text: str) -> None:
         """Something that the user should know."""
@@ -153,24 +88,30 @@ class PlainProgress:
             self.tracker.close()
 
     def _take(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        self.counts.take(block, outcome)
+        self.counts.take(block, outcome, parameters)
         if self.tracker is not None:
             self.tracker.record(outcome, parameters)
 
     def _write(self, text: str) -> None:
-        print(text, file=self.stream, flush=True)
+        with contextlib.suppress(BrokenPipeError):  # nobody reads any more: no reason to end a search
+            print(text, file=self.stream, flush=True)
 
 
 class LivePanel(PlainProgress):
-    """A panel that is drawn anew in its place."""
+    """A panel that is drawn anew in its place, at most four times a second."""
 
     def __init__(self, counts: Counts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
         super().__init__(counts, tracker, stream)
-        from rich.console import Console
         from rich.live import Live
 
-        self._live = Live(console=Console(file=self.stream, force_terminal=True), auto_refresh=False, transient=False)
+        self._live = Live(console=make_console(self.stream), auto_refresh=False)
         self._live.start()
+        self._live.console.show_cursor(True)  # it stays visible also when the process is killed
+
+    def started(self, block: int, number: int) -> None:
+        """A block begins a trial."""
+        super().started(block, number)
+        self.tick()
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         """A trial ended."""
@@ -180,13 +121,13 @@ class LivePanel(PlainProgress):
     def tick(self) -> None:
         """Time has passed."""
         now = time.monotonic()
-        if now - self._written >= 0.25:
+        if now - self._written >= DRAW_INTERVAL_S:
             self._written = now
-            self._live.update(self._panel(), refresh=True)
+            self._draw()
 
     def close(self) -> None:
         """The search is over."""
-        self._live.update(self._panel(), refresh=True)
+        self._draw()
         self._live.stop()
         self._close_tracker()
 
@@ -194,47 +135,75 @@ class LivePanel(PlainProgress):
         """Something that the user should know: above the panel."""
         self._live.console.print(text, markup=False, highlight=False)
 
-    def _panel(self) -> object:
-        from rich.panel import Panel
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
+    def _draw(self) -> None:
+        self._live.console.size = console_size()
+        from rich.console import Group
 
-        counts = self.counts
-        grid = Table.grid(padding=(0, 2))
-        grid.add_row(
-            "trials", ProgressBar(counts.trials, counts.n_ended, width=40), f"{counts.n_ended}/{counts.trials}"
-        )
-        grid.add_row("", f"{counts.n_done} complete, {counts.n_pruned} pruned, {counts.n_failed} failed", "")
-        cells = "■" * min(len(counts.busy), 64) + "□" * min(counts.n_blocks - len(counts.busy), 64)
-        grid.add_row("blocks", cells, f"{len(counts.busy)}/{counts.n_blocks} busy")
-        if counts.best is not None:
-            grid.add_row("best", f"{counts.best:.6g}", f"trial {counts.best_number}")
-        if counts.left_s is not None:
-            grid.add_row("left", duration(counts.left_s), "")
-        return Panel(grid, title="mpi-opt search", expand=False)
+        self._live.update(Group(panel(self.counts), ""), refresh=True)  # mpirun keeps an unfinished line back
+
+
+def panel(counts: Counts) -> Panel:
+    """How far a search is, as a panel of some lines."""
+    from rich.panel import Panel
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    bar = Table.grid(padding=(0, 2))
+    bar.add_row(ProgressBar(counts.trials, counts.n_ended, width=40), f"{counts.n_ended}/{counts.trials}")
+    rows: list[tuple[str, Table | Text]] = [("trials", bar), ("", _states(counts))]
+    if counts.last_failure:
+        rows.append(("failed", Text(cell(counts.last_failure, 70), "red")))
+    if counts.best is not None:
+        rows += [("best", Text.assemble((f"{counts.best:.6g}", "bold green"), f"  trial {counts.best_number}"))]
+        rows += [("", Text("  ".join(_parameter(*item) for item in counts.best_parameters.items())))]
+        rows += [("so far", Text(str(counts.trend), "cyan"))]
+    rows.append(("blocks", _blocks(counts)))
+    if counts.pace_s is not None:
+        rows.append(("pace", Text(f"{_number(3600 / counts.pace_s)} trials/h, {duration(counts.left_s)} left")))
+    grid = Table.grid(padding=(0, 2))
+    for label, content in rows:
+        grid.add_row(Text(label, "dim"), content)
+    return Panel(grid, title="mpi-opt search", expand=False)
+
+
+def _states(counts: Counts) -> Text:
+    from rich.text import Text
+
+    states = [
+        (counts.n_done, "done", "green"),
+        (len(counts.busy), "running", "yellow"),
+        (counts.n_failed, "failed", "red"),
+        (counts.n_pruned, "pruned", "cyan"),
+    ]
+    return Text(", ").join(Text(f"{n} {name}", colour if n else "dim") for n, name, colour in states)
+
+
+def _blocks(counts: Counts) -> Text:
+    """A cell for each block: training, idle or lost; and how many there are of each kind."""
+    from rich.text import Text
+
+    text, n_training = Text(), len(counts.busy)
+    for block, exists in list(counts.blocks.items())[:MOST_CELLS]:
+        if not exists:
+            text.append("✗", "red")
+        elif block in counts.busy:
+            text.append("■", "green")
+        else:
+            text.append("□", "dim")
+    n_lost = len(counts.blocks) - counts.n_blocks
+    kinds = [f"{n_training} training", f"{counts.n_blocks - n_training} idle"] + [f"{n_lost} lost"] * bool(n_lost)
+    return text.append(f"{' …' if len(counts.blocks) > MOST_CELLS else ''} {', '.join(kinds)}")
+
+
+def _parameter(name: str, value: object) -> str:
+    return f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {cell(value, 24)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
 
 
 def make_progress(counts: Counts, tracker: Tracker | None = None) -> PlainProgress:
     """A panel when a person is watching, lines otherwise."""
     return (LivePanel if is_watched() else PlainProgress)(counts, tracker)
-
-
-def is_watched() -> bool:
-    """Whether standard output ends on a terminal; under ``mpirun``, which stands between, its own output counts."""
-    if not is_launched():
-        return sys.stdout.isatty()
-    try:
-        return str(Path(f"/proc/{os.getppid()}/fd/1").readlink()).startswith(("/dev/pts/", "/dev/tty"))
-    except OSError:
-        return False
-
-
-def duration(seconds: float) -> str:
-    """``3.2 s``, ``4 min 10 s``, ``2 h 5 min``."""
-    if seconds < 10:
-        return f"{seconds:.2g} s"
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"

@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from mpi_learn.terminal import sparkline
 from mpi_opt.study import trial_columns, trial_row
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ COLOURS = {
 """ANSI codes of the states."""
 
 CELL_WIDTH = 60
-BARS = "▁▂▃▄▅▆▇█"
 
 
 def aligned(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, colour: bool = False) -> str:
@@ -154,18 +154,6 @@ def curves_table(curves: Sequence[CurveRecord], *, colour: bool = False) -> str:
         rows.append((curve.fold, curve.name, sparkline(curve.values), len(curve.values), *ends))
     columns = ("fold", "metric", "curve", "epochs", "first", "last", "lowest", "highest")
     return aligned(columns, rows, colour=colour)
-
-
-def sparkline(values: Sequence[float], width: int = 32) -> str:
-    """The course of `values` in at most `width` characters; a gap where one is not finite."""
-    if len(values) > width:
-        values = [values[i * len(values) // width] for i in range(width - 1)] + [values[-1]]
-    known = [value for value in values if math.isfinite(value)]
-    if not known:
-        return " " * len(values)
-    low, high = min(known), max(known)
-    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(BARS[round((value - low) * scale)] if math.isfinite(value) else " " for value in values)
 
 
 def events_table(events: Sequence[EventRecord], *, colour: bool = False) -> str:

@@ -1,0 +1,117 @@
+"""What a running training shows, drawn into a string."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+
+import pytest
+from rich.console import Console
+
+from mpi_learn.live import Lines, LiveView, make_view
+from mpi_learn.progress import EpochReport
+from mpi_learn.terminal import Trend, duration, is_watched, sparkline
+
+
+def report(epoch: int, loss: float) -> EpochReport:
+    return EpochReport(epoch, 10, {"loss": loss, "val_accuracy": 1 - loss}, 4.0, 12345.6)
+
+
+@pytest.fixture
+def clock():
+    class Clock:
+        now = 0.0
+
+        def __call__(self) -> float:
+            return self.now
+
+    return Clock()
+
+
+def drawn(view: LiveView) -> str:
+    console = Console(file=io.StringIO(), width=90, force_terminal=False)
+    console.print(view.panel())
+    return console.file.getvalue()
+
+
+def test_panel_shows_epoch_metrics_speed_and_time_left(clock):
+    view = LiveView(10, io.StringIO(), clock)
+    for epoch, loss in enumerate((0.5, 0.25, 0.125)):
+        clock.now += 4.0
+        view(report(epoch, loss))
+    clock.now += 1.0
+    text = drawn(view)
+    assert "3/10" in text
+    assert "0.125" in text
+    assert "0.875" in text
+    assert "█▃▁" in text
+    assert "12,346 samples/s" in text
+    assert "27 s left" in text
+
+
+def test_panel_before_the_first_epoch_says_so(clock):
+    view = LiveView(10, io.StringIO(), clock)
+    clock.now = 3.0
+    assert "the first epoch is under way" in drawn(view)
+    assert view.left_s is None
+
+
+def test_time_left_counts_what_was_trained_here(clock):
+    view = LiveView(10, io.StringIO(), clock)
+    view(report(7, 0.5))
+    assert view.left_s == 8.0
+
+
+def test_view_is_put_away_when_the_training_fails(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    stream = io.StringIO()
+    with pytest.raises(ValueError, match="no"), LiveView(10, stream) as view:
+        view(report(0, 0.5))
+        raise ValueError("no")
+    assert not view._live.is_started
+    assert stream.getvalue().rfind("\033[?25h") > stream.getvalue().rfind("\033[?25l")
+
+
+def test_line_an_epoch_elsewhere():
+    stream = io.StringIO()
+    with Lines(stream) as view:
+        view(report(0, 0.5))
+    assert stream.getvalue() == "epoch  1/10  loss 0.5000  val_accuracy 0.5000  12,346 samples/s  4.00 s\n"
+
+
+def test_only_the_first_rank_draws_and_only_on_a_terminal(monkeypatch):
+    for name in ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "SLURM_STEP_NUM_TASKS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    controller, terminal = pty.openpty()
+    with os.fdopen(terminal, "w") as stream:
+        monkeypatch.setattr("sys.stdout", stream)
+        assert isinstance(make_view(3, is_first=True), LiveView)
+        assert isinstance(make_view(3, is_first=False), Lines)
+        monkeypatch.setenv("TERM", "dumb")
+        assert not is_watched()
+    os.close(controller)
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    monkeypatch.setenv("TERM", "xterm")
+    assert isinstance(make_view(3, is_first=True), Lines)
+
+
+def test_trend_keeps_the_course_in_constant_memory():
+    trend = Trend(8)
+    for value in range(1000):
+        trend.take(float(value))
+    assert len(trend.values) <= 8
+    assert trend.values == sorted(trend.values)
+    assert trend.values[-1] == 999.0
+
+
+def test_sparkline_leaves_a_gap_where_there_is_no_number():
+    assert sparkline([0.0, float("nan"), 1.0]) == "▁ █"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.25, "0.25 s"), (90, "90 s"), (250, "4 min 10 s"), (7500, "2 h 5 min")]
+)
+def test_durations_are_short(seconds, text):
+    assert duration(seconds) == text

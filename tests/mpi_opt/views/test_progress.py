@@ -1,0 +1,146 @@
+"""What a running search shows, drawn into a string."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import re
+import time
+
+import pytest
+from rich.console import Console
+
+from mpi_opt.trial import Outcome
+from mpi_opt.views import progress
+from mpi_opt.views.counts import Counts
+from mpi_opt.views.progress import LivePanel, PlainProgress, panel
+
+
+def ended(number: int, value: float | None = None, state: str = "complete", error: str | None = None) -> Outcome:
+    return Outcome(number, state, value, None, 1.0, error=error)
+
+
+def drawn(counts: Counts, width: int = 100) -> str:
+    console = Console(file=io.StringIO(), width=width, force_terminal=False)
+    console.print(panel(counts))
+    return console.file.getvalue()
+
+
+@pytest.fixture
+def clock():
+    class Clock:
+        now = 0.0
+
+        def __call__(self) -> float:
+            return self.now
+
+    return Clock()
+
+
+@pytest.fixture
+def counts(clock):
+    """Three blocks, the last one lost; of ten trials three have ended and two run, 36 s after the beginning."""
+    made = Counts(10, maximize=False, clock=clock)
+    made.blocks.update({0: True, 1: True, 2: True, 3: True})
+    for number in range(4):
+        made.begin(number, number)
+    clock.now = 36.0
+    made.take(0, ended(0, 0.5), {"rate": 0.01, "kind": "elu"})
+    made.take(1, ended(1, 0.25), {"rate": 0.0123456, "kind": "relu"})
+    made.take(2, ended(2, None, "failed", "rank 0 on vm: ValueError: no\nTraceback …"), {"rate": 1.0})
+    made.begin(0, 4)
+    made.lose(2)
+    return made
+
+
+def test_panel_shows_the_states_the_best_and_its_hyperparameters(counts):
+    text = drawn(counts)
+    assert "3/10" in text
+    assert "2 done, 2 running, 1 failed, 0 pruned" in text
+    assert re.search(r"best +0\.25 +trial 1", text)
+    assert "rate 0.01235  kind relu" in text
+    assert "trial 2: rank 0 on vm: ValueError: no" in text
+    assert "Traceback" not in text
+    assert "█▁" in text
+
+
+def test_panel_shows_a_cell_for_each_block(counts):
+    assert "■□✗■ 2 training, 1 idle, 1 lost" in drawn(counts)
+
+
+def test_panel_shows_pace_and_time_left(counts):
+    assert "300 trials/h, 84 s left" in drawn(counts)
+
+
+def test_panel_of_a_search_that_has_not_begun_is_drawn():
+    text = drawn(Counts(10, maximize=True))
+    assert "0/10" in text
+    assert "best" not in text
+
+
+def test_panel_fits_a_narrow_terminal_and_many_blocks(counts):
+    counts.blocks.update(dict.fromkeys(range(1000), True))
+    lines = drawn(counts, width=50).splitlines()
+    assert max(map(len, lines)) <= 50
+    assert len(lines) < 24
+    assert "…" in drawn(counts)
+
+
+def test_control_characters_of_a_study_do_not_reach_the_terminal(counts):
+    counts.take(0, ended(4, 0.1), {"kind": "\033[2Jgone"})
+    assert "\033" not in drawn(counts)
+
+
+def test_most_is_best_when_maximizing():
+    made = Counts(3, maximize=True)
+    for number, value in enumerate((0.1, 0.9, 0.5)):
+        made.begin(0, number)
+        made.take(0, ended(number, value), {})
+    assert (made.best, made.best_number, made.trend.values) == (0.9, 1, [0.1, 0.9, 0.9])
+
+
+def test_many_short_trials_are_drawn_seldom_and_kept_in_little_memory(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    stream = io.StringIO()
+    live = LivePanel(Counts(20_000, maximize=False), stream=stream)
+    live.ready(0)
+    draws = []
+    monkeypatch.setattr(live, "_draw", lambda: draws.append(time.monotonic()))
+    began = time.process_time()
+    for number in range(20_000):
+        live.started(0, number)
+        live.finished(0, ended(number, 1.0 / (number + 1)), {"rate": 0.1})
+    assert (time.process_time() - began) / 20_000 < 50e-6
+    assert all(later - earlier >= progress.DRAW_INTERVAL_S for earlier, later in itertools.pairwise(draws))
+    assert len(live.counts.trend.values) <= 40
+    assert live.counts.trend.values == sorted(live.counts.trend.values, reverse=True)
+    assert live.counts.trend.values[-1] == 1.0 / 20_000
+    live.close()
+
+
+def test_live_panel_draws_itself_in_its_place_and_leaves_the_cursor_visible(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    stream = io.StringIO()
+    live = LivePanel(Counts(2, maximize=False), stream=stream)
+    live.ready(0)
+    live.started(0, 0)
+    live.note("rank lost: rank 4")
+    live.finished(0, ended(0, 0.5), {"rate": 0.1})
+    live.close()
+    text = stream.getvalue()
+    assert "rank lost: rank 4" in text
+    assert "\033[1A" in text
+    assert text.rfind("\033[?25h") > text.rfind("\033[?25l")
+
+
+def test_lines_are_plain_where_nobody_watches():
+    stream = io.StringIO()
+    lines = PlainProgress(Counts(2, maximize=False), stream=stream)
+    lines.ready(0)
+    lines.started(0, 0)
+    lines.finished(0, ended(0, 0.5), {"rate": 0.1})
+    lines.close()
+    first, last = stream.getvalue().splitlines()
+    assert first.startswith("trial 0 complete: 0.5 in 1 s; 1/2 trials, 0/1 blocks busy, best 0.5 (trial 0)")
+    assert last.startswith("done: 1/2 trials")
+    assert "\033" not in stream.getvalue()
