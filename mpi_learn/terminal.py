@@ -20,7 +20,10 @@ DEFAULT_SIZE = (80, 25)
 
 def is_watched() -> bool:
     """Whether standard output ends on a terminal that can be drawn on."""
-    return os.environ.get("TERM", "dumb") != "dumb" and (sys.stdout.isatty() or _launcher_terminal() is not None)
+    if os.environ.get("TERM", "dumb") == "dumb":
+        return False
+    # mpirun gives its ranks a terminal of their own: where its own output goes is what counts
+    return _launcher_terminal() is not None if is_launched() else sys.stdout.isatty()
 
 
 def console_size() -> tuple[int, int]:
