@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from mpi_learn.progress import EpochReport
 
 
+DRAWS_PER_SECOND = 2
+
+
 class View(Protocol):
     """Told of each epoch while it is open."""
 
@@ -55,7 +58,7 @@ class Lines:
 
 
 class LiveView:
-    """A panel that is drawn anew in its place: after each epoch, and once a second for the time left.
+    """A panel that is drawn anew in its place, by a thread of its own, so that short epochs do not wait for it.
 
     Args:
         epochs: How many there will be.
@@ -72,7 +75,7 @@ class LiveView:
         self._n_seen, self._seconds = 0, 0.0
         self._began = self._since = clock()
         self._console = make_console(stream or sys.stdout)
-        self._live = Live(console=self._console, get_renderable=self._drawn, refresh_per_second=1)
+        self._live = Live(console=self._console, get_renderable=self._drawn, refresh_per_second=DRAWS_PER_SECOND)
 
     def __enter__(self) -> LiveView:
         self._live.start()
@@ -85,13 +88,12 @@ class LiveView:
         self._live.stop()
 
     def __call__(self, report: EpochReport) -> None:
-        """Draws the epoch."""
+        """Takes the epoch in; it is drawn when its turn comes."""
         for name, value in report.metrics.items():
             self._trends.setdefault(name, Trend(24)).take(value)
         self._n_seen += 1
         self._seconds += report.seconds
         self._report, self._since = report, self._clock()
-        self._live.refresh()
 
     @property
     def left_s(self) -> float | None:
