@@ -28,9 +28,6 @@ Communicator = MPI.Comm
 
 FIRST_PAUSE_S = 10e-6
 LONGEST_PAUSE_S = 0.1
-YIELD_S = 50e-6
-"""For so long a waiting rank only gives way to others: most answers that come at once come within it."""
-
 PATIENCE = 0.05
 """A waiting rank sleeps this fraction of the time that it has waited so far: so it answers late by 5 % at the most."""
 
@@ -52,10 +49,11 @@ class Pause:
 
     Args:
         longest_s: The longest single sleep, in seconds: what an answer may come late by.
+        yield_s: For so long it only gives way to others, without sleeping.
     """
 
-    def __init__(self, longest_s: float = LONGEST_PAUSE_S) -> None:
-        self.longest_s = longest_s
+    def __init__(self, longest_s: float = LONGEST_PAUSE_S, yield_s: float = 0.0) -> None:
+        self.longest_s, self.yield_s = longest_s, yield_s
         self.reset()
 
     def reset(self) -> None:
@@ -69,10 +67,11 @@ class Pause:
 
     def __call__(self) -> None:
         """Sleeps once."""
-        if self.waited_s < YIELD_S:
+        waited_s = self.waited_s
+        if waited_s < self.yield_s:
             os.sched_yield()
             return
-        time.sleep(min(max(FIRST_PAUSE_S, PATIENCE * self.waited_s), self.longest_s))
+        time.sleep(min(max(FIRST_PAUSE_S, PATIENCE * waited_s), self.longest_s))
 
 
 def receive(
@@ -121,6 +120,14 @@ def send_if_alive(comm: Communicator, message: Any, to: int, tag: int) -> None:
     """Sends to a rank that may have died; then nothing happens."""
     with suppress(MPI.Exception):
         comm.send(message, dest=to, tag=tag)
+
+
+def send_to_all(comm: Communicator, message: Any, ranks: Sequence[int], tag: int) -> None:
+    """Sends to several ranks at once; those that have died do not matter."""
+    with suppress(MPI.Exception):
+        for request in [comm.isend(message, dest=rank, tag=tag) for rank in ranks]:
+            with suppress(MPI.Exception):
+                request.wait()
 
 
 def split(comm: Communicator, color: int, key: int = 0) -> Communicator:

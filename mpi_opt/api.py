@@ -182,16 +182,19 @@ def the_world() -> Communicator | None:
     return MPI.COMM_WORLD if MPI.COMM_WORLD.size > 1 else None
 
 
-def run_study(plan: Plan, world: Communicator | None, progress: Progress | None = None) -> Study:
+def run_study(
+    plan: Plan, world: Communicator | None, progress: Progress | None = None, *, everywhere: bool = True
+) -> Study | None:
     """Runs a planned study. Collective over `world`.
 
     Args:
         plan: The same on every rank.
         world: All ranks; None to do everything in this process.
         progress: Told what happens, on rank 0.
+        everywhere: Whether the other ranks get the finished study, too.
 
     Returns:
-        The finished study, on every rank.
+        The finished study; None where it was not wanted.
 
     Raises:
         UserError, SearchFailed: As `search`; the same on every rank.
@@ -208,7 +211,8 @@ def run_study(plan: Plan, world: Communicator | None, progress: Progress | None 
         except BaseException as bug:
             _told_to_all(world, None, SearchFailed(f"the coordinator failed: {bug!r}"), is_raised=False)
             raise
-        return _told_to_all(world, study, error)
+        _told_to_all(world, study if everywhere else None, error)
+        return study
     lifeline = Lifeline(world)
     lifeline.open()
     with deaf():
@@ -223,9 +227,8 @@ def _told_to_all(
     """What rank 0 has come to, on every rank that is left: the study, or the error raised. Collective."""
     if world.rank == 0:
         lost = communication.lost_ranks(world)
-        for rank in range(1, world.size):
-            if rank not in lost:
-                communication.send_if_alive(world, (study, error, bool(lost)), rank, TO_RANK)
+        others = [rank for rank in range(1, world.size) if rank not in lost]
+        communication.send_to_all(world, (study, error, bool(lost)), others, TO_RANK)
     else:
         study, error, lost = communication.receive(world, source=0, tag=TO_RANK)[0]
     if lost:

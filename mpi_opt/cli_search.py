@@ -118,11 +118,11 @@ def run_search(plan: Plan) -> None:
     world = the_world()
     if world is not None and world.rank > 0:
         _log_to_file(plan, world.rank)
-        run_study(plan, world)
+        run_study(plan, world, everywhere=False)
         return
     progress = _progress(plan)
     try:
-        study = run_study(plan, world, progress)
+        study = run_study(plan, world, progress, everywhere=False)
     finally:
         progress.close()
     print(_closing_words(plan, study), flush=True)

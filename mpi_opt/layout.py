@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
+from functools import cache
 
 from mpi_opt.errors import ConfigurationError
 
@@ -73,6 +74,7 @@ class Layout:
         return range(self.n_ranks - self.spares, self.n_ranks)
 
 
+@cache
 def fold_groups(n_ranks: int, folds: int) -> list[range]:
     """The ranks of a block of `n_ranks` that train together: one group a fold, or everybody for every fold in turn."""
     return spread(n_ranks, folds) if n_ranks >= folds else [range(n_ranks)]

@@ -28,6 +28,8 @@ LISTEN_S = 0.5
 GRACE_S = 5.0
 """How long after its time a trial has to end by an exception before its process is ended."""
 
+NEVER = float("inf")
+
 WAKE = getattr(signal, "SIGUSR2", None)
 
 
@@ -46,7 +48,7 @@ class Lifeline:
         self.world = world
         self.disbanded = -1
         self._comm: Communicator | None = None
-        self._deadline = float("inf")
+        self._deadline = NEVER
         self._timeout_s: float | None = None
         self._is_woken = False
         self._lock = threading.Lock()
@@ -79,14 +81,14 @@ class Lifeline:
         """
         with self._lock:
             self._comm, self._timeout_s, self._is_woken = comm, timeout_s, False
-            self._deadline = float("inf") if timeout_s is None else time.monotonic() + timeout_s
+            self._deadline = NEVER if timeout_s is None else time.monotonic() + timeout_s
         if timeout_s is not None:
             faulthandler.dump_traceback_later(timeout_s + 2 * GRACE_S, exit=True, file=sys.__stderr__)
         try:
             yield
         finally:
             with self._lock:
-                self._comm, self._deadline = None, float("inf")
+                self._comm, self._deadline = None, NEVER
             if timeout_s is not None:
                 faulthandler.cancel_dump_traceback_later()
 

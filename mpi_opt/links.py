@@ -27,6 +27,12 @@ from mpi_opt.messages import (
 if TYPE_CHECKING:
     from mpi_opt.block import Block
 
+MOST_AT_ONCE = 32
+"""So many messages are taken at once: the first block gets its next trial before the last one's result is read."""
+
+YIELD_S = 50e-6
+"""For so long the coordinator only gives way to others between two looks: with short trials the next one is near."""
+
 LONGEST_PAUSE_S = 0.002
 """The coordinator sleeps no longer than this between two looks: blocks wait for it, and there is only one."""
 
@@ -69,7 +75,7 @@ class WorldLink(Link):
             self._send(Stop(number), rank, STOP)
 
     def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
-        pause = Pause(LONGEST_PAUSE_S)
+        pause = Pause(LONGEST_PAUSE_S, YIELD_S)
         while not (messages := self._arrived()) and pause.waited_s < timeout_s:
             pause()
         return messages
@@ -81,7 +87,7 @@ class WorldLink(Link):
     def _arrived(self) -> list[tuple[int, ToCoordinator]]:
         messages = []
         try:
-            while (found := communication.poll(self.world, tag=TO_COORDINATOR)) is not None:
+            while len(messages) < MOST_AT_ONCE and (found := communication.poll(self.world, tag=TO_COORDINATOR)):
                 messages.append((found[1], found[0]))
         except RankLost:
             lost = communication.lost_ranks(self.world)

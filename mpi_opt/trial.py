@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -140,7 +141,6 @@ class Trial:
         parameters: The active hyperparameters.
         comm: This trial's mpi4py communicator; this fold's, when there are several.
         number: 0-based number in the study.
-        seed: Differs from trial to trial; a function of the study's seed and the number alone.
         fold: 0-based index of this fold.
         folds: How many folds the trial has.
         budget: Epochs that the strategy grants, or None.
@@ -160,10 +160,14 @@ class Trial:
         self.number, self.parameters = proposal.number, dict(proposal.parameters)
         self.budget, self.resume_from = proposal.budget, proposal.resume_from
         self.comm, self.fold, self.folds = comm, fold, folds
-        self.seed = trial_seed(study_seed, proposal.number)
         self.was_stopped = False
         self.reported: list[float] = []
         self._study_seed, self._reporter = study_seed, reporter
+
+    @cached_property
+    def seed(self) -> int:
+        """Differs from trial to trial; a function of the study's seed and the number alone."""
+        return trial_seed(self._study_seed, self.number)
 
     def __repr__(self) -> str:
         return f"Trial(number={self.number}, fold={self.fold}, parameters={self.parameters})"
