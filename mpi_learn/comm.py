@@ -130,6 +130,14 @@ def send_to_all(comm: Communicator, message: Any, ranks: Sequence[int], tag: int
                 request.wait()
 
 
+def handed_out(comm: Communicator, message: Any) -> Any:
+    """Rank 0's `message`, on every rank; who waits for it sleeps, for rank 0 may have much to do first. Collective."""
+    if comm.rank != 0:
+        return receive(comm, source=0)[0]
+    send_to_all(comm, message, range(1, comm.size), tag=0)
+    return message
+
+
 def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
     """The communicator of all ranks with the same `color`. Collective over `comm`."""
     part = comm.Split(color, key)

@@ -42,7 +42,7 @@ def _search_everywhere(arguments: list[str]) -> int:
         from mpi_opt.api import the_world
 
         world = the_world()
-        order = order if world is None else world.bcast(order, root=0)
+        order = order if world is None else communication.handed_out(world, order)
     if isinstance(order, int):
         return order
     status = _guarded(lambda: _run_search(order), "--debug" in arguments)

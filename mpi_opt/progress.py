@@ -36,26 +36,5 @@ class Progress(Protocol):
         """Time has passed."""
 
 
-class Silence:
+class Silence(Progress):
     """Shows nothing."""
-
-    def resumed(self, study: Study) -> None:
-        """Nothing."""
-
-    def ready(self, block: int) -> None:
-        """Nothing."""
-
-    def started(self, block: int, number: int) -> None:
-        """Nothing."""
-
-    def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        """Nothing."""
-
-    def given_up(self, block: int) -> None:
-        """Nothing."""
-
-    def note(self, text: str) -> None:
-        """Nothing."""
-
-    def tick(self) -> None:
-        """Nothing."""

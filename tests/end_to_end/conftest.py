@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -43,7 +42,3 @@ def query(tmp_path: Path) -> Callable[[str], list[tuple]]:
             connection.close()
 
     return ask
-
-
-def parameters_of(row: str) -> dict[str, Any]:
-    return json.loads(row)
