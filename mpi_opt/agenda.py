@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mpi_opt.reports import Reports
 from mpi_opt.resuming import Past, proposal_of
-from mpi_opt.trial import Proposal
+from mpi_opt.trial import Proposal, TrialRecord
 
 
 @dataclass(slots=True)
@@ -51,9 +51,12 @@ class Agenda:
         return self.n_begun >= self.trials and not self.waiting
 
     def take_up(self, past: Past) -> None:
-        """What an earlier run left unfinished comes first."""
-        self.waiting = [(proposal_of(record), record.attempts + 1) for record in past.unfinished]
-        self.n_begun = len(past.ended)
+        """What an earlier run left unfinished comes first; what runs, here or elsewhere, goes on."""
+        going_on = past.outside | set(self.running)
+        self.waiting = [
+            (proposal_of(record), record.attempts + 1) for record in past.unfinished if record.number not in going_on
+        ]
+        self.n_begun = len(past.ended) + len(going_on)
 
     def next(self, count: int, ask: Callable[[int], list[Proposal]]) -> list[tuple[Proposal, int]]:
         """At most `count` trials to begin now: those that wait, then as many new ones as the study still gets."""
@@ -67,6 +70,11 @@ class Agenda:
         """A trial that ran without an end will be run again."""
         del self.running[running.proposal.number]
         self.waiting.append((running.proposal, running.attempt + 1))
+        self.n_begun -= 1
+
+    def take_back(self, record: TrialRecord) -> None:
+        """A trial that others ran, and gave back, will be run here."""
+        self.waiting.append((proposal_of(record), record.attempts + 1))
         self.n_begun -= 1
 
     def on(self, block: int) -> list[Running]:

@@ -9,6 +9,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from mpi_learn.launch import is_launched
 from mpi_learn.validation import validated
 from mpi_opt.block import Block, Terms
 from mpi_opt.configuration import StudyConfiguration, read_epochs
-from mpi_opt.errors import ConfigurationError, MPILearnError, SearchFailed
+from mpi_opt.errors import MPILearnError, SearchFailed
 from mpi_opt.halt import Halt, deaf
 from mpi_opt.layout import Layout
 from mpi_opt.lifeline import Lifeline
@@ -31,7 +32,7 @@ from mpi_opt.rank import Rank, WorldReporter
 from mpi_opt.resuming import opened_study
 from mpi_opt.roster import Roster
 from mpi_opt.rules import Rules
-from mpi_opt.space import Categorical, Dimension, Integer, Space
+from mpi_opt.space import Dimension, Space
 from mpi_opt.trial import Reporter, Trial
 
 if TYPE_CHECKING:
@@ -148,12 +149,13 @@ def search(
         UserError: An argument, the space, the store or the objective's preparation is wrong; on every rank.
         SearchFailed: The first trials all failed; on every rank.
     """
+    dimensions = Space(space)
     content = {
         "study": study,
         "store": store,
         "direction": direction,
         "objective": objective if isinstance(objective, str) else getattr(objective, "__qualname__", repr(objective)),
-        "space": {name: _entry(dimension) for name, dimension in space.items()},
+        "space": {name: dimension.entry() for name, dimension in dimensions.items()},
         "search": {
             "strategy": strategy,
             "trials": trials,
@@ -169,7 +171,7 @@ def search(
     configuration = validated(StudyConfiguration, content, "search()")
     world = the_world()
     layout = Layout.of(1 if world is None else world.size, block_size, folds, trials, spares)
-    plan = Plan(configuration, Space(space), FunctionObjective(objective), layout, Path.cwd(), content)
+    plan = Plan(configuration, dimensions, FunctionObjective(objective), layout, Path.cwd(), content)
     return run_study(plan, world)
 
 
@@ -269,14 +271,22 @@ def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
     with contextlib.ExitStack() as stack:
         stack.callback(crew.dismiss)
         options = plan.options
-        strategy = make_strategy(wanted.strategy, plan.space, seed=wanted.seed, options=options)
+        make = partial(make_strategy, wanted.strategy, plan.space, seed=wanted.seed, options=options)
         store = stack.enter_context(Store.open(configuration.store))
         record = opened_study(store, configuration, plan.record, plan.space)
         halt = Halt()
         if threading.current_thread() is threading.main_thread():
             stack.enter_context(halt.listening())
         coordinator = Coordinator(
-            crew, strategy, store, record.id, plan.rules, folds=configuration.folds, progress=progress, halt=halt
+            crew,
+            make(),
+            store,
+            record.id,
+            plan.rules,
+            folds=configuration.folds,
+            progress=progress,
+            halt=halt,
+            renew=make,
         )
         if isinstance(link, SerialLink):
             link.on_report = coordinator.take_report
@@ -286,13 +296,3 @@ def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
                 progress.note(UNPROTECTED)
         coordinator.run()
         return Study.read(store, configuration.study)
-
-
-def _entry(dimension: Dimension) -> dict[str, Any]:
-    """A dimension as it stands in a file."""
-    if not isinstance(dimension, Dimension):
-        raise ConfigurationError(f"expected Real, Integer or Categorical, not {dimension!r}", where="space")
-    kind = {Integer: "integer", Categorical: "categorical"}.get(type(dimension), "real")
-    fields = {name: getattr(dimension, name) for name in dimension.__dataclass_fields__}
-    entry = {"type": kind} | {name: value for name, value in fields.items() if value is not None}
-    return entry | ({"categories": list(entry["categories"])} if kind == "categorical" else {})

@@ -61,21 +61,22 @@ def tell(
     value: Value = None,
     uncertainty: Annotated[float | None, typer.Option(help="Of the value: one standard deviation.", min=0)] = None,
     failed: Annotated[str | None, typer.Option(help="Why the trial has no value.")] = None,
+    lost: Annotated[str | None, typer.Option(help="Why the trial must be run again: ask gives it out anew.")] = None,
     study: StudyName = None,
     store: StoreUrl = None,
 ) -> None:
     """Record what came of trials that `ask` gave out. Needs no MPI.
 
-    On stdin: {"number": 3, "value": 0.1}, with "uncertainty" if it is known, or {"number": 3, "failed": "why"}; a list
-    of such, or a line for each.
+    On stdin: {"number": 3, "value": 0.1}, with "uncertainty" if it is known, or {"number": 3, "failed": "why"}, or
+    {"number": 3, "lost": "why"}; a list of such, or a line for each.
     """
     from mpi_opt import outside
 
     url, name = _place(space, study, store)
     if number is None:
-        content = _from_stdin({"--value": value, "--uncertainty": uncertainty, "--failed": failed})
+        content = _from_stdin({"--value": value, "--uncertainty": uncertainty, "--failed": failed, "--lost": lost})
     else:
-        given = {"number": number, "value": value, "uncertainty": uncertainty, "failed": failed}
+        given = {"number": number, "value": value, "uncertainty": uncertainty, "failed": failed, "lost": lost}
         content = {key: entry for key, entry in given.items() if entry is not None}
     results = outside.read_results(content, name)
     told = outside.tell(url, lambda opened: find_study(opened, name), results)

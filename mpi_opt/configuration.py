@@ -15,9 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from mpi_learn.validation import nearest, place, read_yaml, validated
 from mpi_opt.errors import ConfigurationError, SpaceError
-from mpi_opt.space import Categorical, Dimension, Integer, Parameters, Real, Space
+from mpi_opt.space import DIMENSIONS, Dimension, Parameters, Space
 
-DIMENSIONS: dict[str, type[Dimension]] = {"real": Real, "integer": Integer, "categorical": Categorical}
 EXTERNAL = "external"
 """The objective of a study whose trials others run, by ``mpi-opt ask`` and ``tell``."""
 

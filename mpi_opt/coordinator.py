@@ -7,22 +7,24 @@ merit are in the user's direction everywhere but here, where strategies are told
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mpi_opt.agenda import Agenda, Running
+from mpi_opt.agenda import Running
+from mpi_opt.course import Course
 from mpi_opt.crew import Crew
 from mpi_opt.errors import SearchFailed
 from mpi_opt.halt import Halt
 from mpi_opt.layout import fold_groups
 from mpi_opt.messages import Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
+from mpi_opt.others import told
 from mpi_opt.patience import PatientStore
 from mpi_opt.progress import Progress, Silence
 from mpi_opt.reports import Reports
-from mpi_opt.resuming import Past, minimised
-from mpi_opt.rules import HOPELESS, UNLUCKY, Rules, TimeLimit
-from mpi_opt.store.records import Finish, Start
+from mpi_opt.rules import UNLUCKY, Rules, TimeLimit
+from mpi_opt.store.records import Finish
 from mpi_opt.strategies.strategy import Decision, Strategy
-from mpi_opt.trial import Failed, Outcome, Proposal
+from mpi_opt.trial import Outcome, Proposal, TrialRecord
 
 if TYPE_CHECKING:
     from mpi_opt.store.store import Store
@@ -32,6 +34,9 @@ TICK_S = 0.5
 
 HALT_S = 3.0
 """How long running trials have to end when somebody wants the search to end, in seconds."""
+
+ELSEWHERE = -1
+"""The block of trials that others run, as far as progress is concerned."""
 
 TIMEOUT_SLACK_S = 20.0
 """A block that has not ended a trial so long after ``trial.timeout`` is given up: its own watch has failed."""
@@ -49,6 +54,7 @@ class Coordinator:
         folds: K.
         progress: Whom to tell.
         halt: Whether somebody wants the search to end.
+        renew: Makes a strategy that knows nothing yet, for when others have changed the study (None: they must not).
     """
 
     def __init__(
@@ -62,13 +68,14 @@ class Coordinator:
         folds: int = 1,
         progress: Progress | None = None,
         halt: Halt | None = None,
+        renew: Callable[[], Strategy] | None = None,
     ) -> None:
-        self.crew, self.link, self.strategy = crew, crew.link, strategy
+        self.crew, self.link = crew, crew.link
         self.rules, self.folds = rules, folds
         self.progress, self.halt = progress or Silence(), halt or Halt()
         self.store = PatientStore(store, study_id, self.progress, self.halt)
-        self.agenda = Agenda(rules.trials)
-        self.n_usable = self.n_failed = 0
+        self.course = Course(self.store, strategy, rules, folds, renew)
+        self.agenda = self.course.agenda
         self.is_stopping = False
         self.why_stopped = ""
         self.time_limit = TimeLimit(rules.time_limit_s)
@@ -106,24 +113,20 @@ class Coordinator:
         value = running.reports.take(rank, report.fold, report.step, report.value)
         if value is None:
             return
-        decision = self.strategy.report(running.proposal, report.step, self.rules.sign * value)
+        decision = self.course.strategy.report(running.proposal, report.step, self.rules.sign * value)
         if decision is Decision.STOP:
             self.link.stop(report.number, sorted(running.reports.reporters))
 
     def _take_up(self) -> None:
         """Continues from what the store knows of this study."""
-        past = Past.read(self.store.store, self.store.study_id, self.rules.sign, self.folds)
+        past = self.course.take_up()
         if not past:
             return
-        running = [record.number for record in past.unfinished if record.state == "running"]
-        if running:
-            self.store.requeue(running, "the search ended before the trial did")
-        past.teach(self.strategy)
-        self.agenda.take_up(past)
-        self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)
         if any(self.rules.is_reached(record.figure_of_merit) for record in past.ended):
             self._stop("the target was reached before")
-        self._event("study_resumed", f"{len(past.ended)} finished, {len(past.unfinished)} queued")
+        n_outside = f", {len(past.outside)} run by others" if past.outside else ""
+        n_queued = len(past.unfinished) - len(past.outside)
+        self._event("study_resumed", f"{len(past.ended)} finished, {n_queued} queued{n_outside}")
 
     def _is_over(self) -> bool:
         if self.agenda.running and time.monotonic() < self._stop_by:
@@ -132,7 +135,7 @@ class Coordinator:
             return True
         if self.crew.is_empty:
             raise SearchFailed("every rank that could run a trial was lost; the same command goes on from here")
-        return self.strategy.finished and not self.agenda.waiting
+        return self.course.strategy.finished and not self.agenda.waiting
 
     def _note(self, rank: int, message: ToCoordinator) -> None:
         if isinstance(message, Outcome):
@@ -169,16 +172,11 @@ class Coordinator:
             self._tell(running.proposal, outcome)
             self._free(running.block, outcome)
             self.progress.finished(running.block, outcome, running.proposal.parameters)
-        if self.n_failed >= HOPELESS and not self.n_usable:
-            raise SearchFailed(f"the first {self.n_failed} trials all failed; the last one:\n{outcomes[-1][1].error}")
+        if self.course.is_hopeless:
+            raise SearchFailed(f"the first trials all failed; the last one:\n{outcomes[-1][1].error}")
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
-        if outcome.figure_of_merit is None:
-            self.n_failed += 1
-            self.strategy.tell(proposal, Failed(outcome.error or "failed"))
-            return
-        self.n_usable += 1
-        self.strategy.tell(proposal, minimised(outcome, self.rules.sign, self.folds))
+        self.course.tell(proposal, outcome)
         if outcome.state == "complete" and self.rules.is_reached(outcome.figure_of_merit):
             self._stop(f"trial {proposal.number} reached the target")
             self._stop_running()
@@ -189,7 +187,7 @@ class Coordinator:
             return
         self.time_limit.take(outcome.duration_s)
         self._failures_of[block] = self._failures_of.get(block, 0) + 1 if outcome.state == "failed" else 0
-        if self._failures_of[block] >= UNLUCKY and self.n_usable and len(self.crew) > 1:
+        if self._failures_of[block] >= UNLUCKY and self.course.n_usable and len(self.crew) > 1:
             self._event("block_retired", f"block {block} failed {UNLUCKY} trials in a row")
             self.crew.dissolve(block)
             self.progress.given_up(block)
@@ -204,35 +202,24 @@ class Coordinator:
         if not self.time_limit.has_time_for_one(now - self._began):
             self._stop("a trial begun now would likely end after the time limit")
             return
-        trials = self.agenda.next(len(self.crew.free), self.strategy.ask)
+        trials = self.agenda.next(len(self.crew.free), self.course.strategy.ask)
         if not trials:
-            self.is_stopping = not self.agenda.running  # nothing to wait for: the strategy has no more
+            # nothing to wait for: the strategy has no more
+            self.is_stopping = not self.course.is_waiting_for_results
             return
         started = [
             Running(proposal, block, attempt, Reports(len(fold_groups(len(self.crew.ranks(block)), self.folds))), now)
             for (proposal, attempt), block in zip(trials, self.crew.free, strict=False)
         ]
+        if not self.course.begin([self.crew.start_of(running) for running in started]):
+            return  # somebody else was given one of these trials
         del self.crew.free[: len(started)]
-        self.store.start([self._start(running) for running in started])
         for running in started:
             one = running.proposal
             self.agenda.running[one.number] = running
             assignment = Assignment(one.number, one.parameters, one.budget, one.resume_from)
             self.link.send(self.crew.ranks(running.block)[0], assignment)
             self.progress.started(running.block, one.number)
-
-    def _start(self, running: Running) -> Start:
-        proposal = running.proposal
-        return Start(
-            number=proposal.number,
-            parameters=proposal.parameters,
-            attempt=running.attempt,
-            block=running.block,
-            ranks=",".join(map(str, self.crew.ranks(running.block))),
-            hosts=self.crew.hosts(running.block),
-            budget=proposal.budget,
-            resume_from=proposal.resume_from,
-        )
 
     def _take_losses(self, ranks: frozenset[int]) -> None:
         for rank in sorted(ranks):
@@ -261,8 +248,10 @@ class Coordinator:
         self.agenda.put_back(running)
 
     def _watch(self) -> None:
-        """What is done when time passes: hanging blocks, the time limit, the wish to end."""
+        """What is done when time passes: the trials of others, hanging blocks, the time limit, the wish to end."""
         now = time.monotonic()
+        for record in self.course.others.news():
+            self._take_from_others(record)
         for rank in sorted(self.crew.watch()):
             self._event("rank_lost", f"rank {rank} did not leave its block")
         if self.rules.timeout_s is not None:
@@ -280,6 +269,14 @@ class Coordinator:
             return
         self._stop_running()
         self._stop_by = now + HALT_S
+
+    def _take_from_others(self, record: TrialRecord) -> None:
+        if record.state == "queued":
+            self.agenda.take_back(record)
+            return
+        proposal, outcome = told(record)
+        self._tell(proposal, outcome)
+        self.progress.finished(ELSEWHERE, outcome, proposal.parameters)
 
     def _stop(self, why: str) -> None:
         """Begins no more trials."""

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
+from mpi_opt.agenda import Running
 from mpi_opt.links import Link
 from mpi_opt.messages import Disband, Dismissal, End, Join, Ready
 from mpi_opt.roster import Roster
+from mpi_opt.store.records import Start
 
 LEAVE_S = 30.0
 """A rank that was told to leave its block and has not done so for this long is given up, in seconds."""
@@ -49,6 +51,20 @@ class Crew:
     def hosts(self, block: int) -> str:
         """The hosts of a block, separated by commas."""
         return self._hosts.get(block, "")
+
+    def start_of(self, running: Running) -> Start:
+        """What the store wants to know of a trial that is about to begin on its block."""
+        proposal = running.proposal
+        return Start(
+            number=proposal.number,
+            parameters=proposal.parameters,
+            attempt=running.attempt,
+            block=running.block,
+            ranks=",".join(map(str, self.ranks(running.block))),
+            hosts=self.hosts(running.block),
+            budget=proposal.budget,
+            resume_from=proposal.resume_from,
+        )
 
     def assemble(self) -> None:
         """Forms the blocks of the beginning."""

@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -23,7 +23,15 @@ class Dimension(ABC):
     Equal lengths of the unit interval are equally likely under the dimension's prior.
     """
 
+    kind: ClassVar[str]
+    """Its ``type`` in a file."""
+
     when: Mapping[str, Any] | None
+
+    def entry(self) -> dict[str, Any]:
+        """The dimension as a file says it; of JSON's types."""
+        fields = {name: value for name, value in vars(self).items() if value is not None}
+        return {"type": self.kind} | {n: list(v) if isinstance(v, tuple) else v for n, v in fields.items()}
 
     @property
     @abstractmethod
@@ -58,6 +66,8 @@ class Real(Dimension):
         step: Only `low`, `low` + `step`, … are used.
         when: The condition under which the hyperparameter exists, e.g. ``{"optimizer": "sgd"}``; a list means any of.
     """
+
+    kind: ClassVar[str] = "real"
 
     low: float
     high: float
@@ -108,6 +118,8 @@ class Integer(Dimension):
         when: As in `Real`.
     """
 
+    kind: ClassVar[str] = "integer"
+
     low: int
     high: int
     prior: str = "uniform"
@@ -150,6 +162,8 @@ class Categorical(Dimension):
         categories: Strings, numbers, booleans or None; no value twice.
         when: As in `Real`.
     """
+
+    kind: ClassVar[str] = "categorical"
 
     categories: tuple[Value, ...]
     when: Mapping[str, Any] | None = None
@@ -244,3 +258,7 @@ def _cell_middle(index: int, low: float, step: float, n: int, prior: str) -> flo
 def _tidy(value: float, step: float) -> float:
     """`value` without the last digits that adding steps leaves behind (0.30000000000000004)."""
     return float(round(value, max(0, 12 - math.floor(math.log10(step)))))
+
+
+DIMENSIONS: dict[str, type[Dimension]] = {kind.kind: kind for kind in (Real, Integer, Categorical)}
+"""What a file calls them -> the classes."""

@@ -17,7 +17,7 @@ from pydantic import Field
 from mpi_learn.validation import validated
 from mpi_opt.configuration import Section
 from mpi_opt.errors import ConfigurationError, StoreError
-from mpi_opt.resuming import Past, opened_study, proposal_of
+from mpi_opt.resuming import OUTSIDE, Past, opened_study, proposal_of
 from mpi_opt.rules import Rules
 from mpi_opt.store import Store
 from mpi_opt.store.errors import TWICE, StoreNotReadyError
@@ -29,8 +29,8 @@ from mpi_opt.trial import FINISHED, FoldOutcome, Outcome, Proposal, TrialRecord,
 if TYPE_CHECKING:
     from mpi_opt.configuration import StudyConfiguration
 
-BLOCK, RANKS = 0, "external"
-"""What stands in the store instead of a block and its ranks."""
+BLOCK = 0
+"""What stands in the store instead of a block."""
 
 PATIENCE_S = 60.0
 """How long others that write to the store are waited for, in seconds."""
@@ -42,12 +42,13 @@ Answer = TypeVar("Answer")
 
 
 class Result(Section):
-    """What came of a trial: a value, or why there is none."""
+    """What came of a trial: a value, why there is none, or why it must be run again."""
 
     number: int = Field(ge=0, strict=True, description="The trial.")
     value: float | None = Field(None, strict=True, allow_inf_nan=False, description="The figure of merit.")
     uncertainty: float | None = Field(None, strict=True, ge=0, allow_inf_nan=False, description="Of the value.")
     failed: str | None = Field(None, min_length=1, description="Why there is no value.")
+    lost: str | None = Field(None, min_length=1, description="Why the trial has not ended and must be run again.")
 
 
 def ask(configuration: StudyConfiguration, content: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
@@ -122,12 +123,14 @@ def _read_result(entry: object, where: str, study: str | None) -> Result:
     result = validated(Result, {key: value for key, value in entry.items() if key not in proposed}, where)
     if study is not None and entry.get("study", study) != study:
         raise ConfigurationError(f"it is of the study {entry['study']!r}, not of {study!r}", where=where)
-    if (result.value is None) == (result.failed is None):
+    if sum(one is not None for one in (result.value, result.failed, result.lost)) != 1:
         raise ConfigurationError(
-            "expected either a value or why the trial failed", where=where, cure='write "value": 0.1 or "failed": "why"'
+            "expected a value, why the trial failed, or why it was lost",
+            where=where,
+            cure='write "value": 0.1, "failed": "why" or "lost": "why"',
         )
-    if result.failed is not None and result.uncertainty is not None:
-        raise ConfigurationError("a trial that failed has no uncertainty", where=where)
+    if result.value is None and result.uncertainty is not None:
+        raise ConfigurationError("a trial without a value has no uncertainty", where=where)
     return result
 
 
@@ -156,7 +159,11 @@ def _told(url: str, read: Callable[[Store], Study], results: Sequence[Result]) -
         study = read(store)
         trials = {trial.number: trial for trial in study.trials}
         n_folds = int(study.configuration.get("folds") or 1)
-        finished = [_finish(_open_trial(trials, result.number, study), result, n_folds) for result in results]
+        open_trials = [(_open_trial(trials, result.number, study), result) for result in results]
+        for trial, result in open_trials:
+            if result.lost is not None:
+                store.requeue(study.record.id, [trial.number], result.lost)
+        finished = [_finish(trial, result, n_folds) for trial, result in open_trials if result.lost is None]
         if finished:
             store.finish(study.record.id, finished)
         return Study.read(store, study.name)
@@ -199,7 +206,7 @@ def _start(proposal: Proposal, attempt: int) -> Start:
         parameters=proposal.parameters,
         attempt=attempt,
         block=BLOCK,
-        ranks=RANKS,
+        ranks=OUTSIDE,
         hosts="",
         budget=proposal.budget,
         resume_from=proposal.resume_from,

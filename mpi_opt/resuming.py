@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 LASTING = ("space", "direction", "objective", "figure_of_merit", "folds", "training")
 """Keys that stay as they are as long as a study lasts."""
 
+OUTSIDE = "external"
+"""What stands in the store as the ranks of a trial that a workload system runs."""
+
 
 @dataclass(frozen=True)
 class Past:
@@ -33,12 +36,14 @@ class Past:
         unfinished: Those that are queued or running, by number.
         sign: -1 if more is better, else 1: strategies are told values to minimise.
         folds: K.
+        outside: The numbers of those that a workload system runs.
     """
 
     ended: list[TrialRecord]
     unfinished: list[TrialRecord]
     sign: float
     folds: int = 1
+    outside: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self.ended) + len(self.unfinished)
@@ -47,7 +52,10 @@ class Past:
     def read(cls, store: Store, study_id: int, sign: float, folds: int = 1) -> Past:
         """What the store knows."""
         unfinished = [record for record in store.trials(study_id) if record.state not in FINISHED]
-        return cls(store.told_order(study_id), unfinished, sign, folds)
+        running = [record.number for record in unfinished if record.state == "running"]
+        latest = {attempt.number: attempt.ranks for attempt in store.attempts(study_id, running)}
+        outside = frozenset(number for number, ranks in latest.items() if ranks == OUTSIDE)
+        return cls(store.told_order(study_id), unfinished, sign, folds, outside)
 
     def teach(self, strategy: Strategy) -> None:
         """Brings a new strategy to where the study stands."""

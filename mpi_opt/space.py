@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from mpi_opt.dimension import Categorical, Dimension, Integer, Real, Value
+from mpi_opt.dimension import DIMENSIONS, Categorical, Dimension, Integer, Real, Value
 from mpi_opt.errors import SpaceError
 
-__all__ = ["Categorical", "Dimension", "Integer", "Parameters", "Real", "Space", "Value"]
+__all__ = ["DIMENSIONS", "Categorical", "Dimension", "Integer", "Parameters", "Real", "Space", "Value"]
 
 Parameters = dict[str, Value]
 

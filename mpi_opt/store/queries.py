@@ -41,11 +41,18 @@ def read_study(connection: Connection, name: str) -> StudyRecord | None:
     return None if row is None else _study(connection, row)
 
 
-def read_trials(connection: Connection, study_id: int, states: Iterable[State] | None = None) -> list[TrialRecord]:
-    """The trials in one of `states` (None: all), by number."""
+def read_trials(
+    connection: Connection,
+    study_id: int,
+    states: Iterable[State] | None = None,
+    numbers: Sequence[int] | None = None,
+) -> list[TrialRecord]:
+    """The trials in one of `states` and of `numbers` (None: all), by number."""
     query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id).order_by(trials.c.number)
     if states is not None:
         query = query.where(trials.c.state.in_(list(states)))
+    if numbers is not None:
+        query = query.where(trials.c.number.in_(list(numbers)))
     return _trials(connection, query)
 
 

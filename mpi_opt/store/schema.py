@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 from mpi_opt import space
-from mpi_opt.space import Dimension, Space
+from mpi_opt.space import DIMENSIONS, Dimension, Space
 
 VERSION = 1
 """The version that this program reads and writes."""
@@ -133,21 +133,10 @@ events = Table(
 
 VIEW_COLUMNS = ("number", "state", "figure_of_merit", "uncertainty", "duration_s")
 
-DIMENSIONS: dict[str, type[Dimension]] = {
-    "real": space.Real,
-    "integer": space.Integer,
-    "categorical": space.Categorical,
-}
-
 
 def space_to_json(dimensions: Space) -> str:
     """The space as a ``space:`` section would say it, as JSON."""
-    names = {kind: name for name, kind in DIMENSIONS.items()}
-    entries = {
-        name: {"type": names[type(dimension)], **{k: v for k, v in vars(dimension).items() if v is not None}}
-        for name, dimension in dimensions.items()
-    }
-    return json.dumps(entries)
+    return json.dumps({name: dimension.entry() for name, dimension in dimensions.items()})
 
 
 def space_from_json(text: str) -> Space:

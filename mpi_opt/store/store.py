@@ -114,6 +114,9 @@ class Store:
         """Enters trials as running, and the attempts to run them.
 
         These facts survive the end of this process, not a power cut: what is lost then is that a trial was under way.
+
+        Raises:
+            StoreError: With the problem `TWICE`, if somebody else has begun one of them.
         """
         at, unfinished = now(), self._numbers(study_id)
         trials = [rows.started_trial(study_id, start, at) for start in starts]
@@ -171,10 +174,12 @@ class Store:
         with self._reading() as connection:
             return queries.read_study(connection, name)
 
-    def trials(self, study_id: int, states: Iterable[State] | None = None) -> list[TrialRecord]:
-        """The trials in one of `states` (None: all), by number."""
+    def trials(
+        self, study_id: int, states: Iterable[State] | None = None, numbers: Sequence[int] | None = None
+    ) -> list[TrialRecord]:
+        """The trials in one of `states` and of `numbers` (None: all), by number."""
         with self._reading() as connection:
-            return queries.read_trials(connection, study_id, states)
+            return queries.read_trials(connection, study_id, states, numbers)
 
     def told_order(self, study_id: int) -> list[TrialRecord]:
         """The finished trials in the order in which they ended."""
@@ -238,6 +243,7 @@ class Store:
             driver.commit()
         except self._connection.dialect.loaded_dbapi.Error as error:
             self._roll_back(driver)
+            self._unfinished.clear()  # what others wrote meanwhile may be the reason
             raise explained(error, self.url) from error
         finally:
             if self._is_file and not durably:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from mpi_opt.errors import UserError
 from mpi_opt.links import Link
 from mpi_opt.messages import Assignment, Disband, End, Freed, Join, Ready, ToCoordinator, ToRank
+from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.trial import Failed, Outcome, Proposal, TrialRecord
 
@@ -37,9 +38,13 @@ class ListedStore:
 
     def __init__(self, records: list[TrialRecord] = ()) -> None:
         self.records, self.started, self.finished, self.requeued, self.events = list(records), [], [], [], []
+        self.attempted: list[AttemptRecord] = []
 
-    def trials(self, study_id: int) -> list[TrialRecord]:
-        return self.records
+    def trials(self, study_id: int, states=None, numbers=None) -> list[TrialRecord]:
+        return [record for record in self.records if numbers is None or record.number in numbers]
+
+    def attempts(self, study_id: int, numbers) -> list[AttemptRecord]:
+        return [one for one in self.attempted if one.number in numbers]
 
     def told_order(self, study_id: int) -> list[TrialRecord]:
         return [record for record in self.records if record.state in ("complete", "failed", "pruned")]

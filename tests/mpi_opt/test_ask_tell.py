@@ -141,8 +141,8 @@ def test_study_may_be_named_instead_of_its_file(program, write, tmp_path):
         (["--number", "0", "--value", "1"], "", "trial 0 has finished before"),
         (["--number", "1", "--value", "nan"], "", "expected finite number"),
         (["--number", "1", "--value", "low"], "", "valid number"),
-        (["--number", "1"], "", "either a value or why"),
-        (["--number", "1", "--value", "1", "--failed", "no"], "", "either a value or why"),
+        (["--number", "1"], "", "expected a value, why the trial failed"),
+        (["--number", "1", "--value", "1", "--failed", "no"], "", "expected a value, why the trial failed"),
         (["--value", "1"], "", "of which trial?"),
         ([], '{"number": 1, "value"', "not JSON"),
         ([], "", "not JSON"),
@@ -216,7 +216,7 @@ def test_trial_left_by_a_search_is_given_out_again(program, write, tmp_path):
     assert [trial.attempts for trial in study(tmp_path).trials] == [1, 2, 1]
 
 
-def test_search_goes_on_with_what_was_told(program, write, tmp_path):
+def test_search_goes_on_with_what_was_told_and_leaves_what_others_run(program, write, tmp_path):
     write(trials=4)
     (tmp_path / "f.py").write_text("def f(trial):\n    return 7.0\n")
     text = (tmp_path / "space.yaml").read_text().replace("external", "f.py:f")
@@ -227,7 +227,8 @@ def test_search_goes_on_with_what_was_told(program, write, tmp_path):
         [sys.executable, "-m", "mpi_opt", "search", "space.yaml"], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    assert [trial.figure_of_merit for trial in study(tmp_path).trials] == [7.0, 1.0, 7.0, 7.0]
+    assert [trial.figure_of_merit for trial in study(tmp_path).trials] == [None, 1.0, 7.0, 7.0]
+    assert study(tmp_path).trials[0].state == "running"
 
 
 def test_search_of_a_study_that_others_run_says_so(program, write):

@@ -1,0 +1,104 @@
+"""Where a study stands: its trials, what the strategy was told of them, and what others do to the study meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mpi_opt.agenda import Agenda
+from mpi_opt.others import Others
+from mpi_opt.resuming import Past, minimised
+from mpi_opt.rules import HOPELESS, Rules
+from mpi_opt.store.errors import TWICE, StoreError
+from mpi_opt.trial import Failed, Outcome, Proposal
+
+if TYPE_CHECKING:
+    from mpi_opt.patience import PatientStore
+    from mpi_opt.store.records import Start
+    from mpi_opt.strategies.strategy import Strategy
+
+
+class Course:
+    """The coordinator's knowledge of a study, brought to where the store is.
+
+    Args:
+        store: Where everything stands.
+        strategy: Knows nothing of earlier trials yet.
+        rules: When to end.
+        folds: K.
+        renew: Makes another such strategy, for when others have changed the study (None: they must not).
+
+    Attributes:
+        strategy: Knows all that was told.
+        agenda: Which trials wait, run, and how many there were.
+        others: Which trials are run elsewhere.
+        n_usable: Trials with a figure of merit, earlier searches' included.
+        n_failed: Trials that failed in this one.
+    """
+
+    def __init__(
+        self, store: PatientStore, strategy: Strategy, rules: Rules, folds: int, renew: Callable[[], Strategy] | None
+    ) -> None:
+        self.strategy, self.agenda, self.others = strategy, Agenda(rules.trials), Others(store)
+        self.n_usable = self.n_failed = 0
+        self._store, self._rules, self._folds, self._renew = store, rules, folds, renew
+
+    def take_up(self) -> Past:
+        """Continues from what the store knows: what ran when the last search ended is queued again."""
+        past = self._read()
+        running = self._left_running(past)
+        if running:
+            self._store.requeue(running, "the search ended before the trial did")
+        if past:
+            self._learn(past)
+        return past
+
+    def begin(self, starts: list[Start]) -> bool:
+        """Enters trials as running; not if others were given one of them: then the study is taken up anew.
+
+        Raises:
+            StoreError: It was another search that took it.
+        """
+        try:
+            self._store.start(starts)
+        except StoreError as error:
+            past = self._read() if error.problem == TWICE and self._renew is not None else None
+            if past is None or self._left_running(past):
+                raise
+            self.strategy = self._renew()
+            self._learn(past)
+            return False
+        return True
+
+    def tell(self, proposal: Proposal, outcome: Outcome) -> None:
+        """Tells the strategy what came of a trial."""
+        if outcome.figure_of_merit is None:
+            self.n_failed += 1
+            self.strategy.tell(proposal, Failed(outcome.error or "failed"))
+        else:
+            self.n_usable += 1
+            self.strategy.tell(proposal, minimised(outcome, self._rules.sign, self._folds))
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether something must be wrong with all trials."""
+        return self.n_failed >= HOPELESS and not self.n_usable
+
+    @property
+    def is_waiting_for_results(self) -> bool:
+        """Whether trials run, here or elsewhere."""
+        return bool(self.agenda.running or self.others.running)
+
+    def _read(self) -> Past:
+        return Past.read(self._store.store, self._store.study_id, self._rules.sign, self._folds)
+
+    def _left_running(self, past: Past) -> list[int]:
+        """The trials that run in the store, and neither here nor at a workload system."""
+        known = past.outside | set(self.agenda.running)
+        return [one.number for one in past.unfinished if one.state == "running" and one.number not in known]
+
+    def _learn(self, past: Past) -> None:
+        past.teach(self.strategy)
+        self.agenda.take_up(past)
+        self.others.take_up(past)
+        self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)
