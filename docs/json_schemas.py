@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+from dataclasses import fields
 from typing import Any
 
 from pydantic import BaseModel
@@ -66,7 +67,7 @@ def dimension_schema(kind: str) -> dict[str, Any]:
         "when": {"type": "object"},
     }
     meanings = _documented(cls) | ({"when": _documented(DIMENSIONS["real"])["when"]})
-    names = list(cls.__dataclass_fields__)
+    names = [field.name for field in fields(cls)]
     properties = {"type": {"const": kind, "description": "What kind of hyperparameter it is."}}
     properties |= {name: types[name] | {"description": meanings.get(name, "")} for name in names}
     required = ["type", *(name for name in names if name in ("low", "high", "categories"))]

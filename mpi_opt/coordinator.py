@@ -21,7 +21,7 @@ from mpi_opt.others import told
 from mpi_opt.patience import PatientStore
 from mpi_opt.progress import Progress, Silence
 from mpi_opt.reports import Reports
-from mpi_opt.rules import UNLUCKY, Rules, TimeLimit
+from mpi_opt.rules import HOPELESS, UNLUCKY, Rules, TimeLimit
 from mpi_opt.store.records import Finish
 from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.trial import Outcome, Proposal, TrialRecord
@@ -173,7 +173,7 @@ class Coordinator:
             self._free(running.block, outcome)
             self.progress.finished(running.block, outcome, running.proposal.parameters)
         if self.course.is_hopeless:
-            raise SearchFailed(f"the first trials all failed; the last one:\n{outcomes[-1][1].error}")
+            raise SearchFailed(f"the first {HOPELESS} trials all failed; the last one:\n{outcomes[-1][1].error}")
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.course.tell(proposal, outcome)
