@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +14,10 @@ import typer
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.launch import is_launched, launch
+from mpi_learn.validation import validated
 
 if TYPE_CHECKING:
+    from mpi_learn.layout import Layout as TrainingLayout
     from mpi_opt.api import Plan
     from mpi_opt.configuration import StudyConfiguration
     from mpi_opt.layout import Layout
@@ -98,14 +102,23 @@ def plan(
     slurm: Annotated[bool, typer.Option("--slurm", help="Print a batch script instead.")] = False,
 ) -> None:
     """Print who does what on N ranks. Needs no MPI."""
+    from rich.console import Console
+
     from mpi_opt.configuration import read_study
-    from mpi_opt.views.plan import plan_text, slurm_script
+    from mpi_opt.views.plan import notes, plan_text, slurm_script
+    from mpi_opt.views.ranks import picture
 
     configuration = read_study(space, _overrides(trials, strategy, block_size, folds))
     if slurm:
         print(slurm_script(str(space), n))
         return
-    print(plan_text(_layout(configuration, n), configuration.search.trials))
+    layout, wanted = _layout(configuration, n), configuration.search.trials
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(plan_text(layout, wanted), markup=False)
+    if not layout.is_serial:
+        console.print(picture(layout, wanted, _training_layout(configuration), console.width), end="\n\n")
+    for note in notes(layout, wanted):
+        console.print(f"note: {note}", style="yellow", markup=False)
 
 
 def run_search(plan: Plan) -> None:
@@ -163,6 +176,22 @@ def _layout(configuration: StudyConfiguration, n_ranks: int) -> Layout:
 
     blocks = configuration.blocks
     return Layout.of(n_ranks, blocks.size, configuration.folds, configuration.search.trials, blocks.spares)
+
+
+def _training_layout(configuration: StudyConfiguration) -> Callable[[int], TrainingLayout]:
+    """What the ranks of a fold do among themselves: all the same, or what the training's algorithm says."""
+    from mpi_learn.layout import lay_out, layout_of
+
+    if configuration.training is None:
+        return lay_out
+    from mpi_learn.algorithms.configuration import AlgorithmKey
+    from mpi_opt.configuration import filled
+
+    space = configuration.dimensions()
+    content = filled(
+        {k: v for k, v in configuration.training.items() if k == "algorithm"}, space.decode([0.5] * len(space))
+    )
+    return partial(layout_of, validated(AlgorithmKey, content, "training").algorithm)
 
 
 def _overrides(

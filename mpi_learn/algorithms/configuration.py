@@ -81,3 +81,9 @@ def _named(value: Any) -> Any:
 AlgorithmConfiguration = Annotated[
     AllReduce | Downpour | Easgd | Gem | Clusters, Field(discriminator="name"), BeforeValidator(_named)
 ]
+
+
+class AlgorithmKey(_Options):
+    """The one key of a training that says how ranks work together, for who wants to know only that."""
+
+    algorithm: AlgorithmConfiguration = AllReduce()

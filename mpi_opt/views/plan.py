@@ -27,18 +27,17 @@ def plan_text(layout: Layout, trials: int) -> str:
         lines.append(f"    … and {len(blocks) - MOST_ROWS} more blocks like these")
     if layout.spares:
         lines.append(f"  {_ranks(layout.spare_ranks):<13} waiting to take the place of lost ranks")
-    return "\n".join(lines + [f"  note: {note}" for note in notes(layout, trials)])
+    return "\n".join(lines) + "\n"
 
 
 def notes(layout: Layout, trials: int) -> list[str]:
     """What a poor choice of numbers costs."""
     found = []
     blocks = layout.blocks
-    sizes = {len(block) for block in blocks}
-    if len(sizes) > 1:
-        n = layout.n_ranks - 1
+    n = sum(len(block) for block in blocks)
+    if len({len(block) for block in blocks}) > 1:
         better = [size for size in range(1, n + 1) if n % size == 0]
-        nearest = min(better, key=lambda size: abs(size - layout.block_size))
+        nearest = min(better, key=lambda size: (abs(size - layout.block_size), -size))
         found.append(f"blocks differ in size; --block-size {nearest} makes them all equal")
     folds = layout.folds
     if len(blocks[0]) < folds:
@@ -49,7 +48,11 @@ def notes(layout: Layout, trials: int) -> list[str]:
         even = -(-layout.block_size // folds) * folds
         found.append(f"folds get unequal numbers of ranks; --block-size {even} would even them")
     if len(blocks) > trials:
-        found.append(f"{len(blocks) - trials} of {len(blocks)} blocks would idle: there are only {trials} trials")
+        idle = sum(len(block) for block in blocks[trials:])
+        found.append(
+            f"{idle} of {layout.n_ranks - 1} ranks would idle, for there are only {trials} trials; "
+            f"--block-size auto, or {-(-n // trials)}, uses them"
+        )
     return found
 
 
