@@ -22,6 +22,7 @@ from mpi_learn.validation import validated
 from mpi_opt.block import Block, Terms
 from mpi_opt.configuration import StudyConfiguration, read_epochs
 from mpi_opt.errors import MPILearnError, SearchFailed
+from mpi_opt.fold_stopping import Yardsticks
 from mpi_opt.halt import Halt, deaf
 from mpi_opt.layout import Layout
 from mpi_opt.lifeline import Lifeline
@@ -73,7 +74,7 @@ class Plan:
         """What all trials have in common."""
         configuration = self.configuration
         sample = self.space.decode(np.full(len(self.space), 0.5))
-        return Terms(configuration.search.seed, configuration.folds, configuration.trial.timeout_s, sample)
+        return Terms(configuration.search.seed, configuration.folds.number, configuration.trial.timeout_s, sample)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -84,6 +85,14 @@ class Plan:
         if search.strategy == "halving" and self.configuration.training is not None:
             known["max_budget"] = read_epochs(self.configuration.training)
         return known | search.options
+
+    @property
+    def yardsticks(self) -> Yardsticks:
+        """What the folds of trials are compared with, if they are to be stopped early."""
+        folds, options = self.configuration.folds, self.options
+        if not folds.stop_early:
+            return Yardsticks()
+        return Yardsticks(folds.number, self.rules.sign, options["lag"] if options.get("reproducible") else None)
 
     @property
     def rules(self) -> Rules:
@@ -108,7 +117,7 @@ def search(
     direction: str = "minimize",
     seed: int = 7,
     block_size: int | str = 1,
-    folds: int = 1,
+    folds: int | Mapping[str, Any] = 1,
     study: str = "study",
     store: str = "sqlite:///mpi_opt.db",
     options: Mapping[str, Any] | None = None,
@@ -132,7 +141,7 @@ def search(
         direction: ``minimize`` or ``maximize``.
         seed: The same seed and one process give the same trials again.
         block_size: Ranks a block, or ``auto``.
-        folds: K of the K-fold cross-validation; see `Trial.split`.
+        folds: K of the K-fold cross-validation (see `Trial.split`), or ``{"number": K, "stop_early": True}``.
         study: The study's name in the store.
         store: A SQLAlchemy URL; ``sqlite://`` is in memory.
         options: The strategy's own.
@@ -165,12 +174,12 @@ def search(
             "time_limit": time_limit,
         },
         "blocks": {"size": block_size, "spares": spares},
-        "folds": folds,
+        "folds": dict(folds) if isinstance(folds, Mapping) else folds,
         "trial": {"retries": retries, "timeout": timeout},
     }
     configuration = validated(StudyConfiguration, content, "search()")
     world = the_world()
-    layout = Layout.of(1 if world is None else world.size, block_size, folds, trials, spares)
+    layout = Layout.of(1 if world is None else world.size, block_size, configuration.folds.number, trials, spares)
     plan = Plan(configuration, dimensions, FunctionObjective(objective), layout, Path.cwd(), content)
     return run_study(plan, world)
 
@@ -283,7 +292,8 @@ def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
             store,
             record.id,
             plan.rules,
-            folds=configuration.folds,
+            folds=configuration.folds.number,
+            yardsticks=plan.yardsticks,
             progress=progress,
             halt=halt,
             renew=make,

@@ -16,13 +16,16 @@ import numpy as np
 from mpi_learn import comm as communication
 from mpi_learn.comm import Communicator
 from mpi_learn.errors import UserError
+from mpi_opt.fold_stopping import Yardstick
 from mpi_opt.layout import fold_groups, folds_of_group
 from mpi_opt.lifeline import Lifeline
 from mpi_opt.messages import (
     TO_LEADER,
+    VERDICT,
     Assignment,
     PartOutcome,
     Ready,
+    Verdict,
 )
 from mpi_opt.objective import Objective
 from mpi_opt.space import Parameters
@@ -91,10 +94,10 @@ class Block:
 
         Args:
             assignment: What to run.
-            check: Called while the leader waits for its members; may raise.
+            check: Called while ranks of the block wait for one another; may raise.
         """
         started = time.perf_counter()
-        part = self._run_part(assignment)
+        part = self._run_part(assignment, check)
         if self.comm.rank != 0:
             self.comm.send(part, dest=0, tag=TO_LEADER)
             return None
@@ -102,7 +105,7 @@ class Block:
         while len(parts) < self.comm.size:
             other, _, _ = communication.receive(self.comm, tag=TO_LEADER, meanwhile=check)
             parts.append(other)
-        return merged(parts, time.perf_counter() - started)
+        return merged(parts, time.perf_counter() - started, assignment.yardstick)
 
     def renew(self) -> None:
         """Makes the fold communicator anew, after a trial that may have left it unusable. Collective over the block.
@@ -116,7 +119,7 @@ class Block:
     def _split(self) -> Communicator:
         return self.comm if self.comm.size == 1 else communication.split(self.comm, self.group, self.comm.rank)
 
-    def _run_part(self, assignment: Assignment) -> PartOutcome:
+    def _run_part(self, assignment: Assignment, check: Callable[[], None]) -> PartOutcome:
         part = PartOutcome(assignment.number)
         proposal = Proposal(assignment.number, assignment.parameters, assignment.budget, assignment.resume_from)
         for fold in folds_of_group(self.group, len(self.groups), self.terms.folds):
@@ -128,9 +131,33 @@ class Block:
                 folds=self.terms.folds,
                 reporter=self.reporter,
             )
-            if not self._run_fold(trial, part):
+            if not self._goes_on(self._run_fold(trial, part), trial, part, assignment.yardstick, check):
                 break
         return part
+
+    def _goes_on(
+        self, is_fine: bool, trial: Trial, part: PartOutcome, yardstick: Yardstick | None, check: Callable[[], None]
+    ) -> bool:
+        """Whether the next fold is run: the leader compares, if there is a yardstick, and tells the others.
+
+        A rank whose fold went wrong does not wait for the leader's verdict, but the leader gives it in any case.
+        """
+        is_last = len(self.groups) > 1 or trial.fold == self.terms.folds - 1
+        if yardstick is None or is_last:
+            return is_fine
+        if self.comm.rank > 0:
+            return is_fine and self._await_verdict(trial, check)
+        part.is_clearly_worse = is_fine and yardstick.is_clearly_worse([fold.figure_of_merit for fold in part.folds])
+        goes_on = is_fine and not part.is_clearly_worse
+        for member in range(1, self.comm.size):
+            self.comm.send(Verdict(trial.number, trial.fold, goes_on), dest=member, tag=VERDICT)
+        return goes_on
+
+    def _await_verdict(self, trial: Trial, check: Callable[[], None]) -> bool:
+        while True:
+            verdict, _, _ = communication.receive(self.comm, source=0, tag=VERDICT, meanwhile=check)
+            if (verdict.number, verdict.fold) == (trial.number, trial.fold):
+                return verdict.goes_on  # others were meant for folds that went wrong on this rank
 
     def _run_fold(self, trial: Trial, part: PartOutcome) -> bool:
         """Runs one fold into `part`; returns whether to go on with the next."""
@@ -151,8 +178,11 @@ class Block:
         return not trial.was_stopped
 
 
-def merged(parts: list[PartOutcome], duration_s: float) -> Outcome:
-    """The outcome of a trial from what the ranks of its block say; the mean over folds is its figure of merit."""
+def merged(parts: list[PartOutcome], duration_s: float, yardstick: Yardstick | None = None) -> Outcome:
+    """The outcome of a trial from what the ranks of its block say; the mean over folds is its figure of merit.
+
+    Of a trial that was clearly worse than the `yardstick` after some of its folds it is what the mean would likely be.
+    """
     folds = sorted((fold for part in parts for fold in part.folds), key=lambda fold: fold.fold)
     errors = sorted((part for part in parts if part.error), key=lambda part: part.is_echo)
     number = parts[0].number
@@ -161,7 +191,10 @@ def merged(parts: list[PartOutcome], duration_s: float) -> Outcome:
     values = [fold.figure_of_merit for fold in folds]
     mean = values[0] if len(values) == 1 else math.fsum(values) / len(values)
     uncertainty = float(np.std(values)) if len(values) > 1 else None
-    state = "pruned" if any(part.was_stopped for part in parts) else "complete"
+    is_clearly_worse = any(part.is_clearly_worse for part in parts)
+    if is_clearly_worse:
+        mean = yardstick.expected(values)
+    state = "pruned" if is_clearly_worse or any(part.was_stopped for part in parts) else "complete"
     return Outcome(number, state, mean, uncertainty, duration_s, folds)
 
 

@@ -83,7 +83,8 @@ def check(
     merit = configuration.figure_of_merit if configuration.objective == "train" else "what it returns"
     print(f"objective  {configuration.objective}, {configuration.direction} {merit}")
     wanted = configuration.search
-    print(f"strategy   {wanted.strategy}, {wanted.trials} trials, {configuration.folds} fold(s)")
+    early = ", stopped early where clearly worse" if configuration.folds.stop_early else ""
+    print(f"strategy   {wanted.strategy}, {wanted.trials} trials, {configuration.folds.number} fold(s){early}")
     for name, dimension in search_space.items():
         print(f"  {name:<20} {dimension}")
     _rehearse(configuration, space.resolve().parent)
@@ -175,7 +176,7 @@ def _layout(configuration: StudyConfiguration, n_ranks: int) -> Layout:
     from mpi_opt.layout import Layout
 
     blocks = configuration.blocks
-    return Layout.of(n_ranks, blocks.size, configuration.folds, configuration.search.trials, blocks.spares)
+    return Layout.of(n_ranks, blocks.size, configuration.folds.number, configuration.search.trials, blocks.spares)
 
 
 def _training_layout(configuration: StudyConfiguration) -> Callable[[int], TrainingLayout]:
@@ -211,7 +212,7 @@ def _overrides(
         "search.trials": trials,
         "search.strategy": strategy,
         "blocks.size": int(block_size) if block_size and block_size.isdigit() else block_size,
-        "folds": folds,
+        "folds.number": folds,
         "search.seed": seed,
         "study": study,
         "store": store,

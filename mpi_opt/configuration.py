@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_serializer
 
 from mpi_learn.validation import nearest, place, read_yaml, validated
 from mpi_opt.errors import ConfigurationError, SpaceError
@@ -70,6 +70,25 @@ class BlocksSection(Section):
         return size
 
 
+class FoldsSection(Section):
+    """``folds:``, the cross-validation of each trial; a number alone is K."""
+
+    number: int = Field(1, ge=1, description="K of the K-fold cross-validation; 1: the validation data as given.")
+    stop_early: bool = Field(
+        False,
+        description="A trial whose first folds are clearly worse than the best trial's does not run the others; it is "
+        "`pruned`. Where a block has fewer ranks than folds, and so runs them in turn.",
+    )
+
+    @model_serializer
+    def _as_written(self) -> int | dict[str, Any]:
+        return {"number": self.number, "stop_early": True} if self.stop_early else self.number
+
+
+def _folds_section(value: Any) -> Any:
+    return value if isinstance(value, Mapping | FoldsSection) else {"number": value}
+
+
 class TrialSection(Section):
     """``trial:``, what one trial may cost."""
 
@@ -104,7 +123,13 @@ class StudyConfiguration(Section):
     )
     search: SearchSection = Field(default_factory=SearchSection, description="How to look.")
     blocks: BlocksSection = Field(default_factory=BlocksSection, description="How the ranks are cut.")
-    folds: int = Field(1, ge=1, description="K of the K-fold cross-validation; 1: the validation data as given.")
+    folds: Annotated[
+        FoldsSection,
+        BeforeValidator(_folds_section, json_schema_input_type=Annotated[int, Field(ge=1)] | FoldsSection),
+    ] = Field(
+        default_factory=FoldsSection,
+        description="K of the K-fold cross-validation; 1: the validation data as given. Or keys.",
+    )
     trial: TrialSection = Field(default_factory=TrialSection, description="What one trial may cost.")
     track: str | None = Field(None, description="`tensorboard:FOLDER` or `mlflow:URI`: trials appear there, too.")
     training: dict[str, Any] | None = Field(None, description="A training.yaml, `$name` for a hyperparameter.")
@@ -137,6 +162,7 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     try:
         space = configuration.dimensions()
         _check_references(configuration, space)
+        _check_folds(configuration)
     except ConfigurationError as error:
         raise type(error)(error.problem, where=place(where, error.where), cure=error.cure) from None
     return configuration
@@ -239,6 +265,24 @@ def _check_references(configuration: StudyConfiguration, space: Space) -> None:
             raise ConfigurationError(
                 f"${name} is not a hyperparameter of the space", where="training", cure=_did_you_mean(name, list(space))
             )
+
+
+def _check_folds(configuration: StudyConfiguration) -> None:
+    strategy, options = configuration.search.strategy, configuration.search.options
+    if not configuration.folds.stop_early:
+        return
+    if strategy == "population" or (strategy == "halving" and options.get("resume", True)):
+        raise ConfigurationError(
+            f"the trials of {strategy} go on from one another, and for that each needs all its folds",
+            where="folds.stop_early",
+            cure="take it out, or take another strategy",
+        )
+    if configuration.objective == EXTERNAL:
+        raise ConfigurationError(
+            "whoever runs the trials of this study decides about their folds",
+            where="folds.stop_early",
+            cure="take it out",
+        )
 
 
 def _did_you_mean(name: str, known: list[str]) -> str:

@@ -14,6 +14,7 @@ from mpi_opt.agenda import Running
 from mpi_opt.course import Course
 from mpi_opt.crew import Crew
 from mpi_opt.errors import SearchFailed
+from mpi_opt.fold_stopping import Yardsticks
 from mpi_opt.halt import Halt
 from mpi_opt.layout import fold_groups
 from mpi_opt.messages import Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
@@ -52,6 +53,7 @@ class Coordinator:
         study_id: The study in the store.
         rules: When to end.
         folds: K.
+        yardsticks: Learns from the complete trials what the folds of the next ones are compared with; None: nothing.
         progress: Whom to tell.
         halt: Whether somebody wants the search to end.
         renew: Makes a strategy that knows nothing yet, for when others have changed the study (None: they must not).
@@ -66,6 +68,7 @@ class Coordinator:
         rules: Rules,
         *,
         folds: int = 1,
+        yardsticks: Yardsticks | None = None,
         progress: Progress | None = None,
         halt: Halt | None = None,
         renew: Callable[[], Strategy] | None = None,
@@ -74,7 +77,7 @@ class Coordinator:
         self.rules, self.folds = rules, folds
         self.progress, self.halt = progress or Silence(), halt or Halt()
         self.store = PatientStore(store, study_id, self.progress, self.halt)
-        self.course = Course(self.store, strategy, rules, folds, renew)
+        self.course = Course(self.store, strategy, rules, folds, yardsticks or Yardsticks(), renew)
         self.agenda = self.course.agenda
         self.is_stopping = False
         self.why_stopped = ""
@@ -217,7 +220,8 @@ class Coordinator:
         for running in started:
             one = running.proposal
             self.agenda.running[one.number] = running
-            assignment = Assignment(one.number, one.parameters, one.budget, one.resume_from)
+            yardstick = self.course.yardstick(one)
+            assignment = Assignment(one.number, one.parameters, one.budget, one.resume_from, yardstick)
             self.link.send(self.crew.ranks(running.block)[0], assignment)
             self.progress.started(running.block, one.number)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mpi_opt.agenda import Agenda
+from mpi_opt.fold_stopping import Yardstick, Yardsticks
 from mpi_opt.others import Others
 from mpi_opt.resuming import Past, minimised
 from mpi_opt.rules import HOPELESS, Rules
@@ -26,6 +27,7 @@ class Course:
         strategy: Knows nothing of earlier trials yet.
         rules: When to end.
         folds: K.
+        yardsticks: What the folds of trials are compared with; knows of none yet.
         renew: Makes another such strategy, for when others have changed the study (None: they must not).
 
     Attributes:
@@ -37,11 +39,18 @@ class Course:
     """
 
     def __init__(
-        self, store: PatientStore, strategy: Strategy, rules: Rules, folds: int, renew: Callable[[], Strategy] | None
+        self,
+        store: PatientStore,
+        strategy: Strategy,
+        rules: Rules,
+        folds: int,
+        yardsticks: Yardsticks,
+        renew: Callable[[], Strategy] | None,
     ) -> None:
         self.strategy, self.agenda, self.others = strategy, Agenda(rules.trials), Others(store)
         self.n_usable = self.n_failed = 0
         self._store, self._rules, self._folds, self._renew = store, rules, folds, renew
+        self._yardsticks = yardsticks
 
     def take_up(self) -> Past:
         """Continues from what the store knows: what ran when the last search ended is queued again."""
@@ -78,6 +87,12 @@ class Course:
         else:
             self.n_usable += 1
             self.strategy.tell(proposal, minimised(outcome, self._rules.sign, self._folds))
+        if outcome.state == "complete":
+            self._yardsticks.take(proposal, outcome.figure_of_merit, outcome.folds)
+
+    def yardstick(self, proposal: Proposal) -> Yardstick | None:
+        """What the folds of a trial are to be compared with while it runs."""
+        return self._yardsticks.of(proposal)
 
     @property
     def is_hopeless(self) -> bool:
@@ -99,6 +114,8 @@ class Course:
 
     def _learn(self, past: Past) -> None:
         past.teach(self.strategy)
+        if self._yardsticks.n_folds > 1:
+            past.measure(self._yardsticks, self._store.store.folds(self._store.study_id))
         self.agenda.take_up(past)
         self.others.take_up(past)
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)

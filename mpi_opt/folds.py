@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -58,3 +60,9 @@ def classes(labels: np.ndarray, at_least: int) -> np.ndarray | None:
         return None
     _, numbers, counts = np.unique(labels, return_inverse=True, return_counts=True)
     return numbers if counts.min() >= at_least and len(counts) > 1 else None
+
+
+def number_of_folds(configuration: Mapping[str, Any]) -> int:
+    """K in what the store keeps as a study's configuration: ``folds: 5`` or ``folds: {number: 5, …}``."""
+    folds = configuration.get("folds") or 1
+    return int(folds.get("number", 1) if isinstance(folds, Mapping) else folds)

@@ -8,6 +8,7 @@
 | leader of a block | its members | `Order` | `TO_MEMBER` | it forwards an assignment (block communicator) |
 | first rank of a fold group | coordinator | `Report` | `TO_COORDINATOR` | an intermediate value |
 | coordinator | first ranks of the fold groups | `Stop` | `STOP` | the trial is pruned, or the search ends |
+| leader of a block | its members | `Verdict` | `VERDICT` | a fold ended that is not the last (block communicator) |
 | member of a block | leader | `PartOutcome` | `TO_LEADER` | its part has ended (block communicator) |
 | leader of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial ended, well or not |
 | any rank of a block | coordinator | `Broken` | `TO_COORDINATOR` | it cannot reach the others any more |
@@ -25,10 +26,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mpi_learn.errors import UserError
+from mpi_opt.fold_stopping import Yardstick
 from mpi_opt.space import Parameters
 from mpi_opt.trial import FoldOutcome, Outcome
 
-TO_COORDINATOR, TO_RANK, TO_LIFELINE, STOP, TO_MEMBER, TO_LEADER = range(1, 7)
+TO_COORDINATOR, TO_RANK, TO_LIFELINE, STOP, TO_MEMBER, TO_LEADER, VERDICT = range(1, 8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +70,14 @@ class Assignment:
         parameters: Its active hyperparameters.
         budget: Epochs; None for what the configuration says.
         resume_from: The trial whose checkpoint to go on from.
+        yardstick: What folds that run in turn are compared with; None: all of them are run.
     """
 
     number: int
     parameters: Parameters
     budget: float | None = None
     resume_from: int | None = None
+    yardstick: Yardstick | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,21 @@ class Order:
 
     assignment: Assignment
     renew: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a trial goes on with its next fold.
+
+    Attributes:
+        number: The trial.
+        fold: The one that has ended.
+        goes_on: Whether the next one is run.
+    """
+
+    number: int
+    fold: int
+    goes_on: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +166,7 @@ class PartOutcome:
         error: Why its part failed: reason, rank, host and traceback as text.
         is_echo: The error only says that another rank of the trial failed.
         was_stopped: Whether the objective was told to stop.
+        is_clearly_worse: Whether the folds so far were enough to know that the trial is not the best one.
     """
 
     number: int
@@ -154,6 +174,7 @@ class PartOutcome:
     error: str | None = None
     is_echo: bool = False
     was_stopped: bool = False
+    is_clearly_worse: bool = False
 
 
 @dataclass(frozen=True, slots=True)

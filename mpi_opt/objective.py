@@ -221,9 +221,9 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
     from mpi_learn.data import inspect
 
     summary = _placed(lambda: inspect(training.data), where)
-    if configuration.folds > summary.n_training:
+    if configuration.folds.number > summary.n_training:
         raise ConfigurationError(
-            f"{summary.n_training} samples cannot be split into {configuration.folds} folds",
+            f"{summary.n_training} samples cannot be split into {configuration.folds.number} folds",
             where=place(where, "folds"),
         )
 
@@ -234,7 +234,7 @@ def _check_figure_of_merit(
     key = place(where, "figure_of_merit")
     if is_function(configuration.figure_of_merit):
         _placed(lambda: signature_of(configuration.figure_of_merit, directory), key)
-    elif configuration.folds == 1 or not configuration.figure_of_merit.startswith("val_"):
+    elif configuration.folds.number == 1 or not configuration.figure_of_merit.startswith("val_"):
         training.check_metric(configuration.figure_of_merit, key)
     else:  # folds bring validation data of their own
         known = dict.fromkeys(name.removeprefix("val_") for name in training.metric_names())

@@ -17,6 +17,7 @@ from pydantic import Field
 from mpi_learn.validation import validated
 from mpi_opt.configuration import Section
 from mpi_opt.errors import ConfigurationError, StoreError
+from mpi_opt.folds import number_of_folds
 from mpi_opt.resuming import OUTSIDE, Past, opened_study, proposal_of
 from mpi_opt.rules import Rules
 from mpi_opt.store import Store
@@ -158,7 +159,7 @@ def _told(url: str, read: Callable[[Store], Study], results: Sequence[Result]) -
     with Store.open(url) as store:
         study = read(store)
         trials = {trial.number: trial for trial in study.trials}
-        n_folds = int(study.configuration.get("folds") or 1)
+        n_folds = number_of_folds(study.configuration)
         open_trials = [(_open_trial(trials, result.number, study), result) for result in results]
         for trial, result in open_trials:
             if result.lost is not None:

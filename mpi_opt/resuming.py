@@ -6,18 +6,20 @@ What the store knows of a study becomes what a strategy must be told. Needs no M
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.folds import number_of_folds
 from mpi_opt.trial import FINISHED, Failed, Measured, Outcome, Proposal, TrialRecord
 
 if TYPE_CHECKING:
     from mpi_opt.configuration import StudyConfiguration
+    from mpi_opt.fold_stopping import Yardsticks
     from mpi_opt.space import Space
     from mpi_opt.store import Store
-    from mpi_opt.store.records import StudyRecord
+    from mpi_opt.store.records import FoldRecord, StudyRecord
     from mpi_opt.strategies.strategy import Strategy
 
 LASTING = ("space", "direction", "objective", "figure_of_merit", "folds", "training")
@@ -62,6 +64,15 @@ class Past:
         told = [(proposal_of(record), self._value(record)) for record in self.ended]
         strategy.resume(told, [proposal_of(record) for record in self.unfinished])
 
+    def measure(self, yardsticks: Yardsticks, folds: Iterable[FoldRecord]) -> None:
+        """Tells `yardsticks` the folds of the complete trials."""
+        by_trial: dict[int, list[FoldRecord]] = {}
+        for fold in folds:
+            by_trial.setdefault(fold.number, []).append(fold)
+        for record in self.ended:
+            if record.state == "complete":
+                yardsticks.take(proposal_of(record), record.figure_of_merit, by_trial.get(record.number, []))
+
     def _value(self, record: TrialRecord) -> float | Failed:
         if record.figure_of_merit is None:
             return Failed(record.error or "failed")
@@ -105,7 +116,7 @@ def opened_study(
             space=space,
         )
     for key in LASTING:
-        before, now = record.configuration.get(key), content.get(key)
+        before, now = (_lasting(entries, key) for entries in (record.configuration, content))
         if before != now:
             raise ConfigurationError(
                 f"the study {configuration.study!r} in {configuration.store} was begun with another {key}: "
@@ -114,3 +125,8 @@ def opened_study(
                 cure="restore it, or begin a new study: --study NAME",
             )
     return record
+
+
+def _lasting(content: Mapping[str, Any], key: str) -> Any:
+    """What stands at `key`; of the folds their number, since a study may begin to stop them early at any time."""
+    return number_of_folds(content) if key == "folds" else content.get(key)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.folds import number_of_folds
 from mpi_opt.space import Categorical
 from mpi_opt.study import trial_columns, trial_row
 from mpi_opt.views import series
@@ -91,7 +92,7 @@ def _page(name: str) -> str:
 
 def _summary(study: Study) -> str:
     verb = "maximising" if study.record.maximize else "minimising"
-    folds = study.configuration.get("folds", 1)
+    folds = number_of_folds(study.configuration)
     parts = [f"{verb} {series.merit_name(study)}", f"strategy {study.record.strategy}", f"seed {study.record.seed}"]
     parts += [f"{folds} folds"] if folds != 1 else []
     return ", ".join([*parts, f"begun {study.record.created_at[:16].replace('T', ' ')} UTC"])

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from mpi_opt.fold_stopping import ERROR, FEWEST_OTHERS, Yardstick, Yardsticks, pooled
+from mpi_opt.trial import FoldOutcome, Proposal
+
+K = 5
+NO_PRIOR = 1e-9
+BEST = (0.1, 0.9, 0.4, 0.2, 0.4)  # folds that differ much more than trials do
+
+
+def trial(number: int, budget: float | None = None) -> Proposal:
+    return Proposal(number, {}, budget)
+
+
+def outcomes(figures) -> list[FoldOutcome]:
+    return [FoldOutcome(fold, float(figure), 1.0) for fold, figure in enumerate(figures)]
+
+
+def taught(trials, *, sign=1.0, lag=None) -> Yardsticks:
+    yardsticks = Yardsticks(K, sign, lag)
+    for number, figures in enumerate(trials):
+        yardsticks.take(trial(number), float(np.mean(figures)), outcomes(figures))
+    return yardsticks
+
+
+def test_without_other_trials_it_is_the_paired_test_of_a_finite_population():
+    rng, yardstick = np.random.default_rng(0), Yardstick(0.4, BEST, 1.0, NO_PRIOR)
+    decisions = []
+    for _ in range(300):
+        n_run = int(rng.integers(2, K))
+        figures = np.array(BEST[:n_run]) + rng.normal(rng.uniform(0, 1), 0.05, n_run)
+        t = stats.ttest_rel(figures, BEST[:n_run]).statistic / np.sqrt(1 - n_run / K)
+        decisions.append(stats.t.sf(t, n_run - 1) < ERROR / (K - 1))
+        assert yardstick.is_clearly_worse(figures) == decisions[-1]
+    assert 30 < sum(decisions) < 270
+
+
+def test_with_a_known_scatter_one_fold_may_be_enough():
+    yardstick = Yardstick(0.4, BEST, 0.01, 200.0)
+    enough = 0.01 * np.sqrt(1 - 1 / K) * stats.t.isf(ERROR / (K - 1), 200)
+    assert not yardstick.is_clearly_worse([BEST[0] + 0.99 * enough])
+    assert yardstick.is_clearly_worse([BEST[0] + 1.01 * enough])
+
+
+def test_one_fold_is_not_enough_when_the_scatter_is_unknown():
+    assert not Yardstick(0.4, BEST, 0.01, NO_PRIOR).is_clearly_worse([BEST[0] + 100.0])
+
+
+def test_a_fold_that_is_hard_for_every_trial_stops_none():
+    assert not Yardstick(0.4, BEST, 0.05, 20.0).is_clearly_worse([0.1, 0.9])
+    assert Yardstick(0.4, BEST, 0.05, 20.0).is_clearly_worse([0.5, 0.8])
+
+
+def test_a_stopped_trial_comes_to_as_much_more_than_the_best_as_its_folds_were():
+    assert Yardstick(0.4, BEST, 0.05, 20.0).expected([0.3, 1.3]) == pytest.approx(0.4 + (0.2 + 0.4) / 2)
+    larger = tuple(1 - figure for figure in BEST)
+    maximising = Yardstick(0.6, larger, 0.05, 20.0, sign=-1.0)
+    assert maximising.expected([larger[0] - 0.2, larger[1] - 0.4]) == pytest.approx(0.6 - 0.3)
+    assert maximising.is_clearly_worse([larger[0] - 0.9])
+    assert not maximising.is_clearly_worse([larger[0] + 0.9])
+
+
+@pytest.mark.parametrize("prior", [2.0, 8.0])
+def test_the_distribution_of_variances_is_found(prior):
+    rng = np.random.default_rng(1)
+    true = 0.3**2 * prior / rng.chisquare(prior, 20_000)
+    measured = true * rng.chisquare(K - 1, 20_000) / (K - 1)
+    scatter, freedom = pooled(measured, K - 1)
+    assert scatter == pytest.approx(0.3, rel=0.05)
+    assert freedom == pytest.approx(prior, rel=0.1)
+
+
+def test_equal_variances_count_for_no_more_than_was_measured():
+    assert pooled(np.full(6, 0.25), 4)[1] == 24
+
+
+@pytest.mark.parametrize("prior", [1.0, 4.0, 1e6])  # from scatter that hardly has a scale to the same for all trials
+def test_few_trials_are_stopped_that_would_have_become_the_best(prior):
+    """Studies of 20 complete trials, and then one that is about as good as their best."""
+    rng, n_better, n_wrong, n_stopped = np.random.default_rng(2), 0, 0, 0
+    difficulty = 5.0 * rng.standard_normal(K)
+    for _ in range(1500):
+        scatter = np.sqrt(0.1**2 * prior / rng.chisquare(prior, 21))[:, None]
+        figures = difficulty + rng.normal(0, 0.05, 21)[:, None] + scatter * rng.standard_normal((21, K))
+        yardstick = taught(figures[:20]).of(trial(20))
+        is_stopped = any(yardstick.is_clearly_worse(figures[20, :m]) for m in range(1, K))
+        is_better = figures[20].mean() < figures[:20].mean(axis=1).min()
+        n_better, n_stopped, n_wrong = (
+            n_better + is_better,
+            n_stopped + is_stopped,
+            n_wrong + (is_stopped and is_better),
+        )
+    assert n_stopped > 500
+    assert n_wrong <= ERROR * n_stopped
+    assert n_better > 40
+    assert n_wrong <= ERROR * n_better or prior == 1.0
+
+
+def test_nothing_is_stopped_before_the_scatter_is_known():
+    trials = np.array(BEST) + np.random.default_rng(3).normal(0, 0.01, (FEWEST_OTHERS + 1, K))
+    assert taught(trials[:-1]).of(trial(90)) is None
+    assert taught(trials).of(trial(90)) is not None
+    assert Yardsticks().of(trial(90)) is None
+
+
+def test_a_trial_that_lacks_a_fold_is_no_yardstick():
+    yardsticks = taught(np.tile(BEST, (FEWEST_OTHERS, 1)))
+    yardsticks.take(trial(4), 0.0, outcomes(BEST[:3]))
+    assert yardsticks.of(trial(5)) is None
+
+
+def test_with_a_lag_later_trials_change_nothing():
+    trials = np.array(BEST) + np.random.default_rng(4).normal(0, 0.01, (30, K))
+    assert (
+        taught(trials, lag=8).of(trial(20))
+        == taught(trials[:13]).of(trial(20))
+        == taught(trials[:13], lag=8).of(trial(20))
+    )
+    assert taught(trials, lag=8).of(trial(20)) != taught(trials).of(trial(20))
+
+
+def test_folds_that_always_differ_by_the_same_stop_every_worse_trial_after_the_first():
+    yardstick = taught([np.array(BEST) + number for number in range(8)]).of(trial(8))
+    assert yardstick.is_clearly_worse([BEST[0] + 1e-3])
+    assert not yardstick.is_clearly_worse([BEST[0]])
+
+
+def test_a_trial_with_a_budget_is_run_to_its_end_and_is_no_yardstick():
+    yardsticks = taught(np.tile(BEST, (FEWEST_OTHERS, 1)))
+    yardsticks.take(trial(4, budget=3), 0.0, outcomes(BEST))
+    assert yardsticks.of(trial(5)) is None
+    assert taught(np.tile(BEST, (9, 1))).of(trial(9, budget=3)) is None
