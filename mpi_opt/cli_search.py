@@ -118,7 +118,7 @@ def plan(
     console.print(plan_text(layout, wanted), markup=False)
     if not layout.is_serial:
         console.print(picture(layout, wanted, _training_layout(configuration), console.width), end="\n\n")
-    for note in notes(layout, wanted):
+    for note in notes(layout, wanted, configuration.folds.stop_early):
         console.print(f"note: {note}", style="yellow", markup=False)
 
 

@@ -30,7 +30,7 @@ def plan_text(layout: Layout, trials: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def notes(layout: Layout, trials: int) -> list[str]:
+def notes(layout: Layout, trials: int, stop_early: bool = False) -> list[str]:
     """What a poor choice of numbers costs."""
     found = []
     blocks = layout.blocks
@@ -43,6 +43,10 @@ def notes(layout: Layout, trials: int) -> list[str]:
     if len(blocks[0]) < folds:
         found.append(
             f"a block of {len(blocks[0])} takes its {folds} folds in turn; --block-size {folds} runs them at once"
+        )
+    elif folds > 1 and stop_early:
+        found.append(
+            f"folds run at once, so stop_early spares none; --block-size {folds - 1} or less runs them in turn"
         )
     elif folds > 1 and any(len(block) % folds for block in blocks):
         even = -(-layout.block_size // folds) * folds

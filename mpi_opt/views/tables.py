@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.terminal import sparkline
+from mpi_opt.folds import number_of_folds
 from mpi_opt.study import trial_columns, trial_row
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ def trial_page(
     facts = [
         ("study", study.name),
         ("trial", trial.number),
-        ("state", trial.state),
+        ("state", trial.state + _early(study, trial, folds)),
         ("figure of merit", merit + spread),
         ("duration", None if trial.duration_s is None else f"{trial.duration_s:.3g} s"),
         ("started", trial.started_at),
@@ -143,6 +144,14 @@ def trial_page(
     if trial.error:
         parts.append("error\n" + _indented(printable(trial.error)))
     return "\n\n".join(parts)
+
+
+def _early(study: Study, trial: TrialRecord, folds: Sequence[FoldRecord]) -> str:
+    """Why a pruned trial lacks folds, and what its figure of merit then is."""
+    n_folds = number_of_folds(study.configuration)
+    if trial.state != "pruned" or len(folds) in (0, n_folds):
+        return ""
+    return f" after {len(folds)} of {n_folds} folds; the figure of merit is what all would likely come to"
 
 
 def curves_table(curves: Sequence[CurveRecord], *, colour: bool = False) -> str:

@@ -1,0 +1,148 @@
+"""What ``folds: {number: 5, stop_early: true}`` spares and costs: the same searches with and without it.
+
+``python measure.py --seeds 20`` prints the table of README.md. Searches run one trial after the other, with strategy
+and rule of the real search, without MPI and store.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+
+from mpi_opt.fold_stopping import Yardsticks
+from mpi_opt.folds import split
+from mpi_opt.space import Categorical, Dimension, Integer, Parameters, Real
+from mpi_opt.strategies import make_strategy
+from mpi_opt.trial import FoldOutcome
+
+N_TRIALS = 50
+K = 5
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is searched.
+
+    Attributes:
+        name: What it is called in the table.
+        space: Its hyperparameters.
+        fold: Parameters, trial, fold and seed of the search -> the figure of merit of the fold, to minimise.
+        truth: Parameters -> how good they truly are; None: as good as all their folds are on average.
+    """
+
+    name: str
+    space: dict[str, Dimension]
+    fold: Callable[[Parameters, int, int, int], float]
+    truth: Callable[[Parameters], float] | None = None
+
+
+def toy(noise: float) -> Problem:
+    """A bowl between 0 and 3 in four dimensions; folds differ by up to 1, and each fold of each trial by `noise`."""
+
+    def bowl(parameters: Parameters) -> float:
+        return sum((x - 0.3) ** 2 for x in parameters.values()) ** 0.5
+
+    def fold(parameters: Parameters, number: int, fold: int, seed: int) -> float:
+        difficulty = np.random.default_rng([seed, 1]).uniform(0, 1, K)[fold]
+        return bowl(parameters) + difficulty + noise * np.random.default_rng([seed, 2, number, fold]).standard_normal()
+
+    space = {f"x{i}": Real(-1.0, 1.0) for i in range(4)}
+    return Problem(f"bowl, noise {noise:g}", space, fold, bowl)
+
+
+def digits() -> Problem:
+    """Scikit-learn's handwritten digits: the loss of a network of one layer, 300 of the images."""
+    space = {
+        "rate": Real(1e-4, 1e-1, prior="log-uniform"),
+        "alpha": Real(1e-5, 1.0, prior="log-uniform"),
+        "units": Integer(4, 128, prior="log-uniform"),
+        "activation": Categorical(("relu", "tanh", "logistic")),
+    }
+    return Problem("digits", space, lambda parameters, number, fold, seed: _loss(tuple(parameters.items()), fold))
+
+
+@functools.cache
+def _loss(parameters: tuple, fold: int) -> float:
+    from sklearn.datasets import load_digits
+    from sklearn.metrics import log_loss
+    from sklearn.neural_network import MLPClassifier
+
+    given = dict(parameters)
+    x, y = (array[:300] for array in load_digits(return_X_y=True))
+    training, validation = split(300, fold, K, 0, y)
+    network = MLPClassifier(
+        (given["units"],),
+        activation=given["activation"],
+        alpha=given["alpha"],
+        learning_rate_init=given["rate"],
+        max_iter=20,
+        random_state=0,
+    ).fit(x[training] / 16, y[training])
+    return log_loss(y[validation], network.predict_proba(x[validation] / 16), labels=range(10))
+
+
+@dataclass(frozen=True)
+class Search:
+    """What came of one search: the best trial's figure of merit and true value, and how many folds were run."""
+
+    figure: float
+    truth: float
+    n_folds: int
+
+
+def search(problem: Problem, strategy_name: str, seed: int, *, stop_early: bool) -> Search:
+    """One search of `N_TRIALS` trials."""
+    strategy = make_strategy(strategy_name, problem.space, seed=seed)
+    yardsticks, n_folds, complete = Yardsticks(K if stop_early else 1), 0, []
+    for number in range(N_TRIALS):
+        (proposal,) = strategy.ask(1)
+        yardstick, figures = yardsticks.of(proposal), []
+        for fold in range(K):
+            figures.append(problem.fold(proposal.parameters, number, fold, seed))
+            if yardstick and fold < K - 1 and yardstick.is_clearly_worse(figures):
+                break
+        n_folds += len(figures)
+        if len(figures) < K:
+            strategy.tell(proposal, yardstick.expected(figures))
+            continue
+        figure = float(np.mean(figures))
+        complete.append((figure, problem.truth(proposal.parameters) if problem.truth else figure))
+        yardsticks.take(proposal, figure, [FoldOutcome(fold, value, 0.0) for fold, value in enumerate(figures)])
+        strategy.tell(proposal, figure)
+    return Search(*min(complete), n_folds)
+
+
+def main() -> None:
+    """Prints a line for each problem and strategy."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--strategies", default="random,bayesian")
+    parser.add_argument("--problems", default="bowl,digits")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    problems = [*(toy(noise) for noise in (0.02, 0.1, 0.3)), digits()]
+    print("| | strategy | folds run, of all | best, all folds | best, stopped early | the same best trial |")
+    print("|---|---|---|---|---|---|")
+    for problem in (one for one in problems if one.name.split(",")[0] in given.problems):
+        for strategy in given.strategies.split(","):
+            pairs = [
+                [search(problem, strategy, seed, stop_early=early) for early in (False, True)]
+                for seed in range(given.seeds)
+            ]
+            full, early = zip(*pairs, strict=True)
+            run = np.mean([one.n_folds for one in early]) / (K * N_TRIALS)
+            same = sum(a.figure == b.figure for a, b in pairs)
+            medians = " | ".join(f"{np.median([one.truth for one in side]):.4g}" for side in (full, early))
+            print(f"| {problem.name} | {strategy} | {run:.0%} | {medians} | {same} of {len(pairs)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
