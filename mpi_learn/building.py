@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 from mpi_learn.buffers import broadcast_in_place
 from mpi_learn.comm import Communicator, agreed_errors, host_name
 from mpi_learn.configuration import TrainingConfiguration
@@ -28,8 +30,9 @@ def built_model(configuration: TrainingConfiguration, comm: Communicator, datase
 
         model = build() if comm.rank in layout.workers else None
         if comm.rank == first:
-            model.check_labels(dataset.training.y)
-            model.check_labels(dataset.validation.y)
+            validation = [] if dataset.validation is dataset.training else [dataset.validation]
+            for labels in chain.from_iterable(samples.labels() for samples in (dataset.training, *validation)):
+                model.check_labels(labels)
     if layout.masters:
         sizes = model and (model.layout.shapes, model.n_sums, model.moving().size, model.counters().size)
         sizes = comm.bcast(sizes, root=first)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from mpi_learn.building import built_model, make_validator, open_timeline
 from mpi_learn.checkpoint import load_checkpoint, save_checkpoint
 from mpi_learn.comm import Communicator, agreed_errors
 from mpi_learn.configuration import TrainingConfiguration, read_configuration
-from mpi_learn.data import Batch, Batches, Dataset, Dealer, load
+from mpi_learn.data import Batch, Dataset, Dealer, load, make_batches
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.history import History
 from mpi_learn.layout import layout_of
@@ -66,7 +67,8 @@ def train(
     model = built_model(configuration, comm, dataset)
     try:
         training = Training(configuration, comm, dataset, model)
-        training.run(on_epoch, progress)
+        with closing(training.batches):
+            training.run(on_epoch, progress)
         training.close()
         if training.worker is not None:
             model.finish()
@@ -101,7 +103,7 @@ class Training:
         self.timeline = open_timeline(configuration, comm, self.layout)
         workers = self.layout.workers
         self.worker = workers.index(comm.rank) if comm.rank in workers else None
-        self.batches = Batches(
+        self.batches = make_batches(
             dataset,
             batch_size=configuration.batch_size,
             n_workers=len(workers),
@@ -217,9 +219,8 @@ class Training:
             return
         if not self.is_dealt:
             yield from self.batches.epoch(epoch)
-            return
-        while (part := self.algorithm.next_part()) is not None:
-            yield from self.batches.chunk(epoch, part)
+        else:
+            yield from self.batches.dealt(epoch, self.algorithm.next_part)
 
     def _may_wait(self, number: int) -> bool:
         """Whether the end of an epoch's validation may be waited for during the next epoch."""

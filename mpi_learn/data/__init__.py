@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn.data.batches import Batch, Batches, Dealer, validation_batches
+from mpi_learn.data.batches import Batch, Batches, Dealer
 from mpi_learn.data.configuration import DataConfiguration, Transform
+from mpi_learn.data.feeding import make_batches, validation_batches
 from mpi_learn.data.inspection import DataSummary, inspect
 from mpi_learn.data.samples import Dataset, Samples, shares
 
@@ -23,6 +24,7 @@ __all__ = [
     "Transform",
     "inspect",
     "load",
+    "make_batches",
     "shares",
     "validation_batches",
 ]

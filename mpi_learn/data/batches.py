@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,6 +73,18 @@ class Batches:
         for first in range(part.start, part.stop, self.batch_size):
             yield self._batch(epoch, slice(first, min(first + self.batch_size, part.stop)))
 
+    def dealt(self, epoch: int, next_part: Callable[[], slice | None]) -> Iterator[Batch]:
+        """The batches of all parts that are dealt to this worker.
+
+        Args:
+            next_part: Gives the next positions in the epoch's order; None when all are dealt.
+        """
+        while (part := next_part()) is not None:
+            yield from self.chunk(epoch, part)
+
+    def close(self) -> None:
+        """There is nothing to give back."""
+
     def _batch(self, epoch: int, part: slice) -> Batch:
         return as_batch(self.dataset.take_training(self._order_of(epoch)[part] if self.shuffle else part))
 
@@ -112,13 +124,6 @@ class Dealer:
         part = slice(self._first, min(self._first + self.chunk_size, self.n_samples))
         self._first = part.stop
         return part
-
-
-def validation_batches(dataset: Dataset, *, batch_size: int, n_workers: int = 1, worker: int = 0) -> Iterator[Batch]:
-    """A worker's share of the validation samples, in their order, in batches of at most `batch_size`; maybe none."""
-    part = shares(dataset.n_validation, n_workers, worker)
-    for first in range(part.start, part.stop, batch_size):
-        yield as_batch(dataset.take_validation(slice(first, min(first + batch_size, part.stop))))
 
 
 def epoch_order(n: int, seed: int, epoch: int) -> np.ndarray:

@@ -63,6 +63,17 @@ class DataConfiguration(BaseModel):
         description="static: each worker has its part of every epoch. dynamic: chunks go to whoever is free, for "
         "asynchronous algorithms.",
     )
+    memory: Literal["auto", "hold", "stream"] = Field(
+        default="auto",
+        description="hold: the samples are read once and stay in memory, once for each host. stream: they are read "
+        "from the files while the training goes on, ahead and in the background, and shuffled in blocks. auto: stream "
+        "what needs more than half of a host's memory.",
+    )
+    window_bytes: int = Field(
+        default=64 * 2**20,
+        ge=1,
+        description="stream: so much is read and shuffled at once; each worker holds two such windows.",
+    )
     cache: str | None = Field(
         default=None, description="A folder, best on each host's own disk, for copies of what stands behind URLs."
     )

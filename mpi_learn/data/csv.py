@@ -37,6 +37,9 @@ class CSV(Source):
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
         return {name: column[start:stop] for name, column in self._columns(names).items()}
 
+    def obstacle(self, names: Sequence[str]) -> str:
+        return "one cannot seek in text: write it as Parquet or HDF5"
+
     def _columns(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         missing = [name for name in names if name not in self._held]
         if missing:

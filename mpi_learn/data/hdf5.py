@@ -28,14 +28,20 @@ class HDF5(Source):
         return {name: self._descriptions[name] for name in names}
 
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
-        with h5py.File(self.path, locking=LOCKING) as file:
-            found = {name: file[name][start:stop] for name in names}
+        found = {name: self._file[name][start:stop] for name in names}
         return {name: _rows(found[name]) if self._descriptions[name].is_jagged else found[name] for name in names}
+
+    def n_together(self, names: Sequence[str]) -> int:
+        return max((self._file[name].chunks[0] for name in names if self._file[name].chunks), default=1)
 
     @cached_property
     def _descriptions(self) -> dict[str, Description]:
-        with h5py.File(self.path, locking=LOCKING) as file:
-            return {name: _described(dataset) for name, dataset in _datasets(file) if dataset.shape}
+        return {name: _described(dataset) for name, dataset in _datasets(self._file) if dataset.shape}
+
+    @cached_property
+    def _file(self) -> h5py.File:
+        """Stays open: to open a file takes as long as to read some megabytes of it."""
+        return h5py.File(self.path, locking=LOCKING)
 
 
 def _datasets(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, h5py.Dataset]]:

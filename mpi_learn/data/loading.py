@@ -1,27 +1,23 @@
-"""Reads samples into memory, once for each host."""
+"""From a configuration to samples: read into memory, once for each host, or left in their files."""
 
 from __future__ import annotations
-
-import math
 
 import numpy as np
 
 from mpi_learn.comm import Communicator, agreed_errors, shared_array
 from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.copying import copy_samples
+from mpi_learn.data.fitting import host_memory_bytes, is_streamed
 from mpi_learn.data.plan import OpenSource, Plan, make_plans, n_validation, opening, readers
-from mpi_learn.data.reader import ArrayKind, Reader
 from mpi_learn.data.samples import Dataset, Samples
-
-CHUNK_BYTES = 64 * 2**20
-"""So much is read at once, so that reading takes little memory beside what is held."""
-
+from mpi_learn.data.streamed import StreamedSamples
 
 def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dataset:
-    """All samples that a configuration names, in memory that the ranks of a host share. Collective over `comm`.
+    """All samples that a configuration names. Collective over `comm`.
 
-    Integer and half-precision features that are smaller than float32 are held as they are stored and become float32
-    batch by batch: the values stay. All others are held as float32; labels as int64 or float32, or as stored where
-    that is smaller.
+    They are held in memory that the ranks of a host share, or stay in their files (see `is_streamed`). Integer and
+    half-precision features that are smaller than float32 are held as they are stored and become float32 batch by batch:
+    the values stay. All others are held as float32; labels as int64 or float32, or as stored where that is smaller.
 
     Args:
         configuration: With absolute paths, or relative to the current folder.
@@ -33,9 +29,9 @@ def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dat
     """
     with opening(configuration) as opened:
         training_plan, validation_plan = _planned(configuration, comm, opened)
-        training = _loaded(training_plan, configuration, comm, opened)
+        training = _found(training_plan, configuration, comm, opened)
         if validation_plan is not None:
-            return Dataset(training, _loaded(validation_plan, configuration, comm, opened))
+            return Dataset(training, _found(validation_plan, configuration, comm, opened))
     if configuration.validation_fraction is not None:
         return Dataset(training, training, *split(len(training), configuration.validation_fraction, seed))
     return Dataset(training, training, None, np.arange(0))
@@ -60,6 +56,16 @@ def _planned(configuration: DataConfiguration, comm: Communicator, opened: OpenS
     return comm.bcast(plans) if comm.size > 1 else plans
 
 
+def _found(
+    plan: Plan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource
+) -> Samples | StreamedSamples:
+    """The samples of a plan, in memory or in their files. Collective over `comm`."""
+    host_bytes = min(comm.allgather(host_memory_bytes()))
+    if is_streamed(plan, configuration, host_bytes):  # the same on all ranks, errors included
+        return StreamedSamples(plan, configuration)
+    return _loaded(plan, configuration, comm, opened)
+
+
 def _loaded(plan: Plan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> Samples:
     samples, is_mine = _allocated(plan, comm)
     with agreed_errors(comm):  # at its end all ranks have met, so that what one wrote the others may read
@@ -80,46 +86,5 @@ def _fill(samples: Samples, plan: Plan, configuration: DataConfiguration, opened
     for part in plan.parts:
         here = slice(first, first + part.n_samples)
         for reader, arrays in zip(readers(opened(part.place), configuration), (samples.x, samples.y), strict=True):
-            _copy(reader, [array[here] for array in arrays], part.n_samples)
+            copy_samples(reader, [array[here] for array in arrays], 0, part.n_samples)
         first += part.n_samples
-
-
-def _copy(reader: Reader, targets: list[np.ndarray], n: int) -> None:
-    """Reads all `n` samples of one file into `targets`, in pieces."""
-    sample_bytes = sum(kind.dtype.itemsize * math.prod(kind.shape) for kind in reader.kinds)
-    at_once = max(1, CHUNK_BYTES // max(1, sample_bytes))
-    for start in range(0, n if targets else 0, at_once):
-        stop = min(start + at_once, n)
-        for target, array, kind in zip(targets, reader.read(start, stop), reader.kinds, strict=True):
-            if array.shape != (stop - start, *kind.shape):
-                raise reader.error(
-                    f"samples {start} to {stop - 1} have the shape {array.shape}, not {(stop - start, *kind.shape)}",
-                    kind.name,
-                    cure="every sample must have the same shape, and the file must not change while it is read",
-                )
-            with np.errstate(over="ignore", invalid="ignore"):
-                target[start:stop] = array
-            _check_finite(reader, kind, array, array, start)
-            _check_finite(reader, kind, array, target[start:stop], start)
-            _check_dtype(reader, kind, array, start)
-
-
-def _check_dtype(reader: Reader, kind: ArrayKind, array: np.ndarray, start: int) -> None:
-    if not np.can_cast(array.dtype, kind.dtype, "same_kind"):
-        raise reader.error(
-            f"the samples from {start} on are {array.dtype}, those before {kind.dtype}",
-            kind.name,
-            cure="make them all the same",
-        )
-
-
-def _check_finite(reader: Reader, kind: ArrayKind, stored: np.ndarray, held: np.ndarray, start: int) -> None:
-    if held.dtype.kind != "f" or np.isfinite(held).all():
-        return
-    bad = np.argwhere(~np.isfinite(held))[0]
-    place = f"sample {start + bad[0]}" + (f", element {tuple(map(int, bad[1:]))}" if len(bad) > 1 else "")
-    raise reader.error(
-        f"{place} is {stored[tuple(bad)]}, which is no number that float32 holds",
-        kind.name,
-        cure="take such samples out, or replace the value with {names: …, function: file.py:function}",
-    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,6 +32,9 @@ class Parquet(Source):
             table = file.read_row_groups(groups, columns=list(names))
         table = table.slice(start - first_rows[groups[0]] if groups else 0, stop - start)
         return {name: _as_numpy(table.column(name)) for name in names}
+
+    def n_together(self, names: Sequence[str]) -> int:
+        return max((stop - start for start, stop in pairwise(self._first_rows)), default=1)
 
     @cached_property
     def _schema(self) -> Any:

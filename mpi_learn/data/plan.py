@@ -32,10 +32,14 @@ class Part:
     Args:
         place: The file's path or URL.
         n_samples: How many it holds; more than none.
+        n_together: How many of them it stores as one piece.
+        obstacle: Why it cannot be read piece by piece; empty where it can.
     """
 
     place: str
     n_samples: int
+    n_together: int = 1
+    obstacle: str = ""
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,16 @@ class Plan:
     def n_samples(self) -> int:
         """How many there are in all files."""
         return sum(part.n_samples for part in self.parts)
+
+    @property
+    def sample_bytes(self) -> int:
+        """What one sample takes in memory."""
+        return max(1, sum(kind.held_bytes for kind in (*self.x, *self.y)))
+
+    @property
+    def n_bytes(self) -> int:
+        """What all samples take in memory."""
+        return self.n_samples * self.sample_bytes
 
 
 @contextmanager
@@ -101,7 +115,10 @@ def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) ->
         first = first or (x, y)
         _check_same(x, first[0])
         _check_same(y, first[1])
-        parts.append(Part(place, x.n_samples))
+        obstacle = x.obstacle or y.obstacle
+        if is_url(place) and configuration.cache is None:
+            obstacle = "it is far away, and there is no folder for copies (cache: DIR)"
+        parts.append(Part(place, x.n_samples, max(x.n_together, y.n_together), obstacle))
         x_kinds.append(x.kinds)
         y_kinds.append(y.kinds)
     if not parts:

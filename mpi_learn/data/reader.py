@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -48,6 +49,11 @@ class ArrayKind:
             return np.dtype(np.uint8)
         return self.dtype.newbyteorder("=") if self.dtype.itemsize < self.taken_dtype.itemsize else self.taken_dtype
 
+    @property
+    def held_bytes(self) -> int:
+        """Of one sample in memory."""
+        return self.held_dtype.itemsize * math.prod(self.shape)
+
 
 class Reader:
     """The features, or the labels, of one file.
@@ -73,6 +79,17 @@ class Reader:
         for request in self.requests:
             self._check_columns(request)
         self.kinds = tuple(map(self._kind, self.requests) if self.function is None else self._tried())
+
+    @property
+    def n_together(self) -> int:
+        """As of `Source`, for what is wanted of it."""
+        with reading(self.source):
+            return self.source.n_together(self._names)
+
+    @property
+    def obstacle(self) -> str:
+        """As of `Source`, for what is wanted of it."""
+        return self.source.obstacle(self._names)
 
     def read(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
         """Samples `start` to `stop` - 1: one array for each of `kinds`, of shape (stop - start, …)."""

@@ -37,6 +37,17 @@ class ROOT(Source):
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
         return {name: _as_numpy(self._branch(name).array(entry_start=start, entry_stop=stop)) for name in names}
 
+    def n_together(self, names: Sequence[str]) -> int:
+        """The longest basket; of an RNTuple the longest cluster."""
+        lengths = [1]
+        for name in names:
+            branch, tree = self._branch(name), self._tree(name)
+            if tree.classname == TREES[0]:
+                lengths += np.diff(getattr(branch, "entry_offsets", [0])).tolist()
+            else:
+                lengths += [cluster.num_entries for cluster in tree.cluster_summaries]
+        return max(lengths)
+
     @cached_property
     def _places(self) -> dict[str, tuple[str, str]]:
         """Name -> tree and branch."""

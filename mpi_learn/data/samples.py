@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from mpi_learn.data.streamed import StreamedSamples
 
 Selection = np.ndarray | slice
 
@@ -28,6 +33,10 @@ class Samples:
 
     def __len__(self) -> int:
         return len(self.x[0]) if self.x else 0
+
+    def labels(self) -> Iterator[tuple[np.ndarray, ...]]:
+        """All labels, in one go or some at a time."""
+        yield self.y
 
     def take(self, indices: Selection) -> Samples:
         """A copy of some samples, as models take them.
@@ -58,8 +67,8 @@ class Dataset:
         validation_indices: Shape (n_validation,), the same for `validation`.
     """
 
-    training: Samples
-    validation: Samples
+    training: Samples | StreamedSamples
+    validation: Samples | StreamedSamples
     training_indices: np.ndarray | None = None
     validation_indices: np.ndarray | None = None
 
@@ -83,9 +92,10 @@ class Dataset:
 
     def training_labels(self) -> tuple[np.ndarray, ...]:
         """The outputs of the training samples, each of length n_training; for folds that keep the classes' shares."""
+        labels = self.training.y
         if self.training_indices is None:
-            return self.training.y
-        return tuple(array[self.training_indices] for array in self.training.y)
+            return labels
+        return tuple(array[self.training_indices] for array in labels)
 
     def fold(self, training_indices: np.ndarray, validation_indices: np.ndarray) -> Dataset:
         """A dataset that trains on a part of these training samples and validates on another part of them.
@@ -118,7 +128,7 @@ def _copied(array: np.ndarray, indices: Selection, dtype: np.dtype) -> np.ndarra
     return array.take(indices, axis=0).astype(dtype, copy=False)
 
 
-def _count(samples: Samples, indices: np.ndarray | None) -> int:
+def _count(samples: Samples | StreamedSamples, indices: np.ndarray | None) -> int:
     return len(samples) if indices is None else len(indices)
 
 

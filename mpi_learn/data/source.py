@@ -106,6 +106,14 @@ class Source(ABC):
             DataError: One of them is no array of samples.
         """
 
+    def n_together(self, names: Sequence[str]) -> int:
+        """How many neighbouring samples the file stores as one piece: to read fewer takes as long."""
+        return 1
+
+    def obstacle(self, names: Sequence[str]) -> str:
+        """Why some samples cannot be read without reading all; empty where they can."""
+        return ""
+
     @abstractmethod
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
         """Samples `start` to `stop` - 1 of each of `names`, as stored: shape (stop - start, …)."""

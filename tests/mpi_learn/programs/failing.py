@@ -46,10 +46,10 @@ class FailingGradient:
 
 
 def attempt(where: str) -> str:
-    batches, built = mpi_learn.training.Batches, mpi_learn.training.built_model
+    batches, built = mpi_learn.training.make_batches, mpi_learn.training.built_model
     on_epoch = None
     if where == "data":
-        mpi_learn.training.Batches = FailingBatches
+        mpi_learn.training.make_batches = FailingBatches
     if where == "callback" and world.rank == LAST:
         on_epoch = boom
     if where == "gradient":
@@ -75,7 +75,7 @@ def attempt(where: str) -> str:
     except MPILearnError as error:
         return f"{type(error).__name__} of rank {error.rank}: {error.reason}"
     finally:
-        mpi_learn.training.Batches, mpi_learn.training.built_model = batches, built
+        mpi_learn.training.make_batches, mpi_learn.training.built_model = batches, built
     return "no error"
 
 

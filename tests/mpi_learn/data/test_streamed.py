@@ -1,0 +1,278 @@
+"""Samples that stay in their files: the same ones, each once an epoch, in an order that no timing changes."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from mpi4py import MPI
+
+from mpi_learn.data import DataConfiguration, Dealer, fitting, load, make_batches, validation_batches
+from mpi_learn.data.streamed import StreamedSamples
+from mpi_learn.errors import DataError
+from tests.mpi_learn.data.formats import FORMATS
+
+N_COLUMNS = 3
+SAMPLE_BYTES = 4 * N_COLUMNS + 8
+
+
+def write(path, first, n, **options):
+    """Samples `first` to `first` + n - 1; sample i holds i as label and as each of its features."""
+    labels = np.arange(first, first + n)
+    with h5py.File(path, "w") as file:
+        file.create_dataset("X", data=np.repeat(labels[:, np.newaxis], N_COLUMNS, 1).astype(np.float32), **options)
+        file["y"] = labels
+
+
+def streamed(tmp_path, *, sizes=(50, 1, 70), window=40, **options):
+    for number, n in enumerate(sizes if not any(tmp_path.glob("part_*")) else []):
+        write(tmp_path / f"part_{number}.h5", sum(sizes[:number]), n)
+    files = {"train": str(tmp_path / "part_*.h5"), "features": "X", "labels": "y"}
+    configuration = DataConfiguration(**files, memory="stream", window_bytes=window * SAMPLE_BYTES, **options)
+    return load(configuration, MPI.COMM_SELF, seed=3)
+
+
+def seen(dataset, n_workers=1, worker=0, batch_size=4, epoch=0, seed=7, **options):
+    batches = make_batches(
+        dataset, batch_size=batch_size, n_workers=n_workers, worker=worker, seed=seed, **options
+    )
+    try:
+        return [batch.y[0].tolist() for batch in batches.epoch(epoch)]
+    finally:
+        batches.close()
+
+
+def flat(lists):
+    return [item for one in lists for item in one]
+
+
+def reading_threads():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("reading ahead")]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    sizes=st.lists(st.integers(1, 40), min_size=1, max_size=3),
+    window=st.integers(1, 300),
+    n_workers=st.integers(1, 5),
+    batch_size=st.integers(1, 9),
+)
+def test_every_sample_is_used_exactly_once_an_epoch(tmp_path_factory, sizes, window, n_workers, batch_size):
+    dataset = streamed(tmp_path_factory.mktemp("data"), sizes=sizes, window=window)
+    workers = [seen(dataset, n_workers, worker, batch_size) for worker in range(n_workers)]
+    assert len({len(worker) for worker in workers}) == 1, "all workers make the same number of steps"
+    assert max(len(batch) for worker in workers for batch in worker) <= batch_size
+    assert sorted(flat(flat(workers))) == list(range(sum(sizes)))
+
+
+def test_features_and_labels_stay_together(tmp_path):
+    batches = make_batches(streamed(tmp_path), batch_size=8, n_workers=1, worker=0, seed=3)
+    for batch in batches.epoch(2):
+        assert batch.x[0].dtype == np.float32
+        assert batch.y[0].dtype == np.int64
+        np.testing.assert_array_equal(batch.x[0], np.repeat(batch.y[0][:, np.newaxis], N_COLUMNS, 1))
+    batches.close()
+
+
+def test_order_is_another_one_every_epoch_and_the_same_for_the_same_seed(tmp_path):
+    dataset = streamed(tmp_path)
+    assert seen(dataset, epoch=0) != seen(dataset, epoch=1)
+    assert seen(dataset, epoch=1) == seen(dataset, epoch=1)
+    assert seen(dataset, seed=1) != seen(dataset, seed=2)
+
+
+def test_a_later_epoch_is_the_same_whether_or_not_those_before_were_seen(tmp_path):
+    dataset = streamed(tmp_path)
+    batches = make_batches(dataset, batch_size=4, n_workers=1, worker=0, seed=7)
+    epochs = [[batch.y[0].tolist() for batch in batches.epoch(epoch)] for epoch in range(3)]
+    batches.close()
+    assert epochs[2] == seen(dataset, epoch=2)
+
+
+def test_timing_does_not_change_the_order(tmp_path, monkeypatch):
+    expected = seen(streamed(tmp_path))
+    fill, pause_s = StreamedSamples.fill, iter([0.02, 0.0, 0.01] * 100)
+
+    def slow(*arguments):
+        time.sleep(next(pause_s))
+        fill(*arguments)
+
+    monkeypatch.setattr(StreamedSamples, "fill", slow)
+    assert seen(streamed(tmp_path)) == expected
+
+
+def test_shuffling_mixes_blocks_from_all_over_the_files_in_one_window(tmp_path):
+    n, window = 6400, 640  # a window of 64 blocks of 10 samples
+    labels = np.array(flat(seen(streamed(tmp_path, sizes=[n], window=window), batch_size=64)))
+    means = labels.reshape(-1, 64).mean(1)
+    assert means.std() < 1.5 * n / np.sqrt(12 * 64)  # as of 64 samples drawn at random
+    assert abs(np.corrcoef(labels[:-1], labels[1:])[0, 1]) < 0.05
+
+
+def test_samples_stay_in_order_without_shuffling(tmp_path):
+    assert flat(seen(streamed(tmp_path), shuffle=False)) == list(range(121))
+
+
+def test_fractions_and_folds_are_seen_through_indices(tmp_path):
+    dataset = streamed(tmp_path, validation_fraction=0.25)
+    validation = flat(batch.y[0].tolist() for batch in validation_batches(dataset, batch_size=5))
+    assert len(validation) == round(121 * 0.25)
+    assert sorted(flat(seen(dataset)) + validation) == list(range(121))
+    fold = streamed(tmp_path).fold(np.arange(0, 121, 2), np.arange(1, 121, 2))
+    assert sorted(flat(seen(fold))) == list(range(0, 121, 2))
+    assert fold.training_labels()[0].tolist() == list(range(0, 121, 2))
+    shared = [flat(b.y[0].tolist() for b in validation_batches(fold, batch_size=4, n_workers=2, worker=w)) for w in (0, 1)]
+    assert flat(shared) == list(range(1, 121, 2))
+
+
+def test_taking_gives_what_samples_in_memory_give(tmp_path):
+    dataset = streamed(tmp_path)
+    wanted = np.array([120, 3, 50, 51, 3, 0])
+    assert dataset.training.take(wanted).y[0].tolist() == wanted.tolist()
+    assert dataset.take_training(slice(48, 53)).x[0][:, 0].tolist() == [48, 49, 50, 51, 52]
+    assert dataset.training.take(slice(0, 2)).x[0].shape == (2, N_COLUMNS)
+    assert [label for (labels,) in dataset.training.labels() for label in labels] == list(range(121))
+
+
+def test_dealt_parts_hold_every_sample_once(tmp_path):
+    dataset = streamed(tmp_path, window=12)
+    dealer = Dealer(121, batch_size=2, n_workers=2)
+    workers = [make_batches(dataset, batch_size=2, n_workers=2, worker=worker, seed=3) for worker in range(2)]
+    going, labels = [worker.dealt(0, dealer.deal) for worker in workers], []
+    while going:
+        for one in list(going):
+            batch = next(one, None)
+            if batch is None:
+                going.remove(one)
+            else:
+                labels += batch.y[0].tolist()
+    for worker in workers:
+        worker.close()
+    assert sorted(labels) == list(range(121))
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_every_format_streams_or_says_why_not(tmp_path, name):
+    form = FORMATS[name]
+    n = 23
+    path = tmp_path / f"y{form.suffix}"  # NPY: one file for each column, called as it
+    form.write(path, {"a": np.arange(n) * 0.5, "y": np.arange(n)})
+    files = {"train": str(path), "features": ["a"], "labels": "y", "window_bytes": 64}
+    if name in ("csv", "csv.gz", "npz"):
+        with pytest.raises(DataError, match=rf"data\.memory: stream: .*{form.suffix}.*one cannot seek in"):
+            load(DataConfiguration(**files, memory="stream"), MPI.COMM_SELF, 0)
+        return
+    dataset = load(DataConfiguration(**files, memory="stream"), MPI.COMM_SELF, 0)
+    assert isinstance(dataset.training, StreamedSamples)
+    assert sorted(flat(seen(dataset))) == list(range(n))
+    np.testing.assert_array_equal(dataset.take_training(slice(None)).x[0].ravel(), np.arange(n) * np.float32(0.5))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_of_an_npz_that_are_not_compressed_stream(tmp_path, order):
+    x = np.asarray(np.random.default_rng(0).random((40, 5)), np.float32, order=order)
+    np.savez(tmp_path / "a.npz", X=x, y=np.arange(40), none=np.zeros((0, 3)))
+    files = {"train": str(tmp_path / "a.npz"), "features": "X", "labels": "y", "window_bytes": 200}
+    dataset = load(DataConfiguration(**files, memory="stream"), MPI.COMM_SELF, 0)
+    np.testing.assert_array_equal(dataset.take_training(slice(None)).x[0], x)
+
+
+def test_what_a_file_stores_together_is_read_together(tmp_path, monkeypatch):
+    write(tmp_path / "a.h5", 0, 100, chunks=(25, N_COLUMNS))
+    files = {"train": str(tmp_path / "a.h5"), "features": "X", "labels": "y", "window_bytes": SAMPLE_BYTES}
+    dataset = load(DataConfiguration(**files, memory="stream"), MPI.COMM_SELF, 0)
+    assert dataset.training.blocks.tolist() == [0, 25, 50, 75, 100]
+    assert dataset.training.window_samples == 100
+    spans, fill = [], StreamedSamples.fill
+    monkeypatch.setattr(StreamedSamples, "fill", lambda *a: (spans.append(a[3:]), fill(*a)))
+    assert sorted(flat(seen(dataset, batch_size=10))) == list(range(100))
+    assert set(spans) == {(0, 25), (25, 50), (50, 75), (75, 100)}
+
+
+def test_auto_streams_what_would_take_more_than_half_of_the_memory(tmp_path, monkeypatch):
+    n_bytes = 121 * SAMPLE_BYTES
+    streamed(tmp_path)  # writes the files
+    configuration = DataConfiguration(train=str(tmp_path / "part_*.h5"), features="X", labels="y")
+    monkeypatch.setattr("mpi_learn.data.loading.host_memory_bytes", lambda: 2 * n_bytes)
+    assert not isinstance(load(configuration, MPI.COMM_SELF, 0).training, StreamedSamples)
+    monkeypatch.setattr("mpi_learn.data.loading.host_memory_bytes", lambda: 2 * n_bytes - 1)
+    dataset = load(configuration, MPI.COMM_SELF, 0)
+    assert isinstance(dataset.training, StreamedSamples)
+    assert sorted(flat(seen(dataset))) == list(range(121))
+    held = configuration.model_copy(update={"memory": "hold"})
+    assert not isinstance(load(held, MPI.COMM_SELF, 0).training, StreamedSamples)
+
+
+def test_text_that_is_larger_than_the_memory_says_what_to_do(tmp_path, monkeypatch):
+    FORMATS["csv"].write(tmp_path / "a.csv", {"a": np.arange(50.0), "y": np.arange(50)})
+    configuration = DataConfiguration(train=str(tmp_path / "a.csv"), features="a", labels="y")
+    monkeypatch.setattr("mpi_learn.data.loading.host_memory_bytes", lambda: 100)
+    with pytest.raises(DataError, match=r"a\.csv: all samples take .* cannot be read piece by piece"):
+        load(configuration, MPI.COMM_SELF, 0)
+
+
+def test_memory_of_the_host_is_what_the_control_group_allows(tmp_path, monkeypatch):
+    whole = fitting.host_memory_bytes()
+    assert whole > 2**28
+    (tmp_path / "memory.max").write_text("1000000\n")
+    monkeypatch.setattr(fitting, "CGROUPS", tmp_path)
+    assert fitting.host_memory_bytes() == 1_000_000
+    (tmp_path / "memory.max").write_text("max\n")
+    assert fitting.host_memory_bytes() >= whole
+
+
+def test_a_file_that_breaks_meanwhile_is_named_and_no_thread_is_left(tmp_path):
+    dataset = streamed(tmp_path)
+    (tmp_path / "part_2.h5").write_bytes(b"nothing that anybody could read")
+    batches = make_batches(dataset, batch_size=4, n_workers=1, worker=0, seed=7)
+    with pytest.raises(DataError, match=r"part_2\.h5"):
+        list(batches.epoch(0))
+    batches.close()
+    assert not reading_threads()
+
+
+def test_a_number_that_is_none_is_found_when_it_is_read(tmp_path):
+    dataset = streamed(tmp_path)
+    with h5py.File(tmp_path / "part_2.h5", "r+") as file:
+        file["X"][69, 1] = np.nan
+    with pytest.raises(DataError, match=r"part_2\.h5: X: sample 69, element \(1,\) is nan"):
+        seen(dataset)
+
+
+def test_the_thread_ends_with_the_batches_even_in_the_middle(tmp_path, monkeypatch):
+    dataset = streamed(tmp_path, window=12)
+    fill = StreamedSamples.fill
+    monkeypatch.setattr(StreamedSamples, "fill", lambda *a: (time.sleep(0.01), fill(*a)))
+    batches = make_batches(dataset, batch_size=4, n_workers=1, worker=0, seed=7)
+    next(iter(batches.epoch(0)))
+    assert reading_threads()
+    batches.close()
+    assert not reading_threads()
+
+
+def test_validation_reads_ahead_and_leaves_no_thread_when_it_is_given_up(tmp_path):
+    dataset = streamed(tmp_path, window=8, validation_fraction=0.5)
+    batches = validation_batches(dataset, batch_size=4)
+    next(batches)
+    assert reading_threads()
+    batches.close()
+    assert not reading_threads()
+
+
+def test_files_far_away_want_a_folder_for_copies(tmp_path):
+    pytest.importorskip("fsspec")
+    write(tmp_path / "a.h5", 0, 30)
+    files = {"train": f"file://{tmp_path}/a.h5", "features": "X", "labels": "y", "memory": "stream"}
+    with pytest.raises(DataError, match="cache: DIR"):
+        load(DataConfiguration(**files), MPI.COMM_SELF, 0)
+    cache = tmp_path / "cache"
+    dataset = load(DataConfiguration(**files, cache=str(cache), keep_cache=False), MPI.COMM_SELF, 0)
+    assert sorted(flat(seen(dataset))) == list(range(30))
+    assert any(cache.iterdir())
+    del dataset
+    assert not any(cache.iterdir())
