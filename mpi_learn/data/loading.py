@@ -12,6 +12,7 @@ from mpi_learn.data.plan import OpenSource, Plan, make_plans, n_validation, open
 from mpi_learn.data.samples import Dataset, Samples
 from mpi_learn.data.streamed import StreamedSamples
 
+
 def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dataset:
     """All samples that a configuration names. Collective over `comm`.
 

@@ -13,7 +13,7 @@ import numpy as np
 from mpi_learn.data.source import Description, Jagged, Source
 
 N_BEFORE_LENGTHS = 26
-"""In the header that a ZIP file has before each member, so many bytes come before the lengths of its name and extras."""
+"""So many bytes of the header before each member come before the lengths of its name and its extras."""
 
 
 class NPZ(Source):

@@ -38,9 +38,7 @@ def streamed(tmp_path, *, sizes=(50, 1, 70), window=40, **options):
 
 
 def seen(dataset, n_workers=1, worker=0, batch_size=4, epoch=0, seed=7, **options):
-    batches = make_batches(
-        dataset, batch_size=batch_size, n_workers=n_workers, worker=worker, seed=seed, **options
-    )
+    batches = make_batches(dataset, batch_size=batch_size, n_workers=n_workers, worker=worker, seed=seed, **options)
     try:
         return [batch.y[0].tolist() for batch in batches.epoch(epoch)]
     finally:
@@ -126,8 +124,8 @@ def test_fractions_and_folds_are_seen_through_indices(tmp_path):
     fold = streamed(tmp_path).fold(np.arange(0, 121, 2), np.arange(1, 121, 2))
     assert sorted(flat(seen(fold))) == list(range(0, 121, 2))
     assert fold.training_labels()[0].tolist() == list(range(0, 121, 2))
-    shared = [flat(b.y[0].tolist() for b in validation_batches(fold, batch_size=4, n_workers=2, worker=w)) for w in (0, 1)]
-    assert flat(shared) == list(range(1, 121, 2))
+    shared = [validation_batches(fold, batch_size=4, n_workers=2, worker=worker) for worker in (0, 1)]
+    assert flat(batch.y[0].tolist() for worker in shared for batch in worker) == list(range(1, 121, 2))
 
 
 def test_taking_gives_what_samples_in_memory_give(tmp_path):
