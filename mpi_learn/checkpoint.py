@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ from mpi_learn.errors import ConfigurationError
 
 FILE = "checkpoint.npz"
 WORDS = "words"
+OF_RANK = "rank."
+"""What the names of arrays begin with that only one rank has: ``rank.3.energy``."""
+
+
+Arrays = dict[str, np.ndarray]
 
 
 @dataclass
@@ -27,16 +33,26 @@ class Checkpoint:
     """
 
     words: dict[str, Any]
-    arrays: dict[str, np.ndarray]
+    arrays: Arrays
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Writes the checkpoint aside and renames it over the last one; returns the file."""
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, own: Iterable[tuple[int, Arrays]] = ()) -> Path:
+    """Writes the checkpoint aside and renames it over the last one.
+
+    Args:
+        own: Rank and what only that rank has; taken one after the other, so that never all of it is in memory.
+
+    Returns:
+        The file.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     text = np.frombuffer(json.dumps(checkpoint.words).encode(), np.uint8)
     aside, file = folder / f".{FILE}.{os.getpid()}", folder / FILE
     with aside.open("wb") as stream:
-        np.savez(stream, **{WORDS: text}, **checkpoint.arrays)
+        with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+            _write(archive, "", {WORDS: text} | checkpoint.arrays)
+            for rank, arrays in own:
+                _write(archive, f"{OF_RANK}{rank}.", arrays)
         stream.flush()
         os.fsync(stream.fileno())
     aside.replace(file)
@@ -54,9 +70,23 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
         return None
     try:
         with np.load(file, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files}
+            arrays = {name: content[name] for name in content.files if not name.startswith(OF_RANK)}
         return Checkpoint(json.loads(arrays.pop(WORDS).tobytes()), arrays)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise ConfigurationError(
             f"this is no checkpoint: {error}", where=str(file), cure="remove it, or write another checkpoint.path"
         ) from error
+
+
+def load_own(folder: Path, rank: int) -> Arrays:
+    """What the checkpoint in `folder` holds of one rank alone."""
+    prefix = f"{OF_RANK}{rank}."
+    with np.load(folder / FILE, allow_pickle=False) as content:
+        return {name.removeprefix(prefix): content[name] for name in content.files if name.startswith(prefix)}
+
+
+def _write(archive: zipfile.ZipFile, prefix: str, arrays: Arrays) -> None:
+    """Adds arrays as `numpy.savez` would."""
+    for name, array in arrays.items():
+        with archive.open(f"{prefix}{name}.npy", "w", force_zip64=True) as member:
+            np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)

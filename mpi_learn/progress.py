@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm
-from mpi_learn.checkpoint import Checkpoint
+from mpi_learn.checkpoint import Arrays, Checkpoint, load_own
 from mpi_learn.comm import Communicator
 from mpi_learn.configuration import TrainingConfiguration
 from mpi_learn.errors import ConfigurationError
@@ -18,6 +20,10 @@ from mpi_learn.stopping import Stopping
 
 MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor")
 """Keys that may be changed between an interruption and going on."""
+
+
+OWN = 21
+"""The tag of what one rank alone has."""
 
 
 @dataclass(frozen=True)
@@ -99,17 +105,18 @@ def restored(
     model: Model,
     algorithm: Algorithm,
     comm: Communicator,
-    is_own: bool,
+    own: Arrays | None,
 ) -> None:
     """Fills state, model and algorithm with what the checkpoint holds.
 
     Args:
-        is_own: The checkpoint is of this very training, so it must agree with the configuration; else only the model
-            must be of the same shape.
+        own: What it holds of this rank alone, if the checkpoint is of this very training, which must agree with the
+            configuration then; None: only the model must be of the same shape.
 
     Raises:
         ConfigurationError: It does not.
     """
+    is_own = own is not None
     where = f"checkpoint {configuration.checkpoint.path if is_own else configuration.checkpoint.start_from}"
     if is_own:
         _check_same(checkpoint.words["training"], configuration.model_dump(mode="json"), where)
@@ -124,11 +131,50 @@ def restored(
     for name, array in algorithm.arrays().items():
         if f"algorithm.{name}" in arrays:
             array[...] = arrays[f"algorithm.{name}"]
+    if own:
+        for name, array in algorithm.own_arrays().items():
+            array[...] = own[name]
     state.epoch = state.resumed_at = int(checkpoint.words["epoch"])
     state.history.columns = dict(checkpoint.words["history"])
     if is_own:
         state.stopping.restore(checkpoint.words["stopping"])
         state.stopping.best_weights, state.stopping.best_moving = arrays.get("best_weights"), arrays.get("best_moving")
+
+
+@contextmanager
+def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, Arrays]]]:
+    """For rank 0 every rank and its `own`, one after the other; for the others nothing. Collective.
+
+    Whatever rank 0 does not take is taken at the end, so that no rank waits to get rid of its part.
+    """
+    if comm.rank != 0:
+        comm.send(own, 0, OWN)
+        yield iter(())
+        return
+    parts = ((rank, own if rank == 0 else comm.recv(source=rank, tag=OWN)) for rank in range(comm.size))
+    try:
+        yield parts
+    finally:
+        for _ in parts:
+            pass
+
+
+def dealt_out(comm: Communicator, folder: Path, n_ranks: int) -> Arrays:
+    """What the checkpoint in `folder`, of `n_ranks` ranks, holds of this rank alone. Rank 0 reads it. Collective.
+
+    With another number of ranks there is nothing of the kind, and each begins its part anew.
+    """
+    if comm.rank != 0:
+        return comm.recv(source=0, tag=OWN)
+    parts = iter(range(1, comm.size))
+    try:
+        mine = load_own(folder, 0) if n_ranks == comm.size else {}
+        for rank in parts:
+            comm.send(load_own(folder, rank) if n_ranks == comm.size else {}, rank, OWN)
+    finally:
+        for rank in parts:
+            comm.send({}, rank, OWN)
+    return mine
 
 
 def _check_same(then: dict, now: dict, where: str) -> None:

@@ -24,7 +24,7 @@ from mpi_learn.monitor import Monitor, summed_up
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.optimizers.schedule import Rate
-from mpi_learn.progress import Epoch, EpochReport, State, restored, snapshot
+from mpi_learn.progress import Epoch, EpochReport, State, collected, dealt_out, restored, snapshot
 from mpi_learn.result import Result, as_pair
 from mpi_learn.stopping import Stopping
 from mpi_learn.timeline import COMMUNICATION, COMPUTE, IDLE
@@ -282,15 +282,15 @@ class Training:
         found, is_own = self.comm.bcast((found, is_own), root=0)
         if found is not None:
             with agreed_errors(self.comm):
-                restored(found, self.state, self.configuration, self.model, self.algorithm, self.comm, is_own)
+                own = dealt_out(self.comm, section.path, len(found.arrays["counters"])) if is_own else None
+                restored(found, self.state, self.configuration, self.model, self.algorithm, self.comm, own)
 
     def _save(self) -> None:
         if self.configuration.checkpoint is None:
             return
         folder = self.configuration.checkpoint.path
         counters = self.comm.gather(self.model.counters(), root=0)
-        with agreed_errors(self.comm):
+        with agreed_errors(self.comm), collected(self.comm, self.algorithm.own_arrays()) as own:
             if self.comm.rank == 0:
-                save_checkpoint(
-                    folder, snapshot(self.state, self.configuration, self.model, self.algorithm, np.stack(counters))
-                )
+                now = snapshot(self.state, self.configuration, self.model, self.algorithm, np.stack(counters))
+                save_checkpoint(folder, now, own)

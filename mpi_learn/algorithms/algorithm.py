@@ -44,6 +44,10 @@ class Algorithm(ABC):
     def arrays(self) -> dict[str, np.ndarray]:
         """What a checkpoint must hold besides the weights; the very arrays, so that they can be filled."""
 
+    def own_arrays(self) -> dict[str, np.ndarray]:
+        """As `arrays`, but what this rank alone has: rank 0 has not, or has something else."""
+        return {}
+
     def deal_by(self, deal: Callable[[], slice | None]) -> None:  # noqa: B027 - only masters deal
         """Samples of the epoch to come go to whoever is free: `deal` gives the next ones, None when all are dealt."""
 

@@ -64,6 +64,10 @@ class SynchronousAllReduce(Algorithm):
         """The optimizer's state."""
         return self.optimizer.arrays()
 
+    def own_arrays(self) -> dict[str, np.ndarray]:
+        """What this rank's compression has kept back."""
+        return self.compression.arrays(self.optimizer.layout.size)
+
     def sign_off(self) -> None:
         """Joins the step that the others are in, with nothing but the word that this rank failed."""
         n = self.optimizer.layout.size

@@ -48,7 +48,7 @@ class DecentralisedClusters(Algorithm):
     ) -> None:
         self.comm, self.cluster, self.leaders, self.optimizer = comm, cluster, leaders, optimizer
         self.n_sums, self.exchange_every, self.neighbours = n_sums, exchange_every, neighbours
-        self._n_steps = self._n_rounds = 0
+        self._counts = np.zeros(2, np.int64)  # steps and exchanges; an array, so that a checkpoint can hold it
         self._exchange: Exchange | None = None
         self._is_leaving = False
 
@@ -64,8 +64,8 @@ class DecentralisedClusters(Algorithm):
         self.optimizer.update(weights, step[:n], 1.0 / max(float(sums[N_SAMPLES]), 1.0))
         if sums[WORD] > 0:
             self._apply(weights, delta)
-        self._n_steps += 1
-        if self.leaders is not None and self._n_steps % self.exchange_every == 0 and self._exchange is None:
+        self._counts[0] += 1
+        if self.leaders is not None and self._counts[0] % self.exchange_every == 0 and self._exchange is None:
             self._begin(weights)
         return sums if self.leaders is not None else np.zeros_like(sums)
 
@@ -92,8 +92,12 @@ class DecentralisedClusters(Algorithm):
         broadcast_in_place(self.cluster, weights)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The optimizer's state: of the cluster of rank 0, which all start from when resumed."""
+        """The optimizer's state, of the cluster of rank 0."""
         return self.optimizer.arrays()
+
+    def own_arrays(self) -> dict[str, np.ndarray]:
+        """The optimizer's state of this rank's cluster, and how many steps and exchanges there were."""
+        return self.optimizer.arrays() | {"counts": self._counts}
 
     def close(self) -> None:
         """See `Algorithm.close`."""
@@ -107,6 +111,10 @@ class DecentralisedClusters(Algorithm):
         step[FAILED] = 1.0
         sum_in_place(self.cluster, step)
         self._leave()
+
+    @property
+    def _n_rounds(self) -> int:
+        return int(self._counts[1])
 
     def _looked(self, step: np.ndarray) -> np.ndarray | None:
         """A leader looks whether others failed or an exchange is complete, and puts its word behind the gradient."""
@@ -132,7 +140,7 @@ class DecentralisedClusters(Algorithm):
             return
         whom = partners(self.neighbours, self.leaders.rank, self.leaders.size, self._n_rounds)
         self._exchange = Exchange(self.leaders, weights, whom, self._n_rounds)
-        self._n_rounds += 1
+        self._counts[1] += 1
 
     def _leave(self) -> None:
         """The first to know tells all other leaders, once."""

@@ -20,6 +20,10 @@ class Compression(ABC):
     def sum(self, comm: Communicator, step: np.ndarray, n: int) -> None:
         """Replaces `step`, (n + sums,) float32, by its sum over all ranks: the same on all. Collective over `comm`."""
 
+    def arrays(self, n: int) -> dict[str, np.ndarray]:
+        """What was kept back for later, of vectors of `n` elements; the very arrays, so that they can be filled."""
+        return {}
+
 
 class Uncompressed(Compression):
     """One Allreduce in place."""
@@ -68,9 +72,7 @@ class TopFraction(Compression):
 
     def sum(self, comm: Communicator, step: np.ndarray, n: int) -> None:
         """See `Compression.sum`."""
-        if self._kept.size != n:
-            self._kept = np.zeros(n, np.float32)
-        self._kept += step[:n]
+        self.arrays(n)["kept"] += step[:n]
         k = max(1, int(self.fraction * n))
         places = np.argpartition(np.abs(self._kept), n - k)[n - k :].astype(np.int32)
         values = self._kept[places]
@@ -80,6 +82,12 @@ class TopFraction(Compression):
         for where, what in zip(all_places, all_values, strict=True):
             step[where] += what[:k]
         step[n:] = all_values[:, k:].sum(0)
+
+    def arrays(self, n: int) -> dict[str, np.ndarray]:
+        """The rest of the gradients so far."""
+        if self._kept.size != n:
+            self._kept = np.zeros(n, np.float32)
+        return {"kept": self._kept}
 
 
 def _scale(vector: np.ndarray) -> np.float32:

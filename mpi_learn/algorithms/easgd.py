@@ -49,20 +49,24 @@ class ElasticWorker(Worker):
 
     def __init__(self, link: Link, n: int, sync_every: int, optimizer: Optimizer) -> None:
         self.link, self.n, self.sync_every, self.optimizer = link, n, sync_every, optimizer
-        self._n_steps = 0
+        self._n_steps = np.zeros(1, np.int64)  # an array, so that a checkpoint can hold it
 
     def step(self, weights: np.ndarray, message: np.ndarray, n_samples: float) -> bool:
         """See `Worker.step`."""
         if n_samples:
             self.optimizer.update(weights, message[: self.n], 1.0 / n_samples)
         self._n_steps += 1
-        if self._n_steps % self.sync_every:
+        if self._n_steps[0] % self.sync_every:
             return True
         message[: self.n] = weights
         if not self.link.swap(message):
             return False
         weights -= message[: self.n]
         return True
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """See `Worker.arrays`."""
+        return super().arrays() | {"n_steps": self._n_steps}
 
 
 @fused

@@ -94,6 +94,10 @@ class EnergyWorker(Worker):
         self._n_steps = 0
         return is_through or self._exchange(weights)
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """See `Worker.arrays`."""
+        return super().arrays() | {"seen": self._seen, "energy": self._energy}
+
     def _exchange(self, weights: np.ndarray) -> bool:
         if not self.link.pull(self._pulled):
             return False

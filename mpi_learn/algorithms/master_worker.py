@@ -40,6 +40,10 @@ class Worker(ABC):
             False if some rank failed.
         """
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What it knows beyond an epoch, its weights excepted; the very arrays, so that they can be filled."""
+        return {} if self.optimizer is None else {f"optimizer.{k}": v for k, v in self.optimizer.arrays().items()}
+
     def begin(self, weights: np.ndarray) -> None:  # noqa: B027 - most have nothing to do
         """An epoch begins with these weights."""
 
@@ -134,8 +138,16 @@ class MasterWorker(Algorithm):
         return self.server.staleness.take() if self.server is not None else {}
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The centre's optimizer; a worker's own state starts anew when a training is resumed."""
+        """The centre's optimizer."""
         return self.centre.arrays() if self.centre is not None else {}
+
+    def own_arrays(self) -> dict[str, np.ndarray]:
+        """The worker's weights, if they are its own, and its other state."""
+        if self.worker is None:
+            return {}
+        if self.worker.keeps_weights and self._own is None:
+            self._own = self.weights.copy()
+        return ({"weights": self._own} if self._own is not None else {}) | self.worker.arrays()
 
     def close(self) -> None:
         """See `Algorithm.close`."""
@@ -154,6 +166,8 @@ class MasterWorker(Algorithm):
         self._end(failed=True)
 
     def __enter__(self) -> Self:
+        if self.comm.size == 1:
+            self.centre.weights[:] = self.weights  # which a checkpoint may have filled
         if self._own is not None:
             self.weights[:] = self._own
         if self.group is not None:

@@ -104,3 +104,12 @@ def test_samples_dealt_to_whoever_is_free_make_up_for_a_slow_worker():
         assert seen[share]["history"]["loss"] == [sum(range(960))] * 2
     assert seen["dynamic"]["seconds"] < 1.35 * seen["ideal"]  # 1.25 on a quiet machine
     assert seen["static"]["seconds"] > 2 * seen["ideal"]
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_every_algorithm_resumes_with_what_each_rank_alone_knew(n, tmp_path):
+    pytest.importorskip("torch")
+    done = mpirun(n, "-m", "tests.mpi_learn.programs.resuming", str(tmp_path), timeout=120)
+    assert done.returncode == 0, done.stderr
+    for name, (whole, resumed) in json.loads(done.stdout).items():
+        assert resumed == whole, name
