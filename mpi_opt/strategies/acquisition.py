@@ -1,20 +1,21 @@
-"""How promising a point is: the logarithm of its expected improvement, and where that is largest."""
+"""How promising a point is, by the criterion of one's choice."""
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, final
 
 import numpy as np
-from scipy.optimize import minimize
-from scipy.special import erfcx, ndtr
+from scipy.special import erfcx, log_ndtr, ndtr
 
-from mpi_opt.strategies.encoding import Encoding
-from mpi_opt.strategies.gaussian_process import GaussianProcess
+if TYPE_CHECKING:
+    from mpi_opt.strategies.forest import Forest
+    from mpi_opt.strategies.gaussian_process import GaussianProcess
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-N_ROUNDS = 4
 
 
 def log_improvement(u: np.ndarray) -> np.ndarray:
@@ -29,38 +30,135 @@ def log_improvement(u: np.ndarray) -> np.ndarray:
     return np.where(u > -1.0, direct, np.where(u > -1e3, tail, far))
 
 
+class Criterion(ABC):
+    """How promising a point is, from what a model predicts there: mean and standard deviation of a value to minimise.
+
+    Attributes:
+        has_logarithm: The logarithm of the probability that a trial gives a value is added; else, the value is
+            multiplied by the probability.
+        resolution: A difference that is worth a step.
+    """
+
+    has_logarithm = True
+    resolution = 1e-9
+
+    @abstractmethod
+    def values(self, mean: np.ndarray, std: np.ndarray, best: float) -> np.ndarray:
+        """The larger the better; all of shape (m,). `best` is the smallest value so far."""
+
+    @abstractmethod
+    def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
+        """The derivatives of the value by `mean` and by `std`."""
+
+
 @final
-class LogExpectedImprovement:
-    """The logarithm of the expected improvement over `best` under a Gaussian process.
+@dataclass(frozen=True)
+class LogExpectedImprovement(Criterion):
+    """log E[max(best - margin - y, 0)]; it has a slope also where an improvement is next to impossible.
+
+    Attributes:
+        margin: Only what is better by more than this is an improvement.
+    """
+
+    margin: float = 0.0
+
+    def values(self, mean: np.ndarray, std: np.ndarray, best: float) -> np.ndarray:
+        return log_improvement((best - self.margin - mean) / std) + np.log(std)
+
+    def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
+        u = (best - self.margin - mean) / std
+        by_u = math.exp(min(_log_cdf(u) - float(log_improvement(u)), 700.0))
+        return -by_u / std, (1.0 - by_u * u) / std
+
+
+@final
+@dataclass(frozen=True)
+class ExpectedImprovement(Criterion):
+    """E[max(best - margin - y, 0)] as it stands (Jones et al. 1998, eq. 15); flat where there is none to expect."""
+
+    has_logarithm = False
+    resolution = 0.0
+    margin: float = 0.0
+
+    def values(self, mean: np.ndarray, std: np.ndarray, best: float) -> np.ndarray:
+        return np.exp(log_improvement((best - self.margin - mean) / std)) * std
+
+    def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
+        u = (best - self.margin - mean) / std
+        return -float(ndtr(u)), math.exp(-0.5 * u * u - _HALF_LOG_2PI)
+
+
+@final
+@dataclass(frozen=True)
+class ProbabilityOfImprovement(Criterion):
+    """log P(y < best - margin) (Kushner 1964)."""
+
+    margin: float = 0.0
+
+    def values(self, mean: np.ndarray, std: np.ndarray, best: float) -> np.ndarray:
+        return log_ndtr((best - self.margin - mean) / std)
+
+    def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
+        u = (best - self.margin - mean) / std
+        by_u = math.exp(min(-0.5 * u * u - _HALF_LOG_2PI - _log_cdf(u), 700.0))
+        return -by_u / std, -by_u * u / std
+
+
+@final
+@dataclass(frozen=True)
+class LowerConfidenceBound(Criterion):
+    """kappa · std - mean: how low the value may be (Cox and John 1992)."""
+
+    kappa: float = 1.96
+
+    def values(self, mean: np.ndarray, std: np.ndarray, best: float) -> np.ndarray:
+        return self.kappa * std - mean
+
+    def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
+        return -1.0, self.kappa
+
+
+@final
+class Gain:
+    """A criterion under a model.
 
     Args:
         model: The posterior.
-        best: What is to be improved on, in the model's units.
+        best: The smallest value so far, in the model's units.
+        criterion: What makes a point promising.
         log_success: Row(s) (m, n_dimensions) -> log of the probability that a trial there gives a value, (m,).
     """
 
     def __init__(
-        self, model: GaussianProcess, best: float, log_success: Callable[[np.ndarray], np.ndarray] | None = None
+        self,
+        model: GaussianProcess | Forest,
+        best: float,
+        criterion: Criterion,
+        log_success: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> None:
-        self._model, self._best, self._log_success = model, best, log_success
+        self._model, self._best, self._criterion, self._log_success = model, best, criterion, log_success
+        self.resolution = criterion.resolution
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """At each of `rows` (m, n_dimensions): shape (m,)."""
-        mean, std = self._model.predict(rows)
-        values = log_improvement((self._best - mean) / std) + np.log(std)
-        return values if self._log_success is None else values + self._log_success(rows)
+        values = self._criterion.values(*self._model.predict(rows), self._best)
+        if self._log_success is None:
+            return values
+        weights = self._log_success(rows)
+        return values + weights if self._criterion.has_logarithm else values * np.exp(weights)
 
     def with_slope(self, row: np.ndarray) -> tuple[float, np.ndarray]:
         """At one row (n_dimensions,), with the gradient; the probability of success counts as constant in it."""
         mean, std, mean_slope, std_slope = self._model.predict_with_slopes(row)
-        u = (self._best - mean) / std
-        log_h = float(log_improvement(u))
-        by_u = math.exp(min(_log_cdf(u) - log_h, 700.0))
-        slope = by_u * (-mean_slope - u * std_slope) / std + std_slope / std
-        value = log_h + math.log(std)
-        if self._log_success is not None:
-            value += float(self._log_success(row[None, :])[0])
-        return value, slope
+        value = float(self._criterion.values(np.array([mean]), np.array([std]), self._best)[0])
+        by_mean, by_std = self._criterion.slopes(mean, std, self._best)
+        slope = by_mean * mean_slope + by_std * std_slope
+        if self._log_success is None:
+            return value, slope
+        weight = float(self._log_success(row[None, :])[0])
+        if self._criterion.has_logarithm:
+            return value + weight, slope
+        return value * math.exp(weight), slope * math.exp(weight)
 
 
 def _log_cdf(u: float) -> float:
@@ -68,114 +166,3 @@ def _log_cdf(u: float) -> float:
     if u > -1.0:
         return math.log(float(ndtr(u)))
     return -0.5 * u * u + math.log(0.5 * float(erfcx(-u / math.sqrt(2.0))))
-
-
-def maximised(
-    gain: LogExpectedImprovement,
-    encoding: Encoding,
-    candidates: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    is_allowed: Callable[[np.ndarray], bool],
-    n_climbs: int,
-) -> np.ndarray | None:
-    """The row with the largest gain that is allowed.
-
-    The best candidates are climbed from: numbers along the gradient, then categories and numbers with few values one at
-    a time, in turns.
-
-    Args:
-        gain: What to maximise.
-        encoding: Of the space.
-        candidates: Shape (m, n_dimensions), where to start.
-        low: Shape (n_dimensions,), the least that a climb may reach (numbers only).
-        high: Shape (n_dimensions,), the most.
-        is_allowed: Whether a row may be proposed.
-        n_climbs: From how many of the candidates to climb.
-
-    Returns:
-        Shape (n_dimensions,), snapped to the space; None if nothing was allowed.
-    """
-    values = gain(candidates)
-    order = np.argsort(-values, kind="stable")
-    tops = [_climbed(gain, encoding, candidates[index], low, high) for index in _apart(candidates, order, n_climbs)]
-    tops.sort(key=lambda top: -top[1])
-    best_start = values[order[0]]
-    for row, value in tops:
-        if value >= best_start - 1.0 and is_allowed(row):
-            return row
-    for index in order:
-        row = encoding.snapped(candidates[index])
-        if is_allowed(row):
-            return row
-    return None
-
-
-def _apart(candidates: np.ndarray, order: np.ndarray, n: int) -> list[int]:
-    """The first `n` of `order` that are no near neighbours of an earlier one."""
-    chosen: list[int] = []
-    for index in order[: 20 * n]:
-        near = [np.abs(candidates[index] - candidates[other]).max() < 0.05 for other in chosen]
-        if not any(near):
-            chosen.append(int(index))
-        if len(chosen) == n:
-            break
-    return chosen
-
-
-def _climbed(
-    gain: LogExpectedImprovement, encoding: Encoding, row: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> tuple[np.ndarray, float]:
-    is_smooth = np.array([levels is None for levels in encoding.levels])
-    is_stepped = not is_smooth.all()
-    value = -math.inf
-    for _ in range(N_ROUNDS):
-        if is_smooth.any():
-            row = _along_gradient(gain, row, is_smooth, low, high)
-        before, (row, value) = value, _stepped(gain, encoding, encoding.snapped(row))
-        if not is_stepped or value <= before + 1e-6:
-            break
-    return row, value
-
-
-def _along_gradient(
-    gain: LogExpectedImprovement, row: np.ndarray, is_smooth: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> np.ndarray:
-    def cost(part: np.ndarray) -> tuple[float, np.ndarray]:
-        moved = row.copy()
-        moved[is_smooth] = part
-        value, slope = gain.with_slope(moved)
-        return -value, -slope[is_smooth]
-
-    bounds = list(zip(low[is_smooth], high[is_smooth], strict=True))
-    start = np.clip(row[is_smooth], low[is_smooth], high[is_smooth])
-    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40, "ftol": 1e-10})
-    moved = row.copy()
-    moved[is_smooth] = found.x
-    return moved
-
-
-def _stepped(gain: LogExpectedImprovement, encoding: Encoding, row: np.ndarray) -> tuple[np.ndarray, float]:
-    """Changes one category or number with few values at a time as long as that gains."""
-    value = float(gain(row[None, :])[0])
-    for _ in range(2 * encoding.n_dimensions):
-        others = _changed_once(encoding, row)
-        if not len(others):
-            break
-        values = gain(others)
-        best = int(np.argmax(values))
-        if values[best] <= value + 1e-9:
-            break
-        row, value = encoding.snapped(others[best]), float(values[best])
-    return row, value
-
-
-def _changed_once(encoding: Encoding, row: np.ndarray) -> np.ndarray:
-    changed = []
-    for index, levels in enumerate(encoding.levels):
-        for level in () if levels is None else levels:
-            if level != row[index]:
-                other = row.copy()
-                other[index] = level
-                changed.append(other)
-    return np.array(changed).reshape(-1, encoding.n_dimensions)

@@ -1,9 +1,9 @@
 """Bayesian search: a Gaussian process guesses what was not tried, and the most promising point is tried next.
 
-The next point has the largest logarithm of expected improvement (Ament et al. 2023); trials that are pending count at
-their predicted mean; what is minimised is pulled in by a logarithm where that explains it better. The process is this
-project's own (see `gaussian_process`): a tell and an ask of scikit-optimize's cost seconds from 200 trials on. That
-library serves the other surrogate, the forest.
+The next point has the largest logarithm of expected improvement (Ament et al. 2023), or what `acquisition` asks for;
+trials that are pending count at their predicted mean; what is minimised is pulled in by a logarithm where that explains
+it better. The process is this project's own (see `gaussian_process`): a tell and an ask of scikit-optimize's cost
+seconds from 200 trials on. That library serves the other surrogate, the forest.
 """
 
 from __future__ import annotations
@@ -14,9 +14,17 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Literal, final
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, model_validator
 
+from mpi_opt.errors import ConfigurationError
 from mpi_opt.space import Parameters, Space
+from mpi_opt.strategies.acquisition import (
+    Criterion,
+    ExpectedImprovement,
+    LogExpectedImprovement,
+    LowerConfidenceBound,
+    ProbabilityOfImprovement,
+)
 from mpi_opt.strategies.draws import Draws
 from mpi_opt.strategies.encoding import Encoding
 from mpi_opt.strategies.history import History
@@ -38,6 +46,11 @@ class BayesianOptions(Options):
     Attributes:
         surrogate: ``gp``, a Gaussian process; ``forest``, scikit-optimize's trees; ``auto``: a forest for more
             than 60 hyperparameters.
+        acquisition: What makes a point promising: ``log-ei``, the logarithm of the expected improvement; ``ei``, that
+            improvement itself; ``pi``, the probability of one; ``lcb``, the lower confidence bound.
+        kappa: With ``lcb``: how many standard deviations below the mean the bound lies; the more, the more is explored.
+        xi: With ``log-ei``, ``ei`` and ``pi``: only what is better by more than this is an improvement, in standard
+            deviations of the values told; the more, the more is explored. Default: 0, with ``pi`` 0.01.
         initial_points: How many space-filling points come before the first guess; default: 4 more than twice the number
             of hyperparameters, but from 8 to 20.
         await_refit_up_to: With at most so many trials pending a proposal waits for the refit with all that was told
@@ -46,13 +59,35 @@ class BayesianOptions(Options):
     """
 
     surrogate: Literal["auto", "gp", "forest"] = "auto"
+    acquisition: Literal["log-ei", "ei", "pi", "lcb"] = "log-ei"
+    kappa: float = Field(default=1.96, ge=0, allow_inf_nan=False)
+    xi: float | None = Field(default=None, ge=0, allow_inf_nan=False)
     initial_points: int | None = Field(default=None, ge=1)
     await_refit_up_to: int = Field(default=16, ge=0)
+
+    @model_validator(mode="after")
+    def _is_used(self) -> BayesianOptions:
+        unused = "xi" if self.acquisition == "lcb" else "kappa"
+        if unused in self.model_fields_set:
+            raise ConfigurationError(
+                f"acquisition: {self.acquisition} has no {unused}", where=unused, cure="take it out"
+            )
+        return self
+
+    @property
+    def criterion(self) -> Criterion:
+        """The acquisition."""
+        if self.acquisition == "lcb":
+            return LowerConfidenceBound(self.kappa)
+        if self.acquisition == "pi":
+            return ProbabilityOfImprovement(0.01 if self.xi is None else self.xi)
+        kind = LogExpectedImprovement if self.acquisition == "log-ei" else ExpectedImprovement
+        return kind(self.xi or 0.0)
 
 
 @final
 class Bayesian(Strategy):
-    """Expected improvement of a Gaussian process."""
+    """The most promising point under a Gaussian process."""
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         self._options = read_options(BayesianOptions, options)
@@ -63,7 +98,7 @@ class Bayesian(Strategy):
         self._encoding = Encoding(space)
         kind = self._options.surrogate
         has_forest = kind == "forest" or (kind == "auto" and len(space) > MOST_DIMENSIONS)
-        self._proposer = Proposer(self._encoding, abs(seed), has_forest)
+        self._proposer = Proposer(self._encoding, abs(seed), has_forest, self._options.criterion)
         self._history = History(self._encoding)
         self._stock: deque[np.ndarray] = deque()
         self._n_taken = 0

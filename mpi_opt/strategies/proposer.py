@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from mpi_opt.strategies.acquisition import LogExpectedImprovement, maximised
+from mpi_opt.strategies.acquisition import Criterion, Gain, LogExpectedImprovement
+from mpi_opt.strategies.climbing import maximised
 from mpi_opt.strategies.encoding import Encoding
 from mpi_opt.strategies.gaussian_process import GaussianProcess
 from mpi_opt.strategies.history import Told
@@ -64,10 +65,17 @@ class Proposer:
         encoding: Of the space.
         seed: What is proposed depends on it.
         has_forest: Whether trees take the place of the Gaussian process.
+        criterion: What makes a point promising.
     """
 
-    def __init__(self, encoding: Encoding, seed: int, has_forest: bool = False) -> None:
-        self._encoding, self._seed, self._has_forest = encoding, seed, has_forest
+    def __init__(
+        self,
+        encoding: Encoding,
+        seed: int,
+        has_forest: bool = False,
+        criterion: Criterion = LogExpectedImprovement(),  # noqa: B008 - it cannot change
+    ) -> None:
+        self._encoding, self._seed, self._has_forest, self._criterion = encoding, seed, has_forest, criterion
         self._surrogate = Surrogate(encoding.is_category)
 
     def propose(
@@ -166,7 +174,7 @@ class Proposer:
         candidates = np.vstack([inside, around])
         if self._has_forest:
             n_climbs = 0  # there is no slope to climb along
-        gain = LogExpectedImprovement(view.model, view.best, success.log_probability if success else None)
+        gain = Gain(view.model, view.best, self._criterion, success.log_probability if success else None)
         if success is not None and (is_likely := success.is_likely(candidates)).any():
             candidates, is_free = candidates[is_likely], is_allowed
             is_allowed = lambda row: bool(success.is_likely(row[None, :])[0]) and is_free(row)  # noqa: E731

@@ -1,0 +1,127 @@
+import math
+
+import numpy as np
+import pytest
+from skopt import acquisition
+
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.space import Categorical, Real, Space
+from mpi_opt.strategies import make_strategy
+from mpi_opt.strategies.acquisition import (
+    ExpectedImprovement,
+    Gain,
+    LogExpectedImprovement,
+    LowerConfidenceBound,
+    ProbabilityOfImprovement,
+)
+from mpi_opt.strategies.gaussian_process import GaussianProcess, Hyperparameters
+from mpi_opt.trial import Failed
+from tests.mpi_opt.strategies.test_conformance import run
+
+NAMES = ("log-ei", "ei", "pi", "lcb")
+CRITERIA = [
+    LogExpectedImprovement(0.2),
+    ExpectedImprovement(0.2),
+    ProbabilityOfImprovement(0.2),
+    LowerConfidenceBound(2.5),
+]
+MEANS, STDS, BEST = np.linspace(-2.0, 4.0, 13), np.linspace(0.1, 1.3, 13), 0.7
+
+
+class Predicted:
+    """A model of scikit-optimize's kind that predicts what it is asked for: rows of mean and standard deviation."""
+
+    def predict(self, rows, return_std=True):
+        return rows[:, 0], rows[:, 1]
+
+
+def test_criteria_are_those_of_scikit_optimize():
+    rows = np.column_stack([MEANS, STDS])
+    log_ei, ei, pi, lcb = (criterion.values(MEANS, STDS, BEST) for criterion in CRITERIA)
+    theirs = acquisition.gaussian_ei(rows, Predicted(), y_opt=BEST, xi=0.2)
+    np.testing.assert_allclose(ei, theirs, rtol=1e-6, atol=1e-15)
+    np.testing.assert_allclose(np.exp(log_ei), theirs, rtol=1e-6, atol=1e-15)
+    np.testing.assert_allclose(np.exp(pi), acquisition.gaussian_pi(rows, Predicted(), y_opt=BEST, xi=0.2), rtol=1e-6)
+    np.testing.assert_allclose(-lcb, acquisition.gaussian_lcb(rows, Predicted(), kappa=2.5), rtol=1e-12)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=NAMES)
+def test_slopes_are_those_of_finite_differences(criterion):
+    def value(mean, std):
+        return criterion.values(np.array([mean]), np.array([std]), BEST)[0]
+
+    step = 1e-6
+    for mean, std in zip(MEANS, STDS, strict=True):
+        by_mean = (value(mean + step, std) - value(mean - step, std)) / (2 * step)
+        by_std = (value(mean, std + step) - value(mean, std - step)) / (2 * step)
+        assert criterion.slopes(mean, std, BEST) == pytest.approx((by_mean, by_std), rel=1e-4, abs=1e-7)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA, ids=NAMES)
+@pytest.mark.parametrize("has_failures", [False, True])
+def test_slope_of_a_gain_is_the_one_of_finite_differences(criterion, has_failures):
+    x = np.random.default_rng(0).random((12, 2))
+    model = GaussianProcess(
+        x, np.sin(5 * x[:, 0]) - x[:, 1], np.zeros(2, bool), Hyperparameters.default(2), np.zeros(12)
+    )
+    gain = Gain(model, -0.5, criterion, (lambda rows: np.full(len(rows), -0.4)) if has_failures else None)
+    row = np.array([0.35, 0.6])
+    value, slope = gain.with_slope(row)
+    assert value == pytest.approx(gain(row[None, :])[0])
+    for index, step in enumerate(1e-5 * np.eye(2)):
+        up, down = gain(np.array([row + step, row - step]))
+        assert slope[index] == pytest.approx((up - down) / 2e-5, rel=1e-3, abs=1e-6)
+
+
+def test_what_cannot_improve_is_still_ranked_but_by_plain_expected_improvement():
+    means, stds = np.array([60.0, 50.0]), np.array([1.0, 1.0])
+    for name, criterion in zip(NAMES, CRITERIA, strict=True):
+        worse, better = criterion.values(means, stds, BEST)
+        assert worse == better == 0.0 if name == "ei" else worse < better
+
+
+def bowl(proposal):
+    """0 at x = 0.3, y = 0.6 of kind b."""
+    point = proposal.parameters
+    return (point["x"] - 0.3) ** 2 + 2 * (point["y"] - 0.6) ** 2 + 0.2 * (point["kind"] != "b")
+
+
+@pytest.mark.parametrize("surrogate", ["gp", "forest"])
+@pytest.mark.parametrize("name", NAMES)
+def test_each_finds_the_minimum(name, surrogate):
+    space = Space({"x": Real(0, 1), "y": Real(0, 1), "kind": Categorical(("a", "b", "c"))})
+    strategy = make_strategy("bayesian", space, seed=0, options={"acquisition": name, "surrogate": surrogate})
+    outcome = lambda one: Failed("memory") if one.parameters["x"] > 0.8 else bowl(one)  # noqa: E731
+    _, told = run(strategy, space, 30, outcome=outcome)
+    best = min(value for _, value in told if isinstance(value, float))
+    assert best < (1e-3 if surrogate == "gp" else 0.05)
+
+
+@pytest.mark.parametrize(
+    ("greedy", "curious"),
+    [({"acquisition": "lcb", "kappa": 0.1}, {"kappa": 30.0}), ({"acquisition": "pi", "xi": 0.0}, {"xi": 3.0})],
+)
+def test_a_large_kappa_or_xi_explores(greedy, curious):
+    """Whoever explores looks where it is worse."""
+    space = Space({"x": Real(0, 1), "y": Real(0, 1)})
+    costs = []
+    for options in (greedy, greedy | curious):
+        strategy = make_strategy("bayesian", space, seed=0, options=options)
+        _, told = run(strategy, space, 22, outcome=lambda one: sum((x - 0.3) ** 2 for x in one.parameters.values()))
+        costs.append(np.mean([value for _, value in told[10:]]))
+    assert costs[1] > 2 * costs[0]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"acquisition": "EI"}, "did you mean ei?"),
+        ({"acquisition": "lcb", "xi": 0.1}, "lcb has no xi"),
+        ({"kappa": 2.0}, "log-ei has no kappa"),
+        ({"acquisition": "lcb", "kappa": -1.0}, "kappa"),
+        ({"acquisition": "pi", "xi": math.nan}, "xi"),
+    ],
+)
+def test_what_cannot_be_is_said(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        make_strategy("bayesian", Space({"x": Real(0, 1)}), options=options)
