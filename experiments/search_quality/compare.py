@@ -15,6 +15,7 @@ from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import functions
 import numpy as np
 import problems
 from protocol import regrets
@@ -45,7 +46,7 @@ def main() -> None:
 
 
 def run(given: argparse.Namespace, results: dict) -> None:
-    known = {problem.name: problem for problem in [*problems.functions(), *problems.tables(), problems.digits()]}
+    known = {problem.name: problem for problem in [*functions.functions(), *problems.tables(), problems.digits()]}
     names = [problem.name for problem in problems.tables()] if given.problems == "tables" else given.problems.split(",")
     for seed in range(given.seeds):
         for name in names:
