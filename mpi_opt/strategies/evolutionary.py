@@ -2,10 +2,13 @@
 
 The population is the best of what was told, so an outcome counts as soon as it comes: there is no barrier between
 generations. Children come from simulated binary crossover (Deb and Agrawal, Complex Systems 9, 1995) and polynomial
-mutation (Deb and Goyal 1996) in the unit cube, in their bounded forms; categories are drawn from the parents or at
-random. The mutation's step is that of the population's own spread, so it shrinks as the search closes in. Of several
-children the one is tried that an interpolation of all that was told thinks best (Jin 2011): where a trial takes
-minutes, a thousandth of a second of thought is well spent.
+mutation (Deb and Goyal 1996) in the unit cube, in their bounded forms, or from the difference of two other parents
+(Storn and Price, J. Global Optim. 11, 1997), which follows a valley across the axes; categories are drawn from the
+parents or at random. The mutation's step is that of the population's own spread, so it shrinks as the search closes in;
+that of every third child stays wide, so that it does not close in for good. Of several children one is tried that an
+interpolation of all that was told thinks good and that is far from everything tried, the two weighted in turns (Regis
+and Shoemaker, INFORMS J. Comput. 19, 2007): where a trial takes minutes, a thousandth of a second of thought is well
+spent.
 """
 
 from __future__ import annotations
@@ -24,7 +27,7 @@ from mpi_opt.space import Parameters, Space
 from mpi_opt.strategies.draws import Draws
 from mpi_opt.strategies.encoding import Encoding
 from mpi_opt.strategies.history import History, Told
-from mpi_opt.strategies.interpolation import CubicInterpolation
+from mpi_opt.strategies.interpolation import CubicInterpolation, distances
 from mpi_opt.strategies.ledger import Ledger
 from mpi_opt.strategies.options import Options, read_options
 from mpi_opt.strategies.sobol import SobolPoints
@@ -35,8 +38,15 @@ from mpi_opt.trial import Failed, Proposal
 N_ATTEMPTS = 4
 CROSSOVER_ETA = 5.0
 LARGEST_INTERPOLATION = 150
-BOLD_EVERY = 3
-"""Every so many proposals are the best of a tenth of the children only: the interpolation is often wrong far away."""
+GUESS_WEIGHTS = (0.5, 0.8, 0.95, 1.0)
+"""What the interpolation's guess counts, in turns; the rest is for the distance from what was tried."""
+OFFSETS = (1.0, math.inf, 0.1, 0.01, 0.001)
+"""Between how many of `warp`'s transformations the interpolation chooses."""
+DIFFERENTIAL = 0.3
+"""Probability that a child comes from the difference of two parents, not from crossover."""
+DIFFERENTIAL_STEPS = (0.3, 1.0)
+WIDE, WIDE_ETA = 0.3, 10.0
+"""Probability that all mutations of a child are wide, whatever the population's spread, and how wide (about 0.1)."""
 
 
 class EvolutionaryOptions(Options):
@@ -120,12 +130,9 @@ class Evolutionary(Strategy):
         if number < self._n_initial or len(self._population) < 2:
             point = self._space.decode(self._sequence.point(number))
             return point if ledger.allows(point) and ledger.is_new(point) else self._draws.new_point(ledger)
-        n_children = self._options.children
-        if number % BOLD_EVERY == 0:
-            n_children = math.ceil(n_children / 10)
         with _seeded(f"{self._seed} {number}"):
             for _ in range(N_ATTEMPTS):
-                points = [self._space.decode(self._child()) for _ in range(n_children)]
+                points = [self._space.decode(self._child()) for _ in range(self._options.children)]
                 points = [point for point in points if ledger.allows(point) and ledger.is_new(point)]
                 if points:
                     return self._most_promising(points)
@@ -134,17 +141,29 @@ class Evolutionary(Strategy):
     def _most_promising(self, points: list[Parameters]) -> Parameters:
         if len(points) == 1:
             return points[0]
+        rows, is_category = np.array([self._encoding.row(point) for point in points]), self._encoding.is_category
+        told = self._history.told()
         if self._guess is None:
-            self._guess = _interpolated(self._history.told(), self._encoding.is_category)
-        guesses = self._guess(np.array([self._encoding.row(point) for point in points]))
-        return points[int(np.argmin(guesses))]
+            self._guess = _interpolated(told, is_category)
+        tried = np.vstack([told.rows, *(self._history.row(proposal) for proposal in self._ledger.pending.values())])
+        weight = GUESS_WEIGHTS[self._ledger.n_asked % len(GUESS_WEIGHTS)]
+        closeness = -distances(rows, tried, is_category).min(axis=1)
+        return points[int(np.argmin(weight * _ranged(self._guess(rows)) + (1.0 - weight) * _ranged(closeness)))]
 
     def _child(self) -> np.ndarray:
         first, second = (list(self._parent()) for _ in range(2))
+        if random.random() < DIFFERENTIAL:
+            return self._mutated(self._moved(np.array(first)))
         if random.random() < self._options.crossover:
             tools.cxSimulatedBinaryBounded(first, second, eta=CROSSOVER_ETA, low=0.0, up=1.0)
         genes = np.clip(np.real(first if random.random() < 0.5 else second), 0.0, 1.0)
         return self._mutated(genes)
+
+    def _moved(self, genes: np.ndarray) -> np.ndarray:
+        """`genes` moved by a part of the difference between two members; categories stay."""
+        here, there = (random.choice(self._population)[1] for _ in range(2))
+        step = random.uniform(*DIFFERENTIAL_STEPS) * (there - here)
+        return np.where(self._encoding.is_category, genes, np.clip(genes + step, 0.0, 1.0))
 
     def _parent(self) -> np.ndarray:
         """One of two members drawn at random, the better."""
@@ -153,22 +172,29 @@ class Evolutionary(Strategy):
 
     def _mutated(self, genes: np.ndarray) -> np.ndarray:
         spread = np.std([member for _, member in self._population], axis=0)
+        etas = np.clip(1.0 / np.maximum(spread, 1e-9), 1.0, 1e6)
+        if random.random() < WIDE:
+            etas[:] = WIDE_ETA
         for index, is_category in enumerate(self._encoding.is_category):
             if random.random() >= self._options.mutation:
                 continue
             if is_category:
                 genes[index] = random.random() if random.random() < 0.5 else genes[index]
             else:
-                eta = min(max(1.0 / max(spread[index], 1e-9), 1.0), 1e6)
-                genes[index] = tools.mutPolynomialBounded([genes[index]], eta=eta, low=0.0, up=1.0, indpb=1.0)[0][0]
+                ((genes[index],),) = tools.mutPolynomialBounded([genes[index]], etas[index], 0.0, 1.0, indpb=1.0)
         return genes
+
+
+def _ranged(values: np.ndarray) -> np.ndarray:
+    """Moved and scaled to [0, 1]: shape (m,)."""
+    return (values - values.min()) / max(float(np.ptp(values)), 1e-300)
 
 
 def _interpolated(told: Told, is_category: np.ndarray) -> CubicInterpolation:
     """Through the values told, with the heavy tail pulled in; a failed trial counts like the worst."""
     values = np.where(np.isfinite(told.values), told.values, np.nanmax(told.values))
     told = Told(told.rows, values, told.variances).scaled().thinned(LARGEST_INTERPOLATION)
-    return CubicInterpolation(told.rows, warped(told.values, 1.0)[0], is_category)
+    return CubicInterpolation(told.rows, [warped(told.values, offset)[0] for offset in OFFSETS], is_category)
 
 
 @contextmanager
