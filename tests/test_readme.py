@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -45,6 +46,19 @@ def test_an_mpirun_works_as_printed_once_the_environment_is_activated(tmp_path):
     done = run(["env", "-i", f"HOME={tmp_path}", "PATH=/usr/bin:/bin", "bash", "-c", command], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "the best trials:" in done.stdout
+
+
+@pytest.mark.mpi
+def test_the_way_to_ones_own_model_leads_to_a_report(tmp_path):
+    block = next(one for one in blocks("bash") if "mpi-opt new" in one)
+    commands = [line.partition("#")[0].strip() for line in block.splitlines()]
+    assert commands[0] == "source .venv/bin/activate"
+    script = "\n".join(["set -e", *commands[1:]])
+    here = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = run(["bash", "-c", script], cwd=tmp_path, env={"PATH": here, "PYTHONPATH": str(ROOT)}, timeout=280)
+    assert done.returncode == 0, done.stderr
+    assert "the best trials:" in done.stdout
+    assert "<html" in (tmp_path / "tagger.html").read_text()
 
 
 def test_the_example_is_valid(tmp_path, monkeypatch, capsys):
