@@ -63,14 +63,14 @@ def quiet_stderr() -> Iterator[None]:
     kept = os.dup(2)
     with tempfile.TemporaryFile() as aside:
         os.dup2(aside.fileno(), 2)
+        went_well = False
         try:
             yield
-        except BaseException:
-            os.dup2(kept, 2)
-            aside.seek(0)
-            os.write(2, aside.read())
-            raise
+            went_well = True
         finally:
             sys.stderr.flush()
             os.dup2(kept, 2)
             os.close(kept)
+            if not went_well:
+                aside.seek(0)
+                os.write(2, aside.read())

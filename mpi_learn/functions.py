@@ -7,13 +7,14 @@ import importlib
 import importlib.util
 import sys
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from mpi_learn.errors import ConfigurationError
+from mpi_learn.errors import ConfigurationError, UserError
 from mpi_learn.validation import nearest
 
 
@@ -140,6 +141,23 @@ def _found(source: str, directory: Path | None) -> Path:
     return path.resolve()
 
 
+@contextmanager
+def users_code(doing: str, where: str, kind: type[UserError] = ConfigurationError) -> Iterator[None]:
+    """Whatever the user's code raises inside is an error of `kind`, for the user to mend; a `UserError` stays one.
+
+    Args:
+        doing: What raised, e.g. ``"importing it"``.
+        where: The file or function.
+        kind: The error to raise.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        raise kind(f"{doing} raised {type(error).__name__}: {error}", where=where) from error
+
+
 def _file_module(path: Path) -> ModuleType:
     name = f"_user_{path.stem}_{zlib.crc32(str(path).encode()):x}"
     changed = path.stat().st_mtime_ns
@@ -153,21 +171,18 @@ def _file_module(path: Path) -> ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # its neighbours can be imported
     try:
-        spec.loader.exec_module(module)
-    except Exception as error:
+        with users_code("running this file", str(path)):
+            spec.loader.exec_module(module)
+    except UserError:
         del sys.modules[name]
-        raise ConfigurationError(
-            f"running this file raised {type(error).__name__}: {error}", where=str(path)
-        ) from error
+        raise
     return module
 
 
 def _named_module(source: str, directory: Path | None) -> ModuleType:
     _module_path(source, directory)
-    try:
+    with users_code("importing it", source):
         return importlib.import_module(source)
-    except Exception as error:
-        raise ConfigurationError(f"importing it raised {type(error).__name__}: {error}", where=source) from error
 
 
 def _module_path(source: str, directory: Path | None) -> Path:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from mpi_learn.environment import prepare_environment, quiet_stderr
-from mpi_learn.errors import ConfigurationError, ModelError, UserError
-from mpi_learn.functions import imports_of, is_function, load_function, signature_of
+from mpi_learn.errors import ConfigurationError, ModelError
+from mpi_learn.functions import imports_of, is_function, load_function, signature_of, users_code
 from mpi_learn.models.model import Arrays, Model
 
 
@@ -99,15 +99,9 @@ def _load_keras(n_threads: int) -> None:
 
 
 def _called(specification: str, parameters: dict[str, Any]) -> Any:
-    try:
+    given = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
+    with users_code(f"building the model with ({given})", specification, ModelError):
         return load_function(specification)(**parameters)
-    except UserError:
-        raise
-    except Exception as error:
-        given = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
-        raise ModelError(
-            f"building the model with ({given}) raised {type(error).__name__}: {error}", where=specification
-        ) from error
 
 
 def _loaded(keras: Any, path: Path) -> Any:
