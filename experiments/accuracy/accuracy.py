@@ -1,0 +1,131 @@
+"""What accuracy each algorithm reaches on MNIST in five epochs; writes ``results.json`` and the table of the README.
+
+    python experiments/accuracy/accuracy.py --data mnist.h5 [--only gem --seeds 1] [--print]
+
+A run that stands in ``results.json`` with the same settings is not made again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import yaml
+
+from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
+
+HERE = Path(__file__).parent
+RESULTS, README, MARK = HERE / "results.json", HERE / "README.md", "<!-- table -->"
+GOAL, WITHIN = 0.990, 0.005
+EPOCHS, SEEDS = 5, range(10)
+
+ADAM = {"name": "adam", "learning_rate": 0.001, "schedule": {"name": "cosine"}}
+SCALED = ADAM | {"schedule": {"name": "cosine", "scale": "sqrt", "warmup_epochs": 0.5}}
+SYNCHRONOUS = {"algorithm": {"name": "allreduce"}, "optimizer": SCALED}
+
+SETTINGS = {
+    "allreduce 1": (1, SYNCHRONOUS),
+    "allreduce 2": (2, SYNCHRONOUS),
+    "allreduce 4": (4, SYNCHRONOUS),
+    "downpour": (3, {"algorithm": {"name": "downpour"}, "optimizer": ADAM}),
+    "easgd": (3, {"algorithm": {"name": "easgd", "sync_every": 4}, "optimizer": ADAM}),
+    "gem": (3, {"algorithm": {"name": "gem"}, "optimizer": ADAM | {"learning_rate": 0.0005}}),
+    "clusters": (4, {"algorithm": {"name": "clusters", "size": 2}, "optimizer": ADAM}),
+}
+"""Name -> (ranks, what the training.yaml says besides the common part)."""
+
+
+def training(name: str, seed: int) -> dict:
+    """The training.yaml of a run, its data left out."""
+    common = {
+        "model": f"{HERE.resolve()}/model.py:cnn",
+        "loss": "sparse_categorical_crossentropy",
+        "metrics": ["accuracy"],
+        "batch_size": 64,
+        "epochs": EPOCHS,
+        "seed": seed,
+    }
+    return common | SETTINGS[name][1]
+
+
+def key_of(name: str, seed: int) -> str:
+    """What a run is found again by: everything that determines it but where the files lie."""
+    settings = {key: value for key, value in training(name, seed).items() if key != "model"}
+    return json.dumps([name, SETTINGS[name][0], settings], sort_keys=True)
+
+
+def run(name: str, seed: int, data: Path) -> dict[str, list[float]]:
+    """The history of one training."""
+    mpirun, ranks = find_mpirun(), SETTINGS[name][0]
+    test = data.with_name(f"{data.stem}_test{data.suffix}")
+    files = {"train": [str(data)], "validation": [str(test)], "features": "X", "labels": "y"}
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "training.yaml"
+        file.write_text(yaml.safe_dump(training(name, seed) | {"data": files}))
+        command = [mpirun, *launch_flags(mpirun), "-np", str(ranks), sys.executable, "-m", "mpi_learn", "train"]
+        done = subprocess.run(
+            [*command, str(file), "-o", folder],
+            capture_output=True, text=True, env=launch_environment(), timeout=1800, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise SystemExit(done.stderr)
+        return json.loads((Path(folder) / "history.json").read_text())
+
+
+def table(results: dict) -> str:
+    """The results as Markdown; the judgement is made of the means over seeds."""
+    found = {name: [results[key_of(name, n)] for n in SEEDS if key_of(name, n) in results] for name in SETTINGS}
+    last = {name: [run["val_accuracy"][-1] for run in runs] for name, runs in found.items() if runs}
+    lines = ["| algorithm | ranks | seeds | accuracy after 5 epochs | each seed | off `allreduce 1` | wanted |"]
+    lines.append("|---|---|---|---|---|---|---|")
+    base = statistics.mean(last["allreduce 1"]) if "allreduce 1" in last else None
+    for name, values in last.items():
+        mean, is_base = statistics.mean(values), name.startswith("allreduce")
+        off = "" if base is None else f"{100 * (mean - base):+.2f}"
+        goal = f"≥ {100 * GOAL:.1f} %" if is_base else f"within {100 * WITHIN:.1f} points"
+        reached = mean >= GOAL if is_base else base is not None and mean >= base - WITHIN
+        each = ", ".join(f"{100 * value:.2f}" for value in values)
+        cells = [name, str(SETTINGS[name][0]), str(len(values)), f"{100 * mean:.2f} %", each, off]
+        lines.append("| " + " | ".join([*cells, f"{goal}: {'reached' if reached else 'missed'}"]) + " |")
+    return "\n".join(lines)
+
+
+def settings() -> str:
+    """What was written into each training.yaml, as Markdown."""
+    lines, seen = ["```yaml"], None
+    for name, (ranks, content) in SETTINGS.items():
+        if content is not seen:
+            lines.append(f"# {name.split()[0]}" + (f", {ranks} ranks" if not name.startswith("allreduce") else ""))
+            text = yaml.safe_dump(content, default_flow_style=None, width=1000, sort_keys=False)
+            lines += [text.strip()]
+        seen = content
+    return "\n".join([*lines, "```"])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="what `mpi-learn prepare mnist --to FILE` wrote")
+    parser.add_argument("--only", choices=SETTINGS, help="one line of the table")
+    parser.add_argument("--seeds", type=int, default=1, help="runs of each line")
+    parser.add_argument("--print", action="store_true", help="only the README, from results.json")
+    arguments = parser.parse_args()
+    results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    names = [] if arguments.print else [arguments.only] if arguments.only else list(SETTINGS)
+    for name in names:
+        for seed in range(arguments.seeds):
+            key = key_of(name, seed)
+            if key not in results:
+                results[key] = run(name, seed, arguments.data.resolve())
+                RESULTS.write_text(json.dumps(results, indent=1))
+            print(name, seed, results[key]["val_accuracy"], flush=True)
+    before, _, _ = README.read_text().partition(MARK)
+    README.write_text(f"{before}{MARK}\n\n{table(results)}\n\nWhat each training.yaml said:\n\n{settings()}\n")
+
+
+if __name__ == "__main__":
+    main()
