@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -74,7 +74,13 @@ class Plan:
         """What all trials have in common."""
         configuration = self.configuration
         sample = self.space.decode(np.full(len(self.space), 0.5))
-        return Terms(configuration.search.seed, configuration.folds.number, configuration.trial.timeout_s, sample)
+        return Terms(
+            seed=configuration.search.seed,
+            folds=configuration.folds.number,
+            timeout_s=configuration.trial.timeout_s,
+            sample=sample,
+            merits=configuration.merits(),
+        )
 
     @property
     def options(self) -> dict[str, Any]:
@@ -92,7 +98,7 @@ class Plan:
         folds, options = self.configuration.folds, self.options
         if not folds.stop_early:
             return Yardsticks()
-        return Yardsticks(folds.number, self.rules.sign, options["lag"] if options.get("reproducible") else None)
+        return Yardsticks(folds.number, self.rules.merits.sign, options["lag"] if options.get("reproducible") else None)
 
     @property
     def rules(self) -> Rules:
@@ -100,8 +106,8 @@ class Plan:
         search, trial = self.configuration.search, self.configuration.trial
         return Rules(
             trials=search.trials,
-            target=search.target,
-            maximize=self.configuration.direction == "maximize",
+            target=self.configuration.target(),
+            merits=self.configuration.merits(),
             retries=trial.retries,
             time_limit_s=search.time_limit_s,
             timeout_s=trial.timeout_s,
@@ -109,19 +115,21 @@ class Plan:
 
 
 def search(
-    objective: Callable[[Trial], float] | str,
+    objective: Callable[[Trial], float | Sequence[float] | Mapping[str, float]] | str,
     *,
     space: Mapping[str, Dimension],
     trials: int = 50,
     strategy: str = "bayesian",
-    direction: str = "minimize",
+    direction: str | Sequence[str] = "minimize",
+    figure_of_merit: str | Sequence[str] | None = None,
+    selection: str = "mean",
     seed: int = 7,
     block_size: int | str = 1,
     folds: int | Mapping[str, Any] = 1,
     study: str = "study",
     store: str = "sqlite:///mpi_opt.db",
     options: Mapping[str, Any] | None = None,
-    target: float | None = None,
+    target: float | Sequence[float | None] | None = None,
     retries: int = 1,
     timeout: str | float | None = None,
     time_limit: str | float | None = None,
@@ -138,14 +146,17 @@ def search(
         space: Hyperparameter -> `Real`, `Integer` or `Categorical`.
         trials: How many the study gets in all, failed ones included.
         strategy: A name of `mpi_opt.strategies.STRATEGIES`, or ``file.py:Class``.
-        direction: ``minimize`` or ``maximize``.
+        direction: ``minimize`` or ``maximize``; of several figures of merit a list.
+        figure_of_merit: What the value that `objective` returns is called; of several values a list.
+        selection: What the folds of a trial come to: ``mean``, ``median``, or ``mean+std``, the mean made worse by one
+            standard deviation.
         seed: The same seed and one process give the same trials again.
         block_size: Ranks a block, or ``auto``.
         folds: K of the K-fold cross-validation (see `Trial.split`), or ``{"number": K, "stop_early": True}``.
         study: The study's name in the store.
         store: A SQLAlchemy URL; ``sqlite://`` is in memory.
         options: The strategy's own.
-        target: Stop as soon as the figure of merit is this good.
+        target: Stop as soon as a trial is this good; of several figures of merit a list, None for any value.
         retries: How often a trial is run again after its ranks were lost.
         timeout: Seconds, or text such as ``30m``, that one trial may take.
         time_limit: Seconds, or text such as ``2h``: no trial is begun that would likely end later.
@@ -162,7 +173,8 @@ def search(
     content = {
         "study": study,
         "store": store,
-        "direction": direction,
+        "direction": _listed(direction),
+        "selection": selection,
         "objective": objective if isinstance(objective, str) else getattr(objective, "__qualname__", repr(objective)),
         "space": {name: dimension.entry() for name, dimension in dimensions.items()},
         "search": {
@@ -170,14 +182,17 @@ def search(
             "trials": trials,
             "seed": seed,
             "options": dict(options or {}),
-            "target": target,
+            "target": _listed(target),
             "time_limit": time_limit,
         },
         "blocks": {"size": block_size, "spares": spares},
         "folds": dict(folds) if isinstance(folds, Mapping) else folds,
         "trial": {"retries": retries, "timeout": timeout},
     }
+    if figure_of_merit is not None:
+        content["figure_of_merit"] = _listed(figure_of_merit)
     configuration = validated(StudyConfiguration, content, "search()")
+    configuration.target()
     world = the_world()
     layout = Layout.of(1 if world is None else world.size, block_size, configuration.folds.number, trials, spares)
     plan = Plan(configuration, dimensions, FunctionObjective(objective), layout, Path.cwd(), content)
@@ -280,7 +295,8 @@ def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
     with contextlib.ExitStack() as stack:
         stack.callback(crew.dismiss)
         options = plan.options
-        make = partial(make_strategy, wanted.strategy, plan.space, seed=wanted.seed, options=options)
+        n_merits = len(configuration.merits().names)
+        make = partial(make_strategy, wanted.strategy, plan.space, seed=wanted.seed, options=options, n_merits=n_merits)
         store = stack.enter_context(Store.open(configuration.store))
         record = opened_study(store, configuration, plan.record, plan.space)
         halt = Halt()
@@ -306,3 +322,8 @@ def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
                 progress.note(UNPROTECTED)
         coordinator.run()
         return Study.read(store, configuration.study)
+
+
+def _listed(value: Any) -> Any:
+    """A sequence as it stands in a file; anything else as it is."""
+    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -6,12 +6,9 @@ Whatever user code raises becomes part of an `Outcome` here, and the block goes 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import numpy as np
 
 from mpi_learn import comm as communication
 from mpi_learn.comm import Communicator
@@ -19,6 +16,7 @@ from mpi_learn.errors import UserError
 from mpi_opt.fold_stopping import Yardstick
 from mpi_opt.layout import fold_groups, folds_of_group
 from mpi_opt.lifeline import Lifeline
+from mpi_opt.merits import Merits
 from mpi_opt.messages import (
     TO_LEADER,
     VERDICT,
@@ -41,12 +39,14 @@ class Terms:
         folds: K.
         timeout_s: How long a trial may take, in seconds; None: for ever.
         sample: Some point of the space, to try the objective's inputs with before the first trial.
+        merits: The study's figures of merit.
     """
 
     seed: int
     folds: int = 1
     timeout_s: float | None = None
     sample: Parameters = field(default_factory=dict)
+    merits: Merits = field(default_factory=Merits)
 
 
 class Block:
@@ -105,7 +105,7 @@ class Block:
         while len(parts) < self.comm.size:
             other, _, _ = communication.receive(self.comm, tag=TO_LEADER, meanwhile=check)
             parts.append(other)
-        return merged(parts, time.perf_counter() - started, assignment.yardstick)
+        return merged(parts, time.perf_counter() - started, self.terms.merits, assignment.yardstick)
 
     def renew(self) -> None:
         """Makes the fold communicator anew, after a trial that may have left it unusable. Collective over the block.
@@ -165,7 +165,7 @@ class Block:
         try:
             with self.lifeline.guarding(trial.comm, self.terms.timeout_s):
                 value, history = self.objective(trial)
-            value = _figure(value) if trial.comm.rank == 0 else None
+            figures = self.terms.merits.read(value) if trial.comm.rank == 0 else ()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever user code raises is this trial's outcome
             part.error = str(communication.described(error, self.comm.rank))
             part.is_echo = communication.is_communication_error(error)
@@ -174,40 +174,27 @@ class Block:
         part.was_stopped = trial.was_stopped
         if trial.comm.rank == 0:
             history = history or ({"report": trial.reported} if trial.reported else {})
-            part.folds.append(FoldOutcome(trial.fold, value, time.perf_counter() - started, history))
+            duration_s, by_name = time.perf_counter() - started, self.terms.merits.by_name(figures)
+            part.folds.append(FoldOutcome(trial.fold, figures[0], duration_s, history, by_name))
         return not trial.was_stopped
 
 
-def merged(parts: list[PartOutcome], duration_s: float, yardstick: Yardstick | None = None) -> Outcome:
-    """The outcome of a trial from what the ranks of its block say; the mean over folds is its figure of merit.
+def merged(parts: list[PartOutcome], duration_s: float, merits: Merits, yardstick: Yardstick | None = None) -> Outcome:
+    """The outcome of a trial from what the ranks of its block say; its figure of merit is what the folds come to.
 
-    Of a trial that was clearly worse than the `yardstick` after some of its folds it is what the mean would likely be.
+    Of a trial that was clearly worse than the `yardstick` after some of its folds it is what their mean would likely be.
     """
     folds = sorted((fold for part in parts for fold in part.folds), key=lambda fold: fold.fold)
     errors = sorted((part for part in parts if part.error), key=lambda part: part.is_echo)
     number = parts[0].number
     if errors:
         return Outcome(number, "failed", None, None, duration_s, folds, errors[0].error)
-    values = [fold.figure_of_merit for fold in folds]
-    mean = values[0] if len(values) == 1 else math.fsum(values) / len(values)
-    uncertainty = float(np.std(values)) if len(values) > 1 else None
+    figures, spreads = merits.over_folds(folds)
     is_clearly_worse = any(part.is_clearly_worse for part in parts)
     if is_clearly_worse:
-        mean = yardstick.expected(values)
+        figures = (yardstick.expected([fold.figure_of_merit for fold in folds]),)
     state = "pruned" if is_clearly_worse or any(part.was_stopped for part in parts) else "complete"
-    return Outcome(number, state, mean, uncertainty, duration_s, folds)
-
-
-def _figure(value: object) -> float:
-    """An objective's value as a figure of merit.
-
-    Raises:
-        TypeError: It is not a number.
-        ValueError: It is not finite.
-    """
-    if isinstance(value, bool | str | bytes | type(None)):
-        raise TypeError(f"the objective must return a number, not {value!r}")
-    number = float(value)
-    if not math.isfinite(number):
-        raise ValueError(f"the objective returned {number}")
-    return number
+    outcome = Outcome(number, state, figures[0], spreads and spreads[0], duration_s, folds)
+    outcome.figures_of_merit = merits.by_name(figures)
+    outcome.uncertainties = merits.by_name(spreads) if spreads else {}
+    return outcome

@@ -114,7 +114,7 @@ def _print_trials(study: Study, form: Format, n_best: int | None, state: State |
     if form == "json":
         show(tables.to_json(tables.as_object(trial) for trial in trials))
     elif form == "csv":
-        show(tables.to_csv(*tables.table_of(study.space, trials)))
+        show(tables.to_csv(*tables.table_of(study, trials)))
     else:
         shown = trials[:TERMINAL_ROWS] if sys.stdout.isatty() and not n_best else trials
         show(tables.trials_table(study, shown, colour=sys.stdout.isatty()) if trials else "no such trials yet")
@@ -127,7 +127,7 @@ def _print_trial(store: Store, study: Study, number: int, form: Format) -> None:
 
     trial = numbered(study, number)
     if form == "csv":
-        show(tables.to_csv(*tables.table_of(study.space, [trial])))
+        show(tables.to_csv(*tables.table_of(study, [trial])))
         return
     details = [read(study.record.id, [number]) for read in (store.folds, store.curves, store.attempts)]
     if form == "table":

@@ -80,8 +80,10 @@ def check(
     configuration = _read(space, _overrides(trials, strategy, block_size, folds, seed))
     search_space = configuration.dimensions()
     print(f"study      {configuration.study} in {configuration.store}")
-    merit = configuration.figure_of_merit if configuration.objective == "train" else "what it returns"
-    print(f"objective  {configuration.objective}, {configuration.direction} {merit}")
+    merits = configuration.merits()
+    named = merits.names if configuration.objective == "train" or merits.are_several else ("what it returns",)
+    shown = ", ".join(" ".join(pair) for pair in zip(merits.directions, named, strict=True))
+    print(f"objective  {configuration.objective}, {shown}")
     wanted = configuration.search
     early = ", stopped early where clearly worse" if configuration.folds.stop_early else ""
     print(f"strategy   {wanted.strategy}, {wanted.trials} trials, {configuration.folds.number} fold(s){early}")
@@ -157,7 +159,8 @@ def _read(path: Path, overrides: dict[str, Any]) -> StudyConfiguration:
     configuration = read_study(path, overrides)
     space, wanted = configuration.dimensions(), configuration.search
     check_objective(configuration, space, path.resolve().parent, str(path))
-    make_strategy(wanted.strategy, space, seed=wanted.seed, options=wanted.options)
+    n_merits = len(configuration.merits().names)
+    make_strategy(wanted.strategy, space, seed=wanted.seed, options=wanted.options, n_merits=n_merits)
     return configuration
 
 
@@ -259,7 +262,7 @@ def _progress(plan: Plan) -> PlainProgress:
     configuration = plan.configuration
     track = configuration.track
     tracker = None if track is None else make_tracker(track, configuration.study)
-    return make_progress(Counts(configuration.search.trials, configuration.direction == "maximize"), tracker)
+    return make_progress(Counts(configuration.search.trials, configuration.merits().sign < 0), tracker)
 
 
 def _log_to_file(plan: Plan, rank: int) -> None:

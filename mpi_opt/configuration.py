@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from mpi_learn.validation import nearest, place, read_yaml, validated
 from mpi_opt.errors import ConfigurationError, SpaceError
+from mpi_opt.merits import Direction, Merits, Selection, Target, read_merits, read_target
 from mpi_opt.space import DIMENSIONS, Dimension, Parameters, Space
 
 EXTERNAL = "external"
@@ -45,7 +46,10 @@ class SearchSection(Section):
     time_limit: str | float | None = Field(
         None, description="Seconds, or text such as `2h`: no trial is begun that would likely end later."
     )
-    target: float | None = Field(None, description="Stop as soon as the figure of merit is this good.")
+    target: float | list[float | None] | None = Field(
+        None,
+        description="Stop as soon as a trial is this good; of several figures of merit a list, `null` for any value.",
+    )
 
     _is_duration = field_validator("time_limit")(_duration)
 
@@ -110,9 +114,17 @@ class StudyConfiguration(Section):
     store: str = Field(
         "sqlite:///mpi_opt.db", description="Any SQLAlchemy URL; a relative path starts where one stands."
     )
-    direction: Literal["minimize", "maximize"] = Field("minimize", description="Which way is better.")
-    figure_of_merit: str = Field(
-        "val_loss", description="A metric of the training, or `file.py:function`, called with the training's result."
+    direction: Direction | list[Direction] = Field(
+        "minimize", description="Which way is better; a list makes a search for the Pareto front of several figures."
+    )
+    figure_of_merit: str | list[str] = Field(
+        "val_loss",
+        description="A metric of the training, `seconds`, `samples_per_second`, or `file.py:function`, called with the "
+        "training's result; or a list of these. Of a user's objective: what it returns is called so.",
+    )
+    selection: Selection = Field(
+        "mean",
+        description="What the folds of a trial come to: `mean+std` is the mean made worse by a standard deviation.",
     )
     objective: str = Field(
         "train",
@@ -133,6 +145,22 @@ class StudyConfiguration(Section):
     trial: TrialSection = Field(default_factory=TrialSection, description="What one trial may cost.")
     track: str | None = Field(None, description="`tensorboard:FOLDER` or `mlflow:URI`: trials appear there, too.")
     training: dict[str, Any] | None = Field(None, description="A training.yaml, `$name` for a hyperparameter.")
+
+    def merits(self) -> Merits:
+        """The figures of merit.
+
+        Raises:
+            ConfigurationError: There are more or fewer than directions.
+        """
+        return read_merits(self.figure_of_merit, self.direction, self.selection, is_training=self.objective == "train")
+
+    def target(self) -> Target | None:
+        """How good a trial ends the search.
+
+        Raises:
+            ConfigurationError: There are more or fewer targets than figures of merit.
+        """
+        return read_target(self.search.target, self.merits())
 
     def dimensions(self) -> Space:
         """The search space.
@@ -160,6 +188,7 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
             _set(values, key, value)
     configuration = validated(StudyConfiguration, values, where)
     try:
+        configuration.target()
         space = configuration.dimensions()
         _check_references(configuration, space)
         _check_folds(configuration)
@@ -276,6 +305,12 @@ def _check_folds(configuration: StudyConfiguration) -> None:
             f"the trials of {strategy} go on from one another, and for that each needs all its folds",
             where="folds.stop_early",
             cure="take it out, or take another strategy",
+        )
+    if configuration.merits().are_several or configuration.selection != "mean":
+        raise ConfigurationError(
+            "what folds are compared by is the mean of one figure of merit",
+            where="folds.stop_early",
+            cure="take it out, or take one figure of merit and selection: mean",
         )
     if configuration.objective == EXTERNAL:
         raise ConfigurationError(

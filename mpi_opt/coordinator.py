@@ -116,7 +116,7 @@ class Coordinator:
         value = running.reports.take(rank, report.fold, report.step, report.value)
         if value is None:
             return
-        decision = self.course.strategy.report(running.proposal, report.step, self.rules.sign * value)
+        decision = self.course.strategy.report(running.proposal, report.step, self.rules.merits.sign * value)
         if decision is Decision.STOP:
             self.link.stop(report.number, sorted(running.reports.reporters))
 
@@ -125,7 +125,7 @@ class Coordinator:
         past = self.course.take_up()
         if not past:
             return
-        if any(self.rules.is_reached(record.figure_of_merit) for record in past.ended):
+        if any(self.rules.is_reached(record) for record in past.ended):
             self._stop("the target was reached before")
         n_outside = f", {len(past.outside)} run by others" if past.outside else ""
         n_queued = len(past.unfinished) - len(past.outside)
@@ -180,7 +180,7 @@ class Coordinator:
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.course.tell(proposal, outcome)
-        if outcome.state == "complete" and self.rules.is_reached(outcome.figure_of_merit):
+        if outcome.state == "complete" and self.rules.is_reached(outcome):
             self._stop(f"trial {proposal.number} reached the target")
             self._stop_running()
 
@@ -211,7 +211,7 @@ class Coordinator:
             self.is_stopping = not self.course.is_waiting_for_results
             return
         started = [
-            Running(proposal, block, attempt, Reports(len(fold_groups(len(self.crew.ranks(block)), self.folds))), now)
+            Running(proposal, block, attempt, self._reports(block), now)
             for (proposal, attempt), block in zip(trials, self.crew.free, strict=False)
         ]
         if not self.course.begin([self.crew.start_of(running) for running in started]):
@@ -224,6 +224,9 @@ class Coordinator:
             assignment = Assignment(one.number, one.parameters, one.budget, one.resume_from, yardstick)
             self.link.send(self.crew.ranks(running.block)[0], assignment)
             self.progress.started(running.block, one.number)
+
+    def _reports(self, block: int) -> Reports:
+        return Reports(len(fold_groups(len(self.crew.ranks(block)), self.folds)), self.rules.merits)
 
     def _take_losses(self, ranks: frozenset[int]) -> None:
         for rank in sorted(ranks):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mpi_opt.agenda import Agenda
 from mpi_opt.fold_stopping import Yardstick, Yardsticks
 from mpi_opt.others import Others
-from mpi_opt.resuming import Past, minimised
+from mpi_opt.resuming import Past
 from mpi_opt.rules import HOPELESS, Rules
 from mpi_opt.store.errors import TWICE, StoreError
 from mpi_opt.trial import Failed, Outcome, Proposal
@@ -86,7 +86,7 @@ class Course:
             self.strategy.tell(proposal, Failed(outcome.error or "failed"))
         else:
             self.n_usable += 1
-            self.strategy.tell(proposal, minimised(outcome, self._rules.sign, self._folds))
+            self.strategy.tell(proposal, self._rules.merits.minimised(outcome, self._folds))
         if outcome.state == "complete":
             self._yardsticks.take(proposal, outcome.figure_of_merit, outcome.folds)
 
@@ -105,7 +105,7 @@ class Course:
         return bool(self.agenda.running or self.others.running)
 
     def _read(self) -> Past:
-        return Past.read(self._store.store, self._store.study_id, self._rules.sign, self._folds)
+        return Past.read(self._store.store, self._store.study_id, self._rules.merits, self._folds)
 
     def _left_running(self, past: Past) -> list[int]:
         """The trials that run in the store, and neither here nor at a workload system."""

@@ -6,7 +6,8 @@ Two kinds: any function of the user's, and a training by `mpi_learn`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +21,13 @@ from mpi_opt.space import Parameters, Space
 from mpi_opt.trial import Trial
 
 if TYPE_CHECKING:
+    from mpi_learn import Result
     from mpi_learn.data import DataConfiguration, Dataset
 
 History = dict[str, list[float]]
+
+OF_THE_RESULT = ("seconds", "samples_per_second")
+"""What can be a figure of merit beside the metrics: how long a training took, and how fast it was."""
 
 
 class Objective(ABC):
@@ -73,7 +78,7 @@ class TrainingObjective(Objective):
 
     Args:
         training: The ``training:`` section, with ``$name`` where a hyperparameter goes.
-        figure_of_merit: A metric's name, or ``file.py:function``.
+        figure_of_merit: A metric's name, one of `OF_THE_RESULT`, or ``file.py:function``; or several of them.
         directory: Where relative files start.
         checkpoints: The folder for checkpoints of trials that others may go on from.
     """
@@ -81,22 +86,22 @@ class TrainingObjective(Objective):
     def __init__(
         self,
         training: Mapping[str, Any],
-        figure_of_merit: str,
+        figure_of_merit: str | Sequence[str],
         directory: Path,
         checkpoints: Path = Path("checkpoints"),
     ) -> None:
-        self.training, self.figure_of_merit, self.directory = training, figure_of_merit, directory
+        self.training, self.directory = training, directory
+        self.figures = (figure_of_merit,) if isinstance(figure_of_merit, str) else tuple(figure_of_merit)
         self.checkpoints = checkpoints
         self._data: Dataset | None = None
         self._data_configuration: DataConfiguration | None = None
         self._folds: dict[int, Dataset] = {}
-        self._function: Callable[[Any], float] | None = None
+        self._functions: dict[str, Callable[[Any], Any]] = {}
 
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:
         from mpi_learn import rehearse
 
-        if is_function(self.figure_of_merit):
-            self._function = load_function(self.figure_of_merit, self.directory)
+        self._functions = {one: load_function(one, self.directory) for one in self.figures if is_function(one)}
         configuration = self.configuration(parameters)
         rehearse(configuration, comm, data=self._loaded(configuration, comm))
 
@@ -110,10 +115,16 @@ class TrainingObjective(Objective):
         )
         if trial.comm.rank != 0:
             return None, None
-        if self._function is not None:
-            return self._function(result), result.history
-        values = result.history[self.figure_of_merit]
-        return values[-1 if result.best_epoch is None else result.best_epoch], result.history
+        values = [self._figure(one, result) for one in self.figures]
+        return values[0] if len(values) == 1 else values, result.history
+
+    def _figure(self, name: str, result: Result) -> Any:
+        if name in self._functions:
+            return self._functions[name](result)
+        if name in OF_THE_RESULT:
+            return getattr(result, name)
+        values = result.history[name]
+        return values[-1 if result.best_epoch is None else result.best_epoch]
 
     def configuration(
         self, parameters: Parameters, changes: Mapping[str, Any] | None = None, where: str = "training"
@@ -156,8 +167,8 @@ class TrainingObjective(Objective):
         return changes
 
     def _after_epoch(self, trial: Trial, epoch: int, metrics: dict[str, float]) -> bool:
-        if self.figure_of_merit in metrics:
-            trial.report(epoch, metrics[self.figure_of_merit])
+        if self.figures[0] in metrics:
+            trial.report(epoch, metrics[self.figures[0]])
         return trial.should_stop()
 
     def _loaded(self, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
@@ -231,15 +242,15 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
 def _check_figure_of_merit(
     configuration: StudyConfiguration, training: TrainingConfiguration, directory: Path, where: str
 ) -> None:
-    key = place(where, "figure_of_merit")
-    if is_function(configuration.figure_of_merit):
-        _placed(lambda: signature_of(configuration.figure_of_merit, directory), key)
-    elif configuration.folds.number == 1 or not configuration.figure_of_merit.startswith("val_"):
-        training.check_metric(configuration.figure_of_merit, key)
-    else:  # folds bring validation data of their own
-        known = dict.fromkeys(name.removeprefix("val_") for name in training.metric_names())
-        if configuration.figure_of_merit.removeprefix("val_") not in known:
-            training.check_metric(configuration.figure_of_merit, key)
+    key, wanted = place(where, "figure_of_merit"), configuration.figure_of_merit
+    known = dict.fromkeys(name.removeprefix("val_") for name in training.metric_names())
+    for name in [wanted] if isinstance(wanted, str) else wanted:
+        if is_function(name):
+            _placed(partial(signature_of, name, directory), key)
+        elif configuration.folds.number > 1 and name.startswith("val_") and name.removeprefix("val_") in known:
+            pass  # folds bring validation data of their own
+        elif name not in OF_THE_RESULT:
+            training.check_metric(name, key)
 
 
 def _check_usage(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:

@@ -58,5 +58,7 @@ def told(record: TrialRecord) -> tuple[Proposal, Outcome]:
         record.uncertainty,
         record.duration_s or 0.0,
         error=record.error,
+        figures_of_merit=record.figures_of_merit,
+        uncertainties=record.uncertainties,
     )
     return proposal_of(record), outcome

@@ -138,12 +138,15 @@ def _read_result(entry: object, where: str, study: str | None) -> Result:
 def _taken(configuration: StudyConfiguration, content: Mapping[str, Any], count: int) -> list[Proposal]:
     """The next trials, entered as running."""
     wanted, space = configuration.search, configuration.dimensions()
-    rules = Rules(wanted.trials, wanted.target, configuration.direction == "maximize")
-    strategy = make_strategy(wanted.strategy, space, seed=wanted.seed, options=wanted.options)
+    merits = configuration.merits()
+    rules = Rules(wanted.trials, configuration.target(), merits)
+    strategy = make_strategy(
+        wanted.strategy, space, seed=wanted.seed, options=wanted.options, n_merits=len(merits.names)
+    )
     with Store.open(configuration.store) as store:
         study = opened_study(store, configuration, content, space)
-        past = Past.read(store, study.id, rules.sign)
-        if any(rules.is_reached(record.figure_of_merit) for record in past.ended):
+        past = Past.read(store, study.id, merits)
+        if any(rules.is_reached(record) for record in past.ended):
             return []
         past.teach(strategy)
         queued = [record for record in past.unfinished if record.state == "queued"][:count]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from mpi_opt.merits import Merits
+
 
 class Reports:
     """The reports on one running trial.
 
-    Folds that run side by side are judged by their mean, once all have reported a step. Of folds that run in turn the
-    first one's values are passed on: when the others run, the decision has been made.
+    Folds that run side by side are judged by what they come to, once all have reported a step. Of folds that run in
+    turn the first one's values are passed on: when the others run, the decision has been made.
 
     Args:
         n_groups: How many folds run side by side.
+        merits: The study's figures of merit.
     """
 
-    def __init__(self, n_groups: int) -> None:
-        self.n_groups = n_groups
+    def __init__(self, n_groups: int, merits: Merits | None = None) -> None:
+        self.n_groups, self._merits = n_groups, merits or Merits()
         self.reporters: set[int] = set()
         self._values: dict[int, dict[int, float]] = {}
 
@@ -25,4 +28,4 @@ class Reports:
         if len(values) == self.n_groups or fold in values:
             return None
         values[fold] = value
-        return sum(values.values()) / self.n_groups if len(values) == self.n_groups else None
+        return self._merits.selected(list(values.values())) if len(values) == self.n_groups else None

@@ -5,14 +5,14 @@ What the store knows of a study becomes what a strategy must be told. Needs no M
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.folds import number_of_folds
-from mpi_opt.trial import FINISHED, Failed, Measured, Outcome, Proposal, TrialRecord
+from mpi_opt.merits import Merits
+from mpi_opt.trial import FINISHED, Failed, Proposal, TrialRecord
 
 if TYPE_CHECKING:
     from mpi_opt.configuration import StudyConfiguration
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
     from mpi_opt.store.records import FoldRecord, StudyRecord
     from mpi_opt.strategies.strategy import Strategy
 
-LASTING = ("space", "direction", "objective", "figure_of_merit", "folds", "training")
+LASTING = ("space", "direction", "objective", "figure_of_merit", "selection", "folds", "training")
 """Keys that stay as they are as long as a study lasts."""
+
+DEFAULTS = {"selection": "mean"}
+"""What a study was begun with that does not know the key."""
 
 OUTSIDE = "external"
 """What stands in the store as the ranks of a trial that a workload system runs."""
@@ -36,14 +39,14 @@ class Past:
     Attributes:
         ended: The trials that ended, in this order.
         unfinished: Those that are queued or running, by number.
-        sign: -1 if more is better, else 1: strategies are told values to minimise.
+        merits: The study's figures of merit.
         folds: K.
         outside: The numbers of those that a workload system runs.
     """
 
     ended: list[TrialRecord]
     unfinished: list[TrialRecord]
-    sign: float
+    merits: Merits
     folds: int = 1
     outside: frozenset[int] = frozenset()
 
@@ -51,13 +54,13 @@ class Past:
         return len(self.ended) + len(self.unfinished)
 
     @classmethod
-    def read(cls, store: Store, study_id: int, sign: float, folds: int = 1) -> Past:
+    def read(cls, store: Store, study_id: int, merits: Merits, folds: int = 1) -> Past:
         """What the store knows."""
         unfinished = [record for record in store.trials(study_id) if record.state not in FINISHED]
         running = [record.number for record in unfinished if record.state == "running"]
         latest = {attempt.number: attempt.ranks for attempt in store.attempts(study_id, running)}
         outside = frozenset(number for number, ranks in latest.items() if ranks == OUTSIDE)
-        return cls(store.told_order(study_id), unfinished, sign, folds, outside)
+        return cls(store.told_order(study_id), unfinished, merits, folds, outside)
 
     def teach(self, strategy: Strategy) -> None:
         """Brings a new strategy to where the study stands."""
@@ -73,16 +76,10 @@ class Past:
             if record.state == "complete":
                 yardsticks.take(proposal_of(record), record.figure_of_merit, by_trial.get(record.number, []))
 
-    def _value(self, record: TrialRecord) -> float | Failed:
+    def _value(self, record: TrialRecord) -> float | tuple[float, ...] | Failed:
         if record.figure_of_merit is None:
             return Failed(record.error or "failed")
-        return minimised(record, self.sign, self.folds)
-
-
-def minimised(ended: TrialRecord | Outcome, sign: float, folds: int) -> float:
-    """A figure of merit as strategies want it, with the uncertainty of the mean over folds where there are several."""
-    value = sign * ended.figure_of_merit
-    return value if ended.uncertainty is None else Measured(value, ended.uncertainty / math.sqrt(folds))
+        return self.merits.minimised(record, self.folds)
 
 
 def proposal_of(record: TrialRecord) -> Proposal:
@@ -109,7 +106,7 @@ def opened_study(
     if record is None:
         record = store.create_study(
             configuration.study,
-            direction=configuration.direction,
+            merits=configuration.merits(),
             strategy=configuration.search.strategy,
             seed=configuration.search.seed,
             configuration=dict(content),
@@ -129,4 +126,4 @@ def opened_study(
 
 def _lasting(content: Mapping[str, Any], key: str) -> Any:
     """What stands at `key`; of the folds their number, since a study may begin to stop them early at any time."""
-    return number_of_folds(content) if key == "folds" else content.get(key)
+    return number_of_folds(content) if key == "folds" else content.get(key, DEFAULTS.get(key))

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mpi_opt.merits import Merits, Target
+
+if TYPE_CHECKING:
+    from mpi_opt.trial import Outcome, TrialRecord
 
 LIKELY = 0.9
 """A trial is begun before a time limit if it would end in time in this fraction of the cases, going by those so far."""
@@ -20,30 +26,23 @@ class Rules:
 
     Attributes:
         trials: The study gets so many, failed ones included.
-        target: Stop when a figure of merit is this good (None: never).
-        maximize: Whether more is better.
+        target: Stop when a trial is this good (None: never).
+        merits: The study's figures of merit.
         retries: How often a trial is run again after its ranks were lost.
         time_limit_s: Seconds that this run may take (None: any).
         timeout_s: Seconds that one trial may take (None: any).
     """
 
     trials: int
-    target: float | None = None
-    maximize: bool = False
+    target: Target | None = None
+    merits: Merits = field(default_factory=Merits)
     retries: int = 1
     time_limit_s: float | None = None
     timeout_s: float | None = None
 
-    @property
-    def sign(self) -> float:
-        """What turns a figure of merit into a value to minimise, and back."""
-        return -1.0 if self.maximize else 1.0
-
-    def is_reached(self, figure_of_merit: float | None) -> bool:
-        """Whether this figure of merit is good enough to stop."""
-        if self.target is None or figure_of_merit is None:
-            return False
-        return self.sign * figure_of_merit <= self.sign * self.target
+    def is_reached(self, ended: TrialRecord | Outcome) -> bool:
+        """Whether this trial is good enough to stop."""
+        return self.merits.is_reached(self.target, ended)
 
 
 @dataclass

@@ -12,6 +12,7 @@ from mpi_opt.trial import TrialRecord
 if TYPE_CHECKING:
     import pandas
 
+    from mpi_opt.merits import Merits
     from mpi_opt.space import Space
     from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
 
@@ -61,7 +62,7 @@ class Study:
 
     @property
     def direction(self) -> str:
-        """``minimize`` or ``maximize``."""
+        """``minimize`` or ``maximize``; of several figures of merit that of the first."""
         return self.record.direction
 
     @property
@@ -81,20 +82,43 @@ class Study:
 
     @property
     def best(self) -> TrialRecord | None:
-        """The complete trial with the best figure of merit; None as long as there is none."""
+        """The complete trial with the best figure of merit; None as long as there is none.
+
+        With several figures of merit it is the trial of the Pareto front that has the best first figure.
+        """
         return next(iter(self.ranked(("complete",))), None)
+
+    @property
+    def merits(self) -> Merits:
+        """The figures of merit."""
+        return self.record.merits
+
+    def pareto(self) -> list[TrialRecord]:
+        """The Pareto front: the complete trials that no other one dominates, the best first figure first.
+
+        With one figure of merit: the best trials, of which there are several only if they are equally good.
+        """
+        if self.merits.are_several:
+            return [trial for trial in self.ranked(("complete",)) if trial.pareto]
+        ranked = self.ranked(("complete",))
+        return [trial for trial in ranked if trial.figure_of_merit == ranked[0].figure_of_merit]
 
     def ranked(
         self, states: tuple[str, ...] = ("complete", "pruned", "failed", "running", "queued")
     ) -> list[TrialRecord]:
-        """The trials in one of `states`: state by state in this order, each with the best figure of merit first."""
-        sign = -1.0 if self.record.maximize else 1.0
+        """The trials in one of `states`: state by state in this order, each with the best figure of merit first.
 
-        def key(trial: TrialRecord) -> tuple[int, bool, float, int]:
-            merit = trial.figure_of_merit
-            return states.index(trial.state), merit is None, 0.0 if merit is None else sign * merit, trial.number
+        With several figures of merit those of the Pareto front come first in their state, then those that only they
+        dominate, and so on; among these the best first figure.
+        """
+        chosen = [trial for trial in self.trials if trial.state in states]
+        rank = self._ranks(chosen)
 
-        return sorted((trial for trial in self.trials if trial.state in states), key=key)
+        def key(trial: TrialRecord) -> tuple[int, int, bool, tuple[float, ...], int]:
+            value = () if trial.figure_of_merit is None else self._minimised(trial)
+            return states.index(trial.state), rank.get(trial.number, 0), not value, value, trial.number
+
+        return sorted(chosen, key=key)
 
     def dataframe(self) -> pandas.DataFrame:
         """All trials, a row each, by number; a column for each hyperparameter, empty where it was inactive.
@@ -106,8 +130,8 @@ class Study:
             import pandas
         except ImportError:
             raise StoreError("a data frame needs pandas", cure="pip install mpi-opt[plots]") from None
-        rows = [trial_row(trial, self.space) for trial in self.trials]
-        return pandas.DataFrame(rows, columns=trial_columns(self.space))
+        rows = [trial_row(trial, self.space, self.merits) for trial in self.trials]
+        return pandas.DataFrame(rows, columns=trial_columns(self.space, self.merits))
 
     def folds(self, numbers: list[int] | None = None) -> list[FoldRecord]:
         """The folds of the trials `numbers` (None: of all), read from the store now."""
@@ -129,6 +153,27 @@ class Study:
         with self._opened() as store:
             return store.events(self.record.id)
 
+    def _minimised(self, trial: TrialRecord) -> tuple[float, ...]:
+        """All figures of merit of a trial that has them, less is better."""
+        pairs = zip(self.merits.names, self.merits.signs, strict=True)
+        return tuple(sign * trial.figures_of_merit.get(name, trial.figure_of_merit) for name, sign in pairs)
+
+    def _ranks(self, trials: list[TrialRecord]) -> dict[int, int]:
+        """Trial number -> its rank among those of its state, 0 on the front; empty with one figure of merit."""
+        if not self.merits.are_several:
+            return {}
+        from mpi_opt.pareto import ranks
+
+        found: dict[int, int] = {}
+        for state in {trial.state for trial in trials}:
+            known = [t for t in trials if t.state == state and t.figure_of_merit is not None]
+            if known:
+                of_state = ranks([self._minimised(trial) for trial in known])
+                found |= {t.number: int(rank) for t, rank in zip(known, of_state, strict=True)}
+            worst = max(found.values(), default=0)
+            found |= {t.number: worst + 1 for t in trials if t.state == state and t.figure_of_merit is None}
+        return found
+
     def _opened(self) -> Store:
         if self.store in ("sqlite://", "sqlite:///:memory:"):
             cure = 'search with a store that stays: store="sqlite:///results.db"'
@@ -142,12 +187,15 @@ class Study:
         return study_html(self)
 
 
-def trial_columns(space: Space) -> list[str]:
-    """The columns of a table of trials; a hyperparameter named like another column is ``parameter_NAME``."""
-    return list(trial_row(TrialRecord(0, "queued", {}), space))
+def trial_columns(space: Space, merits: Merits) -> list[str]:
+    """The columns of a table of trials, as in the view of a study.
+
+    A hyperparameter named like another column is ``parameter_NAME``; of several figures of merit one is ``merit_NAME``.
+    """
+    return list(trial_row(TrialRecord(0, "queued", {}), space, merits))
 
 
-def trial_row(trial: TrialRecord, space: Space) -> dict[str, Any]:
+def trial_row(trial: TrialRecord, space: Space, merits: Merits) -> dict[str, Any]:
     """A trial as a flat row; hyperparameters that were inactive are None."""
     row = {
         "number": trial.number,
@@ -162,7 +210,18 @@ def trial_row(trial: TrialRecord, space: Space) -> dict[str, Any]:
         "attempts": trial.attempts,
         "error": trial.error,
     }
+    if merits.are_several:
+        row |= _figures(trial, merits, taken={*row, *tail})
     for name in space:
         column = f"parameter_{name}" if name in row or name in tail else name
         row[column] = trial.parameters.get(name)
     return row | tail
+
+
+def _figures(trial: TrialRecord, merits: Merits, taken: set[str]) -> dict[str, Any]:
+    """Several figures of merit and their uncertainties as columns, and whether the trial is on the Pareto front."""
+    row: dict[str, Any] = {}
+    for name in merits.names:
+        for column, values in ((name, trial.figures_of_merit), (f"{name}_uncertainty", trial.uncertainties)):
+            row[f"merit_{column}" if column in taken else column] = values.get(name)
+    return row | {"pareto": trial.pareto}

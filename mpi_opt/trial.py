@@ -70,12 +70,14 @@ class FoldOutcome:
         figure_of_merit: In the user's direction; None if the fold failed.
         duration_s: Seconds on the block's own clock.
         history: Metric name -> one value an epoch (``report`` for a user's function that reported).
+        figures_of_merit: All by name, if there are several; the first is `figure_of_merit`, too.
     """
 
     fold: int
     figure_of_merit: float | None
     duration_s: float
     history: dict[str, list[float]] = field(default_factory=dict)
+    figures_of_merit: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -85,11 +87,13 @@ class Outcome:
     Attributes:
         number: The trial.
         state: ``complete``, ``pruned`` or ``failed``.
-        figure_of_merit: Mean over the folds, in the user's direction; None if failed.
+        figure_of_merit: What the folds come to (see `mpi_opt.merits`), in the user's direction; None if failed.
         uncertainty: Standard deviation over the folds; None with one fold.
         duration_s: Seconds from start to end on the block's own clock.
         folds: One for each fold that ended.
         error: Why it failed: reason, rank, host and traceback as text.
+        figures_of_merit: All by name, if there are several; the first is `figure_of_merit`, too.
+        uncertainties: Likewise.
     """
 
     number: int
@@ -99,11 +103,17 @@ class Outcome:
     duration_s: float
     folds: list[FoldOutcome] = field(default_factory=list)
     error: str | None = None
+    figures_of_merit: dict[str, float] = field(default_factory=dict)
+    uncertainties: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial as the store knows it; times are UTC ISO-8601 text."""
+    """A trial as the store knows it; times are UTC ISO-8601 text.
+
+    Where a study has several figures of merit, `figures_of_merit` and `uncertainties` have all by name, the first ones
+    are `figure_of_merit` and `uncertainty`, too, and `pareto` says whether the trial is on the Pareto front.
+    """
 
     number: int
     state: State
@@ -117,6 +127,9 @@ class TrialRecord:
     error: str | None = None
     budget: float | None = None
     resume_from: int | None = None
+    pareto: bool | None = None
+    figures_of_merit: dict[str, float] = field(default_factory=dict)
+    uncertainties: dict[str, float] = field(default_factory=dict)
 
 
 def is_usable(value: object) -> bool:

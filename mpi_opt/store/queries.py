@@ -9,8 +9,19 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, func, select
 
+from mpi_opt.merits import Merits
 from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
-from mpi_opt.store.schema import attempts, events, folds, metrics, space_from_json, studies, trials
+from mpi_opt.store.schema import (
+    attempts,
+    events,
+    figures_of_merit,
+    folds,
+    merits_from,
+    metrics,
+    space_from_json,
+    studies,
+    trials,
+)
 from mpi_opt.trial import FINISHED, State, TrialRecord
 
 # in the order of TrialRecord's fields
@@ -27,6 +38,7 @@ TRIAL_COLUMNS = (
     trials.c.error,
     trials.c.budget,
     trials.c.resume_from,
+    trials.c.pareto,
 )
 
 
@@ -41,6 +53,13 @@ def read_study(connection: Connection, name: str) -> StudyRecord | None:
     return None if row is None else _study(connection, row)
 
 
+def read_merits(connection: Connection, study_id: int) -> Merits:
+    """The figures of merit of a study."""
+    columns = (studies.c.merits, studies.c.direction, studies.c.selection)
+    row = connection.execute(select(*columns).where(studies.c.id == study_id)).one()
+    return merits_from(row.merits, row.direction, row.selection)
+
+
 def read_trials(
     connection: Connection,
     study_id: int,
@@ -53,23 +72,25 @@ def read_trials(
         query = query.where(trials.c.state.in_(list(states)))
     if numbers is not None:
         query = query.where(trials.c.number.in_(list(numbers)))
-    return _trials(connection, query)
+    return _trials(connection, study_id, query)
 
 
 def read_told_order(connection: Connection, study_id: int) -> list[TrialRecord]:
     """The finished trials in the order in which they ended."""
     query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id, trials.c.state.in_(FINISHED))
-    return _trials(connection, query.order_by(trials.c.ended))
+    return _trials(connection, study_id, query.order_by(trials.c.ended))
 
 
 def read_best(connection: Connection, study_id: int, maximize: bool, count: int = 1) -> list[TrialRecord]:
-    """The `count` best complete trials, best first; of equal ones the earlier number."""
+    """The `count` best complete trials, best first; of equal ones that on the Pareto front, then the earlier number."""
     merit = trials.c.figure_of_merit
     query = select(*TRIAL_COLUMNS).where(
         trials.c.study_id == study_id, trials.c.state == "complete", merit.is_not(None)
     )
     order = merit.desc() if maximize else merit.asc()
-    return _trials(connection, query.order_by(order, trials.c.number).limit(count))
+    return _trials(
+        connection, study_id, query.order_by(order, func.coalesce(-trials.c.pareto, 0), trials.c.number).limit(count)
+    )
 
 
 def read_folds(connection: Connection, study_id: int, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
@@ -129,14 +150,40 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
         view=row.view_name,
         counts={state: count for state, count in connection.execute(counts)},  # noqa: C416 (rows are no pairs)
         best=best[0] if best else None,
+        merits=merits_from(row.merits, row.direction, row.selection),
     )
 
 
-def _trials(connection: Connection, query: Select[Any]) -> list[TrialRecord]:
+def _trials(connection: Connection, study_id: int, query: Select[Any]) -> list[TrialRecord]:
+    rows = connection.execute(query).all()
+    if all(row.pareto is None for row in rows):  # as in every study with one figure of merit
+        return [TrialRecord(row[0], row[1], json.loads(row[2]), *row[3:]) for row in rows]
+    figures, uncertainties = _figures(connection, study_id)
     return [
-        TrialRecord(number, state, json.loads(parameters), *rest)
-        for number, state, parameters, *rest in connection.execute(query)
+        TrialRecord(
+            *row[:2],
+            json.loads(row[2]),
+            *row[3:-1],
+            None if row.pareto is None else bool(row.pareto),
+            figures.get(row.number, {}),
+            uncertainties.get(row.number, {}),
+        )
+        for row in rows
     ]
+
+
+def _figures(connection: Connection, study_id: int) -> tuple[dict[int, dict[str, float]], dict[int, dict[str, float]]]:
+    """Trial number -> its several figures of merit by name, and their uncertainties, in the order of the study's."""
+    order = {name: index for index, name in enumerate(read_merits(connection, study_id).names)}
+    columns = (figures_of_merit.c.name, figures_of_merit.c.value, figures_of_merit.c.uncertainty)
+    rows = connection.execute(_of_trials(figures_of_merit, columns, study_id, None)).all()
+    figures: dict[int, dict[str, float]] = {}
+    uncertainties: dict[int, dict[str, float]] = {}
+    for number, name, value, uncertainty in sorted(rows, key=lambda row: order[row.name]):
+        figures.setdefault(number, {})[name] = value
+        if uncertainty is not None:
+            uncertainties.setdefault(number, {})[name] = uncertainty
+    return figures, uncertainties
 
 
 def _of_trials(table: Table, columns: Sequence[Any], study_id: int, numbers: Sequence[int] | None) -> Select[Any]:

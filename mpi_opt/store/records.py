@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from mpi_opt.merits import Merits
 from mpi_opt.space import Parameters, Space
 from mpi_opt.trial import Outcome, State, TrialRecord
 
@@ -56,7 +57,7 @@ class StudyRecord:
     Attributes:
         id: In the store.
         name: Unique in the store.
-        direction: ``minimize`` or ``maximize``.
+        direction: ``minimize`` or ``maximize``; of several figures of merit that of the first.
         strategy: Its name.
         seed: Of the study.
         created_at: UTC ISO-8601 text.
@@ -64,7 +65,9 @@ class StudyRecord:
         space: The search space.
         view: The name of its SQL view.
         counts: State -> number of trials; states without any are left out.
-        best: The best complete trial, if there is one.
+        best: The best complete trial, if there is one; with several figures of merit that of the front with the best
+            first figure.
+        merits: The figures of merit.
     """
 
     id: int
@@ -78,6 +81,7 @@ class StudyRecord:
     view: str
     counts: dict[State, int] = field(default_factory=dict)
     best: TrialRecord | None = None
+    merits: Merits = field(default_factory=Merits)
 
     @property
     def maximize(self) -> bool:

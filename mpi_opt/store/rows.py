@@ -85,6 +85,21 @@ def ended_folds(study_id: int, finish: Finish) -> Iterator[Row]:
         }
 
 
+def ended_figures(study_id: int, finish: Finish) -> Iterator[Row]:
+    """A row of `figures_of_merit` for each of several."""
+    key, outcome = trial_id(study_id, finish.outcome.number), finish.outcome
+    for name, value in outcome.figures_of_merit.items():
+        yield {"trial_id": key, "name": name, "value": value, "uncertainty": _number(outcome.uncertainties.get(name))}
+
+
+def ended_fold_figures(study_id: int, finish: Finish) -> Iterator[Row]:
+    """A row of `fold_figures_of_merit` for each fold and each of several."""
+    key = trial_id(study_id, finish.outcome.number)
+    for fold in finish.outcome.folds:
+        for name, value in fold.figures_of_merit.items():
+            yield {"trial_id": key, "fold": fold.fold, "name": name, "value": _number(value)}
+
+
 def ended_metrics(study_id: int, finish: Finish) -> Iterator[Row]:
     """A row of `metrics` for each fold, metric and epoch."""
     key = trial_id(study_id, finish.outcome.number)

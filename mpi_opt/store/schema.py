@@ -28,13 +28,26 @@ from sqlalchemy import (
 )
 
 from mpi_opt import space
+from mpi_opt.merits import Merits
 from mpi_opt.space import DIMENSIONS, Dimension, Space
 
-VERSION = 1
+VERSION = 2
 """The version that this program reads and writes."""
 
-MIGRATIONS: dict[int, tuple[str, ...]] = {}
-"""Version -> the statements that turn a database of that version into one of the next."""
+MIGRATIONS: dict[int, tuple[str, ...]] = {
+    1: (
+        "ALTER TABLE studies ADD COLUMN selection VARCHAR(8) DEFAULT 'mean' NOT NULL",
+        "ALTER TABLE studies ADD COLUMN merits TEXT",
+        "ALTER TABLE trials ADD COLUMN pareto INTEGER",
+        "CREATE TABLE figures_of_merit (trial_id BIGINT NOT NULL REFERENCES trials (id), name VARCHAR(255) NOT NULL, "
+        "value FLOAT, uncertainty FLOAT, PRIMARY KEY (trial_id, name))",
+        "CREATE TABLE fold_figures_of_merit (trial_id BIGINT NOT NULL REFERENCES trials (id), fold INTEGER NOT NULL, "
+        "name VARCHAR(255) NOT NULL, value FLOAT, PRIMARY KEY (trial_id, fold, name))",
+        "CREATE TABLE transferred (study_id INTEGER NOT NULL REFERENCES studies (id), position INTEGER NOT NULL, "
+        "parameters TEXT NOT NULL, figure_of_merit FLOAT NOT NULL, PRIMARY KEY (study_id, position))",
+    ),
+}
+"""Version -> the statements that turn a database of that version into one of the next, in every dialect."""
 
 TRIALS_PER_STUDY = 10**9
 
@@ -54,6 +67,8 @@ studies = Table(
     Column("configuration", Text, nullable=False),
     Column("space", Text, nullable=False),
     Column("view_name", String(255), nullable=False),
+    Column("selection", String(8), nullable=False, server_default="mean"),
+    Column("merits", Text),  # where there are several figures of merit: [{"name": …, "direction": …}, …], as JSON
 )
 
 trials = Table(
@@ -77,6 +92,9 @@ trials = Table(
     Column(
         "ended", Integer
     ),  # 0-based, in the order of ending: strategies are told in this order when a search goes on
+    Column(
+        "pareto", Integer
+    ),  # where there are several figures of merit: 1 on the front of the complete trials, else 0
     UniqueConstraint("study_id", "number"),
     Index("trials_by_merit", "study_id", "state", "figure_of_merit"),
 )
@@ -93,6 +111,33 @@ folds = Table(
     Column("figure_of_merit", Float(53)),
     Column("duration_s", Float(53)),
     sqlite_with_rowid=False,
+)
+
+figures_of_merit = Table(
+    "figures_of_merit",
+    metadata,
+    Column("trial_id", BigInteger, ForeignKey("trials.id"), primary_key=True, autoincrement=False),
+    Column("name", String(255), primary_key=True),
+    Column("value", Float(53)),
+    Column("uncertainty", Float(53)),
+)
+
+fold_figures_of_merit = Table(
+    "fold_figures_of_merit",
+    metadata,
+    Column("trial_id", BigInteger, ForeignKey("trials.id"), primary_key=True, autoincrement=False),
+    Column("fold", Integer, primary_key=True, autoincrement=False),
+    Column("name", String(255), primary_key=True),
+    Column("value", Float(53)),
+)
+
+transferred = Table(
+    "transferred",
+    metadata,
+    Column("study_id", ForeignKey("studies.id"), primary_key=True, autoincrement=False),
+    Column("position", Integer, primary_key=True, autoincrement=False),
+    Column("parameters", Text, nullable=False),
+    Column("figure_of_merit", Float(53), nullable=False),
 )
 
 metrics = Table(
@@ -144,6 +189,21 @@ def space_from_json(text: str) -> Space:
     return Space({name: DIMENSIONS[entry.pop("type")](**entry) for name, entry in json.loads(text).items()})
 
 
+def merits_to_json(merits: Merits) -> str | None:
+    """Several figures of merit as JSON; None for one, which stands in columns of its own."""
+    pairs = zip(merits.names, merits.directions, strict=True)
+    return json.dumps([{"name": name, "direction": way} for name, way in pairs]) if merits.are_several else None
+
+
+def merits_from(text: str | None, direction: str, selection: str) -> Merits:
+    """The figures of merit that a row of `studies` speaks of."""
+    if text is None:
+        return Merits(directions=(direction,), selection=selection)
+    entries = json.loads(text)
+    names, ways = (tuple(entry[key] for entry in entries) for key in ("name", "direction"))
+    return Merits(names, ways, selection)
+
+
 def view_name(study: str, taken: Collection[str]) -> str:
     """``study_NAME`` with all but letters, digits and _ replaced; numbered if one of `taken` reads the same."""
     first = name = "study_" + re.sub(r"[^A-Za-z0-9_]", "_", study)
@@ -154,20 +214,35 @@ def view_name(study: str, taken: Collection[str]) -> str:
     return name
 
 
-def create_view(name: str, study_id: int, dimensions: Space, dialect: Dialect) -> str:
+def create_view(name: str, study_id: int, dimensions: Space, merits: Merits, dialect: Dialect) -> str:
     """The statement that creates a study's view: a row for each trial, a column for each hyperparameter.
 
-    A hyperparameter called like another column of the view becomes ``parameter_NAME``.
+    Several figures of merit have two columns each, ``NAME`` and ``NAME_uncertainty``, and ``pareto`` is 1 on the front.
+    A figure called like another column of the view becomes ``merit_NAME``, a hyperparameter ``parameter_NAME``.
     """
     quote = dialect.identifier_preparer.quote
     columns, taken = list(VIEW_COLUMNS), set(VIEW_COLUMNS)
-    for parameter, dimension in dimensions.items():
-        column = parameter
+
+    def add(sql: str, column: str, prefix: str) -> None:
         while column.lower() in taken:
-            column = f"parameter_{column}"
+            column = f"{prefix}_{column}"
         taken.add(column.lower())
-        columns.append(f"{_extracted(parameter, dimension, dialect)} AS {quote(column)}")
+        columns.append(f"{sql} AS {quote(column)}")
+
+    for merit in merits.names if merits.are_several else ():
+        add(_figure("value", merit, dialect), merit, "merit")
+        add(_figure("uncertainty", merit, dialect), f"{merit}_uncertainty", "merit")
+    if merits.are_several:
+        add("pareto", "pareto", "trial")
+    for parameter, dimension in dimensions.items():
+        add(_extracted(parameter, dimension, dialect), parameter, "parameter")
     return f"CREATE VIEW {quote(name)} AS SELECT {', '.join(columns)} FROM trials WHERE study_id = {int(study_id)}"
+
+
+def _figure(column: str, merit: str, dialect: Dialect) -> str:
+    """SQL for one figure of merit, or its uncertainty, of the row's trial."""
+    wanted = f"f.trial_id = trials.id AND f.name = {_text(merit, dialect)}"
+    return f"(SELECT f.{column} FROM figures_of_merit f WHERE {wanted})"
 
 
 def _extracted(parameter: str, dimension: Dimension, dialect: Dialect) -> str:

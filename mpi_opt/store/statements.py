@@ -9,12 +9,20 @@ from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import Delete, Dialect, Insert, Update, bindparam, delete, insert, update
+from sqlalchemy import Delete, Dialect, Insert, Select, Update, bindparam, delete, insert, update
 
-from mpi_opt.store.schema import attempts, events, folds, metrics, trials
+from mpi_opt.store.schema import (
+    attempts,
+    events,
+    figures_of_merit,
+    fold_figures_of_merit,
+    folds,
+    metrics,
+    trials,
+)
 
 Row = dict[str, Any]
-Clause = Insert | Update | Delete
+Clause = Insert | Update | Delete | Select
 
 
 class Statement:
@@ -80,6 +88,10 @@ class Statements:
         self.insert_fold = insertion(folds, "trial_id", "fold", "figure_of_merit", "duration_s")
         self.insert_metric = insertion(metrics, "trial_id", "fold", "epoch", "name", "value")
         self.remove_folds, self.remove_metrics = removal(folds), removal(metrics)
+        self.insert_figure = insertion(figures_of_merit, "trial_id", "name", "value", "uncertainty")
+        self.insert_fold_figure = insertion(fold_figures_of_merit, "trial_id", "fold", "name", "value")
+        self.remove_fold_figures = removal(fold_figures_of_merit)
+        self.place_on_front = change(trials, "pareto")
         self.insert_event = insertion(events, "study_id", "at", "kind", "detail")
 
     @staticmethod

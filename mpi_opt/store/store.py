@@ -12,9 +12,11 @@ from typing import Any
 from sqlalchemy import URL, Connection, func, select
 from sqlalchemy.exc import DBAPIError
 
+from mpi_opt.merits import Direction, Merits
 from mpi_opt.space import Space
 from mpi_opt.store import opening, queries, rows, schema
 from mpi_opt.store.errors import explained
+from mpi_opt.store.front import Front
 from mpi_opt.store.records import (
     AttemptRecord,
     CurveRecord,
@@ -40,9 +42,11 @@ class Store:
         self._address = address
         self._connection: Connection = opening.connect(address, read_only=read_only)
         self._statements = Statements(self._connection.dialect)
+        self._front = Front(self._connection.dialect)
         self._is_file = opening.is_file(address)
         self._unfinished: dict[int, set[int]] = {}  # study -> the numbers of its queued and running trials
         self._n_ended: dict[int, int] = {}  # study -> how many of its trials ended
+        self._merits: dict[int, Merits] = {}
 
     @classmethod
     def open(cls, url: str, *, read_only: bool = False) -> Store:
@@ -83,20 +87,40 @@ class Store:
     # Writing
 
     def create_study(
-        self, name: str, *, direction: str, strategy: str, seed: int, configuration: dict[str, Any], space: Space
+        self,
+        name: str,
+        *,
+        direction: Direction = "minimize",
+        merits: Merits | None = None,
+        strategy: str,
+        seed: int,
+        configuration: dict[str, Any],
+        space: Space,
     ) -> StudyRecord:
         """Enters a new study and creates its view ``study_NAME``.
+
+        Args:
+            name: Unique in the store.
+            direction: Of its figure of merit, where there is no more to say of that.
+            merits: Its figures of merit.
+            strategy: Its name.
+            seed: Of the study.
+            configuration: The effective YAML.
+            space: The search space.
 
         Raises:
             StoreError: There is a study of this name.
         """
+        merits = merits or Merits(directions=(direction,))
         with self._changing() as connection:
             taken = connection.scalars(select(schema.studies.c.view_name)).all()
             view = schema.view_name(name, taken)
             result = connection.execute(
                 schema.studies.insert().values(
                     name=name,
-                    direction=direction,
+                    direction=merits.directions[0],
+                    selection=merits.selection,
+                    merits=schema.merits_to_json(merits),
                     strategy=strategy,
                     seed=seed,
                     created_at=now(),
@@ -106,7 +130,7 @@ class Store:
                 )
             )
             study_id = result.inserted_primary_key[0]
-            statement = schema.create_view(view, study_id, space, connection.dialect)
+            statement = schema.create_view(view, study_id, space, merits, connection.dialect)
             connection.exec_driver_sql(statement)
         return self.study(name)
 
@@ -137,14 +161,24 @@ class Store:
         folds = [row for finish in finished for row in rows.ended_folds(study_id, finish)]
         metrics = [row for finish in finished for row in rows.ended_metrics(study_id, finish)]
         earlier = [{"key_id": rows.trial_id(study_id, f.outcome.number)} for f in finished if f.attempt > 1]
-        write = self._statements
+        figures = [row for finish in finished for row in rows.ended_figures(study_id, finish)]
+        fold_figures = [row for finish in finished for row in rows.ended_fold_figures(study_id, finish)]
+        write, merits = self._statements, self._merits_of(study_id)
         with self._writing() as cursor:
+            if merits.are_several:
+                self._front.lock(cursor, study_id)
             write.finish_trial.run(cursor, trials)
             write.finish_attempt.run(cursor, attempts)
             write.remove_folds.run(cursor, earlier)
             write.remove_metrics.run(cursor, earlier)
             write.insert_fold.run(cursor, folds)
             write.insert_metric.run(cursor, metrics)
+            write.remove_fold_figures.run(cursor, earlier)
+            write.insert_fold_figure.run(cursor, fold_figures)
+            if merits.are_several:
+                changed = self._front.changes(cursor, study_id, finished, merits)
+                write.insert_figure.run(cursor, figures)
+                write.place_on_front.run(cursor, changed)
         self._n_ended[study_id] += len(finished)
         unfinished.difference_update(finish.outcome.number for finish in finished)
 
@@ -230,6 +264,13 @@ class Store:
             self._unfinished[study_id] = unfinished
             self._n_ended[study_id] = 0 if ended is None else ended + 1
         return self._unfinished[study_id]
+
+    def _merits_of(self, study_id: int) -> Merits:
+        """The figures of merit of a study; asks the database once."""
+        if study_id not in self._merits:
+            with self._reading() as connection:
+                self._merits[study_id] = queries.read_merits(connection, study_id)
+        return self._merits[study_id]
 
     @contextmanager
     def _writing(self, *, durably: bool = True) -> Iterator[Any]:

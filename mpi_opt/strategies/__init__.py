@@ -50,6 +50,7 @@ def make_strategy(
     space: Space | Mapping[str, Dimension],
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
+    n_merits: int = 1,
 ) -> Strategy:
     """A strategy, ready to be asked or resumed.
 
@@ -59,9 +60,11 @@ def make_strategy(
         seed: What is proposed is a function of it and of the calls made.
         options: The strategy's own, and for every strategy ``reproducible: true``: the same trials whatever the timing
             (see `mpi_opt.strategies.reproducible`), with ``lag`` (default 16) at least the number of blocks.
+        n_merits: Figures of merit; with more than one, outcomes are tuples of values to minimise.
 
     Raises:
-        ConfigurationError: There is no such strategy, or an option is unknown or cannot be.
+        ConfigurationError: There is no such strategy, it knows one figure of merit only, or an option is unknown or
+            cannot be.
         SpaceError: `space` contradicts itself.
     """
     space = space if isinstance(space, Space) else Space(space)
@@ -76,6 +79,8 @@ def make_strategy(
             where="search.strategy",
             cure="derive the class from mpi_opt.strategies.Strategy",
         )
+    if n_merits > 1:
+        made.expect(n_merits)
     if not is_reproducible:
         return made
     from mpi_opt.strategies.reproducible import Reproducible

@@ -10,7 +10,10 @@ from mpi_opt.errors import SpaceError
 from mpi_opt.space import Parameters, Space
 from mpi_opt.strategies.constraint import Constraint
 from mpi_opt.strategies.options import Options
+from mpi_opt.strategies.strategy import Told
 from mpi_opt.trial import Failed, Proposal, is_usable
+
+Value = float | tuple[float, ...]
 
 
 @final
@@ -29,14 +32,15 @@ class Ledger:
         pending: Number -> proposal, of those asked for and not told yet.
         n_asked: How many proposals were numbered.
         n_told: How many outcomes came in.
-        best: The smallest value told so far, and its parameters; None before the first.
+        best: The smallest value told so far, and its parameters; None before the first. Of tuples, where there are
+            several figures of merit, the one with the smallest first value.
     """
 
     def __init__(self, space: Space, options: Options, *, keeps_points: bool = False) -> None:
         self.space = space
         self.pending: dict[int, Proposal] = {}
         self.n_asked = self.n_told = 0
-        self.best: tuple[float, Parameters] | None = None
+        self.best: tuple[Value, Parameters] | None = None
         self._names = tuple(space)
         self._constraints = [Constraint(text, space) for text in options.constraints]
         self._keeps_points = keeps_points or math.isfinite(space.size)
@@ -83,25 +87,24 @@ class Ledger:
         self.pending[proposal.number] = proposal
         self._see(proposal.parameters)
 
-    def settle(self, proposal: Proposal, outcome: float | Failed) -> float | None:
+    def settle(self, proposal: Proposal, outcome: Told) -> Value | None:
         """Takes an outcome in.
 
         Returns:
-            The value to minimise, or None if there is none (`Failed`, NaN or infinite).
+            The value to minimise, or a tuple of several; None if there is none (`Failed`, or one is NaN or infinite).
         """
         if self.pending.pop(proposal.number, None) is None:
             self.n_asked = max(self.n_asked, proposal.number + 1)
             self._see(proposal.parameters)
         self.n_told += 1
-        if isinstance(outcome, Failed) or not is_usable(outcome):
-            return None
-        if self.best is None or outcome < self.best[0]:
-            self.best = (float(outcome), dict(proposal.parameters))
-        return float(outcome)
+        value = _value(outcome)
+        if value is not None and (self.best is None or value < self.best[0]):
+            self.best = (value, dict(proposal.parameters))
+        return value
 
     def resume(
-        self, told: Iterable[tuple[Proposal, float | Failed]], pending: Iterable[Proposal]
-    ) -> list[tuple[Proposal, float | None]]:
+        self, told: Iterable[tuple[Proposal, Told]], pending: Iterable[Proposal]
+    ) -> list[tuple[Proposal, Value | None]]:
         """Takes up the books of an earlier run; returns what was told, with None for those that failed."""
         values = [(proposal, self.settle(proposal, outcome)) for proposal, outcome in told]
         for proposal in pending:
@@ -130,3 +133,9 @@ class Ledger:
                 f"{point} does not meet the constraints", where=f"search.options.initial[{index}]", cure="change either"
             )
         return self.space.active(point)
+
+
+def _value(outcome: Told) -> Value | None:
+    if isinstance(outcome, tuple):
+        return tuple(map(float, outcome)) if all(map(is_usable, outcome)) else None
+    return float(outcome) if not isinstance(outcome, Failed) and is_usable(outcome) else None

@@ -14,7 +14,11 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Any
 
+from mpi_opt.errors import ConfigurationError
 from mpi_opt.trial import Failed, Proposal
+
+Told = float | tuple[float, ...] | Failed
+"""What a strategy is told of a trial that ended."""
 
 
 class Decision(Enum):
@@ -40,22 +44,34 @@ class Strategy(ABC):
         """
 
     @abstractmethod
-    def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
+    def tell(self, proposal: Proposal, outcome: Told) -> None:
         """Takes the outcome of a proposal, asked for here or not.
 
         Args:
             proposal: What was tried.
-            outcome: The value to minimise; `Failed` if there is none. A NaN counts as `Failed`.
+            outcome: The value to minimise; `Failed` if there is none. A NaN counts as `Failed`. After `expect` a tuple.
         """
 
     @abstractmethod
-    def resume(self, told: Iterable[tuple[Proposal, float | Failed]], pending: Iterable[Proposal] = ()) -> None:
+    def resume(self, told: Iterable[tuple[Proposal, Told]], pending: Iterable[Proposal] = ()) -> None:
         """Takes up a search where it stopped; before the first `ask`.
 
         Args:
             told: Proposals with outcomes, in the order in which they ended.
             pending: Proposals that were started and are going to be told.
         """
+
+    def expect(self, n_merits: int) -> None:
+        """Learns, before anything else, that every outcome is going to be a tuple of `n_merits` values to minimise.
+
+        Raises:
+            ConfigurationError: It compares trials by one number; so does a strategy that does not override this.
+        """
+        raise ConfigurationError(
+            f"{type(self).__name__} compares trials by one figure of merit, and there are {n_merits}",
+            where="search.strategy",
+            cure="evolutionary or bayesian; or override `expect` in a class of yours that is told tuples",
+        )
 
     def report(self, proposal: Proposal, step: int, value: float) -> Decision:
         """Takes an intermediate value (to minimise) of a pending proposal."""

@@ -126,8 +126,8 @@ def _best_table(study: Study) -> str:
         return '<p class="empty">no trial is complete yet</p>'
     index = {trial.number: i for i, trial in enumerate(study.trials)}
     hidden = {"state", "started_at", "finished_at", "attempts", "error"}
-    columns = [column for column in trial_columns(study.space) if column not in hidden]
-    rows = [trial_row(trial, study.space) for trial in trials]
+    columns = [column for column in trial_columns(study.space, study.merits) if column not in hidden]
+    rows = [trial_row(trial, study.space, study.merits) for trial in trials]
     head = "".join(f"<th>{escaped(column)}</th>" for column in columns)
     body = "".join(
         f'<tr data-trial="{index[row["number"]]}"{" class=is-best" if rank == 0 else ""}>'

@@ -15,7 +15,6 @@ from mpi_opt.folds import number_of_folds
 from mpi_opt.study import trial_columns, trial_row
 
 if TYPE_CHECKING:
-    from mpi_opt.space import Space
     from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
     from mpi_opt.study import Study
     from mpi_opt.trial import TrialRecord
@@ -91,10 +90,10 @@ def studies_table(studies: Sequence[StudyRecord], *, colour: bool = False) -> st
 def trials_table(study: Study, trials: Sequence[TrialRecord] | None = None, *, colour: bool = False) -> str:
     """A line for each of `trials` (None: the best ten)."""
     trials = study.ranked(("complete",))[:10] if trials is None else trials
-    rows = [trial_row(trial, study.space) for trial in trials]
+    rows = [trial_row(trial, study.space, study.merits) for trial in trials]
     for row, trial in zip(rows, trials, strict=True):
         row["error"] = error_line(trial.error)
-    shown = [c for c in trial_columns(study.space) if c not in ("started_at", "finished_at", "attempts")]
+    shown = [c for c in trial_columns(study.space, study.merits) if c not in ("started_at", "finished_at", "attempts")]
     shown = [c for c in shown if c not in ("uncertainty", "error") or any(row[c] is not None for row in rows)]
     return aligned(shown, [[row[column] for column in shown] for row in rows], colour=colour)
 
@@ -202,8 +201,12 @@ def study_html(study: Study, count: int = 10) -> str:
     counts = ", ".join(f"{n} {state}" for state, n in study.record.counts.items()) or "no trials"
     method = html.escape(f"{study.direction}, {study.record.strategy}")
     head = f"<b>{html.escape(study.name)}</b>: {counts}; {method}"
-    columns = [c for c in trial_columns(study.space) if c not in ("started_at", "finished_at", "attempts", "error")]
-    rows = [trial_row(trial, study.space) for trial in study.ranked(("complete",))[:count]]
+    columns = [
+        c
+        for c in trial_columns(study.space, study.merits)
+        if c not in ("started_at", "finished_at", "attempts", "error")
+    ]
+    rows = [trial_row(trial, study.space, study.merits) for trial in study.ranked(("complete",))[:count]]
     headings = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
     body = "".join(
         f"<tr>{''.join(f'<td>{html.escape(cell(row[column]))}</td>' for column in columns)}</tr>" for row in rows
@@ -211,10 +214,10 @@ def study_html(study: Study, count: int = 10) -> str:
     return f"<div>{head}<table><thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table></div>"
 
 
-def table_of(space: Space, trials: Sequence[TrialRecord]) -> tuple[list[str], list[list[Any]]]:
+def table_of(study: Study, trials: Sequence[TrialRecord]) -> tuple[list[str], list[list[Any]]]:
     """The columns and rows of a full table of `trials`."""
-    columns = trial_columns(space)
-    return columns, [list(trial_row(trial, space).values()) for trial in trials]
+    rows = [trial_row(trial, study.space, study.merits) for trial in trials]
+    return trial_columns(study.space, study.merits), [list(row.values()) for row in rows]
 
 
 def _json_value(value: Any) -> Any:

@@ -7,6 +7,7 @@ from mpi_opt.crew import Crew
 from mpi_opt.errors import SearchFailed, UserError
 from mpi_opt.halt import Halt
 from mpi_opt.layout import Layout
+from mpi_opt.merits import Merits
 from mpi_opt.messages import Assignment, Lost, Report
 from mpi_opt.roster import Roster
 from mpi_opt.rules import Rules
@@ -54,14 +55,14 @@ def test_a_result_is_committed_before_its_block_gets_the_next_trial():
 
 
 def test_maximising_tells_the_strategy_negated_values_and_stores_the_users():
-    strategy, store = search(ScriptedLink(squares), trials=3, maximize=True)
+    strategy, store = search(ScriptedLink(squares), trials=3, merits=Merits(directions=("maximize",)))
     assert [value for _, value in strategy.told] == [0, -1, -4]
     assert [finish.outcome.figure_of_merit for finish in store.finished] == [0, 1, 4]
 
 
-@pytest.mark.parametrize(("maximize", "target", "n_trials"), [(True, 9.0, 4), (False, 0.0, 1)])
-def test_a_reached_target_ends_the_search(maximize, target, n_trials):
-    _, store = search(ScriptedLink(squares), trials=50, maximize=maximize, target=target)
+@pytest.mark.parametrize(("direction", "target", "n_trials"), [("maximize", 9.0, 4), ("minimize", 0.0, 1)])
+def test_a_reached_target_ends_the_search(direction, target, n_trials):
+    _, store = search(ScriptedLink(squares), trials=50, merits=Merits(directions=(direction,)), target=target)
     assert len(store.finished) == n_trials
 
 

@@ -59,7 +59,7 @@ def test_long_sparkline_is_short_and_keeps_its_end() -> None:
 
 
 def test_csv_is_read_back_by_the_standard_library(digits: Study) -> None:
-    columns, rows = tables.table_of(digits.space, digits.trials)
+    columns, rows = tables.table_of(digits, digits.trials)
     read = list(csv.DictReader(io.StringIO(tables.to_csv(columns, rows))))
     assert len(read) == 60
     for row, trial in zip(read, digits.trials, strict=True):

@@ -1,0 +1,142 @@
+"""What folds come to, what a target asks for, and what an objective may return."""
+
+import math
+
+import numpy as np
+import pytest
+
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.merits import Merits, read_merits, read_target
+from mpi_opt.trial import FoldOutcome, Outcome, TrialRecord
+
+FOLDS = [0.1, 0.4, 0.2, 0.9, 0.15]
+TWO = Merits(("accuracy", "seconds"), ("maximize", "minimize"))
+
+
+def outcomes(values):
+    return [FoldOutcome(index, value, 1.0) for index, value in enumerate(values)]
+
+
+@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize(
+    ("selection", "expected"),
+    [
+        ("mean", lambda values, sign: np.mean(values)),
+        ("median", lambda values, sign: np.median(values)),
+        ("mean+std", lambda values, sign: np.mean(values) + sign * np.std(values)),
+    ],
+)
+def test_folds_come_to_the_selection_and_keep_their_standard_deviation(selection, direction, expected):
+    merits = Merits(directions=(direction,), selection=selection)
+    figures, spreads = merits.over_folds(outcomes(FOLDS))
+    assert figures == (pytest.approx(expected(FOLDS, merits.sign)),)
+    assert spreads == (pytest.approx(np.std(FOLDS)),)
+
+
+def test_mean_plus_std_is_pessimistic_in_both_directions():
+    for direction, is_worse in (("minimize", float.__gt__), ("maximize", float.__lt__)):
+        merits = Merits(directions=(direction,), selection="mean+std")
+        assert is_worse(merits.over_folds(outcomes(FOLDS))[0][0], float(np.mean(FOLDS)))
+
+
+@pytest.mark.parametrize("selection", ["mean", "mean+std", "median"])
+def test_one_fold_is_its_own_figure_without_uncertainty(selection):
+    assert Merits(selection=selection).over_folds(outcomes([0.3])) == ((0.3,), None)
+
+
+@pytest.mark.parametrize("selection", ["mean", "mean+std", "median"])
+def test_told_uncertainty_is_the_standard_error_of_the_selection(selection):
+    merits, n = Merits(selection=selection), 25
+    rng = np.random.default_rng(0)
+    found = [merits.over_folds(outcomes(rng.normal(0, 2, n)))[0][0] for _ in range(4000)]
+    told = merits.minimised(Outcome(0, "complete", 1.0, 2.0, 1.0), n)
+    assert told.uncertainty == pytest.approx(np.std(found), rel=0.06)
+
+
+def test_several_figures_are_summed_up_each_by_itself_and_told_to_minimise():
+    folds = [FoldOutcome(i, a, 1.0, {}, TWO.by_name((a, b))) for i, (a, b) in enumerate([(0.8, 3.0), (0.6, 5.0)])]
+    figures, spreads = TWO.over_folds(folds)
+    assert figures == pytest.approx((0.7, 4.0))
+    record = TrialRecord(
+        0, "complete", {}, 0.7, 0.1, figures_of_merit=TWO.by_name(figures), uncertainties=TWO.by_name(spreads)
+    )
+    told = TWO.minimised(record, 2)
+    assert told == pytest.approx((-0.7, 4.0))
+    assert [one.uncertainty for one in told] == pytest.approx([0.1 / math.sqrt(2), 1 / math.sqrt(2)])
+
+
+@pytest.mark.parametrize(
+    "value", [(0.9, 12), [0.9, 12.0], np.array([0.9, 12.0]), {"seconds": 12.0, "accuracy": 0.9}], ids=repr
+)
+def test_several_numbers_may_come_in_order_or_by_name(value):
+    assert TWO.read(value) == (0.9, 12.0)
+
+
+@pytest.mark.parametrize("value", [0.9, "ab", None, (0.9,), (0.9, 1.0, 2.0), {"accuracy": 1.0}, (0.9, math.nan)])
+def test_what_is_not_one_number_for_each_name_fails_the_trial(value):
+    with pytest.raises((TypeError, ValueError)):
+        TWO.read(value)
+
+
+@pytest.mark.parametrize("value", [True, "0.5", None, math.inf, (0.5, 0.6)])
+def test_what_is_no_number_fails_the_trial_of_one_figure(value):
+    with pytest.raises((TypeError, ValueError)):
+        Merits().read(value)
+
+
+@pytest.mark.parametrize(
+    ("target", "figures", "is_reached"),
+    [
+        ((0.9, 10.0), (0.95, 9.0), True),
+        ((0.9, 10.0), (0.95, 11.0), False),
+        ((0.9, None), (0.95, 1e9), True),
+        ((0.9, None), (0.85, 1.0), False),
+        (None, (1.0, 0.0), False),
+    ],
+)
+def test_target_of_several_figures_is_reached_by_one_trial_in_all_of_them(target, figures, is_reached):
+    record = TrialRecord(0, "complete", {}, figures[0], figures_of_merit=TWO.by_name(figures))
+    assert TWO.is_reached(target, record) is is_reached
+
+
+@pytest.mark.parametrize(
+    ("figure", "direction", "names"),
+    [
+        ("val_loss", "minimize", ("val_loss",)),
+        (["val_accuracy", "seconds"], ["maximize", "minimize"], ("val_accuracy", "seconds")),
+        (["val_loss", "merit.py:cost"], ["minimize", "minimize"], ("val_loss", "cost")),
+        ("merit.py:both", ["maximize", "minimize"], ("both_1", "both_2")),
+    ],
+)
+def test_names_come_from_metrics_and_functions(figure, direction, names):
+    assert read_merits(figure, direction, "mean", is_training=True).names == names
+
+
+def test_values_of_a_users_function_are_called_as_the_user_wants():
+    assert read_merits("val_loss", "minimize", "mean", is_training=False).names == ("figure_of_merit",)
+    assert read_merits(["a", "b"], ["minimize"] * 2, "mean", is_training=False).names == ("a", "b")
+    unnamed = read_merits("val_loss", ["minimize"] * 2, "mean", is_training=False)
+    assert unnamed.names == ("figure_of_merit_1", "figure_of_merit_2")
+
+
+@pytest.mark.parametrize(
+    ("figure", "direction", "where"),
+    [
+        (["val_loss", "seconds"], "minimize", "direction"),
+        (["val_loss", "seconds"], ["minimize"] * 3, "direction"),
+        ("val_loss", ["minimize", "maximize"], "direction"),
+        (["a.py:f", "b.py:f"], ["minimize"] * 2, "figure_of_merit"),
+    ],
+)
+def test_names_and_directions_that_do_not_go_together_are_refused(figure, direction, where):
+    with pytest.raises(ConfigurationError) as caught:
+        read_merits(figure, direction, "mean", is_training=True)
+    assert caught.value.where == where
+    assert caught.value.cure
+
+
+def test_targets_that_do_not_go_with_the_figures_are_refused():
+    assert read_target([0.9, None], TWO) == (0.9, None)
+    assert read_target(0.9, Merits()) == 0.9
+    with pytest.raises(ConfigurationError, match="a target for each of accuracy, seconds; found 1"):
+        read_target(0.9, TWO)
