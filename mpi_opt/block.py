@@ -182,7 +182,7 @@ class Block:
 def merged(parts: list[PartOutcome], duration_s: float, merits: Merits, yardstick: Yardstick | None = None) -> Outcome:
     """The outcome of a trial from what the ranks of its block say; its figure of merit is what the folds come to.
 
-    Of a trial that was clearly worse than the `yardstick` after some of its folds it is what their mean would likely be.
+    Of a trial that was clearly worse than the `yardstick` after some of its folds it is what all would likely come to.
     """
     folds = sorted((fold for part in parts for fold in part.folds), key=lambda fold: fold.fold)
     errors = sorted((part for part in parts if part.error), key=lambda part: part.is_echo)

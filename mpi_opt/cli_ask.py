@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.yaml", help="What to search, and how.")]
 StudyName = Annotated[str | None, typer.Option(help="The study's name in the store.")]
 StoreUrl = Annotated[str | None, typer.Option(help="The store, a SQLAlchemy URL.")]
-Value = Annotated[float | None, typer.Option(help="The trial's figure of merit.")]
+Values = Annotated[list[float] | None, typer.Option(help="The figure of merit; of several, one after the other.")]
+Spreads = Annotated[list[float] | None, typer.Option(help="Of the value, likewise: one standard deviation.", min=0)]
 
 
 def register(app: typer.Typer) -> None:
@@ -58,8 +59,8 @@ def ask(
 def tell(
     space: Annotated[Path | None, typer.Argument(metavar="SPACE.yaml", help="The study's file, or --study.")] = None,
     number: Annotated[int | None, typer.Option(help="The trial; without it JSON is read from stdin.", min=0)] = None,
-    value: Value = None,
-    uncertainty: Annotated[float | None, typer.Option(help="Of the value: one standard deviation.", min=0)] = None,
+    value: Values = None,
+    uncertainty: Spreads = None,
     failed: Annotated[str | None, typer.Option(help="Why the trial has no value.")] = None,
     lost: Annotated[str | None, typer.Option(help="Why the trial must be run again: ask gives it out anew.")] = None,
     study: StudyName = None,
@@ -68,19 +69,27 @@ def tell(
     """Record what came of trials that `ask` gave out. Needs no MPI.
 
     On stdin: {"number": 3, "value": 0.1}, with "uncertainty" if it is known, or {"number": 3, "failed": "why"}, or
-    {"number": 3, "lost": "why"}; a list of such, or a line for each.
+    {"number": 3, "lost": "why"}; a list of such, or a line for each. Of several figures of merit "value" is a list, or
+    an object by name.
     """
     from mpi_opt import outside
 
     url, name = _place(space, study, store)
     if number is None:
-        content = _from_stdin({"--value": value, "--uncertainty": uncertainty, "--failed": failed, "--lost": lost})
+        content = _from_stdin(
+            {"--value": value or None, "--uncertainty": uncertainty or None, "--failed": failed, "--lost": lost}
+        )
     else:
-        given = {"number": number, "value": value, "uncertainty": uncertainty, "failed": failed, "lost": lost}
+        given = {"number": number, "value": _one_or_all(value), "uncertainty": _one_or_all(uncertainty)}
+        given |= {"failed": failed, "lost": lost}
         content = {key: entry for key, entry in given.items() if entry is not None}
     results = outside.read_results(content, name)
     told = outside.tell(url, lambda opened: find_study(opened, name), results)
     show(json.dumps(_summary(told, [result.number for result in results]), ensure_ascii=False))
+
+
+def _one_or_all(values: list[float] | None) -> float | list[float] | None:
+    return None if not values else values[0] if len(values) == 1 else values
 
 
 def _place(space: Path | None, study: str | None, store: str | None) -> tuple[str, str | None]:
@@ -131,4 +140,4 @@ def _summary(study: Study, told: list[int]) -> dict[str, Any]:
         "best": None
         if best is None
         else {"number": best.number, "figure_of_merit": best.figure_of_merit, "parameters": best.parameters},
-    }
+    } | ({"pareto": [trial.number for trial in study.pareto()]} if study.merits.are_several else {})

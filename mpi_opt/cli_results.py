@@ -15,6 +15,7 @@ from mpi_opt.errors import StoreError
 if TYPE_CHECKING:
     from mpi_opt.store import Store
     from mpi_opt.study import Study
+    from mpi_opt.trial import TrialRecord
 
 Format = Literal["table", "csv", "json"]
 State = Literal["queued", "running", "complete", "pruned", "failed"]
@@ -37,6 +38,7 @@ def results(
     sql: Annotated[str | None, typer.Option("--sql", help="A read-only query, e.g. on the view study_NAME.")] = None,
     n_best: Annotated[int | None, typer.Option("--best", min=1, help="Only the best so many.")] = None,
     state: Annotated[State | None, typer.Option("--state", help="Only trials in this state.")] = None,
+    pareto: Annotated[bool, typer.Option("--pareto", help="Only the Pareto front, best first figure first.")] = False,
     trial: Annotated[int | None, typer.Option("--trial", min=0, help="Everything about this trial.")] = None,
 ) -> None:
     """Print trials, best first; or all studies, one trial in full, or the rows of a query."""
@@ -45,14 +47,14 @@ def results(
     with Store.open(store_url(store), read_only=True) as opened:
         if sql is not None:
             _print_query(opened, sql, form)
-        elif study is None and trial is None and n_best is None and state is None:
+        elif study is None and trial is None and n_best is None and state is None and not pareto:
             _print_studies(opened, form)
         else:
             chosen = read_study(opened, study)
             if trial is not None:
                 _print_trial(opened, chosen, trial, form)
             else:
-                _print_trials(chosen, form, n_best, state)
+                _print_trials(chosen, form, n_best, _chosen(chosen, n_best, state, pareto))
 
 
 def best(
@@ -106,11 +108,18 @@ def _print_studies(store: Store, form: Format) -> None:
         show(tables.to_csv(columns, [[entry[column] for column in columns] for entry in objects]))
 
 
-def _print_trials(study: Study, form: Format, n_best: int | None, state: State | None) -> None:
+def _chosen(study: Study, n_best: int | None, state: State | None, pareto: bool) -> list[TrialRecord]:
+    """The trials to print, best first."""
+    if pareto:
+        trials = [trial for trial in study.pareto() if state in (None, trial.state)]
+    else:
+        trials = study.ranked((state,)) if state else study.ranked(("complete",)) if n_best else study.ranked()
+    return trials[:n_best] if n_best else trials
+
+
+def _print_trials(study: Study, form: Format, n_best: int | None, trials: list[TrialRecord]) -> None:
     from mpi_opt.views import tables
 
-    trials = study.ranked((state,)) if state else study.ranked(("complete",)) if n_best else study.ranked()
-    trials = trials[:n_best] if n_best else trials
     if form == "json":
         show(tables.to_json(tables.as_object(trial) for trial in trials))
     elif form == "csv":

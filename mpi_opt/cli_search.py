@@ -280,7 +280,13 @@ def _closing_words(plan: Plan, study: Study) -> str:
     from mpi_opt.views.tables import trials_table
 
     store, trials = plan.configuration.store, plan.configuration.search.trials
-    lines = ["", "the best trials:", trials_table(study, study.ranked(("complete",))[:5]), ""]
+    shown = study.pareto()[:20] if study.merits.are_several else study.ranked(("complete",))[:5]
+    lines = [
+        "",
+        "the Pareto front:" if study.merits.are_several else "the best trials:",
+        trials_table(study, shown),
+        "",
+    ]
     n_ended = sum(study.record.counts.get(state, 0) for state in ("complete", "pruned", "failed"))
     if n_ended < trials and plan.configuration.search.target is None:
         lines.append(f"{n_ended} of {trials} trials have ended; to resume, run the same command again")
@@ -289,5 +295,7 @@ def _closing_words(plan: Plan, study: Study) -> str:
     columns = ", ".join(["number", *study.space, "figure_of_merit"])
     order = "DESC" if study.record.maximize else "ASC"
     query = f"SELECT {columns} FROM {study.view} WHERE state = 'complete' ORDER BY figure_of_merit {order} LIMIT 5"
+    if study.merits.are_several:
+        query = f"SELECT * FROM {study.view} WHERE pareto = 1 ORDER BY figure_of_merit {order}"
     lines += [f"all trials are in {store}; try", f'  mpi-opt results --store {store} --sql "{query}"']
     return "\n".join(lines)

@@ -15,7 +15,7 @@ from mpi_opt.errors import ConfigurationError
 if TYPE_CHECKING:
     from mpi_opt.study import Study
 
-Kind = Literal["history", "parallel", "slice", "contour", "importance", "timeline", "curves"]
+Kind = Literal["history", "parallel", "slice", "contour", "importance", "timeline", "curves", "pareto"]
 
 
 def register(app: typer.Typer) -> None:
@@ -29,8 +29,8 @@ def plot(
     study: StudyName = None,
     store: StoreUrl = None,
     output: Annotated[Path | None, typer.Option("-o", help="FILE.png, .svg or .pdf; default: STUDY-KIND.png.")] = None,
-    x: Annotated[str | None, typer.Option("--x", help="contour: a hyperparameter.")] = None,
-    y: Annotated[str | None, typer.Option("--y", help="contour: another hyperparameter.")] = None,
+    x: Annotated[str | None, typer.Option("--x", help="contour: a hyperparameter; pareto: a figure of merit.")] = None,
+    y: Annotated[str | None, typer.Option("--y", help="contour, pareto: another one.")] = None,
     metric: Annotated[str | None, typer.Option("--metric", help="curves: of which metric.")] = None,
 ) -> None:
     """Draw a figure of a study, fit for a paper."""
@@ -38,7 +38,7 @@ def plot(
     with _needing("matplotlib", "plots"):
         from mpi_opt.views import plots
     options = {name: value for name, value in (("x", x), ("y", y), ("metric", metric)) if value is not None}
-    fitting = {"contour": {"x", "y"}, "curves": {"metric"}}.get(kind, set())
+    fitting = {"contour": {"x", "y"}, "pareto": {"x", "y"}, "curves": {"metric"}}.get(kind, set())
     for name in options:
         if name not in fitting:
             raise ConfigurationError(f"{kind} has no such option", where=f"--{name}", cure="mpi-opt plot --help")

@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from pydantic import Field
 
@@ -29,6 +29,7 @@ from mpi_opt.trial import FINISHED, FoldOutcome, Outcome, Proposal, TrialRecord,
 
 if TYPE_CHECKING:
     from mpi_opt.configuration import StudyConfiguration
+    from mpi_opt.merits import Merits
 
 BLOCK = 0
 """What stands in the store instead of a block."""
@@ -40,14 +41,18 @@ PAUSE_S = 0.2
 """The longest pause before the store is tried again, in seconds; at random, so that many do not come back at once."""
 
 Answer = TypeVar("Answer")
+Figure = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+Spread = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
 
 
 class Result(Section):
     """What came of a trial: a value, why there is none, or why it must be run again."""
 
     number: int = Field(ge=0, strict=True, description="The trial.")
-    value: float | None = Field(None, strict=True, allow_inf_nan=False, description="The figure of merit.")
-    uncertainty: float | None = Field(None, strict=True, ge=0, allow_inf_nan=False, description="Of the value.")
+    value: Figure | list[Figure] | dict[str, Figure] | None = Field(
+        None, description="The figure of merit; of several a list, or each by its name."
+    )
+    uncertainty: Spread | list[Spread] | dict[str, Spread] | None = Field(None, description="Of the value; likewise.")
     failed: str | None = Field(None, min_length=1, description="Why there is no value.")
     lost: str | None = Field(None, min_length=1, description="Why the trial has not ended and must be run again.")
 
@@ -164,10 +169,11 @@ def _told(url: str, read: Callable[[Store], Study], results: Sequence[Result]) -
         trials = {trial.number: trial for trial in study.trials}
         n_folds = number_of_folds(study.configuration)
         open_trials = [(_open_trial(trials, result.number, study), result) for result in results]
+        ended = [(trial, result) for trial, result in open_trials if result.lost is None]
+        finished = [_finish(trial, result, study.merits, n_folds) for trial, result in ended]
         for trial, result in open_trials:
             if result.lost is not None:
                 store.requeue(study.record.id, [trial.number], result.lost)
-        finished = [_finish(trial, result, n_folds) for trial, result in open_trials if result.lost is None]
         if finished:
             store.finish(study.record.id, finished)
         return Study.read(store, study.name)
@@ -189,19 +195,40 @@ def _open_trial(trials: Mapping[int, TrialRecord], number: int, study: Study) ->
     return trials[number]
 
 
-def _finish(trial: TrialRecord, result: Result, n_folds: int) -> Finish:
+def _finish(trial: TrialRecord, result: Result, merits: Merits, n_folds: int) -> Finish:
+    """What `result` says of `trial`.
+
+    Raises:
+        ConfigurationError: It has another number of values than the study has figures of merit.
+    """
     duration_s = _seconds_since(trial.started_at)
-    folds = [FoldOutcome(0, result.value, duration_s)] if result.failed is None and n_folds == 1 else []
+    figures, spreads = _read(result, result.value, merits), _read(result, result.uncertainty, merits)
+    folds = []
+    if figures is not None and n_folds == 1:
+        folds = [FoldOutcome(0, figures[0], duration_s, figures_of_merit=merits.by_name(figures))]
     outcome = Outcome(
         number=trial.number,
-        state="complete" if result.failed is None else "failed",
-        figure_of_merit=result.value,
-        uncertainty=result.uncertainty,
+        state="failed" if figures is None else "complete",
+        figure_of_merit=figures and figures[0],
+        uncertainty=spreads and spreads[0],
         duration_s=duration_s,
         folds=folds,
         error=result.failed,
+        figures_of_merit=merits.by_name(figures) if figures else {},
+        uncertainties=merits.by_name(spreads) if spreads else {},
     )
     return Finish(outcome, trial.attempts, BLOCK)
+
+
+def _read(result: Result, value: Any, merits: Merits) -> tuple[float, ...] | None:
+    try:
+        return None if value is None else merits.read(value)
+    except (TypeError, ValueError):
+        wanted = f"{len(merits.names)} numbers: {', '.join(merits.names)}" if merits.are_several else "one number"
+        cure = f'write "value": [{", ".join(["0.1"] * len(merits.names))}]' if merits.are_several else ""
+        raise ConfigurationError(
+            f"expected {wanted}; found {value!r}", where=f"trial {result.number}", cure=cure or 'write "value": 0.1'
+        ) from None
 
 
 def _start(proposal: Proposal, attempt: int) -> Start:

@@ -28,7 +28,7 @@ def winner_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False)
     """
     training = study.configuration.get("training")
     directory = study.configuration.get("directory")
-    merit = f"{study.configuration.get('figure_of_merit', 'figure of merit')} {_with_uncertainty(trial)}"
+    merit = _with_uncertainties(study, trial)
     lines = [f"# study {study.name}, trial {trial.number}: {merit}"]
     content = trial.parameters if training is None else training_of(training, trial.parameters, directory)
     if training and directory and is_elsewhere:
@@ -87,8 +87,14 @@ def _takes(model: str, name: str, is_referred: bool, directory: str | None) -> b
     return name in signature.names or (signature.accepts_any and not is_referred)
 
 
-def _with_uncertainty(trial: TrialRecord) -> str:
-    if trial.figure_of_merit is None:
-        return "none"
-    spread = "" if trial.uncertainty is None else f" ± {trial.uncertainty:.3g}"
-    return f"{trial.figure_of_merit:.6g}{spread}"
+def _with_uncertainties(study: Study, trial: TrialRecord) -> str:
+    """Each figure of merit by name, with its uncertainty."""
+    figures = {str(study.configuration.get("figure_of_merit", "figure of merit")): trial.figure_of_merit}
+    spreads = dict.fromkeys(figures, trial.uncertainty)
+    if study.merits.are_several:
+        figures, spreads = {name: trial.figures_of_merit.get(name) for name in study.merits.names}, trial.uncertainties
+    return ", ".join(f"{name} {_shown(figure, spreads.get(name))}" for name, figure in figures.items())
+
+
+def _shown(figure: float | None, spread: float | None) -> str:
+    return "none" if figure is None else f"{figure:.6g}" + ("" if spread is None else f" ± {spread:.3g}")

@@ -3,14 +3,16 @@
 The next point has the largest logarithm of expected improvement (Ament et al. 2023), or what `acquisition` asks for;
 trials that are pending count at their predicted mean; what is minimised is pulled in by a logarithm where that explains
 it better. The process is this project's own (see `gaussian_process`): a tell and an ask of scikit-optimize's cost
-seconds from 200 trials on. That library serves the other surrogate, the forest.
+seconds from 200 trials on. That library serves the other surrogate, the forest. Of several figures of merit each
+proposal makes one by random weights (see `scalarisation`).
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, Literal, final
 
 import numpy as np
@@ -27,12 +29,13 @@ from mpi_opt.strategies.acquisition import (
 )
 from mpi_opt.strategies.draws import Draws
 from mpi_opt.strategies.encoding import Encoding
-from mpi_opt.strategies.history import History
+from mpi_opt.strategies.history import History, Told
 from mpi_opt.strategies.ledger import Ledger
 from mpi_opt.strategies.options import Options, read_options
 from mpi_opt.strategies.proposer import Proposer
+from mpi_opt.strategies.scalarisation import drawn_weights
 from mpi_opt.strategies.sobol import SobolPoints
-from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.strategies.strategy import Cost, Strategy
 from mpi_opt.trial import Failed, Proposal
 
 FEWEST_TOLD = 4
@@ -97,13 +100,18 @@ class Bayesian(Strategy):
         self._draws, self._sequence = Draws(space, seed), SobolPoints(len(space), seed)
         self._encoding = Encoding(space)
         kind = self._options.surrogate
-        has_forest = kind == "forest" or (kind == "auto" and len(space) > MOST_DIMENSIONS)
-        self._proposer = Proposer(self._encoding, abs(seed), has_forest, self._options.criterion)
+        self._has_forest = kind == "forest" or (kind == "auto" and len(space) > MOST_DIMENSIONS)
+        self._seed, self._n_merits = abs(seed), 1
+        self._proposer = self._new_proposer()
         self._history = History(self._encoding)
         self._stock: deque[np.ndarray] = deque()
         self._n_taken = 0
         self._thread = ThreadPoolExecutor(1, "refit")
         self._refit: Future[list[np.ndarray]] | None = None
+
+    def expect(self, n_merits: int) -> None:
+        """Searches the Pareto front of several figures of merit."""
+        self._n_merits, self._history = n_merits, History(self._encoding, n_merits)
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` proposals."""
@@ -120,13 +128,13 @@ class Bayesian(Strategy):
                 proposals.append(self._ledger.propose(self._prepared()))
         return proposals
 
-    def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
+    def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Learns from the outcome."""
         self._history.add(proposal, self._ledger.settle(proposal, outcome), outcome)
         if len(self._ledger.pending) > self._options.await_refit_up_to:
             self._prepare()
 
-    def resume(self, told: Iterable[tuple[Proposal, float | Failed]], pending: Iterable[Proposal] = ()) -> None:
+    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Learns from every outcome told."""
         told = list(told)
         for (proposal, value), (_, outcome) in zip(self._ledger.resume(told, pending), told, strict=True):
@@ -147,9 +155,7 @@ class Bayesian(Strategy):
             self._refit.result()
             self._refit = None
         self._stock.clear()
-        rows = self._proposer.propose(
-            self._history.told(), self._pending_rows(), self._ledger.n_asked, count, self._is_allowed
-        )
+        rows = self._sought(self._pending_rows(), count)()
         points = [self._encoding.point(row) for row in rows] or [self._draws.new_point(self._ledger)]
         return [self._ledger.propose(point) for point in points]
 
@@ -175,18 +181,34 @@ class Bayesian(Strategy):
             self._stock = deque(self._refit.result())
         count = min(max(8, self._n_taken + self._n_taken // 4), LARGEST_STOCK)
         self._n_taken = 0
-        self._refit = self._thread.submit(
-            self._proposer.propose,
-            self._history.told(),
-            np.vstack([self._pending_rows(), *self._stock]),
-            self._ledger.n_asked,
-            count,
-            self._is_allowed,
-        )
+        self._refit = self._thread.submit(self._sought(np.vstack([self._pending_rows(), *self._stock]), count))
+
+    def _new_proposer(self) -> Proposer:
+        return Proposer(self._encoding, self._seed, self._has_forest, self._options.criterion)
+
+    def _sought(self, pending: np.ndarray, count: int) -> Callable[[], list[np.ndarray]]:
+        """What finds the next `count` rows, from what is known now; may be called in another thread."""
+        number, is_allowed = self._ledger.n_asked, self._is_allowed
+        if self._n_merits == 1:
+            return partial(self._proposer.propose, self._history.told(), pending, number, count, is_allowed)
+        told = [self._history.told(drawn_weights(self._n_merits, self._seed, number + i)) for i in range(count)]
+        return partial(self._each_sought, told, pending, number)
+
+    def _each_sought(self, told: list[Told], pending: np.ndarray, number: int) -> list[np.ndarray]:
+        """A row for each view of what was told, the earlier ones pending; of models that know no earlier weights."""
+        rows: list[np.ndarray] = []
+        for index, seen in enumerate(told):
+            proposer = self._new_proposer()
+            is_allowed = partial(self._is_allowed_beside, rows)
+            rows += proposer.propose(seen, np.vstack([pending, *rows]), number + index, 1, is_allowed)
+        return rows
 
     def _pending_rows(self) -> np.ndarray:
         rows = [self._history.row(proposal) for _, proposal in sorted(self._ledger.pending.items())]
         return np.array(rows).reshape(-1, self._encoding.n_dimensions)
+
+    def _is_allowed_beside(self, others: list[np.ndarray], row: np.ndarray) -> bool:
+        return self._is_allowed(row) and not any(np.array_equal(row, other) for other in others)
 
     def _is_allowed(self, row: np.ndarray) -> bool:
         point = self._encoding.point(row)

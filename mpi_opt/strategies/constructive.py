@@ -2,7 +2,7 @@
 
 First networks of the least depth are drawn. Then the best of them keeps its layers and gets one more, of which only
 the new layer's hyperparameters are drawn; and so on, up to the greatest depth. After that, single layers of the best
-network are drawn anew.
+network are drawn anew. Of several figures of merit any network of the Pareto front may be the best.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from pydantic import Field
 
 from mpi_learn.validation import nearest
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.pareto import dominates
 from mpi_opt.space import Integer, Parameters, Space
 from mpi_opt.strategies.draws import Draws
 from mpi_opt.strategies.ledger import Ledger
 from mpi_opt.strategies.options import Options, read_options
-from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.strategies.strategy import Cost, Strategy
 from mpi_opt.trial import Failed, Proposal
 
 N_ATTEMPTS = 50
@@ -48,30 +49,35 @@ class Constructive(Strategy):
         self._space, self._seed = space, abs(seed)
         self._ledger, self._draws = Ledger(space, self._options, keeps_points=True), Draws(space, seed)
         self._depth = self._depth_name()
-        self._best: dict[Any, tuple[float, Parameters]] = {}
+        self._best: dict[Any, list[tuple[Cost, Parameters]]] = {}
+
+    def expect(self, n_merits: int) -> None:
+        """Goes on from networks of the Pareto front."""
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` networks."""
         return [self._ledger.propose(self._ledger.initial() or self._next()) for _ in range(count)]
 
-    def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
+    def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Notes the best of each depth."""
         self._take(proposal, self._ledger.settle(proposal, outcome))
 
-    def resume(self, told: Iterable[tuple[Proposal, float | Failed]], pending: Iterable[Proposal] = ()) -> None:
+    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Goes on at the depth that was reached."""
         for proposal, value in self._ledger.resume(told, pending):
             self._take(proposal, value)
 
     def state(self) -> dict[str, Any]:
         """The books in short, and the best network of each depth."""
-        best = [{"value": value, "parameters": parameters} for _, (value, parameters) in sorted(self._best.items())]
+        best = [{"value": v, "parameters": p} for _, front in sorted(self._best.items()) for v, p in front]
         return self._ledger.state() | {"best_of_each_depth": best}
 
-    def _take(self, proposal: Proposal, value: float | None) -> None:
+    def _take(self, proposal: Proposal, value: Cost | None) -> None:
         depth = proposal.parameters.get(self._depth, 0) if self._depth else 0
-        if value is not None and (depth not in self._best or value < self._best[depth][0]):
-            self._best[depth] = (value, proposal.parameters)
+        front = self._best.get(depth, [])
+        if value is None or any(other == value or dominates(other, value) for other, _ in front):
+            return
+        self._best[depth] = [(v, p) for v, p in front if not dominates(value, v)] + [(value, proposal.parameters)]
 
     def _next(self) -> Parameters:
         rng = np.random.default_rng([self._seed, self._ledger.n_asked])
@@ -90,13 +96,13 @@ class Constructive(Strategy):
         depth = dimension.low + stage * dimension.step
         if depth > dimension.high and self._best:
             return self._varied(fresh, rng)
-        shallower = [self._best[other] for other in self._best if other < depth]
-        base = min(shallower, key=lambda one: one[0])[1] if shallower else {}
+        shallower = [one for other, front in self._best.items() if other < depth for one in front]
+        base = _one_of_the_best(shallower, rng) if shallower else {}
         return self._completed(base, rng, {self._depth: min(depth, dimension.high)})
 
     def _varied(self, fresh: Parameters, rng: np.random.Generator) -> Parameters:
         """The best network with one layer, or one of the hyperparameters that belong to none, drawn anew."""
-        best = min(self._best.values(), key=lambda one: one[0])[1]
+        best = _one_of_the_best([one for front in self._best.values() for one in front], rng)
         groups = sorted({_layer(name) or name for name in best if name != self._depth}, key=str)
         if not groups:
             return fresh
@@ -125,6 +131,12 @@ class Constructive(Strategy):
                 cure=f"did you mean {near}?" if near and near != name else "",
             )
         return name
+
+
+def _one_of_the_best(networks: list[tuple[Cost, Parameters]], rng: np.random.Generator) -> Parameters:
+    """The network of the least value; of several values one of the Pareto front, at random."""
+    front = [one for value, one in networks if not any(dominates(other, value) for other, _ in networks)]
+    return front[0 if len(front) == 1 or not isinstance(networks[0][0], tuple) else int(rng.integers(len(front)))]
 
 
 def _is_integer(space: Space, name: str) -> bool:

@@ -9,6 +9,9 @@ that of every third child stays wide, so that it does not close in for good. Of 
 interpolation of all that was told thinks good and that is far from everything tried, the two weighted in turns (Regis
 and Shoemaker, INFORMS J. Comput. 19, 2007): where a trial takes minutes, a thousandth of a second of thought is well
 spent.
+
+Of several figures of merit the parents are chosen as NSGA-II does (Deb et al., IEEE TEVC 6, 2002): by Pareto front, and
+on one front the lonely ones.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from contextlib import contextmanager
 from typing import Any, final
 
 import numpy as np
-from deap import tools
+from deap import base, tools
 from pydantic import Field
 
 from mpi_opt.space import Parameters, Space
@@ -30,8 +33,9 @@ from mpi_opt.strategies.history import History, Told
 from mpi_opt.strategies.interpolation import CubicInterpolation, distances
 from mpi_opt.strategies.ledger import Ledger
 from mpi_opt.strategies.options import Options, read_options
+from mpi_opt.strategies.scalarisation import drawn_weights
 from mpi_opt.strategies.sobol import SobolPoints
-from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.strategies.strategy import Cost, Strategy
 from mpi_opt.strategies.warp import warped
 from mpi_opt.trial import Failed, Proposal
 
@@ -81,9 +85,14 @@ class Evolutionary(Strategy):
         self._draws, self._sequence = Draws(space, seed), SobolPoints(len(space), seed)
         self._encoding = Encoding(space)
         self._history = History(self._encoding)
-        self._population: list[tuple[float, np.ndarray]] = []
-        self._grown_up: list[tuple[float, np.ndarray]] = []
+        self._n_merits = 1
+        self._population: list[tuple[Cost, np.ndarray]] = []
+        self._grown_up: list[tuple[Cost, np.ndarray]] = []
         self._guess: CubicInterpolation | None = None
+
+    def expect(self, n_merits: int) -> None:
+        """Searches the Pareto front of several figures of merit."""
+        self._n_merits, self._history = n_merits, History(self._encoding, n_merits)
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` children; points of a space-filling sequence as long as the population is small."""
@@ -92,11 +101,11 @@ class Evolutionary(Strategy):
             proposals.append(self._ledger.propose(self._ledger.initial() or self._next()))
         return proposals
 
-    def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
+    def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Takes the point into the population if it is good enough; a failed one dies."""
         self._take(proposal, self._ledger.settle(proposal, outcome), outcome)
 
-    def resume(self, told: Iterable[tuple[Proposal, float | Failed]], pending: Iterable[Proposal] = ()) -> None:
+    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Goes on with the population that the told points make."""
         told = list(told)
         for (proposal, value), (_, outcome) in zip(self._ledger.resume(told, pending), told, strict=True):
@@ -107,7 +116,7 @@ class Evolutionary(Strategy):
         population = [{"value": value, "parameters": self._space.decode(genes)} for value, genes in self._population]
         return self._ledger.state() | {"population": population}
 
-    def _take(self, proposal: Proposal, value: float | None, outcome: float | Failed) -> None:
+    def _take(self, proposal: Proposal, value: Cost | None, outcome: Cost | Failed) -> None:
         self._history.add(proposal, value, outcome)
         self._guess = None
         if value is not None:
@@ -117,8 +126,12 @@ class Evolutionary(Strategy):
 
     def _select(self) -> None:
         """The best of parents and grown-up children are the parents from now on."""
-        members = sorted(self._population + self._grown_up, key=lambda member: member[0])
-        self._population, self._grown_up = members[: self._options.population], []
+        members, size = self._population + self._grown_up, self._options.population
+        if self._n_merits > 1:
+            self._population = _selected(members, size)
+        else:
+            self._population = sorted(members, key=lambda member: member[0])[:size]
+        self._grown_up = []
 
     def _is_waiting(self) -> bool:
         """Whether a new generation is due while some of the old one are still being tried."""
@@ -142,13 +155,17 @@ class Evolutionary(Strategy):
         if len(points) == 1:
             return points[0]
         rows, is_category = np.array([self._encoding.row(point) for point in points]), self._encoding.is_category
-        told = self._history.told()
-        if self._guess is None:
+        told = self._history.told(self._weights())
+        if self._guess is None or self._n_merits > 1:
             self._guess = _interpolated(told, is_category)
         tried = np.vstack([told.rows, *(self._history.row(proposal) for proposal in self._ledger.pending.values())])
         weight = GUESS_WEIGHTS[self._ledger.n_asked % len(GUESS_WEIGHTS)]
         closeness = -distances(rows, tried, is_category).min(axis=1)
         return points[int(np.argmin(weight * _ranged(self._guess(rows)) + (1.0 - weight) * _ranged(closeness)))]
+
+    def _weights(self) -> np.ndarray | None:
+        """What makes one value of several, for the next proposal."""
+        return None if self._n_merits == 1 else drawn_weights(self._n_merits, self._seed, self._ledger.n_asked)
 
     def _child(self) -> np.ndarray:
         first, second = (list(self._parent()) for _ in range(2))
@@ -188,6 +205,26 @@ class Evolutionary(Strategy):
 def _ranged(values: np.ndarray) -> np.ndarray:
     """Moved and scaled to [0, 1]: shape (m,)."""
     return (values - values.min()) / max(float(np.ptp(values)), 1e-300)
+
+
+class _Member:
+    """A member of the population as DEAP wants it: with a fitness, less of which is better."""
+
+    def __init__(self, values: tuple[float, ...], genes: np.ndarray) -> None:
+        class Fitness(base.Fitness):
+            weights = (-1.0,) * len(values)
+
+        self.fitness, self.genes = Fitness(values), genes
+
+
+def _selected(members: list[tuple[Cost, np.ndarray]], size: int) -> list[tuple[Cost, np.ndarray]]:
+    """The best `size`, best first, as NSGA-II selects and ranks them."""
+    individuals = [_Member(values, genes) for values, genes in members]
+    fronts = tools.sortNondominated(individuals, size)
+    for front in fronts:
+        tools.emo.assignCrowdingDist(front)
+    chosen = [one for front in fronts for one in sorted(front, key=lambda one: -one.fitness.crowding_dist)]
+    return [(one.fitness.values, one.genes) for one in chosen[:size]]
 
 
 def _interpolated(told: Told, is_category: np.ndarray) -> CubicInterpolation:

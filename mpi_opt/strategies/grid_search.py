@@ -14,8 +14,8 @@ from mpi_opt.space import Categorical, Dimension, Parameters, Space, Value
 from mpi_opt.strategies.draws import all_points, values_of
 from mpi_opt.strategies.ledger import Ledger
 from mpi_opt.strategies.options import Options, read_options
-from mpi_opt.strategies.strategy import Strategy, Told
-from mpi_opt.trial import Proposal
+from mpi_opt.strategies.strategy import Cost, Strategy
+from mpi_opt.trial import Failed, Proposal
 
 
 class GridOptions(Options):
@@ -47,14 +47,14 @@ class GridSearch(Strategy):
             proposals.append(self._ledger.propose(point))
         return proposals
 
-    def tell(self, proposal: Proposal, outcome: Told) -> None:
+    def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Notes the point as seen; nothing is learnt."""
         self._ledger.settle(proposal, outcome)
 
     def expect(self, n_merits: int) -> None:
         """Several figures of merit are as well as one: what trials gave is not looked at."""
 
-    def resume(self, told: Iterable[tuple[Proposal, Told]], pending: Iterable[Proposal] = ()) -> None:
+    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Goes on with the first combination that was not tried."""
         self._ledger.resume(told, pending)
 

@@ -1,7 +1,8 @@
 """Asynchronous successive halving (Li et al., MLSys 2020, algorithm 2) and Hyperband (Li et al., JMLR 18, 2018).
 
 Many configurations get few epochs; the best third of them goes on to three times as many, and so on. A promoted trial
-resumes from its own checkpoint, so no epoch is spent twice.
+resumes from its own checkpoint, so no epoch is spent twice. Of several figures of merit the best are those of the first
+Pareto fronts, and on one front the lonely ones.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from typing import Any, Literal, final
 from pydantic import Field
 
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.pareto import order
 from mpi_opt.space import Space
 from mpi_opt.strategies.bayesian import Bayesian
 from mpi_opt.strategies.ledger import Ledger
 from mpi_opt.strategies.options import Options, read_options
 from mpi_opt.strategies.random_search import RandomSearch
-from mpi_opt.strategies.strategy import Decision, Strategy
+from mpi_opt.strategies.strategy import Cost, Decision, Strategy
 from mpi_opt.trial import Failed, Proposal
 
 PROPOSERS: dict[str, type[Strategy]] = {"random": RandomSearch, "bayesian": Bayesian}
@@ -48,16 +50,17 @@ class HalvingOptions(Options):
 
 @dataclass
 class Rung:
-    """All that reached one budget: values by configuration, infinite if failed, and who was promoted from here."""
+    """All that reached one budget: values by configuration, None if failed, and who was promoted from here."""
 
     budget: float
-    values: dict[int, float] = field(default_factory=dict)
+    values: dict[int, Cost | None] = field(default_factory=dict)
     promoted: set[int] = field(default_factory=set)
 
     def best(self, factor: float) -> list[int]:
         """The best of the configurations here, one in `factor`, best first."""
-        ranked = sorted(self.values, key=lambda configuration: (self.values[configuration], configuration))
-        return [one for one in ranked[: int(len(ranked) / factor)] if math.isfinite(self.values[one])]
+        known = sorted(one for one, value in self.values.items() if value is not None)
+        ranked = [known[index] for index in order([self.values[one] for one in known])]
+        return ranked[: int(len(self.values) / factor)]
 
 
 @final
@@ -74,6 +77,20 @@ class Halving(Strategy):
         self._latest: dict[int, Proposal] = {}
         self._new: dict[int, Proposal] = {}
 
+    def expect(self, n_merits: int) -> None:
+        """Promotes by Pareto front.
+
+        Raises:
+            ConfigurationError: Trials are to be stopped by what they report, which is one number.
+        """
+        if not self._options.resume:
+            raise ConfigurationError(
+                f"what a trial reports is one number, and there are {n_merits} figures of merit",
+                where="search.options.resume",
+                cure="resume: true compares trials that ended",
+            )
+        self._proposer.expect(n_merits)
+
     def ask(self, count: int) -> list[Proposal]:
         """Promotions first, from the top; then new configurations."""
         proposals: list[Proposal] = []
@@ -84,17 +101,17 @@ class Halving(Strategy):
             proposals.append(made)
         return proposals
 
-    def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
+    def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Enters the value at the trial's rung; the proposer learns a configuration's first value."""
         self._admit(proposal)
         value = self._ledger.settle(proposal, outcome)
         configuration = self._configuration_of[proposal.number]
         if self._options.resume or proposal.budget is not None:
-            self._rung_at(proposal.budget).values[configuration] = math.inf if value is None else value
+            self._rung_at(proposal.budget).values[configuration] = value
         if configuration in self._new:
             self._proposer.tell(self._new.pop(configuration), outcome)
 
-    def resume(self, told: Iterable[tuple[Proposal, float | Failed]], pending: Iterable[Proposal] = ()) -> None:
+    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Takes up configurations and rungs."""
         told, pending = list(told), list(pending)
         for proposal in sorted([proposal for proposal, _ in told] + pending, key=lambda one: one.number):
@@ -105,7 +122,7 @@ class Halving(Strategy):
         for proposal, outcome in told:
             value = self._ledger.settle(proposal, outcome)
             configuration = self._configuration_of[proposal.number]
-            self._rung_at(proposal.budget).values[configuration] = math.inf if value is None else value
+            self._rung_at(proposal.budget).values[configuration] = value
             if configuration in self._new and proposal.resume_from is None:
                 outcomes.append((self._new.pop(configuration), outcome))
         left = [first[number] for number in sorted(first) if first[number] in self._new.values()]
@@ -119,7 +136,7 @@ class Halving(Strategy):
         configuration = self._configuration_of[proposal.number]
         for rung in self._rungs[:-1]:
             if step + 1 >= rung.budget and configuration not in rung.values:
-                rung.values[configuration] = value if math.isfinite(value) else math.inf
+                rung.values[configuration] = value if math.isfinite(value) else None
                 if len(rung.values) >= self._options.factor and configuration not in rung.best(self._options.factor):
                     return Decision.STOP
         return Decision.CONTINUE

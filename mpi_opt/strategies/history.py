@@ -9,6 +9,8 @@ from typing import final
 import numpy as np
 
 from mpi_opt.strategies.encoding import Encoding
+from mpi_opt.strategies.scalarisation import scalarised
+from mpi_opt.strategies.strategy import Cost
 from mpi_opt.trial import Failed, Proposal
 
 
@@ -65,24 +67,25 @@ class History:
 
     Args:
         encoding: Of the space.
+        n_merits: How many values each trial gives.
     """
 
-    def __init__(self, encoding: Encoding) -> None:
+    def __init__(self, encoding: Encoding, n_merits: int = 1) -> None:
         self._encoding = encoding
         self._rows = np.empty((64, encoding.n_dimensions))
-        self._values, self._variances = np.empty(64), np.zeros(64)
+        self._values, self._variances = np.empty((64, n_merits)), np.zeros((64, n_merits))
         self._n = self.n_values = 0
 
-    def add(self, proposal: Proposal, value: float | None, outcome: float | Failed) -> None:
+    def add(self, proposal: Proposal, value: Cost | None, outcome: Cost | Failed) -> None:
         """Adds a trial that ended; `value` is None if it failed."""
         if self._n == len(self._values):
             self._rows = np.vstack([self._rows, np.empty_like(self._rows)])
-            self._values = np.append(self._values, np.empty_like(self._values))
-            self._variances = np.append(self._variances, np.zeros_like(self._variances))
+            self._values = np.vstack([self._values, np.empty_like(self._values)])
+            self._variances = np.vstack([self._variances, np.zeros_like(self._variances)])
         self._rows[self._n] = self.row(proposal)
         self._values[self._n] = math.nan if value is None else value
-        uncertainty = getattr(outcome, "uncertainty", None) or 0.0
-        self._variances[self._n] = uncertainty**2 if math.isfinite(uncertainty) else 0.0
+        outcomes = outcome if isinstance(outcome, tuple) else (outcome,)
+        self._variances[self._n] = [_variance(one) for one in outcomes] if value is not None else 0.0
         self._n += 1
         self.n_values += value is not None
 
@@ -90,12 +93,25 @@ class History:
         """The row of a proposal."""
         return self._encoding.row(proposal.parameters)
 
-    def told(self) -> Told:
-        """All of it; later additions do not change what is returned."""
-        n = self._n
-        return Told(self._rows[:n].copy(), self._values[:n].copy(), self._variances[:n].copy())
+    def told(self, weights: np.ndarray | None = None) -> Told:
+        """All of it; later additions do not change what is returned.
+
+        Args:
+            weights: Shape (n_merits,), of several values: what makes one of them (see `scalarisation`).
+        """
+        rows, values, variances = (part[: self._n].copy() for part in (self._rows, self._values, self._variances))
+        if weights is None:
+            return Told(rows, values[:, 0], variances[:, 0])
+        return Told(rows, *scalarised(values, variances, weights))
 
     def best_rows(self) -> np.ndarray:
-        """The rows of the best few values."""
-        order = np.argsort(self._values[: self._n])[: min(8, self.n_values)]
-        return self._rows[order].copy()
+        """The rows of the best few values; of several values, the best few of each."""
+        columns = self._values[: self._n].T
+        order = [np.argsort(column)[: min(8, self.n_values)] for column in columns]
+        return self._rows[np.concatenate(order)].copy()
+
+
+def _variance(outcome: object) -> float:
+    """The known variance of a value; 0 if none is known."""
+    uncertainty = getattr(outcome, "uncertainty", None) or 0.0
+    return uncertainty**2 if math.isfinite(uncertainty) else 0.0

@@ -10,10 +10,8 @@ from mpi_opt.errors import SpaceError
 from mpi_opt.space import Parameters, Space
 from mpi_opt.strategies.constraint import Constraint
 from mpi_opt.strategies.options import Options
-from mpi_opt.strategies.strategy import Told
+from mpi_opt.strategies.strategy import Cost
 from mpi_opt.trial import Failed, Proposal, is_usable
-
-Value = float | tuple[float, ...]
 
 
 @final
@@ -40,7 +38,7 @@ class Ledger:
         self.space = space
         self.pending: dict[int, Proposal] = {}
         self.n_asked = self.n_told = 0
-        self.best: tuple[Value, Parameters] | None = None
+        self.best: tuple[Cost, Parameters] | None = None
         self._names = tuple(space)
         self._constraints = [Constraint(text, space) for text in options.constraints]
         self._keeps_points = keeps_points or math.isfinite(space.size)
@@ -87,7 +85,7 @@ class Ledger:
         self.pending[proposal.number] = proposal
         self._see(proposal.parameters)
 
-    def settle(self, proposal: Proposal, outcome: Told) -> Value | None:
+    def settle(self, proposal: Proposal, outcome: Cost | Failed) -> Cost | None:
         """Takes an outcome in.
 
         Returns:
@@ -103,8 +101,8 @@ class Ledger:
         return value
 
     def resume(
-        self, told: Iterable[tuple[Proposal, Told]], pending: Iterable[Proposal]
-    ) -> list[tuple[Proposal, Value | None]]:
+        self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal]
+    ) -> list[tuple[Proposal, Cost | None]]:
         """Takes up the books of an earlier run; returns what was told, with None for those that failed."""
         values = [(proposal, self.settle(proposal, outcome)) for proposal, outcome in told]
         for proposal in pending:
@@ -135,7 +133,7 @@ class Ledger:
         return self.space.active(point)
 
 
-def _value(outcome: Told) -> Value | None:
+def _value(outcome: Cost | Failed) -> Cost | None:
     if isinstance(outcome, tuple):
         return tuple(map(float, outcome)) if all(map(is_usable, outcome)) else None
     return float(outcome) if not isinstance(outcome, Failed) and is_usable(outcome) else None

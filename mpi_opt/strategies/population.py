@@ -2,7 +2,8 @@
 
 A population of networks is trained a few epochs at a time. One that is among the worst takes over weights and
 hyperparameters of one of the best (exploit), its real hyperparameters a little changed (explore). The best lineage is a
-learnt schedule.
+learnt schedule. Of several figures of merit the best are those of the first Pareto fronts, and on one front the lonely
+ones; the schedule is that of the best first figure.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from pydantic import Field
 
 from mpi_learn.validation import nearest
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.pareto import order
 from mpi_opt.space import Integer, Parameters, Real, Space, Value
 from mpi_opt.strategies.draws import Draws
 from mpi_opt.strategies.ledger import Ledger
 from mpi_opt.strategies.options import Options, read_options
-from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.strategies.strategy import Cost, Strategy
 from mpi_opt.trial import Failed, Proposal
 
 
@@ -59,9 +61,12 @@ class Population(Strategy):
         self._draws = Draws(space, seed)
         self._perturbed = self._names_to_perturb()
         self._trials: dict[int, Proposal] = {}
-        self._values: dict[int, float] = {}
+        self._values: dict[int, Cost] = {}
         self._waiting: deque[int] = deque()
         self._recent: deque[int] = deque(maxlen=max(self._options.population, 4))
+
+    def expect(self, n_merits: int) -> None:
+        """Compares by Pareto front."""
 
     def ask(self, count: int) -> list[Proposal]:
         """Goes on with trials that ended, or starts networks; none if all networks are done or being trained."""
@@ -78,7 +83,7 @@ class Population(Strategy):
                 break
         return proposals
 
-    def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
+    def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """The trial waits to be continued or replaced."""
         self._trials[proposal.number] = proposal
         value = self._ledger.settle(proposal, outcome)
@@ -88,7 +93,7 @@ class Population(Strategy):
         if (value is not None or self._recent) and not self._is_done(proposal):
             self._waiting.append(proposal.number)
 
-    def resume(self, told: Iterable[tuple[Proposal, float | Failed]], pending: Iterable[Proposal] = ()) -> None:
+    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Takes up the population: every trial that goes on from another took the first that waited."""
         told, pending = list(told), list(pending)
         for proposal in pending:
@@ -137,7 +142,8 @@ class Population(Strategy):
 
     def _continued(self, number: int) -> Proposal:
         rng = np.random.default_rng([self._seed, self._ledger.n_asked])
-        ranked = sorted(self._recent, key=lambda one: (self._values[one], one))
+        recent = sorted(self._recent)
+        ranked = [recent[index] for index in order([self._values[one] for one in recent])]
         n_best = max(1, math.floor(self._options.quantile * len(ranked)))
         parent, parameters = self._trials[number], self._trials[number].parameters
         is_failed, is_bad = number not in self._values, number in ranked[-n_best:] and len(ranked) > n_best

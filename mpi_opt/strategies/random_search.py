@@ -9,8 +9,8 @@ from mpi_opt.space import Space
 from mpi_opt.strategies.draws import Draws
 from mpi_opt.strategies.ledger import Ledger
 from mpi_opt.strategies.options import Options, read_options
-from mpi_opt.strategies.strategy import Strategy, Told
-from mpi_opt.trial import Proposal
+from mpi_opt.strategies.strategy import Cost, Strategy
+from mpi_opt.trial import Failed, Proposal
 
 
 @final
@@ -26,14 +26,14 @@ class RandomSearch(Strategy):
         ledger, draws = self._ledger, self._draws
         return [ledger.propose(ledger.initial() or draws.new_point(ledger)) for _ in range(count)]
 
-    def tell(self, proposal: Proposal, outcome: Told) -> None:
+    def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Notes the point as seen; nothing is learnt."""
         self._ledger.settle(proposal, outcome)
 
     def expect(self, n_merits: int) -> None:
         """Several figures of merit are as well as one: what trials gave is not looked at."""
 
-    def resume(self, told: Iterable[tuple[Proposal, Told]], pending: Iterable[Proposal] = ()) -> None:
+    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Goes on with the numbers after the last one."""
         self._ledger.resume(told, pending)
 

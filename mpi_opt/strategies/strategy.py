@@ -17,8 +17,8 @@ from typing import Any
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.trial import Failed, Proposal
 
-Told = float | tuple[float, ...] | Failed
-"""What a strategy is told of a trial that ended."""
+Cost = float | tuple[float, ...]
+"""What a trial gave, to minimise; a tuple where a study has several figures of merit."""
 
 
 class Decision(Enum):
@@ -44,7 +44,7 @@ class Strategy(ABC):
         """
 
     @abstractmethod
-    def tell(self, proposal: Proposal, outcome: Told) -> None:
+    def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Takes the outcome of a proposal, asked for here or not.
 
         Args:
@@ -53,7 +53,7 @@ class Strategy(ABC):
         """
 
     @abstractmethod
-    def resume(self, told: Iterable[tuple[Proposal, Told]], pending: Iterable[Proposal] = ()) -> None:
+    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Takes up a search where it stopped; before the first `ask`.
 
         Args:

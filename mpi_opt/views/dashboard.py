@@ -59,9 +59,10 @@ class LiveCopy:
         self.storage = InMemoryStorage()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         study = Study.read(store, name)
-        direction = StudyDirection.MAXIMIZE if study.record.maximize else StudyDirection.MINIMIZE
-        self.study_id = self.storage.create_new_study([direction], study_name=name)
-        self.storage.set_study_system_attr(self.study_id, "study:metric_names", [series.merit_name(study)])
+        directions = [StudyDirection[direction.upper()] for direction in study.merits.directions]
+        self.study_id = self.storage.create_new_study(directions, study_name=name)
+        names = list(study.merits.names) if study.merits.are_several else [series.merit_name(study)]
+        self.storage.set_study_system_attr(self.study_id, "study:metric_names", names)
         self._distributions = {key: distribution(dimension) for key, dimension in study.space.items()}
         self._ids: dict[int, int] = {}  # our number -> Optuna's id of the trial
         self._ended: set[int] = set()
@@ -93,14 +94,14 @@ class LiveCopy:
             self.storage.set_trial_intermediate_value(key, epoch, value)
         for name, value in _attributes(trial).items():
             self.storage.set_trial_user_attr(key, name, value)
-        values = None if trial.figure_of_merit is None else [trial.figure_of_merit]
-        self.storage.set_trial_state_values(key, STATES[trial.state], values)
+        self.storage.set_trial_state_values(key, STATES[trial.state], _values(trial))
 
     def _frozen(self, trial: TrialRecord, curve: dict[int, float]) -> FrozenTrial:
         return FrozenTrial(
             number=trial.number,
             state=STATES.get(trial.state, TrialState.RUNNING),
-            value=trial.figure_of_merit,
+            value=None,
+            values=_values(trial),
             datetime_start=series.local_time(trial.started_at),
             datetime_complete=series.local_time(trial.finished_at),
             params=dict(trial.parameters),
@@ -110,6 +111,11 @@ class LiveCopy:
             intermediate_values=curve,
             trial_id=-1,
         )
+
+
+def _values(trial: TrialRecord) -> list[float] | None:
+    """All figures of merit, in the study's order; None where the trial has none."""
+    return list(trial.figures_of_merit.values()) or (None if trial.figure_of_merit is None else [trial.figure_of_merit])
 
 
 def _attributes(trial: TrialRecord) -> dict[str, Any]:

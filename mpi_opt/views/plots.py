@@ -27,6 +27,7 @@ from mpi_opt.views.drawing import (
     styled,
     zoom,
 )
+from mpi_opt.views.front import pareto
 from mpi_opt.views.gantt import timeline
 from mpi_opt.views.places import place, spread, unit_places
 from mpi_opt.views.surrogate import MIN_TRIALS, Surrogate
@@ -230,6 +231,7 @@ KINDS: dict[str, Callable[[Study], Figure]] = {
     "importance": importance,
     "timeline": timeline,
     "curves": curves,
+    "pareto": pareto,
 }
 
 

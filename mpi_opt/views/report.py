@@ -93,7 +93,11 @@ def _page(name: str) -> str:
 def _summary(study: Study) -> str:
     verb = "maximising" if study.record.maximize else "minimising"
     folds = number_of_folds(study.configuration)
-    parts = [f"{verb} {series.merit_name(study)}", f"strategy {study.record.strategy}", f"seed {study.record.seed}"]
+    aim = f"{verb} {series.merit_name(study)}"
+    if study.merits.are_several:
+        pairs = zip(study.merits.directions, study.merits.names, strict=True)
+        aim = "Pareto front of " + ", ".join(f"{name} ({direction})" for direction, name in pairs)
+    parts = [aim, f"strategy {study.record.strategy}", f"seed {study.record.seed}"]
     parts += [f"{folds} folds"] if folds != 1 else []
     return ", ".join([*parts, f"begun {study.record.created_at[:16].replace('T', ' ')} UTC"])
 

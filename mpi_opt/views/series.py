@@ -21,7 +21,9 @@ MeanCurves = dict[str, dict[int, list[float]]]
 
 
 def merit_name(study: Study) -> str:
-    """What the figure of merit is called."""
+    """What the figure of merit is called; of several the first."""
+    if study.merits.are_several:
+        return study.merits.names[0]
     name = str(study.configuration.get("figure_of_merit") or "figure of merit")
     return name if study.configuration.get("objective", "train") == "train" else "figure of merit"
 

@@ -91,10 +91,16 @@ def trials_table(study: Study, trials: Sequence[TrialRecord] | None = None, *, c
     """A line for each of `trials` (None: the best ten)."""
     trials = study.ranked(("complete",))[:10] if trials is None else trials
     rows = [trial_row(trial, study.space, study.merits) for trial in trials]
+    hidden = {"started_at", "finished_at", "attempts"}
     for row, trial in zip(rows, trials, strict=True):
         row["error"] = error_line(trial.error)
-    shown = [c for c in trial_columns(study.space, study.merits) if c not in ("started_at", "finished_at", "attempts")]
-    shown = [c for c in shown if c not in ("uncertainty", "error") or any(row[c] is not None for row in rows)]
+    if study.merits.are_several:  # the first figure has a column of its own name, too
+        hidden |= {"figure_of_merit", "uncertainty"}
+        for row in rows:
+            row["pareto"] = "*" if row["pareto"] else None
+    shown = [c for c in trial_columns(study.space, study.merits) if c not in hidden]
+    may_be_empty = ("uncertainty", "error", *(f"{name}_uncertainty" for name in study.merits.names))
+    shown = [c for c in shown if c not in may_be_empty or any(row[c] is not None for row in rows)]
     return aligned(shown, [[row[column] for column in shown] for row in rows], colour=colour)
 
 
@@ -116,13 +122,11 @@ def trial_page(
     colour: bool = False,
 ) -> str:
     """Everything about one trial: hyperparameters, folds, curves as sparklines, attempts, the whole error."""
-    merit = "none" if trial.figure_of_merit is None else cell(trial.figure_of_merit)
-    spread = "" if trial.uncertainty is None else f" ± {trial.uncertainty:.3g} (over the folds)"
     facts = [
         ("study", study.name),
         ("trial", trial.number),
         ("state", trial.state + _early(study, trial, folds)),
-        ("figure of merit", merit + spread),
+        *_merits(study, trial),
         ("duration", None if trial.duration_s is None else f"{trial.duration_s:.3g} s"),
         ("started", trial.started_at),
         ("finished", trial.finished_at),
@@ -151,6 +155,20 @@ def _early(study: Study, trial: TrialRecord, folds: Sequence[FoldRecord]) -> str
     if trial.state != "pruned" or len(folds) in (0, n_folds):
         return ""
     return f" after {len(folds)} of {n_folds} folds; the figure of merit is what all would likely come to"
+
+
+def _merits(study: Study, trial: TrialRecord) -> list[tuple[str, str | None]]:
+    """A fact for each figure of merit, and whether the trial is on the Pareto front."""
+
+    def shown(figure: float | None, spread: float | None) -> str:
+        known = "none" if figure is None else cell(figure)
+        return known + ("" if spread is None else f" ± {spread:.3g} (over the folds)")
+
+    if not study.merits.are_several:
+        return [("figure of merit", shown(trial.figure_of_merit, trial.uncertainty))]
+    figures, spreads = trial.figures_of_merit, trial.uncertainties
+    found = [(name, shown(figures.get(name), spreads.get(name))) for name in study.merits.names]
+    return [*found, ("Pareto front", None if trial.pareto is None else "yes" if trial.pareto else "no")]
 
 
 def curves_table(curves: Sequence[CurveRecord], *, colour: bool = False) -> str:

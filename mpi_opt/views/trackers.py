@@ -52,6 +52,7 @@ class TensorBoard(Tracker):
             for epoch, value in enumerate(values):
                 writer.add_scalar(name, value, epoch)
         merits = {"figure_of_merit": outcome.figure_of_merit} if is_usable(outcome.figure_of_merit) else {}
+        merits |= outcome.figures_of_merit
         shown = {name: "none" if value is None else value for name, value in parameters.items()}
         for summary in self._hparams(shown, merits):
             writer.file_writer.add_summary(summary)
@@ -91,6 +92,7 @@ class Mlflow(Tracker):
         for name in ("figure_of_merit", "uncertainty", "duration_s"):
             if is_usable(getattr(outcome, name)):
                 metrics.append(Metric(name, getattr(outcome, name), end_ms, 0))
+        metrics += [Metric(name, value, end_ms, 0) for name, value in outcome.figures_of_merit.items()]
         tags = [RunTag("state", outcome.state)] + ([RunTag("error", outcome.error[:5000])] if outcome.error else [])
         params = [Param(name, str(value)) for name, value in parameters.items()]
         for first in range(0, max(len(metrics), 1), 900):  # the server takes 1000 at once

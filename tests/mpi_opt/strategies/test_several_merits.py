@@ -1,0 +1,149 @@
+"""Several figures of merit: what every strategy keeps to, and that those which learn find the Pareto front."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.pareto import ranks
+from mpi_opt.space import Categorical, Real, Space
+from mpi_opt.strategies import STRATEGIES, Strategy, make_strategy
+from mpi_opt.strategies.scalarisation import drawn_weights, scalarised
+from mpi_opt.trial import Failed, Measured
+from tests.mpi_opt.strategies.spaces import SPACES
+from tests.mpi_opt.strategies.test_conformance import run
+
+every_strategy = pytest.mark.parametrize("name", list(STRATEGIES))
+PLANE = Space({name: Real(0, 1) for name in "abcd"} | {"kind": Categorical(["good", "bad"])})
+
+
+def two_hills(space, parameters):
+    """Distance from two corners: the front is the line between them."""
+    units = space.encode(parameters)
+    return float(((units - 0.2) ** 2).sum()), float(((units - 0.8) ** 2).sum())
+
+
+def zdt(parameters):
+    """Of ZDT2's kind: the front is not convex."""
+    a, rest = parameters["a"], [parameters[name] for name in "bcd"]
+    g = 1 + 3 * sum(rest) + (parameters["kind"] == "bad")
+    return a, g * (1 - (a / g) ** 2)
+
+
+def hypervolume(points, reference=(1.1, 1.1)):
+    """The area that the points dominate, up to `reference`."""
+    area, height = 0.0, reference[1]
+    for x, y in sorted(point for point in points if point[0] < reference[0]):
+        if y < height:
+            area += (reference[0] - x) * (height - y)
+            height = y
+    return area
+
+
+@pytest.mark.parametrize("kind", list(SPACES))
+@every_strategy
+def test_tuples_are_survived_failures_and_nan_included(name, kind):
+    space = SPACES[kind]
+
+    def outcome(proposal):
+        if proposal.number % 5 == 4:
+            return Failed("no") if proposal.number % 2 else (math.nan, 1.0)
+        return tuple(Measured(value, 0.01) for value in two_hills(space, proposal.parameters))
+
+    asked, told = run(make_strategy(name, space, seed=3, n_merits=2), space, 22, outcome=outcome)
+    assert len(asked) == len(told)
+    for proposal in asked:
+        space.check(proposal.parameters)
+
+
+@every_strategy
+def test_resumed_strategy_proposes_what_the_living_one_does(name):
+    space = SPACES["mixed"]
+    living, resumed = (make_strategy(name, space, seed=2, n_merits=2) for _ in range(2))
+    _, told = run(living, space, 18, outcome=lambda proposal: two_hills(space, proposal.parameters))
+    pending = living.ask(2)
+    resumed.resume(told, pending)
+    assert resumed.ask(2) == living.ask(2)
+    for strategy in (living, resumed):
+        strategy.tell(pending[0], (0.1, 0.2))
+    assert resumed.ask(1) == living.ask(1)
+
+
+def found(name, options, seed):
+    rng, pending, points = random.Random(seed), [], []
+    strategy = make_strategy(name, PLANE, seed=seed, n_merits=2, options=options)
+    while len(points) < 60:
+        pending += strategy.ask(4 - len(pending))
+        proposal = pending.pop(rng.randrange(len(pending)))
+        points.append(zdt(proposal.parameters))
+        strategy.tell(proposal, points[-1])
+    return points
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "least"), [("evolutionary", 0.36), ("bayesian", 0.42)])
+def test_front_that_is_not_convex_is_found_all_along(name, least):
+    points = found(name, {}, seed=1)
+    by_chance = [hypervolume(found("random", {}, seed)) for seed in range(5)]
+    assert hypervolume(points) > max(least, 2 * np.median(by_chance))
+    front = np.array(points)[ranks(np.array(points)) == 0]
+    counts = np.histogram(front[:, 0], bins=4, range=(0, 1))[0]
+    assert (counts > 0).all(), "a part of the front was not found"
+
+
+def test_a_strategy_that_knows_one_figure_is_refused_at_the_start():
+    class Mine(Strategy):
+        def __init__(self, space, seed=0, options=None):
+            pass
+
+        ask = tell = resume = None
+
+    Mine.__abstractmethods__ = frozenset()
+    with pytest.raises(ConfigurationError, match="Mine compares trials by one figure of merit, and there are 2"):
+        Mine(PLANE).expect(2)
+
+
+def test_halving_by_what_trials_report_is_refused_at_the_start():
+    make_strategy("halving", PLANE, n_merits=2)
+    with pytest.raises(ConfigurationError, match="what a trial reports is one number"):
+        make_strategy("halving", PLANE, options={"resume": False}, n_merits=2)
+
+
+def test_halving_promotes_the_front():
+    strategy = make_strategy("halving", PLANE, options={"max_budget": 3, "min_budget": 1}, n_merits=2)
+    asked = strategy.ask(9)
+    values = [(0.0, 9.0), (9.0, 0.0), (4.0, 4.0)] + [(10.0 + n, 10.0) for n in range(6)]
+    for proposal, value in zip(asked, values, strict=True):
+        strategy.tell(proposal, value)
+    assert {proposal.resume_from for proposal in strategy.ask(3)} == {0, 1, 2}
+
+
+def test_population_replaces_the_last_front_by_the_first():
+    strategy = make_strategy("population", PLANE, seed=1, options={"population": 4}, n_merits=2)
+    asked = strategy.ask(4)
+    for proposal, value in zip(asked, [(0.0, 1.0), (5.0, 5.0), (1.0, 0.0), (0.5, 0.5)], strict=True):
+        strategy.tell(proposal, value)
+    continued = {proposal.resume_from for proposal in strategy.ask(4)}
+    assert 1 not in continued
+
+
+def test_every_point_of_a_front_is_best_for_some_weights():
+    x = np.linspace(0, 1, 21)
+    front = np.column_stack([x, 1 - x**2])
+    worse = front + 0.2
+    values = np.vstack([front, worse, [[math.nan, math.nan]]])
+    best = set()
+    for number in range(600):
+        one, _ = scalarised(values, np.zeros_like(values), drawn_weights(2, 0, number))
+        assert np.isnan(one[-1])
+        best.add(int(np.nanargmin(one)))
+    assert best == set(range(21))
+
+
+def test_a_scalarised_value_is_known_as_well_as_its_largest_term():
+    values, variances = np.array([[0.0, 4.0], [2.0, 0.0]]), np.array([[0.1, 0.4], [0.1, 0.4]])
+    one, variance = scalarised(values, variances, np.array([0.5, 0.5]))
+    assert one == pytest.approx([0.5 + 0.05 * 0.5, 0.5 + 0.05 * 0.5])
+    assert variance == pytest.approx([0.4 * (1.05 * 0.5 / 4) ** 2, 0.1 * (1.05 * 0.5 / 2) ** 2])
