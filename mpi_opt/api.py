@@ -30,7 +30,7 @@ from mpi_opt.links import Link, SerialLink, WorldLink
 from mpi_opt.messages import TO_RANK
 from mpi_opt.objective import FunctionObjective, Objective
 from mpi_opt.rank import Rank, WorldReporter
-from mpi_opt.resuming import opened_study
+from mpi_opt.resuming import new_strategy, opened_study
 from mpi_opt.roster import Roster
 from mpi_opt.rules import Rules
 from mpi_opt.space import Dimension, Space
@@ -133,6 +133,7 @@ def search(
     retries: int = 1,
     timeout: str | float | None = None,
     time_limit: str | float | None = None,
+    transfer: str | Mapping[str, Any] | None = None,
     spares: int = 0,
 ) -> Study:
     """Searches for the hyperparameters with the best figure of merit; continues the study if the store has it.
@@ -160,6 +161,7 @@ def search(
         retries: How often a trial is run again after its ranks were lost.
         timeout: Seconds, or text such as ``30m``, that one trial may take.
         time_limit: Seconds, or text such as ``2h``: no trial is begun that would likely end later.
+        transfer: The store of an earlier study to learn from, or ``{"store": …, "study": …, "best": …, "learn": …}``.
         spares: Ranks that wait to take the place of lost ones.
 
     Returns:
@@ -184,6 +186,7 @@ def search(
             "options": dict(options or {}),
             "target": _listed(target),
             "time_limit": time_limit,
+            "transfer": dict(transfer) if isinstance(transfer, Mapping) else transfer,
         },
         "blocks": {"size": block_size, "spares": spares},
         "folds": dict(folds) if isinstance(folds, Mapping) else folds,
@@ -286,19 +289,15 @@ def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
     from mpi_opt.coordinator import Coordinator
     from mpi_opt.crew import Crew
     from mpi_opt.store import Store
-    from mpi_opt.strategies import make_strategy
     from mpi_opt.study import Study
 
     configuration = plan.configuration
-    wanted = configuration.search
     crew = Crew(link, Roster.of(plan.layout))
     with contextlib.ExitStack() as stack:
         stack.callback(crew.dismiss)
-        options = plan.options
-        n_merits = len(configuration.merits().names)
-        make = partial(make_strategy, wanted.strategy, plan.space, seed=wanted.seed, options=options, n_merits=n_merits)
         store = stack.enter_context(Store.open(configuration.store))
         record = opened_study(store, configuration, plan.record, plan.space)
+        make = partial(new_strategy, configuration, plan.space, plan.options, store, record)
         halt = Halt()
         if threading.current_thread() is threading.main_thread():
             stack.enter_context(halt.listening())

@@ -36,6 +36,27 @@ def _duration(value: str | float | None) -> str | float | None:
     return value
 
 
+class TransferSection(Section):
+    """``search.transfer:``, an earlier study to learn from; a text alone is its store."""
+
+    store: str | None = Field(None, description="The earlier study's store; default: the study's own.")
+    study: str | None = Field(None, description="Its name; default: the only one there.")
+    best: int = Field(5, ge=0, description="So many of its best points are tried first.")
+    learn: bool = Field(
+        True,
+        description="`bayesian` learns from all its trials, too, as far as they agree with those of this study.",
+    )
+
+
+def _transfer_section(value: Any) -> Any:
+    return {"store": value} if isinstance(value, str) else value
+
+
+def read_transfer(value: Any) -> TransferSection:
+    """A ``search.transfer`` as it stands in a file."""
+    return TransferSection.model_validate(_transfer_section(value))
+
+
 class SearchSection(Section):
     """``search:``, how to look."""
 
@@ -50,6 +71,11 @@ class SearchSection(Section):
         None,
         description="Stop as soon as a trial is this good; of several figures of merit a list, `null` for any value.",
     )
+
+    transfer: Annotated[
+        TransferSection | None,
+        BeforeValidator(_transfer_section, json_schema_input_type=str | TransferSection | None),
+    ] = Field(None, description="An earlier study, whose results this one begins with.")
 
     _is_duration = field_validator("time_limit")(_duration)
 

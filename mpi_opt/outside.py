@@ -18,12 +18,11 @@ from mpi_learn.validation import validated
 from mpi_opt.configuration import Section
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.folds import number_of_folds
-from mpi_opt.resuming import OUTSIDE, Past, opened_study, proposal_of
+from mpi_opt.resuming import OUTSIDE, Past, new_strategy, opened_study, proposal_of
 from mpi_opt.rules import Rules
 from mpi_opt.store import Store
 from mpi_opt.store.errors import TWICE, StoreNotReadyError
 from mpi_opt.store.records import Finish, Start
-from mpi_opt.strategies import make_strategy
 from mpi_opt.study import Study
 from mpi_opt.trial import FINISHED, FoldOutcome, Outcome, Proposal, TrialRecord, trial_seed
 
@@ -145,11 +144,9 @@ def _taken(configuration: StudyConfiguration, content: Mapping[str, Any], count:
     wanted, space = configuration.search, configuration.dimensions()
     merits = configuration.merits()
     rules = Rules(wanted.trials, configuration.target(), merits)
-    strategy = make_strategy(
-        wanted.strategy, space, seed=wanted.seed, options=wanted.options, n_merits=len(merits.names)
-    )
     with Store.open(configuration.store) as store:
         study = opened_study(store, configuration, content, space)
+        strategy = new_strategy(configuration, space, wanted.options, store, study)
         past = Past.read(store, study.id, merits)
         if any(rules.is_reached(record) for record in past.ended):
             return []

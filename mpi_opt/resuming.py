@@ -9,9 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mpi_opt.configuration import read_transfer
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.folds import number_of_folds
 from mpi_opt.merits import Merits
+from mpi_opt.strategies import Transfer, make_strategy
+from mpi_opt.transfer import read_earlier
 from mpi_opt.trial import FINISHED, Failed, Proposal, TrialRecord
 
 if TYPE_CHECKING:
@@ -100,10 +103,12 @@ def opened_study(
 
     Raises:
         ConfigurationError: It was begun with another space, objective, …
-        StoreError: The store cannot take it.
+        StoreError: The store cannot take it, or there is no earlier study to transfer.
     """
     record = store.study(configuration.study)
     if record is None:
+        wanted, n_merits = configuration.search, len(configuration.merits().names)
+        make_strategy(wanted.strategy, space, seed=wanted.seed, options=wanted.options, n_merits=n_merits)  # may refuse
         record = store.create_study(
             configuration.study,
             merits=configuration.merits(),
@@ -111,6 +116,13 @@ def opened_study(
             seed=configuration.search.seed,
             configuration=dict(content),
             space=space,
+            earlier=read_earlier(configuration, space),
+        )
+    elif configuration.search.transfer is not None and not store.earlier(record.id):
+        raise ConfigurationError(
+            f"the study {configuration.study!r} was begun without it",
+            where="search.transfer",
+            cure="take it out, or begin a new study: --study NAME",
         )
     for key in LASTING:
         before, now = (_lasting(entries, key) for entries in (record.configuration, content))
@@ -122,6 +134,29 @@ def opened_study(
                 cure="restore it, or begin a new study: --study NAME",
             )
     return record
+
+
+def new_strategy(
+    configuration: StudyConfiguration, space: Space, options: Mapping[str, Any], store: Store, study: StudyRecord
+) -> Strategy:
+    """The study's strategy, which knows of no trial of the study yet, but of what was transferred when it began.
+
+    Args:
+        configuration: What the user wants.
+        space: The search space.
+        options: The strategy's own.
+        store: Where the study is.
+        study: As it was begun.
+    """
+    wanted, merits, transfer = configuration.search, configuration.merits(), None
+    earlier = store.earlier(study.id)
+    if earlier:
+        begun_with = read_transfer(study.configuration["search"]["transfer"])
+        found = [(one.parameters, merits.sign * one.figure_of_merit) for one in earlier]
+        transfer = Transfer(found, begun_with.best, begun_with.learn)
+    return make_strategy(
+        wanted.strategy, space, seed=wanted.seed, options=options, n_merits=len(merits.names), transfer=transfer
+    )
 
 
 def _lasting(content: Mapping[str, Any], key: str) -> Any:

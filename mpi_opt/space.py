@@ -79,6 +79,10 @@ class Space(Mapping[str, Dimension]):
         """A point drawn from the priors."""
         return self.decode(rng.random(len(self.dimensions)))
 
+    def sample_all(self, rng: np.random.Generator) -> Parameters:
+        """A value for each hyperparameter, whether active or not, drawn from the priors."""
+        return {name: dimension.sample(rng) for name, dimension in self.dimensions.items()}
+
     def encode(self, parameters: Mapping[str, Value]) -> np.ndarray:
         """A point of the unit cube.
 

@@ -20,8 +20,10 @@ from mpi_opt.store.schema import (
     metrics,
     space_from_json,
     studies,
+    transferred,
     trials,
 )
+from mpi_opt.transfer import Earlier
 from mpi_opt.trial import FINISHED, State, TrialRecord
 
 # in the order of TrialRecord's fields
@@ -73,6 +75,13 @@ def read_trials(
     if numbers is not None:
         query = query.where(trials.c.number.in_(list(numbers)))
     return _trials(connection, study_id, query)
+
+
+def read_earlier(connection: Connection, study_id: int) -> list[Earlier]:
+    """What another study taught this one when it began, best first."""
+    columns = (transferred.c.parameters, transferred.c.figure_of_merit)
+    query = select(*columns).where(transferred.c.study_id == study_id).order_by(transferred.c.position)
+    return [Earlier(json.loads(parameters), figure) for parameters, figure in connection.execute(query)]
 
 
 def read_told_order(connection: Connection, study_id: int) -> list[TrialRecord]:

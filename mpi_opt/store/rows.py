@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mpi_opt.store.records import Finish, Start
 from mpi_opt.store.schema import TRIALS_PER_STUDY
 from mpi_opt.store.statements import Row
+from mpi_opt.transfer import Earlier
 
 
 def trial_id(study_id: int, number: int) -> int:
@@ -31,6 +32,19 @@ def started_trial(study_id: int, start: Start, at: str) -> Row:
         "budget": start.budget,
         "resume_from": start.resume_from,
     }
+
+
+def transferred(study_id: int, earlier: Sequence[Earlier]) -> list[Row]:
+    """Rows of `transferred`."""
+    return [
+        {
+            "study_id": study_id,
+            "position": position,
+            "parameters": json.dumps(one.parameters, ensure_ascii=False),
+            "figure_of_merit": one.figure_of_merit,
+        }
+        for position, one in enumerate(earlier)
+    ]
 
 
 def started_attempt(study_id: int, start: Start, at: str) -> Row:

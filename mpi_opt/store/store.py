@@ -27,6 +27,7 @@ from mpi_opt.store.records import (
     StudyRecord,
 )
 from mpi_opt.store.statements import Statements
+from mpi_opt.transfer import Earlier
 from mpi_opt.trial import State, TrialRecord
 
 
@@ -96,6 +97,7 @@ class Store:
         seed: int,
         configuration: dict[str, Any],
         space: Space,
+        earlier: Sequence[Earlier] = (),
     ) -> StudyRecord:
         """Enters a new study and creates its view ``study_NAME``.
 
@@ -107,6 +109,7 @@ class Store:
             seed: Of the study.
             configuration: The effective YAML.
             space: The search space.
+            earlier: What another study teaches this one.
 
         Raises:
             StoreError: There is a study of this name.
@@ -132,6 +135,8 @@ class Store:
             study_id = result.inserted_primary_key[0]
             statement = schema.create_view(view, study_id, space, merits, connection.dialect)
             connection.exec_driver_sql(statement)
+            if earlier:
+                connection.execute(schema.transferred.insert(), rows.transferred(study_id, earlier))
         return self.study(name)
 
     def start(self, study_id: int, starts: Sequence[Start]) -> None:
@@ -214,6 +219,11 @@ class Store:
         """The trials in one of `states` and of `numbers` (None: all), by number."""
         with self._reading() as connection:
             return queries.read_trials(connection, study_id, states, numbers)
+
+    def earlier(self, study_id: int) -> list[Earlier]:
+        """What another study taught this one when it began, best first."""
+        with self._reading() as connection:
+            return queries.read_earlier(connection, study_id)
 
     def told_order(self, study_id: int) -> list[TrialRecord]:
         """The finished trials in the order in which they ended."""

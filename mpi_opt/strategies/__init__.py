@@ -10,8 +10,9 @@ from mpi_learn.validation import nearest
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.space import Dimension, Space
 from mpi_opt.strategies.strategy import Decision, Strategy
+from mpi_opt.strategies.transfer import Transfer
 
-__all__ = ["STRATEGIES", "Decision", "Strategy", "make_strategy"]
+__all__ = ["STRATEGIES", "Decision", "Strategy", "Transfer", "make_strategy"]
 
 _HOMES = {
     "bayesian": ("bayesian", "Bayesian"),
@@ -51,6 +52,7 @@ def make_strategy(
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
     n_merits: int = 1,
+    transfer: Transfer | None = None,
 ) -> Strategy:
     """A strategy, ready to be asked or resumed.
 
@@ -61,6 +63,7 @@ def make_strategy(
         options: The strategy's own, and for every strategy ``reproducible: true``: the same trials whatever the timing
             (see `mpi_opt.strategies.reproducible`), with ``lag`` (default 16) at least the number of blocks.
         n_merits: Figures of merit; with more than one, outcomes are tuples of values to minimise.
+        transfer: What an earlier study found.
 
     Raises:
         ConfigurationError: There is no such strategy, it knows one figure of merit only, or an option is unknown or
@@ -72,6 +75,8 @@ def make_strategy(
     is_reproducible, lag = _reproducible(options)
     if is_reproducible and name == "bayesian":
         options.setdefault("await_refit_up_to", lag)
+    if transfer is not None:
+        options = transfer.options(space, seed, options)
     made = _named(name)(space, seed=seed, options=options)
     if not isinstance(made, Strategy):
         raise ConfigurationError(
@@ -81,6 +86,8 @@ def make_strategy(
         )
     if n_merits > 1:
         made.expect(n_merits)
+    elif transfer is not None and transfer.learn:
+        made.learn(*transfer.points(space, seed))
     if not is_reproducible:
         return made
     from mpi_opt.strategies.reproducible import Reproducible

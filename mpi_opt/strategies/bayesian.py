@@ -10,7 +10,7 @@ proposal makes one by random weights (see `scalarisation`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, final
@@ -32,6 +32,7 @@ from mpi_opt.strategies.encoding import Encoding
 from mpi_opt.strategies.history import History, Told
 from mpi_opt.strategies.ledger import Ledger
 from mpi_opt.strategies.options import Options, read_options
+from mpi_opt.strategies.prior import Prior
 from mpi_opt.strategies.proposer import Proposer
 from mpi_opt.strategies.scalarisation import drawn_weights
 from mpi_opt.strategies.sobol import SobolPoints
@@ -102,6 +103,7 @@ class Bayesian(Strategy):
         kind = self._options.surrogate
         self._has_forest = kind == "forest" or (kind == "auto" and len(space) > MOST_DIMENSIONS)
         self._seed, self._n_merits = abs(seed), 1
+        self._prior: Prior | None = None
         self._proposer = self._new_proposer()
         self._history = History(self._encoding)
         self._stock: deque[np.ndarray] = deque()
@@ -112,6 +114,15 @@ class Bayesian(Strategy):
     def expect(self, n_merits: int) -> None:
         """Searches the Pareto front of several figures of merit."""
         self._n_merits, self._history = n_merits, History(self._encoding, n_merits)
+
+    def learn(self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]) -> bool:
+        """Guesses with the help of an earlier study, as far as it agrees with this one."""
+        rows = np.array([self._encoding.row(point) for point, _ in points])
+        values = np.array([value for _, value in points])
+        is_known = np.array([name in known for name in self._space])
+        told = Told(rows, values, np.zeros_like(values))
+        self._prior = Prior(told, is_known, self._encoding.is_category)
+        return True
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` proposals."""
@@ -189,8 +200,11 @@ class Bayesian(Strategy):
     def _sought(self, pending: np.ndarray, count: int) -> Callable[[], list[np.ndarray]]:
         """What finds the next `count` rows, from what is known now; may be called in another thread."""
         number, is_allowed = self._ledger.n_asked, self._is_allowed
-        if self._n_merits == 1:
+        if self._n_merits == 1 and self._prior is None:
             return partial(self._proposer.propose, self._history.told(), pending, number, count, is_allowed)
+        if self._n_merits == 1:
+            fresh = self._new_proposer()  # earlier values are not always the same
+            return partial(fresh.propose, self._prior.extend(self._history.told()), pending, number, count, is_allowed)
         told = [self._history.told(drawn_weights(self._n_merits, self._seed, number + i)) for i in range(count)]
         return partial(self._each_sought, told, pending, number)
 

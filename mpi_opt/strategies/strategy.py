@@ -10,11 +10,12 @@ ended.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any
 
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.space import Parameters
 from mpi_opt.trial import Failed, Proposal
 
 Cost = float | tuple[float, ...]
@@ -72,6 +73,18 @@ class Strategy(ABC):
             where="search.strategy",
             cure="evolutionary or bayesian; or override `expect` in a class of yours that is told tuples",
         )
+
+    def learn(self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]) -> bool:
+        """Learns from an earlier study, before anything else; what it says may be wrong here.
+
+        Args:
+            points: Points of this space and their values to minimise.
+            known: The hyperparameters that the earlier study had, too; the others were drawn.
+
+        Returns:
+            Whether anything was learnt; not by default.
+        """
+        return False
 
     def report(self, proposal: Proposal, step: int, value: float) -> Decision:
         """Takes an intermediate value (to minimise) of a pending proposal."""

@@ -50,6 +50,7 @@ def report_data(
         "folds": _folds(folds, index),
         "curves": _curves(study, curves, index),
         "forest": _forest(study, surrogate) if surrogate else None,
+        "front": _front(study) if study.merits.are_several else None,
         "blocks": _blocks(spans, index) if spans else None,
     }
 
@@ -78,6 +79,15 @@ def _trials(trials: Sequence[TrialRecord]) -> dict[str, Any]:
         "attempts": [trial.attempts for trial in trials],
         "error": {i: (error_line(trial.error) or "")[:200] for i, trial in enumerate(trials) if trial.error},
     }
+
+
+def _front(study: Study) -> dict[str, Any]:
+    """Several figures of merit of every trial, None where it has none, and whether it is on the Pareto front."""
+    names = study.merits.names
+    known = [trial.figures_of_merit for trial in study.trials]
+    figures = [[short(by_name[name]) for name in names] if by_name else None for by_name in known]
+    pareto = [int(bool(trial.pareto)) for trial in study.trials]
+    return {"names": names, "ways": study.merits.directions, "values": figures, "pareto": pareto}
 
 
 def _dimension(name: str, index: int, dimension: Dimension) -> dict[str, Any]:

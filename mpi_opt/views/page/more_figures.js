@@ -190,3 +190,36 @@ function blocks() {
   const present = ["complete", "pruned", "failed", "lost", "running"].filter((o) => B.bars.some((bar) => bar[4] === o));
   key(holder, present.map((outcome) => [outcome, COLOURS[outcome]]));
 }
+
+function front() {
+  if (!DATA.front) return;
+  place("front").hidden = false;
+  const { names, values, pareto, ways } = DATA.front;
+  const pairs = names.flatMap((_, x) => names.map((_, y) => [x, y])).filter(([x, y]) => x < y);
+  const choice = place("front-pair");
+  for (const [x, y] of pairs) choice.add(new Option(`${names[x]} and ${names[y]}`));
+  const shown = values.map((_, i) => i).filter((i) => T.state[i] === "complete" && values[i]);
+  const axis = (which) => {
+    const all = shown.map((i) => values[i][which]), low = Math.min(...all), high = Math.max(...all), margin = 0.05 * (high - low) || 1;
+    return { kind: "linear", low: low - margin, high: high + margin, title: `${names[which]} (${ways[which]})` };
+  };
+  if (!shown.length) return empty(place("front-plot"), "no trial is complete yet");
+  shown.sort((a, b) => pareto[a] - pareto[b]);
+  const figure = new Figure(place("front-plot"), {
+    height: 340,
+    draw(f) {
+      const [x, y] = pairs[choice.selectedIndex];
+      for (const i of shown) {
+        const point = [f.sx.at(values[i][x]), f.sy.at(values[i][y])];
+        dot(f.context, pareto[i] ? "rgb(11,138,92)" : "rgba(47,111,222,.45)", ...point, pareto[i] ? 4.5 : 3);
+        f.mark(...point, i);
+      }
+    },
+  });
+  function show() {
+    const [x, y] = pairs[choice.selectedIndex];
+    Object.assign(figure, { x: axis(x), y: axis(y) }).render();
+  }
+  choice.onchange = show;
+  show();
+}

@@ -37,7 +37,8 @@ function describe(trial) {
   const rank = RANK.has(trial) ? ` · ${RANK.get(trial) + 1}. of ${RANKED.length}` : "";
   tip.appendChild(document.createElement("b")).textContent = `Trial ${T.number[trial]} · ${T.state[trial]}${rank}`;
   const merit = T.merit[trial] === null ? "none" : format(T.merit[trial]) + (T.spread[trial] === null ? "" : ` ± ${format(T.spread[trial])}`);
-  const rows = [[MERIT, merit], ...DATA.space.map((d, i) => [d.name, shown(d, DATA.values[i][trial])]), ["duration", seconds(T.duration[trial])]];
+  const merits = DATA.front ? DATA.front.names.map((name, i) => [name, DATA.front.values[trial] ? format(DATA.front.values[trial][i]) : null]) : [[MERIT, merit]];
+  const rows = [...merits, ...DATA.space.map((d, i) => [d.name, shown(d, DATA.values[i][trial])]), ["duration", seconds(T.duration[trial])]];
   if (T.attempts[trial] > 1) rows.push(["attempts", T.attempts[trial]]);
   if (T.error[trial] !== undefined) rows.push(["error", T.error[trial]]);
   const table = tip.appendChild(document.createElement("table"));
@@ -54,7 +55,7 @@ function shown(dimension, value) {
   return dimension.categories ? dimension.categories[value] : format(value);
 }
 
-for (const draw of [history, importance, contour, parallel, slices, curves, folds, blocks]) draw();
+for (const draw of [history, front, importance, contour, parallel, slices, curves, folds, blocks]) draw();
 
 for (const row of document.querySelectorAll("tr[data-trial]")) {
   const trial = Number(row.dataset.trial);

@@ -1,0 +1,214 @@
+"""An earlier study's results: mapped to this space, tried first, learnt from as far as they agree."""
+
+import numpy as np
+import pytest
+
+from mpi_opt.configuration import read_study
+from mpi_opt.errors import ConfigurationError, StoreError
+from mpi_opt.merits import Merits
+from mpi_opt.resuming import new_strategy, opened_study
+from mpi_opt.space import Categorical, Integer, Real, Space
+from mpi_opt.store import Store
+from mpi_opt.strategies import STRATEGIES, Transfer, make_strategy
+from mpi_opt.strategies.history import Told
+from mpi_opt.strategies.prior import Prior
+from mpi_opt.study import Study
+from mpi_opt.transfer import mapped
+from tests.mpi_opt.store.made_up import finish, start
+
+EARLIER = Space(
+    {
+        "rate": Real(1e-4, 1.0, "log-uniform"),
+        "units": Integer(16, 256),
+        "kind": Categorical(["relu", "tanh"]),
+        "old": Real(0, 1),
+    }
+)
+NEW = {
+    "rate": {"type": "real", "low": 1e-3, "high": 0.1, "prior": "log-uniform"},
+    "units": {"type": "integer", "low": 32, "high": 128, "step": 32},
+    "kind": {"type": "categorical", "categories": ["relu", "elu"]},
+    "fresh": {"type": "real", "low": 0.0, "high": 1.0},
+}
+POINTS = [
+    ({"rate": 0.5, "units": 50, "kind": "relu", "old": 0.1}, 3.0),
+    ({"rate": 0.01, "units": 64, "kind": "tanh", "old": 0.2}, 1.0),
+    ({"rate": 0.02, "units": 300, "kind": "relu", "old": 0.3}, 2.0),
+    ({"rate": 0.02, "units": 300, "kind": "relu", "old": 0.4}, 2.5),
+]
+
+
+def earlier_study(path, name="before", direction="minimize", points=POINTS, space=EARLIER):
+    with Store.open(str(path)) as store:
+        study = store.create_study(name, direction=direction, strategy="random", seed=1, configuration={}, space=space)
+        for number, (parameters, merit) in enumerate(points):
+            store.start(study.id, [start(number, parameters)])
+            store.finish(study.id, [finish(number, merit)])
+        return Study.read(store, name)
+
+
+def configuration(path, transfer, **search):
+    wanted = {"strategy": "random", "trials": 9, "seed": 1, "transfer": transfer} | search
+    return read_study(
+        {"study": "now", "store": f"sqlite:///{path}", "objective": "o.py:f", "space": NEW, "search": wanted}
+    )
+
+
+def begun(path, transfer, **search):
+    wanted = configuration(path, transfer, **search)
+    space = wanted.dimensions()
+    with Store.open(wanted.store) as store:
+        record = opened_study(store, wanted, wanted.model_dump(mode="json"), space)
+        return new_strategy(wanted, space, wanted.search.options, store, record)
+
+
+def test_points_are_mapped_to_what_both_spaces_have_best_first(tmp_path):
+    found = mapped(earlier_study(tmp_path / "a.db"), read_study(configuration_dict()).dimensions(), 1.0)
+    assert [(one.parameters, one.figure_of_merit) for one in found] == [
+        ({"rate": pytest.approx(0.01), "units": 64}, 1.0),
+        ({"rate": pytest.approx(0.02), "units": 128, "kind": "relu"}, 2.0),
+        ({"rate": 0.1, "units": 64, "kind": "relu"}, 3.0),
+    ]
+
+
+def configuration_dict():
+    return {"objective": "o.py:f", "space": NEW}
+
+
+def test_best_of_a_study_that_maximises_are_the_largest(tmp_path):
+    study = earlier_study(tmp_path / "a.db", direction="maximize")
+    found = mapped(study, read_study(configuration_dict()).dimensions(), 1.0)
+    assert [one.figure_of_merit for one in found] == [-3.0, -2.5, -1.0]
+
+
+@pytest.mark.parametrize("name", sorted(STRATEGIES))
+def test_every_strategy_tries_the_best_points_first(name, tmp_path):
+    earlier_study(tmp_path / "a.db")
+    strategy = begun(tmp_path / "b.db", {"store": str(tmp_path / "a.db"), "best": 2}, strategy=name)
+    first, second, third = strategy.ask(3)
+    assert (first.parameters["rate"], first.parameters["units"]) == (pytest.approx(0.01), 64)
+    assert {**second.parameters, "fresh": 0} == {"rate": pytest.approx(0.02), "units": 128, "kind": "relu", "fresh": 0}
+    assert third.parameters["rate"] != 0.1
+
+
+def test_users_own_points_come_before_and_constraints_hold(tmp_path):
+    earlier_study(tmp_path / "a.db")
+    own = {"rate": 0.05, "units": 96, "kind": "elu", "fresh": 0.5}
+    options = {"initial": [own], "constraints": ["units < 128"]}
+    strategy = begun(tmp_path / "b.db", str(tmp_path / "a.db"), options=options)
+    asked = [proposal.parameters for proposal in strategy.ask(3)]
+    assert asked[0] == own
+    assert [point["units"] for point in asked[1:]] == [64, 64]
+
+
+def test_study_goes_on_with_what_it_began_with_when_the_earlier_one_is_gone(tmp_path):
+    earlier_study(tmp_path / "a.db")
+    before = begun(tmp_path / "b.db", str(tmp_path / "a.db")).ask(4)
+    (tmp_path / "a.db").unlink()
+    assert begun(tmp_path / "b.db", None).ask(4) == before
+    assert begun(tmp_path / "b.db", str(tmp_path / "a.db")).ask(4) == before
+    with Store.open(str(tmp_path / "b.db"), read_only=True) as store:
+        rows = store.sql("SELECT position, figure_of_merit FROM transferred ORDER BY position")[1]
+    assert rows == [(0, 1.0), (1, 2.0), (2, 3.0)]
+
+
+def test_another_study_of_the_same_store_can_be_transferred(tmp_path):
+    earlier_study(tmp_path / "a.db")
+    assert begun(tmp_path / "a.db", {"study": "before"}).ask(1)[0].parameters["units"] == 64
+    assert begun(tmp_path / "a.db", {}).ask(1)[0].parameters["units"] == 64
+
+
+@pytest.mark.parametrize(
+    ("transfer", "kind", "problem"),
+    [
+        ("none.db", StoreError, "there is no such file"),
+        ({"store": "a.db", "study": "nobody"}, StoreError, "there is no study 'nobody'"),
+        ({"store": "two.db"}, ConfigurationError, "which study of"),
+        ({}, ConfigurationError, "there is no other study"),
+        ({"store": "b.db", "study": "now"}, ConfigurationError, "cannot be transferred to itself"),
+        ({"store": "other.db"}, ConfigurationError, "no hyperparameter in common"),
+        ({"store": "empty.db"}, ConfigurationError, "no complete trial"),
+    ],
+)
+def test_what_cannot_be_transferred_is_named_and_no_study_begun(transfer, kind, problem, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a", "two"):
+        earlier_study(f"{name}.db")
+    earlier_study("two.db", "second")
+    earlier_study("other.db", points=[({"rate": "high"}, 1.0)], space=Space({"rate": Categorical(["high", "low"])}))
+    earlier_study("empty.db", points=[])
+    with pytest.raises(kind, match=problem) as caught:
+        begun(tmp_path / "b.db", transfer)
+    assert caught.value.cure
+    with Store.open(str(tmp_path / "b.db")) as store:
+        assert store.studies() == []
+
+
+def test_transfer_to_a_study_that_began_without_it_is_refused(tmp_path):
+    earlier_study(tmp_path / "a.db")
+    begun(tmp_path / "b.db", None)
+    with pytest.raises(ConfigurationError, match="was begun without it"):
+        begun(tmp_path / "b.db", str(tmp_path / "a.db"))
+
+
+def grid(n=6):
+    x = (np.arange(n) + 0.5) / n
+    return np.array([[a, b] for a in x for b in x])
+
+
+def bowl(rows, middle=0.3):
+    return ((rows - middle) ** 2).sum(axis=1)
+
+
+def told(rows, values):
+    return Told(rows, values, np.zeros(len(rows)))
+
+
+def test_earlier_values_that_agree_come_in_the_units_of_this_study():
+    both, none = np.array([True, True]), np.array([False, False])
+    prior = Prior(told(grid(), bowl(grid())), both, none)
+    rows = np.random.default_rng(1).random((12, 2))
+    extended = prior.extend(told(rows, 7.0 + 100.0 * bowl(rows)))
+    n = len(extended.values) - 12
+    assert n == 36
+    error = np.abs(extended.values[12:] - (7.0 + 100.0 * bowl(extended.rows[12:])))
+    assert np.median(error) < 3.0
+    assert (extended.variances[12:] > 0).all()
+
+
+@pytest.mark.parametrize("truth", [lambda rows: -bowl(rows), lambda rows: np.random.default_rng(5).random(len(rows))])
+def test_earlier_values_that_do_not_agree_are_left_out(truth):
+    prior = Prior(told(grid(), bowl(grid())), np.array([True, True]), np.array([False, False]))
+    rows = np.random.default_rng(1).random((20, 2))
+    here = told(rows, truth(rows))
+    assert prior.extend(here) is here
+
+
+def test_hyperparameters_that_the_earlier_study_had_not_do_not_count():
+    prior = Prior(told(grid(), grid()[:, 0]), np.array([True, False]), np.array([False, False]))
+    rows = np.random.default_rng(1).random((12, 2))
+    extended = prior.extend(told(rows, rows[:, 0]))
+    assert np.corrcoef(extended.values[12:], extended.rows[12:, 0])[0, 1] > 0.99
+
+
+def test_bayesian_that_learnt_proposes_the_same_when_it_goes_on():
+    space = Space({"a": Real(0, 1), "b": Real(0, 1)})
+    found = [({"a": float(a), "b": float(b)}, float(bowl(np.array([[a, b]]))[0])) for a, b in grid()]
+    transfer = Transfer(sorted(found, key=lambda one: one[1]))
+
+    def made():
+        return make_strategy("bayesian", space, seed=3, options={"initial_points": 6}, transfer=transfer)
+
+    living, resumed, ended = made(), made(), []
+    for _ in range(9):
+        proposal = living.ask(1)[0]
+        ended.append((proposal, float(bowl(np.array([list(proposal.parameters.values())]))[0])))
+        living.tell(*ended[-1])
+    resumed.resume(ended)
+    assert resumed.ask(1) == living.ask(1)
+
+
+def test_merits_of_another_direction_are_turned(tmp_path):
+    study = earlier_study(tmp_path / "a.db")
+    found = mapped(study, read_study(configuration_dict()).dimensions(), Merits(directions=("maximize",)).sign)
+    assert [one.figure_of_merit for one in found] == [-1.0, -2.0, -3.0]
