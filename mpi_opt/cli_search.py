@@ -77,6 +77,8 @@ def check(
     seed: Seed = None,
 ) -> None:
     """Validate file, model, data and space, and print what would run. Needs no MPI."""
+    from mpi_opt.transfer import read_earlier
+
     configuration = _read(space, _overrides(trials, strategy, block_size, folds, seed))
     search_space = configuration.dimensions()
     print(f"study      {configuration.study} in {configuration.store}")
@@ -87,6 +89,11 @@ def check(
     wanted = configuration.search
     early = ", stopped early where clearly worse" if configuration.folds.stop_early else ""
     print(f"strategy   {wanted.strategy}, {wanted.trials} trials, {configuration.folds.number} fold(s){early}")
+    if configuration.folds.number > 1 and configuration.selection != "mean":
+        print(f"selection  {configuration.selection} of the folds")
+    earlier = read_earlier(configuration, search_space)
+    if earlier:
+        print(f"transfer   {len(earlier)} trials of an earlier study, the best {wanted.transfer.best} first")
     for name, dimension in search_space.items():
         print(f"  {name:<20} {dimension}")
     _rehearse(configuration, space.resolve().parent)

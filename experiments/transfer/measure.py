@@ -16,7 +16,7 @@ from mpi_opt.space import Parameters, Real, Space
 from mpi_opt.strategies import Transfer, make_strategy
 
 SPACE = Space({name: Real(0, 1) for name in ("a", "b", "c", "d")})
-N_EARLIER, AT = 60, (10, 20, 30)
+N_EARLIER, AT = 60, (10, 20, 30, 40)
 Function = Callable[[np.ndarray], float]
 
 
@@ -35,6 +35,7 @@ HERE = rugged(0.0)
 EARLIER: dict[str, Function] = {
     "shifted by 0.03, 50 times as large": rugged(0.03, 50.0),
     "shifted by 0.1": rugged(0.1),
+    "unrelated": lambda x: float(((x - np.array([0.9, 0.1, 0.9, 0.1])) ** 2).sum()),
     "the opposite": lambda x: -HERE(x),
 }
 WAYS: dict[str, dict[str, object]] = {"best 5": {"learn": False}, "best 5, learn": {"learn": True}}
@@ -70,7 +71,7 @@ def searched(function: Function, seed: int) -> list[tuple[Parameters, float]]:
 def main() -> None:
     """Measures and writes the table."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--seeds", type=int, default=6)
+    parser.add_argument("--seeds", type=int, default=8)
     seeds = range(parser.parse_args().seeds)
     rows = {"none, without transfer": np.median([regrets(None, seed) for seed in seeds], axis=0)}
     print(rows, flush=True)

@@ -199,22 +199,25 @@ class Bayesian(Strategy):
 
     def _sought(self, pending: np.ndarray, count: int) -> Callable[[], list[np.ndarray]]:
         """What finds the next `count` rows, from what is known now; may be called in another thread."""
-        number, is_allowed = self._ledger.n_asked, self._is_allowed
-        if self._n_merits == 1 and self._prior is None:
-            return partial(self._proposer.propose, self._history.told(), pending, number, count, is_allowed)
-        if self._n_merits == 1:
-            fresh = self._new_proposer()  # earlier values are not always the same
-            return partial(fresh.propose, self._prior.extend(self._history.told()), pending, number, count, is_allowed)
-        told = [self._history.told(drawn_weights(self._n_merits, self._seed, number + i)) for i in range(count)]
-        return partial(self._each_sought, told, pending, number)
+        told, number = self._history.told(), self._ledger.n_asked
+        if self._n_merits > 1:
+            return partial(self._sought_on_front, told, pending, number, count)
+        if self._prior is not None:
+            return partial(self._sought_with_prior, told, pending, number, count)
+        return partial(self._proposer.propose, told, pending, number, count, self._is_allowed)
 
-    def _each_sought(self, told: list[Told], pending: np.ndarray, number: int) -> list[np.ndarray]:
-        """A row for each view of what was told, the earlier ones pending; of models that know no earlier weights."""
+    def _sought_with_prior(self, told: Told, pending: np.ndarray, number: int, count: int) -> list[np.ndarray]:
+        """With the help of the earlier study; by a model without memory, since what it says here changes."""
+        extended = self._prior.extend(told)
+        return self._new_proposer().propose(extended, pending, number, count, self._is_allowed)
+
+    def _sought_on_front(self, told: Told, pending: np.ndarray, number: int, count: int) -> list[np.ndarray]:
+        """Each with weights of its own, the earlier ones pending; by models that know no other weights."""
         rows: list[np.ndarray] = []
-        for index, seen in enumerate(told):
-            proposer = self._new_proposer()
+        for one in range(number, number + count):
+            seen = told.weighted(drawn_weights(self._n_merits, self._seed, one))
             is_allowed = partial(self._is_allowed_beside, rows)
-            rows += proposer.propose(seen, np.vstack([pending, *rows]), number + index, 1, is_allowed)
+            rows += self._new_proposer().propose(seen, np.vstack([pending, *rows]), one, 1, is_allowed)
         return rows
 
     def _pending_rows(self) -> np.ndarray:

@@ -155,17 +155,15 @@ class Evolutionary(Strategy):
         if len(points) == 1:
             return points[0]
         rows, is_category = np.array([self._encoding.row(point) for point in points]), self._encoding.is_category
-        told = self._history.told(self._weights())
+        told = self._history.told()
+        if self._n_merits > 1:
+            told = told.weighted(drawn_weights(self._n_merits, self._seed, self._ledger.n_asked))
         if self._guess is None or self._n_merits > 1:
             self._guess = _interpolated(told, is_category)
         tried = np.vstack([told.rows, *(self._history.row(proposal) for proposal in self._ledger.pending.values())])
         weight = GUESS_WEIGHTS[self._ledger.n_asked % len(GUESS_WEIGHTS)]
         closeness = -distances(rows, tried, is_category).min(axis=1)
         return points[int(np.argmin(weight * _ranged(self._guess(rows)) + (1.0 - weight) * _ranged(closeness)))]
-
-    def _weights(self) -> np.ndarray | None:
-        """What makes one value of several, for the next proposal."""
-        return None if self._n_merits == 1 else drawn_weights(self._n_merits, self._seed, self._ledger.n_asked)
 
     def _child(self) -> np.ndarray:
         first, second = (list(self._parent()) for _ in range(2))

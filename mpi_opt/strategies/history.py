@@ -20,13 +20,17 @@ class Told:
 
     Attributes:
         rows: Shape (n, n_dimensions).
-        values: Shape (n,), to minimise; NaN for a failed trial.
-        variances: Shape (n,): known variance of each value, 0 where none is known.
+        values: Shape (n,), to minimise; NaN for a failed trial. Several figures of merit: shape (n, n_merits).
+        variances: Shape of `values`: known variance of each value, 0 where none is known.
     """
 
     rows: np.ndarray
     values: np.ndarray
     variances: np.ndarray
+
+    def weighted(self, weights: np.ndarray) -> Told:
+        """One value made of several by `weights` (n_merits,); see `scalarisation`."""
+        return Told(self.rows, *scalarised(self.values, self.variances, weights))
 
     def succeeded(self) -> Told:
         """Those with a value."""
@@ -93,16 +97,10 @@ class History:
         """The row of a proposal."""
         return self._encoding.row(proposal.parameters)
 
-    def told(self, weights: np.ndarray | None = None) -> Told:
-        """All of it; later additions do not change what is returned.
-
-        Args:
-            weights: Shape (n_merits,), of several values: what makes one of them (see `scalarisation`).
-        """
+    def told(self) -> Told:
+        """All of it; later additions do not change what is returned."""
         rows, values, variances = (part[: self._n].copy() for part in (self._rows, self._values, self._variances))
-        if weights is None:
-            return Told(rows, values[:, 0], variances[:, 0])
-        return Told(rows, *scalarised(values, variances, weights))
+        return Told(rows, values, variances) if values.shape[1] > 1 else Told(rows, values[:, 0], variances[:, 0])
 
     def best_rows(self) -> np.ndarray:
         """The rows of the best few values; of several values, the best few of each."""

@@ -1,7 +1,8 @@
 """One value to minimise from several: the augmented Tchebycheff function with random weights (Knowles, ParEGO, 2006).
 
-Every point of the Pareto front has the least value for some weights, also where the front is not convex. A strategy
-that knows single numbers only finds the front by drawing other weights for each proposal.
+Every point of the Pareto front has the least value for some weights, also where the front is not convex, but for those
+that give up twenty times as much of one value as they gain of another. A strategy that knows single numbers only finds
+the front by drawing other weights for each proposal.
 """
 
 from __future__ import annotations

