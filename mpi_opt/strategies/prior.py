@@ -3,7 +3,7 @@
 A Gaussian process of the earlier study's values guesses how good the points are that were tried here. How well these
 guesses agree with what came of the points decides what the earlier trials are worth: by linear regression each becomes
 a value in this study's units, known as badly as the regression misses. Where the two do not agree nothing is added, so
-that a misleading study costs no more than the trials that were begun with its best points.
+that learning from a misleading study costs nothing beside the trials that were begun with its best points.
 """
 
 from __future__ import annotations
