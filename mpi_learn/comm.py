@@ -8,7 +8,6 @@ together.
 from __future__ import annotations
 
 import atexit
-import mmap
 import os
 import socket
 import sys
@@ -19,7 +18,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import numpy as np
 from mpi4py import MPI
 
 from mpi_learn.errors import TrainingError, UserError
@@ -251,49 +249,6 @@ def release(comm: Communicator) -> None:
         comm.Revoke()
 
 
-def shared_array(comm: Communicator, shape: tuple[int, ...], dtype: np.dtype | str) -> tuple[np.ndarray, bool]:
-    """An array that the ranks of one host hold together, once. Collective over `comm`.
-
-    The memory is an anonymous file that goes away with the last rank that uses it, however that one dies. MPI's own
-    shared windows are not made for lost ranks. Where the system has no such files each rank gets memory of its own.
-
-    Returns:
-        The array (uninitialised), and whether this rank is to fill it; a barrier must follow.
-    """
-    dtype = np.dtype(dtype)
-    n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    host = comm.Split_type(MPI.COMM_TYPE_SHARED) if comm.size > 1 else None
-    memory = None if host is None else _host_memory(host, n_bytes)
-    fills = memory is None or host.rank == 0
-    if host is not None:
-        host.Free()
-    if memory is None:
-        return np.empty(shape, dtype), True
-    return np.frombuffer(memory, np.uint8, n_bytes).view(dtype).reshape(shape), fills
-
-
-def _host_memory(host: Communicator, n_bytes: int) -> mmap.mmap | None:
-    """The same `n_bytes` in every rank of `host`; None if one of them cannot have it. Collective over `host`."""
-    if host.size == 1:
-        return None
-    file = _anonymous_file(n_bytes) if host.rank == 0 else -1
-    place = host.bcast(f"/proc/{os.getpid()}/fd/{file}" if file >= 0 else "", root=0)
-    memory = None
-    try:
-        with open(place, "r+b") as opened:  # noqa: PTH123 - no path to do anything else with
-            memory = mmap.mmap(opened.fileno(), max(n_bytes, 1))
-    except OSError:
-        pass
-    everyone_has_it = host.allreduce(memory is not None, op=MPI.LAND)
-    if file >= 0:
-        os.close(file)
-    return memory if everyone_has_it else None
-
-
-def _anonymous_file(n_bytes: int) -> int:
-    """The descriptor of a file of `n_bytes` that lives in memory alone; -1 where the system has none."""
-    if not hasattr(os, "memfd_create"):
-        return -1
-    file = os.memfd_create("mpi_learn")
-    os.ftruncate(file, max(n_bytes, 1))
-    return file
+def on_this_host(comm: Communicator) -> Communicator:
+    """A new communicator of those ranks of `comm` that share this one's memory; to be freed. Collective over `comm`."""
+    return comm.Split_type(MPI.COMM_TYPE_SHARED)

@@ -22,7 +22,8 @@ from mpi_opt.trial import Trial
 
 if TYPE_CHECKING:
     from mpi_learn import Result
-    from mpi_learn.data import DataConfiguration, Dataset
+    from mpi_learn.data import Dataset
+    from mpi_learn.data.kept import KeptData
 
 History = dict[str, list[float]]
 
@@ -93,9 +94,8 @@ class TrainingObjective(Objective):
         self.training, self.directory = training, directory
         self.figures = (figure_of_merit,) if isinstance(figure_of_merit, str) else tuple(figure_of_merit)
         self.checkpoints = checkpoints
-        self._data: Dataset | None = None
-        self._data_configuration: DataConfiguration | None = None
-        self._folds: dict[int, Dataset] = {}
+        self._kept: KeptData | None = None
+        self._folds: tuple[Dataset | None, dict[int, Dataset]] = None, {}
         self._functions: dict[str, Callable[[Any], Any]] = {}
 
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:
@@ -172,20 +172,21 @@ class TrainingObjective(Objective):
         return trial.should_stop()
 
     def _loaded(self, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
-        """The data, kept from trial to trial as long as the configuration wants the same."""
-        from mpi_learn.data import load
+        """The data, kept from trial to trial."""
+        from mpi_learn.data.kept import KeptData
 
-        if self._data is None or configuration.data != self._data_configuration:
-            self._data = load(configuration.data, comm, int(self.training.get("seed", 0)))
-            self._data_configuration, self._folds = configuration.data, {}
-        return self._data
+        self._kept = self._kept or KeptData()
+        return self._kept.load(configuration.data, comm, int(self.training.get("seed", 0)))
 
     def _fold(self, data: Dataset, trial: Trial) -> Dataset:
         if trial.folds == 1:
             return data
-        if trial.fold not in self._folds:
-            self._folds[trial.fold] = data.fold(*trial.split(data.n_training, data.training_labels()[0]))
-        return self._folds[trial.fold]
+        if self._folds[0] is not data:
+            self._folds = data, {}
+        folds = self._folds[1]
+        if trial.fold not in folds:
+            folds[trial.fold] = data.fold(*trial.split(data.n_training, data.training_labels()[0]))
+        return folds[trial.fold]
 
 
 def _place(base: Path, number: int, fold: int) -> Path:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+
 import numpy as np
 
-from mpi_learn.comm import Communicator, agreed_errors, shared_array
+from mpi_learn.comm import Communicator, agreed_errors
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.copying import copy_samples
 from mpi_learn.data.fitting import host_memory_bytes, is_streamed
 from mpi_learn.data.plan import OpenSource, Plan, make_plans, n_validation, opening, readers
 from mpi_learn.data.samples import Dataset, Samples
 from mpi_learn.data.streamed import StreamedSamples
+from mpi_learn.data.versions import digest, versions
+from mpi_learn.flat import ALIGNMENT_BYTES
+from mpi_learn.shared_memory import shared_by_host
 
 
 def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dataset:
@@ -68,18 +73,28 @@ def _found(
 
 
 def _loaded(plan: Plan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> Samples:
-    samples, is_mine = _allocated(plan, comm)
-    with agreed_errors(comm):  # at its end all ranks have met, so that what one wrote the others may read
-        if is_mine:
-            _fill(samples, plan, configuration, opened)
-    return samples
+    """The samples of a plan in memory, once for each host. Collective over `comm`."""
+    kinds = (*plan.x, *plan.y)
+    sizes = [plan.n_samples * kind.held_bytes for kind in kinds]
+    starts = [0, *accumulate(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes)]
 
+    def samples(memory: np.ndarray) -> Samples:
+        arrays = tuple(
+            memory[start : start + size].view(kind.held_dtype).reshape(plan.n_samples, *kind.shape)
+            for start, size, kind in zip(starts, sizes, kinds, strict=False)
+        )
+        return Samples(arrays[: len(plan.x)], arrays[len(plan.x) :])
 
-def _allocated(plan: Plan, comm: Communicator) -> tuple[Samples, bool]:
-    """Room for the samples, and whether this rank is the one of its host that fills it. Collective over `comm`."""
-    x = [shared_array(comm, (plan.n_samples, *kind.shape), kind.held_dtype) for kind in plan.x]
-    y = [shared_array(comm, (plan.n_samples, *kind.shape), kind.held_dtype) for kind in plan.y]
-    return Samples(tuple(array for array, _ in x), tuple(array for array, _ in y)), x[0][1]
+    name = None
+    if comm.rank == 0:
+        wanted = configuration.model_dump_json(include={"features", "labels"})
+        name = digest(plan, wanted, *versions((part.place for part in plan.parts), configuration))
+    name = comm.bcast(name) if comm.size > 1 else name
+    with agreed_errors(comm):
+        memory = shared_by_host(
+            comm, name, starts[-1], lambda memory: _fill(samples(memory), plan, configuration, opened)
+        )
+    return samples(memory)
 
 
 def _fill(samples: Samples, plan: Plan, configuration: DataConfiguration, opened: OpenSource) -> None:

@@ -1,0 +1,43 @@
+"""Samples in memory: one copy for each host, whatever communicators its ranks are in."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import h5py
+import numpy as np
+import pytest
+
+from tests.mpirun import mpirun
+
+pytestmark = [
+    pytest.mark.mpi,
+    pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="Linux says what memory is shared"),
+]
+N_RANKS, N_SAMPLES = 4, 40_000
+
+
+@cache
+def sharing() -> dict:
+    with TemporaryDirectory() as folder:
+        file = Path(folder) / "a.h5"
+        with h5py.File(file, "w") as opened:
+            opened["X"] = np.ones((N_SAMPLES, 784), np.uint8)
+            opened["y"] = np.arange(N_SAMPLES)
+        done = mpirun(N_RANKS, "-m", "tests.mpi_learn.programs.sharing", str(file), timeout=120)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("case", ["together", "each alone", "in pairs", "in folds", "in trials", "after a loss"])
+def test_the_ranks_of_a_host_hold_one_copy_together(case):
+    seen = sharing()[case]
+    assert seen["sums"] == [N_SAMPLES * 784.0] * N_RANKS
+    assert 0.9 < seen["copies"] < (2.3 if case == "in trials" else 1.3)
+
+
+def test_the_memory_goes_with_the_last_that_uses_it():
+    assert all(seen["left"] < 0.2 for seen in sharing().values())
