@@ -57,6 +57,15 @@ class FlatLayout:
         spans = zip(self.bounds[:-1], self.bounds[1:], self.shapes, strict=True)
         return [vector[start:end].reshape(shape) for start, end, shape in spans]
 
+    def buckets(self, n_bytes: int) -> list[range]:
+        """The arrays in groups of neighbours of at least `n_bytes` each, the last array's group first."""
+        groups, stop = [], len(self.shapes)
+        for first in range(stop - 1, -1, -1):
+            if first == 0 or (self.bounds[stop] - self.bounds[first]) * np.dtype(np.float32).itemsize >= n_bytes:
+                groups.append(range(first, stop))
+                stop = first
+        return groups
+
     def flattened(self, arrays: list[np.ndarray]) -> np.ndarray:
         """The arrays copied into a new vector, float32."""
         vector = aligned_empty(self.size)

@@ -122,6 +122,8 @@ class Training:
             learning_rate=configuration.optimizer.learning_rate,
             optimizer=self._optimizer,
         )
+        if self.algorithm.on_ready is not None:
+            model.announce(self.algorithm.on_ready)
         self.validator = make_validator(configuration, comm, dataset, model)
         stopping = Stopping(configuration.early_stopping, configuration.target)
         self.state = State(History(), stopping)

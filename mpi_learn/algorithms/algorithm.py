@@ -9,6 +9,9 @@ from typing import Self
 
 import numpy as np
 
+OnReady = Callable[[np.ndarray, int], None]
+"""Told, during back-propagation, of the step vector and the number of the array whose gradient in it is complete."""
+
 
 class Algorithm(ABC):
     """How ranks work together during an epoch. Used as a context around each epoch's steps.
@@ -47,6 +50,11 @@ class Algorithm(ABC):
     def own_arrays(self) -> dict[str, np.ndarray]:
         """As `arrays`, but what this rank alone has: rank 0 has not, or has something else."""
         return {}
+
+    @property
+    def on_ready(self) -> OnReady | None:
+        """What wants to know of each gradient as soon as it is complete; None: nothing does."""
+        return None
 
     def deal_by(self, deal: Callable[[], slice | None]) -> None:  # noqa: B027 - only masters deal
         """Samples of the epoch to come go to whoever is free: `deal` gives the next ones, None when all are dealt."""

@@ -6,7 +6,8 @@ from types import TracebackType
 
 import numpy as np
 
-from mpi_learn.algorithms.algorithm import Algorithm
+from mpi_learn.algorithms.algorithm import Algorithm, OnReady
+from mpi_learn.algorithms.buckets import Buckets
 from mpi_learn.algorithms.compression import Compression
 from mpi_learn.comm import Communicator
 from mpi_learn.flat import FAILED, N_SAMPLES
@@ -41,12 +42,19 @@ class SynchronousAllReduce(Algorithm):
         """Adds up all ranks' step vectors in place, then makes one optimizer step."""
         if self.accumulate == 1:
             return self._exchange(weights, step)
-        self._kept += step
+        n, n_open = self.optimizer.layout.size, self._n_open
+        self._kept[:n_open] += step[:n_open]  # what is behind it is being summed
+        self._kept[n:] += step[n:]
         self._n_kept += 1
         self._weights = weights
         if self._n_kept == self.accumulate:
             return self._exchange_kept(weights)
         return np.zeros(self.n_sums)
+
+    @property
+    def on_ready(self) -> OnReady | None:
+        """See `Algorithm.on_ready`."""
+        return self._begin if isinstance(self.compression, Buckets) and self.comm.size > 1 else None
 
     def serve(self, weights: np.ndarray) -> None:
         """There is no master here."""
@@ -82,6 +90,19 @@ class SynchronousAllReduce(Algorithm):
             found = self._exchange_kept(self._weights)
             if found is not None:
                 self._late = found.astype(np.float64)
+
+    @property
+    def _n_open(self) -> int:
+        return self.compression.n_open if isinstance(self.compression, Buckets) else self.optimizer.layout.size
+
+    def _begin(self, step: np.ndarray, array: int) -> None:
+        """Begins to sum what is complete, if this step is one that ends with an exchange."""
+        if self._n_kept + 1 < self.accumulate:
+            return
+        for part in self.compression.ready(array):
+            if self.accumulate > 1:
+                self._kept[part] += step[part]
+            self.compression.begin(step if self.accumulate == 1 else self._kept, part)
 
     def _exchange_kept(self, weights: np.ndarray) -> np.ndarray | None:
         found = self._exchange(weights, self._kept)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mpi_learn.optimizers.configuration import OptimizerConfiguration
 
@@ -22,6 +22,19 @@ class AllReduce(_Options):
         "none", description="What of a gradient travels: all, all in 16 bits, or its largest elements."
     )
     fraction: float = Field(0.01, gt=0, le=1, description="top-k: the fraction of the elements that travels.")
+    bucket_bytes: int | None = Field(
+        None,
+        ge=1,
+        description="Sum the gradient in pieces of at least so many bytes, each begun while back-propagation goes on: "
+        "for slow networks. Only PyTorch says meanwhile what is complete; a Keras model's step is compiled as a whole "
+        "and sums all pieces at its end. None: all in one piece. Not together with compression.",
+    )
+
+    @model_validator(mode="after")
+    def _whole_or_compressed(self) -> Self:
+        if self.bucket_bytes is not None and self.compression != "none":
+            raise ValueError("bucket_bytes and compression exclude each other: leave one out")
+        return self
 
 
 class _Served(_Options):

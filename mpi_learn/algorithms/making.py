@@ -9,6 +9,7 @@ import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm
 from mpi_learn.algorithms.allreduce import SynchronousAllReduce
+from mpi_learn.algorithms.buckets import Buckets
 from mpi_learn.algorithms.centre import Centre, Link, LocalLink, RemoteLink
 from mpi_learn.algorithms.clusters import DecentralisedClusters
 from mpi_learn.algorithms.compression import make_compression
@@ -54,6 +55,8 @@ def make_algorithm(
     if options.name == "allreduce":
         compression = make_compression(options.compression, options.fraction)
         mover = optimizer(None, n_steps / options.accumulate)
+        if options.bucket_bytes is not None:
+            compression = Buckets(comm, mover.layout, options.bucket_bytes)
         return SynchronousAllReduce(comm, mover, n_sums, compression, options.accumulate)
     if options.name == "clusters":
         group = layout.group_of(comm.rank)

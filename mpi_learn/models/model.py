@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,9 @@ class Model(ABC):
             (layout.size + n_sums,) float32 step vector: the gradient of the loss summed over the samples, then
             the sums. Writable.
         """
+
+    def announce(self, ready: Callable[[np.ndarray, int], None]) -> None:  # noqa: B027 - some know only at the end
+        """From now on `gradient` calls `ready` with its step vector and the number of each array that is complete."""
 
     @abstractmethod
     def evaluate(self, x: Arrays, y: Arrays) -> np.ndarray:

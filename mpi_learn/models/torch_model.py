@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,11 @@ class TorchModel(Model):
         total.backward()
         self._step[self.layout.size :] = self._sums(outputs, labels, total.item())
         return self._step
+
+    def announce(self, ready: Callable[[np.ndarray, int], None]) -> None:
+        """See `Model.announce`."""
+        for number, parameter in enumerate(self._parameters):
+            parameter.register_post_accumulate_grad_hook(lambda _, number=number: ready(self._step, number))
 
     def evaluate(self, x: Arrays, y: Arrays) -> np.ndarray:
         """See `Model.evaluate`."""
