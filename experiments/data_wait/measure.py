@@ -1,0 +1,95 @@
+"""How long training steps wait for data that are read from HDF5 while the training goes on, against data in memory.
+
+    python measure.py --data mnist.h5 [--ranks 2] [--framework keras] [--window-mb 8]
+
+Trains the CNN conv32-pool-conv64-pool-dense250-10 on real MNIST, batch 128 a rank, one thread a rank, once from memory
+and from files of several layouts, which are not in the system's cache at first. Prints a Markdown table of samples per
+second and of each rank's data wait: what the timeline counts as data from the second step on, as a fraction of the time
+of all steps. The first step, which compiles, is left out; the wait before it stands in a column of its own.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+from pathlib import Path
+
+import h5py
+import yaml
+
+from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.timeline import DATA, read_traces
+
+HERE = Path(__file__).resolve().parent
+MODELS = HERE.parent / "training_speed"
+ONE_THREAD = {f"{name}_THREADS": "1" for name in ("OMP_NUM", "TF_NUM_INTRAOP", "TF_NUM_INTEROP")}
+
+
+def layouts(source: Path, folder: Path) -> dict[str, Path]:
+    """The same samples, stored in three ways."""
+    options = {
+        "contiguous": {},
+        "chunks of 256": {"chunks": True},
+        "gzip, chunks of 256": {"chunks": True, "compression": "gzip", "compression_opts": 4},
+    }
+    files = {}
+    with h5py.File(source) as opened:
+        x, y = opened["X"][:].reshape(-1, 28, 28), opened["y"][:]
+    for name, option in options.items():
+        files[name] = folder / f"{name.replace(' ', '_')}.h5"
+        with h5py.File(files[name], "w") as file:
+            file.create_dataset("X", data=x, **(option | ({"chunks": (256, 28, 28)} if "chunks" in option else {})))
+            file["y"] = y
+    return files
+
+
+def trained(
+    arguments: argparse.Namespace, file: Path, memory: str, folder: Path
+) -> tuple[float, list[float], list[float]]:
+    """Samples per second of the best epoch, each rank's data wait as a fraction of its steps, and its first in s."""
+    with file.open("rb") as opened:
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    training = folder / "training.yaml"
+    content = {
+        "model": f"{MODELS / arguments.framework}_models.py:cnn",
+        "loss": "sparse_categorical_crossentropy" if arguments.framework == "keras" else "cross_entropy",
+        "data": {"train": [str(file)], "features": "X", "labels": "y", "memory": memory}
+        | {"window_bytes": arguments.window_mb * 2**20},
+        "batch_size": 128,
+        "epochs": arguments.epochs,
+        "trace": "traces",
+    }
+    training.write_text(yaml.safe_dump(content))
+    executable = find_mpirun()
+    command = [executable, *launch_flags(executable), "-np", str(arguments.ranks), "python", str(HERE / "one.py")]
+    os.spawnvpe(os.P_WAIT, command[0], [*command, str(training)], launch_environment() | ONE_THREAD)
+    speeds = json.loads((folder / "speeds.json").read_text())
+    waits, first_s = [], []
+    for trace in read_traces(folder / "traces"):
+        events = [event for event in trace.events if event[0] in ("batch", "gradient", "exchange")]
+        first_s.append(next(event[3] for event in events if event[1] == DATA) / 1e9)
+        events = events[3:]
+        waits.append(sum(event[3] for event in events if event[1] == DATA) / sum(event[3] for event in events))
+    return max(speeds), waits, first_s
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--framework", default="keras", choices=["keras", "torch"])
+    parser.add_argument("--window-mb", type=int, default=8)
+    arguments = parser.parse_args()
+    print("| samples | samples/s, best epoch | data wait by rank | before the first step |\n|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        files = layouts(arguments.data, Path(folder))
+        runs = [("in memory", files["contiguous"], "hold")]
+        runs += [(f"streamed, {name}", file, "stream") for name, file in files.items()]
+        for name, file, memory in runs:
+            speed, waits, first_s = trained(arguments, file, memory, Path(folder))
+            shares = ", ".join(f"{100 * wait:.2f} %" for wait in waits)
+            print(f"| {name} | {speed:,.0f} | {shares} | {1000 * max(first_s):.0f} ms |", flush=True)
+
+
+main()
