@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import glob
 import hashlib
 import os
 import shutil
@@ -142,6 +143,9 @@ def _is_last(lock: int) -> bool:
 
 
 def _fetch(url: str, system: Any, path: str, target: Path) -> None:
+    """Copies the file; only whoever holds its lock alone may."""
+    for left in target.parent.glob(f".{glob.escape(target.name)}.[0-9]*"):  # by processes that died meanwhile
+        left.unlink()
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
         _tried(url, lambda: system.get_file(path, str(aside)))

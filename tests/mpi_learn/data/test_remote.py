@@ -7,6 +7,7 @@ import functools
 import http.server
 import multiprocessing
 import threading
+import time
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from mpi4py import MPI
 
 from mpi_learn.data import DataConfiguration, inspect, load, remote
 from mpi_learn.errors import DataError, UserError
+from tests.mpirun import mpirun
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -25,9 +27,11 @@ class CountingFiles(http.server.SimpleHTTPRequestHandler):
     """Serves a folder and counts whole downloads."""
 
     downloads: ClassVar[list[str]] = []
+    delay_s: ClassVar[float] = 0.0
 
     def do_GET(self):
         self.downloads.append(self.path)
+        time.sleep(self.delay_s)
         super().do_GET()
 
     def log_message(self, *_):
@@ -139,6 +143,33 @@ def test_a_web_server_is_asked_for_a_file_once(remote_folder, tmp_path):
         for _ in range(2):
             assert load(configuration, MPI.COMM_SELF, 0).training.y[0].tolist() == [1, 1, 1]
         assert CountingFiles.downloads.count("/part_1.h5") == 1
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize(("together", "keep"), [(True, True), (False, True), (False, False)])
+def test_ranks_of_a_host_fetch_one_copy_together(remote_folder, tmp_path, monkeypatch, together, keep):
+    pytest.importorskip("aiohttp")
+    monkeypatch.setattr(CountingFiles, "delay_s", 0.5)  # so that all of them come while the first one fetches
+    cache, program = tmp_path / "cache", str(Path(__file__).with_name("load_remote.py"))
+    with served(remote_folder) as server:
+        done = mpirun(4, program, f"{server}/part_1.h5", str(cache), str(int(together)), str(int(keep)), timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["3"] * 4
+    assert CountingFiles.downloads.count("/part_1.h5") == 1
+    assert visible(cache) == (["part_1.h5"] if keep else [])
+
+
+def test_what_a_process_that_died_has_begun_is_swept_away(remote_folder, tmp_path):
+    url, cache = f"file://{remote_folder}/part_1.h5", tmp_path / "cache"
+    with remote.Copies(cache, True) as copies:
+        path = copies.path(url)
+    path.unlink()
+    begun = path.with_name(f".{path.name}.12345")
+    begun.write_bytes(b"half of it")
+    with remote.Copies(cache, True) as copies:
+        assert copies.path(url) == path
+    assert not begun.exists()
+    assert path.exists()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,13 @@
+"""Run by every rank of a test: reads a file behind a URL, with the others or by itself, and prints the labels' sum."""
+
+import sys
+
+from mpi4py import MPI
+
+from mpi_learn.data import DataConfiguration, load
+
+url, cache, together, keep = sys.argv[1:]
+configuration = DataConfiguration(train=url, features="X", labels="y", cache=cache, keep_cache=keep == "1")
+MPI.COMM_WORLD.Barrier()
+dataset = load(configuration, MPI.COMM_WORLD if together == "1" else MPI.COMM_SELF, seed=0)
+print(int(dataset.training.y[0].sum()), flush=True)
