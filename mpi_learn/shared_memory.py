@@ -140,8 +140,10 @@ def _offer(own: socket.socket, file: int) -> None:
 
 
 def _withdraw(own: socket.socket) -> None:
+    """Frees the address at once: the thread may not get to it, as when this process ends and waits for the others."""
     with suppress(OSError):
         own.shutdown(socket.SHUT_RDWR)  # wakes the thread
+    own.close()
 
 
 def _is_own_user(other: socket.socket) -> bool:

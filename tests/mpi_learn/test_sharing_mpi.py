@@ -39,5 +39,19 @@ def test_the_ranks_of_a_host_hold_one_copy_together(case):
     assert 0.9 < seen["copies"] < (2.3 if case == "in trials" else 1.3)
 
 
+def test_a_rank_that_has_ended_holds_nobody_up(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as opened:
+        opened["X"], opened["y"] = np.ones((5, 2)), np.arange(5)
+    program = (
+        "import time; from mpi4py import MPI; from mpi_learn.data import DataConfiguration, load\n"
+        "time.sleep(2 * MPI.COMM_WORLD.rank)\n"
+        "data = load(DataConfiguration(train='a.h5', features='X', labels='y'), MPI.COMM_SELF, 0)\n"
+        "print(len(data.training), flush=True)\n"
+    )
+    for _ in range(3):
+        done = mpirun(2, "-c", program, cwd=tmp_path, timeout=40)
+        assert done.stdout.split() == ["5", "5"], done.stderr
+
+
 def test_the_memory_goes_with_the_last_that_uses_it():
     assert all(seen["left"] < 0.2 for seen in sharing().values())
