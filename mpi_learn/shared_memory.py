@@ -51,7 +51,9 @@ def shared_by_host(comm: Communicator, name: str, n_bytes: int, fill: Fill) -> n
     if not hasattr(os, "memfd_create"):
         return _own(n_bytes, fill)
     if comm.size == 1:
-        return _as_array(_acquired(name, n_bytes, fill)[0], n_bytes)
+        memory, file = _acquired(name, n_bytes, fill)
+        os.close(file)
+        return _as_array(memory, n_bytes)
     host = on_this_host(comm)
     try:
         return _shared(host, name, n_bytes, fill)

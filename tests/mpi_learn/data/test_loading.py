@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import h5py
@@ -143,6 +145,24 @@ def test_inspection_needs_no_mpi_and_no_framework(tmp_path):
         "assert not {'mpi4py.MPI', 'tensorflow', 'keras', 'torch', 'uproot', 'pyarrow', 'fsspec'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="Linux lists what is open")
+def test_samples_that_are_given_up_leave_nothing_open(tmp_path):
+    path = str(write(tmp_path / "a.h5", X=np.zeros((5, 1)), y=np.arange(5)))
+
+    def n_open() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    before = n_open()
+    for _ in range(3):
+        assert loaded(path).n_training == 5
+    for _ in range(200):  # the thread that offers them ends by itself
+        if n_open() <= before:
+            break
+        time.sleep(0.01)
+    assert n_open() <= before
+    assert not [one for one in threading.enumerate() if one.name == "offering memory" and one.is_alive()]
 
 
 @pytest.mark.mpi
