@@ -192,7 +192,8 @@ def merged(parts: list[PartOutcome], duration_s: float, merits: Merits, yardstic
     figures, spreads = merits.over_folds(folds)
     is_clearly_worse = any(part.is_clearly_worse for part in parts)
     if is_clearly_worse:
-        figures = (yardstick.expected([fold.figure_of_merit for fold in folds]),)
+        values = [fold.figure_of_merit for fold in folds]
+        figures, spreads = (yardstick.expected(values),), (yardstick.uncertainty(values),)
     state = "pruned" if is_clearly_worse or any(part.was_stopped for part in parts) else "complete"
     outcome = Outcome(number, state, figures[0], spreads and spreads[0], duration_s, folds)
     outcome.figures_of_merit = merits.by_name(figures)

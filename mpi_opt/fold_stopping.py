@@ -74,9 +74,7 @@ class Yardstick:
         mean, freedom = float(differences.mean()), self.freedom + n_run - 1
         if mean <= 0.0:
             return False
-        own = float(((differences - mean) ** 2).sum())
-        variance = (self.freedom * self.scatter**2 + own) / freedom
-        error = math.sqrt(variance * (1.0 / n_run - 1.0 / n_all))
+        error = math.sqrt(self._variance(differences) * (1.0 / n_run - 1.0 / n_all))
         return _tail(mean / error, freedom) < ERROR / (n_all - 1)
 
     def expected(self, figures: Sequence[float]) -> float:
@@ -85,6 +83,20 @@ class Yardstick:
         The plain mean of `figures` would also say whether the first folds are easy ones.
         """
         return self.figure_of_merit + self.sign * float(self._differences(figures).mean())
+
+    def uncertainty(self, figures: Sequence[float]) -> float:
+        """Of `expected`, on the footing of a complete trial's standard deviation over the folds.
+
+        That divided by √K is the standard error of a complete trial's mean. The mean of this one is the best trial's,
+        with its error, and the mean difference, with an error of s̃² (1/m - 1/K).
+        """
+        missing = len(self.folds) / len(figures) - 1.0
+        return math.sqrt(float(np.var(self.folds)) + self._variance(self._differences(figures)) * missing)
+
+    def _variance(self, differences: np.ndarray) -> float:
+        """s̃²."""
+        own = float(((differences - differences.mean()) ** 2).sum())
+        return (self.freedom * self.scatter**2 + own) / (self.freedom + len(differences) - 1)
 
     def _differences(self, figures: Sequence[float]) -> np.ndarray:
         return self.sign * (np.asarray(figures, dtype=float) - np.asarray(self.folds[: len(figures)]))

@@ -21,7 +21,7 @@ from mpi_opt.fold_stopping import Yardsticks
 from mpi_opt.folds import split
 from mpi_opt.space import Categorical, Dimension, Integer, Parameters, Real
 from mpi_opt.strategies import make_strategy
-from mpi_opt.trial import FoldOutcome
+from mpi_opt.trial import FoldOutcome, Measured
 
 N_TRIALS = 50
 K = 5
@@ -111,12 +111,13 @@ def search(problem: Problem, strategy_name: str, seed: int, *, stop_early: bool)
                 break
         n_folds += len(figures)
         if len(figures) < K:
-            strategy.tell(proposal, yardstick.expected(figures))
+            told = Measured(yardstick.expected(figures), yardstick.uncertainty(figures) / K**0.5)
+            strategy.tell(proposal, told)
             continue
         figure = float(np.mean(figures))
         complete.append((figure, problem.truth(proposal.parameters) if problem.truth else figure))
         yardsticks.take(proposal, figure, [FoldOutcome(fold, value, 0.0) for fold, value in enumerate(figures)])
-        strategy.tell(proposal, figure)
+        strategy.tell(proposal, Measured(figure, np.std(figures) / K**0.5))
     return Search(*min(complete), n_folds)
 
 

@@ -134,3 +134,13 @@ def test_a_trial_with_a_budget_is_run_to_its_end_and_is_no_yardstick():
     yardsticks.take(trial(4, budget=3), 0.0, outcomes(BEST))
     assert yardsticks.of(trial(5)) is None
     assert taught(np.tile(BEST, (9, 1))).of(trial(9, budget=3)) is None
+
+
+@pytest.mark.parametrize("n_run", [1, 3])
+def test_uncertainty_of_a_stopped_trial_says_how_far_off_its_figure_is(n_run):
+    """Trials whose differences from the best scatter as the yardstick says, run to their end."""
+    rng, yardstick = np.random.default_rng(5), Yardstick(0.4, BEST, 0.2, 1e6)
+    trials = np.array(BEST) + rng.normal(0.5, 0.2, (4000, K))
+    off = np.std([yardstick.expected(figures[:n_run]) - figures.mean() for figures in trials])
+    claimed = yardstick.uncertainty(trials[0, :n_run]) ** 2 - np.var(BEST)
+    assert np.sqrt(claimed / K) == pytest.approx(off, rel=0.05)
