@@ -140,7 +140,11 @@ def _print_trial(store: Store, study: Study, number: int, form: Format) -> None:
         return
     details = [read(study.record.id, [number]) for read in (store.folds, store.curves, store.attempts)]
     if form == "table":
+        from mpi_opt.views.schedule import schedule_text
+
         show(tables.trial_page(study, trial, *details, colour=sys.stdout.isatty()))
+        if learnt := schedule_text(study, trial, colour=sys.stdout.isatty()):
+            show(f"\nwhat changed while it was trained\n{learnt}")
         return
     names = ("folds", "curves", "attempts")
     lists = {n: [tables.as_object(row) for row in rows] for n, rows in zip(names, details, strict=True)}

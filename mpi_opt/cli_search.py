@@ -284,6 +284,7 @@ def _log_to_file(plan: Plan, rank: int) -> None:
 
 def _closing_words(plan: Plan, study: Study) -> str:
     """The best trials, where all of them are, and what to type next."""
+    from mpi_opt.views.schedule import schedule_text
     from mpi_opt.views.tables import trials_table
 
     store, trials = plan.configuration.store, plan.configuration.search.trials
@@ -294,6 +295,8 @@ def _closing_words(plan: Plan, study: Study) -> str:
         trials_table(study, shown),
         "",
     ]
+    if study.best is not None and (learnt := schedule_text(study, study.best)):
+        lines += ["what the best one learnt to change while it was trained:", learnt, ""]
     n_ended = sum(study.record.counts.get(state, 0) for state in ("complete", "pruned", "failed"))
     if n_ended < trials and plan.configuration.search.target is None:
         lines.append(f"{n_ended} of {trials} trials have ended; to resume, run the same command again")

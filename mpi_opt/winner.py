@@ -10,6 +10,7 @@ import yaml
 
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.space import Parameters
+from mpi_opt.views.schedule import schedule_text
 from mpi_opt.views.tables import cell
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ def winner_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False)
     directory = study.configuration.get("directory")
     merit = _with_uncertainties(study, trial)
     lines = [f"# study {study.name}, trial {trial.number}: {merit}"]
+    if learnt := schedule_text(study, trial):
+        lines += ["# while it was trained its hyperparameters changed; below stand the last ones:"]
+        lines += [f"#   {line}" for line in learnt.splitlines()]
     content = trial.parameters if training is None else training_of(training, trial.parameters, directory)
     if training and directory and is_elsewhere:
         content = _located(content, Path(directory))

@@ -1,0 +1,74 @@
+"""Population-based training against the best constant learning rate of a grid, on noisy descent: ``python toy.py``.
+
+The loss is a quadratic in 50 dimensions with curvatures from 0.02 to 1, and every gradient has noise. A large learning
+rate gets near the minimum soon and never close to it; a small one gets close, late. Networks and grid get the same
+number of steps, each and in all, and both may choose by the loss after any round.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from mpi_opt.space import Real
+from mpi_opt.strategies import make_strategy
+
+CURVATURES = np.geomspace(0.02, 1.0, 50)
+N_STEPS, N_ROUNDS, NOISE = 20, 30, 0.3
+LOW, HIGH = 1e-3, 1.5
+
+
+def trained(weights: np.ndarray, rate: float, rng: np.random.Generator) -> np.ndarray:
+    """`N_STEPS` of stochastic gradient descent."""
+    for _ in range(N_STEPS):
+        weights = weights - rate * (CURVATURES * weights + NOISE * rng.standard_normal(len(weights)))
+    return weights
+
+
+def loss(weights: np.ndarray) -> float:
+    """Half the distance from the minimum, weighed by curvature."""
+    return float(0.5 * CURVATURES @ weights**2)
+
+
+def of_grid(n: int, seed: int) -> tuple[float, float]:
+    """The smallest loss of `n` constant rates after any round, and the rate."""
+    found = []
+    for index, rate in enumerate(np.geomspace(LOW, HIGH, n)):
+        rng, weights = np.random.default_rng([seed, index]), np.full(len(CURVATURES), 3.0)
+        for _ in range(N_ROUNDS):
+            weights = trained(weights, rate, rng)
+            found.append((loss(weights), rate))
+    return min(found)
+
+
+def of_population(n: int, seed: int) -> tuple[float, list[float]]:
+    """The smallest loss of a population of `n`, with the default options, and its schedule."""
+    space = {"rate": Real(LOW, HIGH, prior="log-uniform")}
+    strategy = make_strategy("population", space, seed=seed, options={"population": n, "max_budget": N_ROUNDS})
+    rng, saved = np.random.default_rng(seed), {None: np.full(len(CURVATURES), 3.0)}
+    losses = []
+    while proposals := strategy.ask(1):
+        (one,) = proposals
+        saved[one.number] = trained(saved[one.resume_from], one.parameters["rate"], rng)
+        losses.append(loss(saved[one.number]))
+        strategy.tell(one, losses[-1])
+    return min(losses), [row["parameters"]["rate"] for row in strategy.schedule()]
+
+
+def main() -> None:
+    """Prints a line for each size."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20)
+    seeds = range(parser.parse_args().seeds)
+    print("| networks | best constant rate: loss | population: loss | population better | a schedule |\n|---|---|---|---|---|")
+    for n in (8, 16):
+        grid, population = [of_grid(n, seed)[0] for seed in seeds], [of_population(n, seed) for seed in seeds]
+        ours = [found for found, _ in population]
+        better = sum(mine < theirs for mine, theirs in zip(ours, grid, strict=True))
+        rates = " ".join(f"{rate:.2g}" for rate in population[0][1][::6])
+        print(f"| {n} | {np.median(grid):.3g} | {np.median(ours):.3g} | {better} of {len(ours)} | {rates} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
