@@ -61,13 +61,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     seeds = range(parser.parse_args().seeds)
-    print("| networks | best constant rate: loss | population: loss | population better | a schedule |\n|---|---|---|---|---|")
+    print("| networks | best constant rate: loss | population: loss | population better | a schedule |")
+    print("|---|---|---|---|---|")
     for n in (8, 16):
         grid, population = [of_grid(n, seed)[0] for seed in seeds], [of_population(n, seed) for seed in seeds]
         ours = [found for found, _ in population]
         better = sum(mine < theirs for mine, theirs in zip(ours, grid, strict=True))
         rates = " ".join(f"{rate:.2g}" for rate in population[0][1][::6])
-        print(f"| {n} | {np.median(grid):.3g} | {np.median(ours):.3g} | {better} of {len(ours)} | {rates} |", flush=True)
+        cells = (n, f"{np.median(grid):.3g}", f"{np.median(ours):.3g}", f"{better} of {len(ours)}", rates)
+        print(f"| {' | '.join(map(str, cells))} |", flush=True)
 
 
 if __name__ == "__main__":
