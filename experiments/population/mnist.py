@@ -105,9 +105,7 @@ def main() -> None:
     parser.add_argument("--from", dest="source", type=Path, help="the folder of MNIST's idx files")
     parser.add_argument("--seeds", type=int, default=5)
     given = parser.parse_args()
-    print(
-        "| seed | best rate | loss at the end | after any epoch | population: at the end | after any epoch | its rates |"
-    )
+    print("| seed | best rate | loss at the end | at any time | population: at the end | at any time | its rates |")
     print("|---|---|---|---|---|---|---|", flush=True)
     losses = []
     with tempfile.TemporaryDirectory() as name:
