@@ -16,11 +16,12 @@ from pydantic import Field
 
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.pareto import order
-from mpi_opt.space import Space
+from mpi_opt.space import Parameters, Space
 from mpi_opt.strategies.bayesian import Bayesian
 from mpi_opt.strategies.ledger import Ledger
 from mpi_opt.strategies.options import Options, read_options
 from mpi_opt.strategies.random_search import RandomSearch
+from mpi_opt.strategies.rung_model import RungModel
 from mpi_opt.strategies.strategy import Cost, Decision, Strategy
 from mpi_opt.trial import Failed, Proposal
 
@@ -35,7 +36,7 @@ class HalvingOptions(Options):
         max_budget: Epochs of a full training.
         factor: One in so many is promoted, to so many times the epochs.
         brackets: With more than one (Hyperband), every second, third, … configuration starts a rung higher.
-        proposer: Where new configurations come from.
+        proposer: Where new configurations come from: ``bayesian`` learns from the highest rung that says enough.
         resume: Promoted trials are new trials that go on from a checkpoint. If false, every trial has the full budget
             and is stopped at a rung, by what it reports, unless it is among the best there.
     """
@@ -44,17 +45,27 @@ class HalvingOptions(Options):
     max_budget: float = Field(default=27, gt=0)
     factor: float = Field(default=3, gt=1)
     brackets: int = Field(default=1, ge=1)
-    proposer: Literal["random", "bayesian"] = "random"
+    proposer: Literal["random", "bayesian"] = "bayesian"
     resume: bool = True
 
 
 @dataclass
 class Rung:
-    """All that reached one budget: values by configuration, None if failed, and who was promoted from here."""
+    """All that reached one budget: values by configuration, None if failed, and who was promoted from here.
+
+    No more than one in `factor` is promoted in all, also where the best have changed meanwhile (delayed promotion, Li
+    et al., VLDB 15(6), 2022): a promotion that a few early values asked for has had its turn.
+    """
 
     budget: float
     values: dict[int, Cost | None] = field(default_factory=dict)
     promoted: set[int] = field(default_factory=set)
+
+    def to_promote(self, factor: float) -> int | None:
+        """The configuration to be promoted next, if there is one."""
+        if len(self.promoted) >= int(len(self.values) / factor):
+            return None
+        return next((one for one in self.best(factor) if one not in self.promoted), None)
 
     def best(self, factor: float) -> list[int]:
         """The best of the configurations here, one in `factor`, best first."""
@@ -73,6 +84,7 @@ class Halving(Strategy):
         self._ledger = Ledger(space, Options())
         own = self._options.model_dump(include={"initial", "constraints"})
         self._proposer = PROPOSERS[self._options.proposer](space, seed=seed, options=own)
+        self._model = RungModel(space, seed, own) if self._options.proposer == "bayesian" else None
         self._configuration_of: dict[int, int] = {}
         self._latest: dict[int, Proposal] = {}
         self._new: dict[int, Proposal] = {}
@@ -90,6 +102,8 @@ class Halving(Strategy):
                 cure="resume: true compares trials that ended",
             )
         self._proposer.expect(n_merits)
+        if self._model is not None:
+            self._model.expect(n_merits)
 
     def ask(self, count: int) -> list[Proposal]:
         """Promotions first, from the top; then new configurations."""
@@ -150,22 +164,31 @@ class Halving(Strategy):
         if not self._options.resume:
             return None
         for rung, higher in reversed(list(zip(self._rungs, self._rungs[1:], strict=False))):
-            for configuration in rung.best(self._options.factor):
-                if configuration not in rung.promoted:
-                    last = self._latest[configuration]
-                    proposal = self._ledger.propose(last.parameters, budget=higher.budget, resume_from=last.number)
-                    self._admit(proposal)
-                    return proposal
+            configuration = rung.to_promote(self._options.factor)
+            if configuration is not None:
+                last = self._latest[configuration]
+                proposal = self._ledger.propose(last.parameters, budget=higher.budget, resume_from=last.number)
+                self._admit(proposal)
+                return proposal
         return None
 
     def _first_trial(self) -> Proposal | None:
-        asked = self._proposer.ask(1)
-        if not asked:
+        point = self._point()
+        if point is None:
             return None
-        budget = self._rungs[self._bracket(asked[0].number)].budget if self._options.resume else None
-        proposal = self._ledger.propose(asked[0].parameters, budget=budget)
+        budget = self._rungs[self._bracket(len(self._latest))].budget if self._options.resume else None
+        proposal = self._ledger.propose(point, budget=budget)
         self._admit(proposal)
         return proposal
+
+    def _point(self) -> Parameters | None:
+        if self._model is not None:
+            points = [self._latest[configuration].parameters for configuration in range(len(self._latest))]
+            point = self._model.point(points, [rung.values for rung in self._rungs], len(self._ledger.pending))
+            if point is not None:
+                return point
+        asked = self._proposer.ask(1)
+        return asked[0].parameters if asked else None
 
     def _bracket(self, configuration: int) -> int:
         """The rung at which a configuration starts; a higher one for the fewer the costlier it is."""

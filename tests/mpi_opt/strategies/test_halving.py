@@ -6,6 +6,7 @@ import pytest
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.space import Integer, Real, Space
 from mpi_opt.strategies import Decision, make_strategy
+from mpi_opt.strategies.rung_model import RungModel
 from mpi_opt.trial import Failed
 
 SPACE = Space({"x": Real(0, 1)})
@@ -51,6 +52,61 @@ def test_without_resuming_a_running_trial_is_stopped_at_a_rung():
     assert strategy.report(trials[0], 1, 0.0) is Decision.CONTINUE
 
 
+def test_no_more_than_one_in_three_is_promoted_however_the_best_change():
+    """Each configuration is better than all before: without a limit every one would be promoted at once."""
+    strategy = make_strategy("halving", SPACE, seed=0, options=OPTIONS | {"max_budget": 3})
+    first, n_promoted = 0, 0
+    for number in range(40):
+        (proposal,) = strategy.ask(1)
+        first, n_promoted = first + (proposal.budget == 1), n_promoted + (proposal.budget == 3)
+        strategy.tell(proposal, -float(number))
+        assert n_promoted <= first / 3
+    assert n_promoted == 10
+
+
+def test_configurations_come_from_the_highest_rung_that_says_enough():
+    """What is best after one epoch, x = 0, is the worst after nine, and is learnt to be."""
+    points = [{"x": (number + 0.5) / 30} for number in range(30)]
+    low = {number: point["x"] for number, point in enumerate(points)}
+    high = {number: (points[number]["x"] - 0.8) ** 2 for number in range(0, 30, 2)}
+    model = RungModel(SPACE, 0, {})
+    assert model.point(points, [low, dict(list(high.items())[:7]), {}], 0) is None
+    assert abs(model.point(points, [low, high, {0: 1.0}], 0)["x"] - 0.8) < 0.1
+    failed = high | dict.fromkeys(range(20, 30))
+    assert model.point(points, [low, failed, {}], 0)["x"] < 0.75
+
+
+def test_with_many_pending_a_model_serves_several_proposals():
+    points = [{"x": (number + 0.5) / 30} for number in range(30)]
+    values = {number: (point["x"] - 0.8) ** 2 for number, point in enumerate(points)}
+    model = RungModel(SPACE, 0, {})
+    found = [model.point(points, [values, values], n_pending=255)["x"] for _ in range(20)]
+    assert len(set(found)) == 20
+    fresh = RungModel(SPACE, 0, {})
+    assert found[0] == fresh.point(points, [values, values], n_pending=255)["x"]
+
+
+@pytest.mark.parametrize("name", ["random", "bayesian"])
+def test_a_search_that_was_broken_off_proposes_the_same(name):
+    options = OPTIONS | {"proposer": name}
+
+    def value(proposal):
+        return (proposal.parameters["x"] - 0.6) ** 2 + 1 / proposal.budget
+
+    whole, told = make_strategy("halving", SPACE, seed=3, options=options), []
+    for _ in range(45):
+        (proposal,) = whole.ask(1)
+        told.append((proposal, value(proposal)))
+        whole.tell(*told[-1])
+    parts = make_strategy("halving", SPACE, seed=3, options=options)
+    parts.resume(told)
+    for _ in range(4):
+        (mine,), (theirs,) = parts.ask(1), whole.ask(1)
+        assert mine == theirs
+        parts.tell(mine, value(mine))
+        whole.tell(theirs, value(theirs))
+
+
 def test_min_budget_above_max_budget_is_an_error():
     with pytest.raises(ConfigurationError, match="min_budget"):
         make_strategy("halving", SPACE, options={"min_budget": 10, "max_budget": 3})
@@ -64,9 +120,10 @@ def test_reaches_the_regret_of_full_trainings_with_a_fifth_of_the_epochs():
     def value(row, epoch):
         return quality[row] + 0.5 * math.exp(-rate[row] * epoch)
 
-    space, ours, theirs = {"row": Integer(0, 1499)}, [], []
+    space, ours, theirs = {"row": Integer(0, 1499)}, [], []  # a row says nothing about its neighbours
+    options = {"min_budget": 2, "max_budget": 52, "proposer": "random"}
     for seed in range(11):
-        strategy = make_strategy("halving", space, seed=seed, options={"min_budget": 2, "max_budget": 52})
+        strategy = make_strategy("halving", space, seed=seed, options=options)
         spent, last, best = 0.0, {}, math.inf
         while spent <= 0.2 * 100 * 52:
             (proposal,) = strategy.ask(1)
