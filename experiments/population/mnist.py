@@ -21,7 +21,7 @@ import yaml
 from mpi_learn.prepare import prepare
 
 N_NETWORKS, N_EPOCHS = 8, 10
-N_TRAINING, N_VALIDATION = 5000, 5000
+N_TRAINING, N_VALIDATION = 2000, 3000
 LOW, HIGH = 2e-3, 1.0
 RATES = np.geomspace(LOW, HIGH, N_NETWORKS)
 
@@ -40,7 +40,7 @@ def configuration(name: str, search: dict, epochs: int) -> dict:
             "loss": "sparse_categorical_crossentropy",
             "metrics": ["accuracy"],
             "optimizer": {"name": "sgd", "learning_rate": "$rate"},
-            "batch_size": 8,
+            "batch_size": 16,
             "epochs": epochs,
         },
     }
