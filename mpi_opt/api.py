@@ -8,31 +8,26 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from mpi_learn import comm as communication
 from mpi_learn.comm import Communicator
 from mpi_learn.launch import is_launched
 from mpi_learn.validation import validated
-from mpi_opt.block import Block, Terms
-from mpi_opt.configuration import StudyConfiguration, read_epochs
+from mpi_opt.block import Block
+from mpi_opt.configuration import StudyConfiguration
 from mpi_opt.errors import MPILearnError, SearchFailed
-from mpi_opt.fold_stopping import Yardsticks
 from mpi_opt.halt import Halt, deaf
-from mpi_opt.layout import Layout
 from mpi_opt.lifeline import Lifeline
 from mpi_opt.links import Link, SerialLink, WorldLink
 from mpi_opt.messages import TO_RANK
-from mpi_opt.objective import FunctionObjective, Objective
+from mpi_opt.objective import FunctionObjective
+from mpi_opt.plan import Plan
 from mpi_opt.rank import Rank, WorldReporter
 from mpi_opt.resuming import new_strategy, opened_study
 from mpi_opt.roster import Roster
-from mpi_opt.rules import Rules
 from mpi_opt.space import Dimension, Space
 from mpi_opt.trial import Reporter, Trial
 
@@ -45,73 +40,6 @@ UNPROTECTED = (
     "a lost rank would end this search (the same command would go on from there); "
     "to survive it: mpirun --with-ft ulfm, with Open MPI 5 or newer"
 )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """Everything that a search needs to know, the same on every rank.
-
-    Attributes:
-        configuration: What the user wants.
-        space: The search space.
-        objective: What the blocks run.
-        layout: Who does what.
-        directory: Where relative files of the configuration start.
-        record: What the store keeps as the study's configuration.
-        report: Whether the command line is to write a report at the end.
-    """
-
-    configuration: StudyConfiguration
-    space: Space
-    objective: Objective
-    layout: Layout
-    directory: Path
-    record: dict[str, Any] = field(default_factory=dict)
-    report: bool = False
-
-    @property
-    def terms(self) -> Terms:
-        """What all trials have in common."""
-        configuration = self.configuration
-        sample = self.space.decode(np.full(len(self.space), 0.5))
-        return Terms(
-            seed=configuration.search.seed,
-            folds=configuration.folds.number,
-            timeout_s=configuration.trial.timeout_s,
-            sample=sample,
-            merits=configuration.merits(),
-        )
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """The strategy's options, and what only the search as a whole knows for those that are not given."""
-        search, known = self.configuration.search, {}
-        if search.options.get("reproducible"):  # results must be waited for by at least as many trials as run at once
-            known["lag"] = max(16, len(self.layout.blocks))
-        if search.strategy == "halving" and self.configuration.training is not None:
-            known["max_budget"] = read_epochs(self.configuration.training)
-        return known | search.options
-
-    @property
-    def yardsticks(self) -> Yardsticks:
-        """What the folds of trials are compared with, if they are to be stopped early."""
-        folds, options = self.configuration.folds, self.options
-        if not folds.stop_early:
-            return Yardsticks()
-        return Yardsticks(folds.number, self.rules.merits.sign, options["lag"] if options.get("reproducible") else None)
-
-    @property
-    def rules(self) -> Rules:
-        """When the search is over."""
-        search, trial = self.configuration.search, self.configuration.trial
-        return Rules(
-            trials=search.trials,
-            target=self.configuration.target(),
-            merits=self.configuration.merits(),
-            retries=trial.retries,
-            time_limit_s=search.time_limit_s,
-            timeout_s=trial.timeout_s,
-        )
 
 
 def search(
@@ -197,7 +125,7 @@ def search(
     configuration = validated(StudyConfiguration, content, "search()")
     configuration.target()
     world = the_world()
-    layout = Layout.of(1 if world is None else world.size, block_size, configuration.folds.number, trials, spares)
+    layout = configuration.layout(1 if world is None else world.size)
     plan = Plan(configuration, dimensions, FunctionObjective(objective), layout, Path.cwd(), content)
     return run_study(plan, world)
 

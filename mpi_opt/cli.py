@@ -93,7 +93,7 @@ def _guarded(command: Callable[[], Any], debug: bool) -> Any:
 def _app() -> typer.Typer:
     import typer
 
-    from mpi_opt import cli_ask, cli_results, cli_search, starter
+    from mpi_opt import cli_ask, cli_plan, cli_results, cli_search, starter
 
     app = typer.Typer(
         name="mpi-opt",
@@ -103,6 +103,7 @@ def _app() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     cli_search.register(app)
+    cli_plan.register(app)
     cli_results.register(app)
     cli_ask.register(app)
     starter.register(app)

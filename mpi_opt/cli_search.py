@@ -1,43 +1,40 @@
-"""The commands around running a search: ``search``, ``check`` and ``plan``."""
+"""The commands around running a search: ``search`` and ``check``."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mpi_learn.errors import ConfigurationError
 from mpi_learn.launch import is_launched, launch
-from mpi_learn.validation import validated
+from mpi_opt.cli_plan import plan
+from mpi_opt.cli_space import (
+    BlockSize,
+    Folds,
+    Ranks,
+    Seed,
+    SpaceFile,
+    StoreUrl,
+    StrategyName,
+    StudyName,
+    Trials,
+    overrides,
+)
 
 if TYPE_CHECKING:
-    from mpi_learn.layout import Layout as TrainingLayout
     from mpi_opt.api import Plan
     from mpi_opt.configuration import StudyConfiguration
-    from mpi_opt.layout import Layout
     from mpi_opt.study import Study
     from mpi_opt.views.progress import PlainProgress
-
-SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.yaml", help="What to search, and how.")]
-Ranks = Annotated[int | None, typer.Option("-n", help="How many ranks.", min=1)]
-Trials = Annotated[int | None, typer.Option(help="How many trials the study gets in all.", min=1)]
-StrategyName = Annotated[str | None, typer.Option(help="bayesian, evolutionary, random, … or file.py:Class.")]
-BlockSize = Annotated[str | None, typer.Option(help="Ranks a block, or auto.")]
-Folds = Annotated[int | None, typer.Option(help="K of the K-fold cross-validation.", min=1)]
-Seed = Annotated[int | None, typer.Option(help="Of everything random.", min=0)]
-StudyName = Annotated[str | None, typer.Option(help="The study's name in the store.")]
-StoreUrl = Annotated[str | None, typer.Option(help="The store, a SQLAlchemy URL.")]
 
 
 def register(app: typer.Typer) -> None:
     """Adds the commands to `app`."""
-    for command in (search, check, plan):
+    for command in (search, check):
         app.command()(command)
 
 
@@ -59,7 +56,7 @@ def search(
         launch(["mpi_opt", *_without_n(sys.argv[1:])], n)
     from mpi_opt.halt import slurm_time_left_s
 
-    options = _overrides(trials, strategy, block_size, folds, seed, study, store, time_limit)
+    options = overrides(trials, strategy, block_size, folds, seed, study, store, time_limit)
     configuration = _read(space, options)
     left_s, limit_s = slurm_time_left_s(os.environ, time.time()), configuration.search.time_limit_s
     if left_s is not None and (limit_s is None or left_s < limit_s):
@@ -79,7 +76,7 @@ def check(
     """Validate file, model, data and space, and print what would run. Needs no MPI."""
     from mpi_opt.transfer import read_earlier
 
-    configuration = _read(space, _overrides(trials, strategy, block_size, folds, seed))
+    configuration = _read(space, overrides(trials, strategy, block_size, folds, seed))
     search_space = configuration.dimensions()
     print(f"study      {configuration.study} in {configuration.store}")
     merits = configuration.merits()
@@ -100,35 +97,6 @@ def check(
     if n is not None:
         plan(space, n, trials, strategy, block_size, folds)
     print(f"{space}: all is well")
-
-
-def plan(
-    space: SpaceFile,
-    n: Annotated[int, typer.Option("-n", help="How many ranks.", min=1)],
-    trials: Trials = None,
-    strategy: StrategyName = None,
-    block_size: BlockSize = None,
-    folds: Folds = None,
-    slurm: Annotated[bool, typer.Option("--slurm", help="Print a batch script instead.")] = False,
-) -> None:
-    """Print who does what on N ranks. Needs no MPI."""
-    from rich.console import Console
-
-    from mpi_opt.configuration import read_study
-    from mpi_opt.views.plan import notes, plan_text, slurm_script
-    from mpi_opt.views.ranks import picture
-
-    configuration = read_study(space, _overrides(trials, strategy, block_size, folds))
-    if slurm:
-        print(slurm_script(str(space), n))
-        return
-    layout, wanted = _layout(configuration, n), configuration.search.trials
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(plan_text(layout, wanted), markup=False)
-    if not layout.is_serial:
-        console.print(picture(layout, wanted, _training_layout(configuration), console.width), end="\n\n")
-    for note in notes(layout, wanted, configuration.folds.stop_early):
-        console.print(f"note: {note}", style="yellow", markup=False)
 
 
 def run_search(plan: Plan) -> None:
@@ -157,13 +125,13 @@ def run_search(plan: Plan) -> None:
         print(f"report: {path.resolve()}", flush=True)
 
 
-def _read(path: Path, overrides: dict[str, Any]) -> StudyConfiguration:
+def _read(path: Path, changes: dict[str, Any]) -> StudyConfiguration:
     """The configuration, with everything checked that needs no framework."""
     from mpi_opt.configuration import read_study
     from mpi_opt.objective import check_objective
     from mpi_opt.strategies import make_strategy
 
-    configuration = read_study(path, overrides)
+    configuration = read_study(path, changes)
     space, wanted = configuration.dimensions(), configuration.search
     check_objective(configuration, space, path.resolve().parent, str(path))
     n_merits = len(configuration.merits().names)
@@ -176,58 +144,10 @@ def _plan(configuration: StudyConfiguration, path: Path, n_ranks: int, report: b
     from mpi_opt.objective import make_objective
 
     directory = path.resolve().parent
-    layout = _layout(configuration, n_ranks)
+    layout = configuration.layout(n_ranks)
     record = configuration.model_dump(mode="json") | {"directory": str(directory)}
     objective = make_objective(configuration, directory)
     return Plan(configuration, configuration.dimensions(), objective, layout, directory, record, report)
-
-
-def _layout(configuration: StudyConfiguration, n_ranks: int) -> Layout:
-    from mpi_opt.layout import Layout
-
-    blocks = configuration.blocks
-    return Layout.of(n_ranks, blocks.size, configuration.folds.number, configuration.search.trials, blocks.spares)
-
-
-def _training_layout(configuration: StudyConfiguration) -> Callable[[int], TrainingLayout]:
-    """What the ranks of a fold do among themselves: all the same, or what the training's algorithm says."""
-    from mpi_learn.layout import lay_out, layout_of
-
-    if configuration.training is None:
-        return lay_out
-    from mpi_learn.algorithms.configuration import AlgorithmKey
-    from mpi_opt.configuration import filled
-
-    space = configuration.dimensions()
-    content = filled(
-        {k: v for k, v in configuration.training.items() if k == "algorithm"}, space.decode([0.5] * len(space))
-    )
-    return partial(layout_of, validated(AlgorithmKey, content, "training").algorithm)
-
-
-def _overrides(
-    trials: int | None = None,
-    strategy: str | None = None,
-    block_size: str | None = None,
-    folds: int | None = None,
-    seed: int | None = None,
-    study: str | None = None,
-    store: str | None = None,
-    time_limit: str | None = None,
-) -> dict[str, Any]:
-    """What the command line says, by dotted key of the file."""
-    if block_size is not None and block_size != "auto" and not block_size.isdigit():
-        raise ConfigurationError(f"expected a number or auto, not {block_size!r}", where="--block-size")
-    return {
-        "search.trials": trials,
-        "search.strategy": strategy,
-        "blocks.size": int(block_size) if block_size and block_size.isdigit() else block_size,
-        "folds.number": folds,
-        "search.seed": seed,
-        "study": study,
-        "store": store,
-        "search.time_limit": time_limit,
-    }
 
 
 def _without_n(arguments: list[str]) -> list[str]:

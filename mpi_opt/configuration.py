@@ -6,131 +6,22 @@ value ``$name`` takes a hyperparameter.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_serializer
+from pydantic import BeforeValidator, Field
 
 from mpi_learn.validation import nearest, place, read_yaml, validated
 from mpi_opt.errors import ConfigurationError, SpaceError
+from mpi_opt.layout import Layout
 from mpi_opt.merits import Direction, Merits, Selection, Target, read_merits, read_target
-from mpi_opt.space import DIMENSIONS, Dimension, Parameters, Space
+from mpi_opt.references import references
+from mpi_opt.sections import BlocksSection, FoldsSection, SearchSection, Section, TrialSection, as_folds
+from mpi_opt.space import DIMENSIONS, Dimension, Space
 
 EXTERNAL = "external"
 """The objective of a study whose trials others run, by ``mpi-opt ask`` and ``tell``."""
-
-REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
-
-
-class Section(BaseModel):
-    """A part of the file: unknown keys are errors, and nothing changes after reading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-def _duration(value: str | float | None) -> str | float | None:
-    if value is not None and seconds(value) <= 0:
-        raise ValueError("must be more than 0")
-    return value
-
-
-class TransferSection(Section):
-    """``search.transfer:``, an earlier study to learn from; a text alone is its store."""
-
-    store: str | None = Field(None, description="The earlier study's store; default: the study's own.")
-    study: str | None = Field(None, description="Its name; default: the only one there.")
-    best: int = Field(5, ge=0, description="So many of its best points are tried first.")
-    learn: bool = Field(
-        True,
-        description="`bayesian` learns from all its trials, too, as far as they agree with those of this study.",
-    )
-
-
-def _transfer_section(value: Any) -> Any:
-    return {"store": value} if isinstance(value, str) else value
-
-
-def read_transfer(value: Any) -> TransferSection:
-    """A ``search.transfer`` as it stands in a file."""
-    return TransferSection.model_validate(_transfer_section(value))
-
-
-class SearchSection(Section):
-    """``search:``, how to look."""
-
-    strategy: str = Field("bayesian", description="A strategy's name, or `file.py:Class` of the user's.")
-    trials: int = Field(50, ge=1, description="How many trials the study gets in all, failed ones included.")
-    seed: int = Field(7, ge=0, lt=2**63, description="The same seed and one rank give the same trials again.")
-    options: dict[str, Any] = Field(default_factory=dict, description="The strategy's own options.")
-    time_limit: str | float | None = Field(
-        None, description="Seconds, or text such as `2h`: no trial is begun that would likely end later."
-    )
-    target: float | list[float | None] | None = Field(
-        None,
-        description="Stop as soon as a trial is this good; of several figures of merit a list, `null` for any value.",
-    )
-
-    transfer: Annotated[
-        TransferSection | None,
-        BeforeValidator(_transfer_section, json_schema_input_type=str | TransferSection | None),
-    ] = Field(None, description="An earlier study, whose results this one begins with.")
-
-    _is_duration = field_validator("time_limit")(_duration)
-
-    @property
-    def time_limit_s(self) -> float | None:
-        """`time_limit` in seconds."""
-        return None if self.time_limit is None else seconds(self.time_limit)
-
-
-class BlocksSection(Section):
-    """``blocks:``, how the ranks are cut."""
-
-    size: int | Literal["auto"] = Field(1, description="Ranks a block, or `auto`: so that each block gets ten trials.")
-
-    spares: int = Field(0, ge=0, description="Ranks that wait to take the place of lost ones.")
-
-    @field_validator("size")
-    @classmethod
-    def _at_least_one(cls, size: int | str) -> int | str:
-        if size != "auto" and int(size) < 1:
-            raise ValueError("must be at least 1, or auto")
-        return size
-
-
-class FoldsSection(Section):
-    """``folds:``, the cross-validation of each trial; a number alone is K."""
-
-    number: int = Field(1, ge=1, description="K of the K-fold cross-validation; 1: the validation data as given.")
-    stop_early: bool = Field(
-        False,
-        description="A trial whose first folds are clearly worse than the best trial's does not run the others; it is "
-        "`pruned`. Where a block has fewer ranks than folds, and so runs them in turn.",
-    )
-
-    @model_serializer
-    def _as_written(self) -> int | dict[str, Any]:
-        return {"number": self.number, "stop_early": True} if self.stop_early else self.number
-
-
-def _folds_section(value: Any) -> Any:
-    return value if isinstance(value, Mapping | FoldsSection) else {"number": value}
-
-
-class TrialSection(Section):
-    """``trial:``, what one trial may cost."""
-
-    timeout: str | float | None = Field(None, description="Seconds, or text such as `30m`, that one trial may take.")
-    retries: int = Field(1, ge=0, description="How often a trial is run again after its ranks were lost.")
-
-    _is_duration = field_validator("timeout")(_duration)
-
-    @property
-    def timeout_s(self) -> float | None:
-        """`timeout` in seconds."""
-        return None if self.timeout is None else seconds(self.timeout)
 
 
 class StudyConfiguration(Section):
@@ -163,7 +54,7 @@ class StudyConfiguration(Section):
     blocks: BlocksSection = Field(default_factory=BlocksSection, description="How the ranks are cut.")
     folds: Annotated[
         FoldsSection,
-        BeforeValidator(_folds_section, json_schema_input_type=Annotated[int, Field(ge=1)] | FoldsSection),
+        BeforeValidator(as_folds, json_schema_input_type=Annotated[int, Field(ge=1)] | FoldsSection),
     ] = Field(
         default_factory=FoldsSection,
         description="K of the K-fold cross-validation; 1: the validation data as given. Or keys.",
@@ -187,6 +78,10 @@ class StudyConfiguration(Section):
             ConfigurationError: There are more or fewer targets than figures of merit.
         """
         return read_target(self.search.target, self.merits())
+
+    def layout(self, n_ranks: int) -> Layout:
+        """Who does what on so many ranks."""
+        return Layout.of(n_ranks, self.blocks.size, self.folds.number, self.search.trials, self.blocks.spares)
 
     def dimensions(self) -> Space:
         """The search space.
@@ -254,58 +149,6 @@ def _dimension(kind: type[Dimension], keys: dict[str, Any], where: str) -> Dimen
     except TypeError:
         missing = [name for name in known if name not in keys and name not in ("prior", "step", "when")]
         raise SpaceError(f"{', '.join(missing)} missing", where=where) from None
-
-
-def references(value: Any) -> Iterator[str]:
-    """The hyperparameters that `value`, a part of ``training:``, takes by ``$name``."""
-    if isinstance(value, Mapping):
-        for item in value.values():
-            yield from references(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from references(item)
-    elif isinstance(value, str) and (match := REFERENCE.fullmatch(value)):
-        yield match[1]
-
-
-def filled(value: Any, parameters: Parameters) -> Any:
-    """`value`, a part of ``training:``, with each ``$name`` replaced; keys and items of inactive ones are left out."""
-    if isinstance(value, Mapping):
-        return {key: filled(item, parameters) for key, item in value.items() if not _is_inactive(item, parameters)}
-    if isinstance(value, list | tuple):
-        return [filled(item, parameters) for item in value if not _is_inactive(item, parameters)]
-    if isinstance(value, str) and (match := REFERENCE.fullmatch(value)):
-        return parameters[match[1]]
-    return value
-
-
-def read_epochs(training: Mapping[str, Any]) -> int:
-    """The epochs of a full training."""
-    epochs = training.get("epochs", 1)
-    return epochs if isinstance(epochs, int) else 1
-
-
-def seconds(duration: str | float) -> float:
-    """``90``, ``"90s"``, ``"30m"``, ``"2h"``, ``"1d"``, ``"1h30m"`` or Slurm's ``"1-02:03:04"`` in seconds.
-
-    Raises:
-        ValueError: It is none of these.
-    """
-    if isinstance(duration, int | float):
-        return float(duration)
-    text = duration.strip().lower()
-    if match := re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text):
-        days, hours, minutes, rest = (int(part or 0) for part in match.groups())
-        return float(((days * 24 + hours) * 60 + minutes) * 60 + rest)
-    units = {"d": 86400, "h": 3600, "m": 60, "s": 1, "": 1}
-    if not re.fullmatch(r"(\d+(\.\d+)?[dhms])+|\d+(\.\d+)?", text):
-        raise ValueError(f"expected a duration such as 90s, 30m or 2h, not {duration!r}")
-    return sum(float(number) * units[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([dhms]?)", text))
-
-
-def _is_inactive(item: Any, parameters: Parameters) -> bool:
-    match = REFERENCE.fullmatch(item) if isinstance(item, str) else None
-    return match is not None and match[1] not in parameters
 
 
 def _check_references(configuration: StudyConfiguration, space: Space) -> None:

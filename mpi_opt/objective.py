@@ -16,7 +16,8 @@ from mpi_learn.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.functions import is_function, load_function, signature_of
 from mpi_learn.validation import place
-from mpi_opt.configuration import EXTERNAL, StudyConfiguration, filled, references
+from mpi_opt.configuration import EXTERNAL, StudyConfiguration
+from mpi_opt.references import filled, references
 from mpi_opt.space import Parameters, Space
 from mpi_opt.trial import Trial
 

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from pydantic import Field
 
 from mpi_learn.validation import validated
-from mpi_opt.configuration import Section
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.folds import number_of_folds
 from mpi_opt.resuming import OUTSIDE, Past, new_strategy, opened_study, proposal_of
 from mpi_opt.rules import Rules
+from mpi_opt.sections import Section
 from mpi_opt.store import Store
 from mpi_opt.store.errors import TWICE, StoreNotReadyError
 from mpi_opt.store.records import Finish, Start

@@ -9,10 +9,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mpi_opt.configuration import read_transfer
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.folds import number_of_folds
 from mpi_opt.merits import Merits
+from mpi_opt.sections import read_transfer
 from mpi_opt.strategies import Transfer, make_strategy
 from mpi_opt.transfer import read_earlier
 from mpi_opt.trial import FINISHED, Failed, Proposal, TrialRecord

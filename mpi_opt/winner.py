@@ -45,7 +45,7 @@ def winner_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False)
 
 def training_of(training: dict[str, Any], parameters: Parameters, directory: str | None) -> dict[str, Any]:
     """The ``training:`` section with `parameters` filled in, and those that the model's function takes by name."""
-    from mpi_opt.configuration import filled, references
+    from mpi_opt.references import filled, references
 
     content = filled(training, parameters)
     referred = set(references(training))

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import URL, Connection, func, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import URL, func, select
 
 from mpi_opt.merits import Direction, Merits
 from mpi_opt.space import Space
 from mpi_opt.store import opening, queries, rows, schema
-from mpi_opt.store.errors import explained
+from mpi_opt.store.database import Database
+from mpi_opt.store.errors import StoreError
 from mpi_opt.store.front import Front
 from mpi_opt.store.records import (
     AttemptRecord,
@@ -39,12 +38,11 @@ class Store:
     """
 
     def __init__(self, address: URL, *, read_only: bool) -> None:
-        self.url, self.read_only = opening.where(address), read_only
         self._address = address
-        self._connection: Connection = opening.connect(address, read_only=read_only)
-        self._statements = Statements(self._connection.dialect)
-        self._front = Front(self._connection.dialect)
-        self._is_file = opening.is_file(address)
+        self._database = Database(address, read_only=read_only)
+        self.url, self.read_only = self._database.url, read_only
+        self._statements = Statements(self._database.dialect)
+        self._front = Front(self._database.dialect)
         self._unfinished: dict[int, set[int]] = {}  # study -> the numbers of its queued and running trials
         self._n_ended: dict[int, int] = {}  # study -> how many of its trials ended
         self._merits: dict[int, Merits] = {}
@@ -76,14 +74,7 @@ class Store:
 
     def close(self) -> None:
         """Ends the connection. An SQLite file that nobody else has open becomes a single ordinary file again."""
-        if self._connection.closed:
-            return
-        if self._is_file and not self.read_only:
-            with suppress(sqlite3.OperationalError):  # somebody reads it: the write-ahead log stays, which is well
-                self._driver.execute("PRAGMA busy_timeout=0")
-                self._driver.execute("PRAGMA journal_mode=DELETE")
-        self._connection.close()
-        self._connection.engine.dispose()
+        self._database.close()
 
     # Writing
 
@@ -115,7 +106,7 @@ class Store:
             StoreError: There is a study of this name.
         """
         merits = merits or Merits(directions=(direction,))
-        with self._changing() as connection:
+        with self._database.changing() as connection:
             taken = connection.scalars(select(schema.studies.c.view_name)).all()
             view = schema.view_name(name, taken)
             result = connection.execute(
@@ -205,70 +196,66 @@ class Store:
 
     def studies(self) -> list[StudyRecord]:
         """All studies, in the order in which they were created."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return queries.read_studies(connection)
 
     def study(self, name: str) -> StudyRecord | None:
         """The study of this name, if there is one."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return queries.read_study(connection, name)
 
     def trials(
         self, study_id: int, states: Iterable[State] | None = None, numbers: Sequence[int] | None = None
     ) -> list[TrialRecord]:
         """The trials in one of `states` and of `numbers` (None: all), by number."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return queries.read_trials(connection, study_id, states, numbers)
 
     def earlier(self, study_id: int) -> list[Earlier]:
         """What another study taught this one when it began, best first."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return queries.read_earlier(connection, study_id)
 
     def told_order(self, study_id: int) -> list[TrialRecord]:
         """The finished trials in the order in which they ended."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return queries.read_told_order(connection, study_id)
 
     def best(self, study: StudyRecord, count: int = 1) -> list[TrialRecord]:
         """The `count` best complete trials, best first; of equal ones the earlier number."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return queries.read_best(connection, study.id, study.maximize, count)
 
     def folds(self, study_id: int, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
         """The folds of the trials `numbers` (None: of all), by trial and fold."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return queries.read_folds(connection, study_id, numbers)
 
     def curves(self, study_id: int, numbers: Sequence[int] | None = None) -> list[CurveRecord]:
         """The metrics of the trials `numbers` (None: of all), by trial, fold and name."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return queries.read_curves(connection, study_id, numbers)
 
     def attempts(self, study_id: int, numbers: Sequence[int] | None = None) -> list[AttemptRecord]:
         """The attempts of the trials `numbers` (None: of all), by trial and attempt."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return queries.read_attempts(connection, study_id, numbers)
 
     def events(self, study_id: int) -> list[EventRecord]:
         """What happened to the search, in order of time."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return queries.read_events(connection, study_id)
 
     def sql(self, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """The column names and rows of a user's own query. Open the store `read_only` for queries of unknown intent."""
-        with self._reading() as connection:
+        with self._database.reading() as connection:
             return queries.read_sql(connection, query)
-
-    @property
-    def _driver(self) -> Any:
-        return self._connection.connection.driver_connection
 
     def _numbers(self, study_id: int) -> set[int]:
         """The unfinished trials of a study; asks the database once."""
         if study_id not in self._unfinished:
             unfinished = {record.number for record in self.trials(study_id, ("queued", "running"))}
-            with self._reading() as connection:
+            with self._database.reading() as connection:
                 last = select(func.max(schema.trials.c.ended)).where(schema.trials.c.study_id == study_id)
                 ended = connection.scalar(last)
             self._unfinished[study_id] = unfinished
@@ -278,56 +265,18 @@ class Store:
     def _merits_of(self, study_id: int) -> Merits:
         """The figures of merit of a study; asks the database once."""
         if study_id not in self._merits:
-            with self._reading() as connection:
+            with self._database.reading() as connection:
                 self._merits[study_id] = queries.read_merits(connection, study_id)
         return self._merits[study_id]
 
     @contextmanager
     def _writing(self, *, durably: bool = True) -> Iterator[Any]:
-        """A DBAPI cursor within one transaction; unless `durably`, SQLite does not wait for the disk."""
-        driver = self._driver
-        cursor = driver.cursor()
         try:
-            if self._is_file and not durably:
-                cursor.execute("PRAGMA synchronous=NORMAL")
-            yield cursor
-            driver.commit()
-        except self._connection.dialect.loaded_dbapi.Error as error:
-            self._roll_back(driver)
+            with self._database.writing(durably=durably) as cursor:
+                yield cursor
+        except StoreError:
             self._unfinished.clear()  # what others wrote meanwhile may be the reason
-            raise explained(error, self.url) from error
-        finally:
-            if self._is_file and not durably:
-                cursor.execute("PRAGMA synchronous=FULL")
-            cursor.close()
-
-    def _roll_back(self, driver: Any) -> None:
-        """Undoes the transaction; a connection that is gone is made anew."""
-        try:
-            driver.rollback()
-        except self._connection.dialect.loaded_dbapi.Error:
-            self._connection.invalidate()
-
-    @contextmanager
-    def _changing(self) -> Iterator[Connection]:
-        """A transaction of Core, for what happens once in a search."""
-        try:
-            if self._connection.dialect.name == "sqlite":
-                self._connection.exec_driver_sql("BEGIN IMMEDIATE")
-            yield self._connection
-            self._connection.commit()
-        except DBAPIError as error:
-            self._connection.rollback()
-            raise explained(error.orig, self.url) from error
-
-    @contextmanager
-    def _reading(self) -> Iterator[Connection]:
-        try:
-            yield self._connection
-        except DBAPIError as error:
-            raise explained(error.orig, self.url, read_only=self.read_only) from error
-        finally:
-            self._connection.rollback()
+            raise
 
 
 def now() -> str:

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import mpi_opt
-from mpi_opt.configuration import FoldsSection, read_study
+from mpi_opt.configuration import read_study
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.fold_stopping import FEWEST_OTHERS
 from mpi_opt.layout import Layout
+from mpi_opt.sections import FoldsSection
 from mpi_opt.space import Real
 from mpi_opt.study import Study
 from mpi_opt.views.plan import notes

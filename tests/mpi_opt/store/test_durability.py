@@ -85,8 +85,8 @@ def test_killed_writer_loses_no_result_that_was_acknowledged(path: Path, journal
 def test_power_cut_at_any_write_leaves_a_consistent_beginning(path: Path, tmp_path: Path) -> None:
     with Store.open(str(path)) as store:
         study = create(store)
-        store._driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        store._driver.execute("PRAGMA wal_autocheckpoint=0")
+        store._database._driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        store._database._driver.execute("PRAGMA wal_autocheckpoint=0")
         for number in range(12):
             store.start(study.id, [start(number)])
             store.finish(study.id, [finish(number)])
@@ -174,7 +174,7 @@ def test_lock_that_stays_is_told_and_the_call_can_be_repeated(path: Path, monkey
 def test_full_disk_is_told_and_the_call_can_be_repeated_when_there_is_room(path: Path) -> None:
     with Store.open(str(path)) as store:
         study = create(store)
-        store._driver.execute("PRAGMA max_page_count=40")
+        store._database._driver.execute("PRAGMA max_page_count=40")
         number = 0
         with pytest.raises(StoreFullError) as caught:
             for number in range(10_000):
@@ -183,7 +183,7 @@ def test_full_disk_is_told_and_the_call_can_be_repeated_when_there_is_room(path:
         assert "free some space" in caught.value.cure
         before = store.trials(study.id)
         assert len(before) in (number, number + 1)
-        store._driver.execute("PRAGMA max_page_count=1000000")
+        store._database._driver.execute("PRAGMA max_page_count=1000000")
         if len(before) == number:
             store.start(study.id, [start(number)])
         store.finish(study.id, [finish(number)])

@@ -165,8 +165,8 @@ def test_best_is_a_training_yaml_with_every_hyperparameter_in_its_place(
 def test_best_of_a_function_is_its_hyperparameters(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "a.db")) as store:
         study = make_study(store, "one", 8)
-        store._driver.execute('UPDATE studies SET configuration = \'{"objective": "f.py:f"}\'')
-        store._driver.commit()
+        store._database._driver.execute('UPDATE studies SET configuration = \'{"objective": "f.py:f"}\'')
+        store._database._driver.commit()
         best = store.best(study)[0]
     assert yaml.safe_load(answer("best", cwd=tmp_path)) == best.parameters
 
@@ -213,7 +213,7 @@ def test_best_in_the_folder_of_the_search_keeps_its_paths(tmp_path: Path) -> Non
     with Store.open(str(tmp_path / "a.db")) as store:
         study = make_study(store, n_trials=8)
         configuration = json.dumps(study.configuration | {"directory": str(tmp_path)})
-        store._driver.execute("UPDATE studies SET configuration = ?", (configuration,))
-        store._driver.commit()
+        store._database._driver.execute("UPDATE studies SET configuration = ?", (configuration,))
+        store._database._driver.commit()
     content = yaml.safe_load(answer("best", cwd=tmp_path))
     assert content["model"] == "digits.py:build_model" and content["data"]["train"] == ["digits.h5"]
