@@ -1,76 +1,132 @@
-"""Measures the training speed on this machine in one go; writes ``results.json`` and the table of the README.
+"""Measures the training speed on this machine; keeps the figures in ``results.json``, writes table and picture.
 
-    python experiments/training_speed/benchmark.py --data mnist.h5 [--quick]
+    python experiments/training_speed/benchmark.py --data mnist.h5 [--models mlp cnn] [--only 'ours|ddp'] [--rounds 5]
 
-Each figure is the best epoch but the first of one run: what the machine can, noise left out.
+The programs of a model stand ready side by side and take turns of one epoch (see `turns`). What is measured replaces
+what was known of the same programs of the same model; so the table may be made in several pieces. ``--print`` only
+writes it anew.
 """
 
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
+import os
 import platform
-import subprocess
+import re
 import sys
+import tempfile
+import time
 from pathlib import Path
 
-from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
+from report import write_report
+from turns import Program
 
 HERE = Path(__file__).parent
-SAMPLES = {"mlp": 60000, "cnn": 10000, "lstm": 15000}
-KINDS = ("ours-keras", "bare-keras", "ours-torch", "bare-torch", "ddp")
-ALGORITHMS = ("downpour", "gem", "easgd", "clusters")
-MARK = "<!-- table -->"
+RESULTS = HERE / "results.json"
+SAMPLES = {"mlp": 38400, "cnn": 5120, "lstm": 7680}
+ASYNCHRONOUS = ("downpour", "gem", "easgd")
+RUNS = {
+    f"{kind} on {ranks}": (kind, ranks, {})
+    for ranks in (1, 2)
+    for kind in ("ours-keras", "bare-keras", "ours-torch", "bare-torch")
+}
+RUNS |= {"ddp on 2": ("ddp", 2, {}), "ours-keras on 2, timeline": ("ours-keras", 2, {"trace": True})}
+RUNS |= {f"{name} on 3": ("ours-keras", 3, {"algorithm": {"name": name}}) for name in ASYNCHRONOUS}
+RUNS |= {"clusters on 2": ("ours-keras", 2, {"algorithm": {"name": "clusters", "size": 1}})}
 
 
-def measured(kind: str, model: str, ranks: int, data: str, n_samples: int, algorithm: str = "allreduce") -> float:
-    """Samples per second."""
-    mpirun = find_mpirun()
-    environment = launch_environment() | {"ALGORITHM": json.dumps({"name": algorithm})}
-    command = [mpirun, *launch_flags(mpirun), "-np", str(ranks), sys.executable, str(HERE / "one.py")]
-    command += [kind, model, data, str(n_samples), "4"]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=900, check=False)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return max(json.loads(done.stdout.splitlines()[-1])["samples_per_second"][1:])
+def started(name: str, model: str, data: str, n_samples: int, folder: str) -> Program:
+    """The program of one run of `RUNS`."""
+    kind, ranks, changes = RUNS[name]
+    if "trace" in changes:
+        changes = {"trace": f"{folder}/trace"}
+    return Program([kind, model, data, str(n_samples)], ranks, {"CHANGES": json.dumps(changes)})
 
 
-def table(results: dict) -> str:
-    """The results as Markdown."""
-    models = list(SAMPLES)
-    lines = ["| samples/s | ranks | " + " | ".join(models) + " |", "|---|---|" + "---|" * len(models)]
-    for row in results["rows"]:
-        cells = " | ".join(f"{row[model]:,.0f}" if model in row else "–" for model in models)
-        lines.append(f"| {row['what']} | {row['ranks']} | {cells} |")
-    ours, bare, ddp = (
-        next(row for row in results["rows"] if (row["what"], row["ranks"]) == (what, 2))
-        for what in ("ours-keras", "bare-keras", "ddp")
-    )
-    lines.append("| ours-keras over ddp | 2 | " + " | ".join(f"{ours[m] / ddp[m]:.2f}×" for m in models) + " |")
-    lines.append("| ours-keras over bare-keras | 2 | " + " | ".join(f"{ours[m] / bare[m]:.2f}×" for m in models) + " |")
-    return "\n".join(lines)
+def session(model: str, names: list[str], arguments: argparse.Namespace) -> dict[str, dict]:
+    """What the runs `names` of one model measured; they take turns."""
+    n_samples = SAMPLES[model] // (8 if arguments.quick else 1)
+    with tempfile.TemporaryDirectory() as folder:
+        programs = {name: started(name, model, arguments.data, n_samples, folder) for name in names}
+        try:
+            for program in programs.values():
+                program.wait_ready()
+            if arguments.hold:
+                print("ready", flush=True)
+                sys.stdin.readline()
+            begun = time.perf_counter()
+            for _ in range(arguments.rounds):
+                for program in programs.values():
+                    program.run_epoch()
+            print(f"{model}: {time.perf_counter() - begun:.0f} s", flush=True)
+            return {name: program.end() for name, program in programs.items()}
+        finally:
+            for program in programs.values():
+                program.stop()
+
+
+def start_to_first_step(data: str, ranks: int = 4) -> dict:
+    """Seconds from ``mpirun`` to the end of a first epoch of one step, and the largest rank's memory in MiB."""
+    begun = time.perf_counter()
+    program = Program(["ours-keras", "mlp", data, str(ranks * 128)], ranks, {})
+    program.wait_ready()
+    seconds = time.perf_counter() - begun
+    program.run_epoch()
+    return {"ranks": ranks, "seconds": seconds, "memory_mib": program.end()["memory_mib"]}
+
+
+def timeline_off_s(n: int = 100_000) -> float:
+    """Seconds a step that the spans of a timeline cost which records nothing."""
+    from mpi_learn.timeline import COMPUTE, Timeline
+
+    timeline = Timeline()
+    begun = time.perf_counter()
+    for _ in timeline.waiting(range(n)):
+        with timeline.span("gradient", COMPUTE):
+            pass
+        with timeline.span("exchange", COMPUTE):
+            pass
+    return (time.perf_counter() - begun) / n
+
+
+def known() -> dict:
+    """The figures so far."""
+    empty = {"machine": "", "sessions": {}}
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else empty
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", required=True, help="what `mpi-learn prepare mnist --to FILE` wrote")
+    parser.add_argument("--data", help="what `mpi-learn prepare mnist --to FILE` wrote")
+    parser.add_argument("--models", nargs="*", default=list(SAMPLES), choices=list(SAMPLES))
+    parser.add_argument("--only", default="", help="a regular expression: only such runs")
+    parser.add_argument("--rounds", type=int, default=5, help="epochs of each run that count")
     parser.add_argument("--quick", action="store_true", help="an eighth of the samples")
+    parser.add_argument(
+        "--start", action="store_true", help="measure start and memory of 4 ranks, and the timeline, too"
+    )
+    parser.add_argument("--hold", action="store_true", help="with all set up, wait for a line before measuring")
+    parser.add_argument("--print", action="store_true", help="measure nothing, write table and picture")
     arguments = parser.parse_args()
-    runs = [(kind, 1, "allreduce") for kind in KINDS if kind != "ddp"] + [(kind, 2, "allreduce") for kind in KINDS]
-    runs += [("ours-keras", 3, algorithm) for algorithm in ALGORITHMS[:3]] + [("ours-keras", 2, "clusters")]
-    rows = []
-    for kind, ranks, algorithm in runs:
-        row = {"what": kind if algorithm == "allreduce" else f"{kind} {algorithm}", "ranks": ranks}
-        for model, n_samples in SAMPLES.items():
-            n = n_samples // 8 if arguments.quick else n_samples
-            row[model] = measured(kind, model, ranks, arguments.data, n, algorithm)
-            print(row["what"], ranks, model, f"{row[model]:,.0f}", flush=True)
-        rows.append(row)
-    results = {"machine": platform.processor() or platform.machine(), "rows": rows}
-    (HERE / "results.json").write_text(json.dumps(results, indent=1))
-    readme = HERE / "README.md"
-    before, _, _ = readme.read_text().partition(MARK)
-    readme.write_text(f"{before}{MARK}\n\n{table(results)}\n")
+    names = [name for name in RUNS if re.search(arguments.only, name)]
+    results = known()
+    if arguments.print:
+        write_report(results, HERE)
+        return
+    results["machine"] = f"{os.cpu_count()} cores, Python {platform.python_version()}"
+    for model in arguments.models:
+        found = session(model, names, arguments)
+        day = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M")
+        results["sessions"].setdefault(model, {})
+        for name, figures in found.items():
+            results["sessions"][model][name] = figures | {"at": day}
+            print(model, name, *(f"{speed:,.0f}" for speed in figures["samples_per_second"]), flush=True)
+    if arguments.start:
+        results |= {"start": start_to_first_step(arguments.data), "timeline_off_s": timeline_off_s()}
+    RESULTS.write_text(json.dumps(results, indent=1))
+    write_report(results, HERE)
 
 
 if __name__ == "__main__":

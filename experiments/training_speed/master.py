@@ -1,13 +1,16 @@
 """Measures what a master carries, and what an optimizer step costs. Run: ``mpirun -np 3 python master.py``.
 
 Rank 0 serves Downpour with Adam, the others send gradients as fast as they can: updates per second for several sizes.
-Then rank 0 alone times each optimizer against the bandwidth of copying memory. No framework is loaded.
+Then rank 0 alone times each optimizer against the bandwidth of copying memory. No framework is loaded. The figures go
+into ``results.json``; ``benchmark.py --print`` makes tables of them.
 """
 
+import json
 import sys
 import time
 
 import numpy as np
+from benchmark import RESULTS, known
 from mpi4py import MPI
 
 from mpi_learn.algorithms.configuration import Downpour
@@ -54,26 +57,32 @@ def best(function, repeats: int) -> float:
     return min(times)
 
 
-def optimizers(n: int) -> None:
+def optimizers(n: int) -> dict:
     source, target = aligned_empty(n), aligned_empty(n)
     source[:] = 1
     copy_s = best(lambda: np.copyto(target, source), 10)
     bytes_per_s = 8 * n / copy_s
     print(f"\n{n / 1e6:g} M parameters; copying moves {bytes_per_s / 1e9:.1f} GB/s")
+    steps = {}
     for kind in (options.Sgd(momentum=0.9), options.Adam(), options.RmsProp(), options.AdaDelta(), options.AdaGrad(),
                  options.Lars(), options.Lamb()):  # fmt: skip
         optimizer = make_optimizer(kind, FlatLayout(((n,),)))
         optimizer.update(target, source)
         spent = best(lambda optimizer=optimizer: optimizer.update(target, source), 10)
         n_bytes = n * 4 * (3 + 2 * {"sgd": 1, "adagrad": 1, "rmsprop": 1, "lars": 1}.get(kind.name, 2))
-        print(f"{kind.name:9} {spent * 1e3:7.2f} ms  {spent / (n_bytes / bytes_per_s):5.2f}× the copy of its bytes")
+        steps[kind.name] = spent * 1e3, spent / (n_bytes / bytes_per_s)
+        print(f"{kind.name:9} {spent * 1e3:7.2f} ms  {steps[kind.name][1]:5.2f}× the copy of its bytes")
+    return {"copy_gb_per_s": bytes_per_s / 1e9, "optimizers": steps}
 
 
+found = {}
 for size in (82_000, 235_146, 421_576, 1_250_000, 10_000_000):
-    speed = updates_per_second(size)
+    found[size] = updates_per_second(size)
     if world.rank == 0:
-        print(f"{size:>10} parameters: {speed:8,.0f} updates/s", flush=True)
+        print(f"{size:>10} parameters: {found[size]:8,.0f} updates/s", flush=True)
 if world.rank == 0:
-    print("frameworks loaded:", [name for name in ("tensorflow", "torch") if name in sys.modules])
-    optimizers(10_000_000)
+    frameworks = [name for name in ("tensorflow", "torch") if name in sys.modules]
+    print("frameworks loaded:", frameworks)
+    figures = {"updates_per_second": found, "frameworks": frameworks} | optimizers(10_000_000)
+    RESULTS.write_text(json.dumps(known() | {"master": figures}, indent=1))
 world.Barrier()
