@@ -22,10 +22,8 @@ def tables(results: Results) -> str:
     others = [label for label in results if label not in (*FIVE, *noisy, *tabulated)]
     parts = [
         _medians(results, [label for label in FIVE if label in results]),
-        "With 5 % relative noise in what is told; the regret is that of the true value:",
-        _medians(results, noisy),
-        "Other functions:",
-        _medians(results, others),
+        *_headed("With 5 % relative noise in what is told; the regret is that of the true value:", results, noisy),
+        *_headed("Other functions:", results, others),
         _ranks(results, tabulated),
     ]
     return "\n\n".join(part for part in parts if part)
@@ -38,6 +36,10 @@ def write_readme(results: Results) -> None:
     after = rest.partition(END)[2]
     readme.write_text(f"{before}{BEGIN}\n\n{tables(results)}\n\n{END}{after}")
     plot(results, HERE / "regret.png")
+
+
+def _headed(head: str, results: Results, labels: list[str]) -> list[str]:
+    return [head, _medians(results, labels)] if labels else []
 
 
 def _medians(results: Results, labels: list[str]) -> str:
