@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+
 import numpy as np
 from mpi4py import MPI
 
-from mpi_learn.comm import Communicator, Pause
+from mpi_learn.comm import Communicator, Pause, on_this_host
 
 Request = MPI.Request
+
+YIELD_S = 100e-6
+"""For so long whoever waits for a message only gives way to others: a sleep takes 60 µs at least, a swap with a master
+on the same host less."""
+ROW_BYTES = 4096
+"""Rows of memory that ranks share begin at a multiple of this, so that no two of them lie on one page."""
 
 
 def sum_in_place(comm: Communicator, vector: np.ndarray) -> None:
@@ -43,7 +52,7 @@ def receive_into(comm: Communicator, buffer: np.ndarray, source: int = MPI.ANY_S
     Returns:
         The rank that sent it, and its tag.
     """
-    status, pause = MPI.Status(), Pause()
+    status, pause = MPI.Status(), Pause(yield_s=YIELD_S)
     while (message := comm.Improbe(source=source, tag=MPI.ANY_TAG, status=status)) is None:
         pause()
     n = status.Get_count(MPI.BYTE) // buffer.itemsize
@@ -58,7 +67,7 @@ def send_from(comm: Communicator, buffer: np.ndarray, to: int, tag: int) -> None
 
 def wait(request: MPI.Request) -> None:
     """Waits for `request` without spinning."""
-    pause = Pause()
+    pause = Pause(yield_s=YIELD_S)
     while not request.Test():
         pause()
 
@@ -108,3 +117,50 @@ def scattered(comm: Communicator, vector: np.ndarray) -> np.ndarray:
     found = np.empty_like(vector)
     comm.Alltoall(vector, found)
     return found
+
+
+def rows_of_host(comm: Communicator, n: int) -> dict[int, np.ndarray]:
+    """A row of `n` float32 for every rank of this host, in memory that they hold together. Collective over `comm`.
+
+    Rows that nobody touches take no memory.
+
+    Returns:
+        Rank in `comm` -> its row, uninitialised; empty where the host has no such memory, on all its ranks alike.
+    """
+    host = on_this_host(comm)
+    ranks = host.allgather(comm.rank)
+    n_bytes = 4 * n
+    stride = -(-n_bytes // ROW_BYTES) * ROW_BYTES
+    memory = _host_memory(host, stride * len(ranks))
+    host.Free()
+    if memory is None:
+        return {}
+    whole = np.frombuffer(memory, np.uint8)
+    return {rank: whole[place * stride : place * stride + n_bytes].view(np.float32) for place, rank in enumerate(ranks)}
+
+
+def _host_memory(host: Communicator, n_bytes: int) -> mmap.mmap | None:
+    """The same `n_bytes` in every rank of `host`; None if one of them cannot have it. Collective over `host`."""
+    if host.size == 1:
+        return None
+    file = _anonymous_file(n_bytes) if host.rank == 0 else -1
+    place = host.bcast(f"/proc/{os.getpid()}/fd/{file}" if file >= 0 else "", root=0)
+    memory = None
+    try:
+        with open(place, "r+b") as opened:  # noqa: PTH123 - no path to do anything else with
+            memory = mmap.mmap(opened.fileno(), max(n_bytes, 1))
+    except OSError:
+        pass
+    everyone_has_it = host.allreduce(memory is not None, op=MPI.LAND)
+    if file >= 0:
+        os.close(file)
+    return memory if everyone_has_it else None
+
+
+def _anonymous_file(n_bytes: int) -> int:
+    """The descriptor of a file of `n_bytes` that lives in memory alone; -1 where the system has none."""
+    if not hasattr(os, "memfd_create"):
+        return -1
+    file = os.memfd_create("mpi_learn")
+    os.ftruncate(file, max(n_bytes, 1))
+    return file

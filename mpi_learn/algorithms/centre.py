@@ -1,4 +1,4 @@
-"""The interface of what a master holds, and the two ways to reach it: over MPI, or in the same process."""
+"""The interface of what a master holds, and the ways to reach it: over MPI, shared memory, or in the same process."""
 
 from __future__ import annotations
 
@@ -75,12 +75,23 @@ class Link(ABC):
     """A worker's way to its centre."""
 
     @abstractmethod
-    def swap(self, message: np.ndarray) -> bool:
-        """Sends `message`, whose first n are replaced by the answer; False if some rank failed."""
+    def swap(self, message: np.ndarray) -> np.ndarray | None:
+        """Sends `message`, whose content is lost.
+
+        Returns:
+            A vector like it that begins with the answer, to be used before the next call; None if some rank failed.
+        """
 
     @abstractmethod
-    def pull(self, message: np.ndarray) -> bool:
-        """Writes the centre's weights over the first n of `message`; False if some rank failed."""
+    def pull(self, message: np.ndarray) -> np.ndarray | None:
+        """Asks for the centre's weights.
+
+        Args:
+            message: Room for them, which may be used.
+
+        Returns:
+            A vector like it that begins with them, to be changed and pushed, if wanted; None if some rank failed.
+        """
 
     @abstractmethod
     def push(self, message: np.ndarray) -> None:
@@ -106,15 +117,15 @@ class LocalLink(Link):
         """See `Link.next_part`."""
         return self.deal()
 
-    def swap(self, message: np.ndarray) -> bool:
+    def swap(self, message: np.ndarray) -> np.ndarray | None:
         """See `Link.swap`."""
         self.centre.absorb(message)
-        return True
+        return message
 
-    def pull(self, message: np.ndarray) -> bool:
+    def pull(self, message: np.ndarray) -> np.ndarray | None:
         """See `Link.pull`."""
         message[: self.centre.weights.size] = self.centre.weights
-        return True
+        return message
 
     def push(self, message: np.ndarray) -> None:
         """See `Link.push`."""
@@ -132,26 +143,28 @@ class RemoteLink(Link):
     Args:
         comm: Of the training.
         master: The rank.
+        mailbox: (n + 2,) float32 in memory shared with the master, if it is on the same host: then the vectors lie
+            there, both compute in it, and messages are empty. A worker writes there only while the master has
+            nothing of its to look at.
     """
 
-    def __init__(self, comm: Communicator, master: int) -> None:
-        self.comm, self.master, self._version = comm, master, 0.0
+    def __init__(self, comm: Communicator, master: int, mailbox: np.ndarray | None = None) -> None:
+        self.comm, self.master, self.mailbox, self._version = comm, master, mailbox, 0.0
+        self._is_pushed = False
 
-    def swap(self, message: np.ndarray) -> bool:
+    def swap(self, message: np.ndarray) -> np.ndarray | None:
         """See `Link.swap`."""
-        message[-N_EXTRA + VERSION] = self._version
-        send_from(self.comm, message, self.master, SWAP)
-        return self._answered(message)
+        return self._answer(message) if self._send(message, SWAP) else None
 
-    def pull(self, message: np.ndarray) -> bool:
+    def pull(self, message: np.ndarray) -> np.ndarray | None:
         """See `Link.pull`."""
+        self._is_pushed = False  # the master answers in order: it has taken what was pushed before
         send_from(self.comm, message[:0], self.master, PULL)
-        return self._answered(message)
+        return self._answer(message)
 
     def push(self, message: np.ndarray) -> None:
         """See `Link.push`."""
-        message[-N_EXTRA + VERSION] = self._version
-        send_from(self.comm, message, self.master, PUSH)
+        self._is_pushed = self._send(message, PUSH)
 
     def next_part(self) -> slice | None:
         """See `Link.next_part`."""
@@ -164,7 +177,20 @@ class RemoteLink(Link):
         """See `Link.end`."""
         send_from(self.comm, np.zeros(0, np.float32), self.master, FAILED if failed else DONE)
 
-    def _answered(self, message: np.ndarray) -> bool:
+    def _send(self, message: np.ndarray, tag: int) -> bool:
+        """Returns False if it was not sent, because some rank failed."""
+        if self.mailbox is not None:
+            if self._is_pushed and self.pull(message) is None:
+                return False
+            if message is not self.mailbox:
+                self.mailbox[:] = message
+            message = self.mailbox
+        message[-N_EXTRA + VERSION] = self._version
+        send_from(self.comm, message if self.mailbox is None else message[:0], self.master, tag)
+        return True
+
+    def _answer(self, message: np.ndarray) -> np.ndarray | None:
+        room = message if self.mailbox is None else self.mailbox
         receive_into(self.comm, message, self.master)
-        self._version = float(message[-N_EXTRA + VERSION])
-        return self._version >= 0
+        self._version = float(room[-N_EXTRA + VERSION])
+        return room if self._version >= 0 else None

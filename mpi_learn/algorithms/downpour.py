@@ -70,9 +70,10 @@ def handed_up(link: Link, weights: np.ndarray) -> Callable[[np.ndarray], bool]:
     """For a master below another: hands the summed gradient up and takes the weights that come down."""
 
     def apply(message: np.ndarray) -> bool:
-        if not link.swap(message):
+        answer = link.swap(message)
+        if answer is None:
             return False
-        weights[:] = message[: weights.size]
+        weights[:] = answer[: weights.size]
         return True
 
     return apply
@@ -117,7 +118,8 @@ class DownpourWorker(Worker):
         return went_well
 
     def _swap(self, weights: np.ndarray, message: np.ndarray) -> bool:
-        if not self.link.swap(message):
+        answer = self.link.swap(message)
+        if answer is None:
             return False
-        weights[:] = message[: self.n]
+        weights[:] = answer[: self.n]
         return True

@@ -37,9 +37,10 @@ class ElasticCentre(Centre):
         self._n += 1
         if self.link is not None and self._n % self.every == 0:
             self._message[: self.weights.size] = self.weights
-            self.has_failure = not self.link.swap(self._message)
-            if not self.has_failure:
-                self.weights -= self._message[: self.weights.size]
+            answer = self.link.swap(self._message)
+            self.has_failure = answer is None
+            if answer is not None:
+                self.weights -= answer[: self.weights.size]
 
 
 class ElasticWorker(Worker):
@@ -59,9 +60,10 @@ class ElasticWorker(Worker):
         if self._n_steps[0] % self.sync_every:
             return True
         message[: self.n] = weights
-        if not self.link.swap(message):
+        answer = self.link.swap(message)
+        if answer is None:
             return False
-        weights -= message[: self.n]
+        weights -= answer[: self.n]
         return True
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -54,9 +54,10 @@ class EnergyCentre(Centre):
             return
         self._n = 0
         if self.link is not None:
-            self.has_failure = not self.link.swap(self._pushed)
-            if not self.has_failure:
-                self.weights[:] = self._pushed[: self.weights.size]
+            answer = self.link.swap(self._pushed)
+            self.has_failure = answer is None
+            if answer is not None:
+                self.weights[:] = answer[: self.weights.size]
             self._pushed[:] = 0
 
 
@@ -99,10 +100,11 @@ class EnergyWorker(Worker):
         return super().arrays() | {"seen": self._seen, "energy": self._energy}
 
     def _exchange(self, weights: np.ndarray) -> bool:
-        if not self.link.pull(self._pulled):
+        pulled = self.link.pull(self._pulled)
+        if pulled is None:
             return False
-        _match(weights, self._start, self._seen, self._energy, self._pulled, *self._numbers)
-        self.link.push(self._pulled)
+        _match(weights, self._start, self._seen, self._energy, pulled, *self._numbers)
+        self.link.push(pulled)
         return True
 
     def begin(self, weights: np.ndarray) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import Algorithm
 from mpi_learn.algorithms.allreduce import SynchronousAllReduce
 from mpi_learn.algorithms.buckets import Buckets
-from mpi_learn.algorithms.centre import Centre, Link, LocalLink, RemoteLink
+from mpi_learn.algorithms.centre import N_EXTRA, Centre, Link, LocalLink, RemoteLink
 from mpi_learn.algorithms.clusters import DecentralisedClusters
 from mpi_learn.algorithms.compression import make_compression
 from mpi_learn.algorithms.downpour import DownpourCentre, DownpourWorker, applied_by, handed_up
@@ -18,7 +18,7 @@ from mpi_learn.algorithms.easgd import ElasticCentre, ElasticWorker
 from mpi_learn.algorithms.gem import EnergyCentre, EnergyWorker
 from mpi_learn.algorithms.master_worker import MasterWorker, Worker
 from mpi_learn.algorithms.serving import Server
-from mpi_learn.buffers import part_of
+from mpi_learn.buffers import part_of, rows_of_host
 from mpi_learn.comm import Communicator
 from mpi_learn.layout import Layout
 from mpi_learn.optimizers.configuration import Sgd
@@ -98,7 +98,7 @@ def _downpour(
         mover = make(own, n_steps) if options.sync_every > 1 else None
         return DownpourWorker(link, weights.size, options.sync_every, mover)
 
-    return _parts(layout, comm, make_centre, make_worker, options.quorum if options.synchronous else None)
+    return _parts(layout, comm, weights.size, make_centre, make_worker, options.quorum if options.synchronous else None)
 
 
 def _easgd(
@@ -118,7 +118,7 @@ def _easgd(
     def make_worker(link: Link) -> Worker:
         return ElasticWorker(link, weights.size, options.sync_every, make(None, n_steps))
 
-    return _parts(layout, comm, make_centre, make_worker)
+    return _parts(layout, comm, weights.size, make_centre, make_worker)
 
 
 def _gem(
@@ -137,7 +137,7 @@ def _gem(
         mover = make(None, n_steps)
         return EnergyWorker(link, weights, options.sync_every, mover, options.momentum, options.kappa)
 
-    return _parts(layout, comm, make_centre, make_worker)
+    return _parts(layout, comm, weights.size, make_centre, make_worker)
 
 
 def _own(weights: np.ndarray, comm: Communicator) -> np.ndarray:
@@ -148,17 +148,20 @@ def _own(weights: np.ndarray, comm: Communicator) -> np.ndarray:
 def _parts(
     layout: Layout,
     comm: Communicator,
+    n: int,
     make_centre: Callable[[Link | None], Centre],
     make_worker: Callable[[Link], Worker],
     quorum: float | None = None,
 ) -> dict[str, Any]:
-    """What this rank holds: a worker with its link, a centre with its server, or (alone) both."""
+    """What this rank holds: a worker with its link, a centre with its server, or (alone) both. Collective."""
     if comm.size == 1:
         centre = make_centre(None)
         return {"centre": centre, "worker": make_worker(LocalLink(centre))}
     parent = layout.parent(comm.rank) if comm.rank in (*layout.masters, *layout.leaders) else None
-    link = RemoteLink(comm, parent) if parent is not None else None
+    rows = rows_of_host(comm, n + N_EXTRA)
+    link = RemoteLink(comm, parent, rows.get(comm.rank) if parent in rows else None) if parent is not None else None
     if comm.rank in layout.masters:
-        centre = make_centre(link)
-        return {"centre": centre, "server": Server(comm, layout.children(comm.rank), centre, quorum), "link": link}
+        centre, children = make_centre(link), layout.children(comm.rank)
+        server = Server(comm, children, centre, quorum, {child: rows[child] for child in children if child in rows})
+        return {"centre": centre, "server": server, "link": link}
     return {"worker": make_worker(link)} if link is not None else {}

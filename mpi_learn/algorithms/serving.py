@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 
@@ -32,6 +33,8 @@ class Server:
         children: The ranks served.
         centre: What is served.
         quorum: Answer only when this fraction of the children that are still at work have sent; None: at once.
+        mailboxes: Child -> the memory that it shares with this rank, where messages and answers lie; children on
+            other hosts are left out.
 
     Attributes:
         deal: Deals out the samples of this epoch, where they are dealt to whoever is free.
@@ -39,9 +42,15 @@ class Server:
     """
 
     def __init__(
-        self, comm: Communicator, children: tuple[int, ...], centre: Centre, quorum: float | None = None
+        self,
+        comm: Communicator,
+        children: tuple[int, ...],
+        centre: Centre,
+        quorum: float | None = None,
+        mailboxes: Mapping[int, np.ndarray] | None = None,
     ) -> None:
         self.comm, self.children, self.centre, self.quorum = comm, children, centre, quorum
+        self.mailboxes = mailboxes or {}
         self.staleness = Staleness()
         self.has_failure = False
         self.deal: Deal | None = None
@@ -84,16 +93,17 @@ class Server:
         send_from(self.comm, np.array(places, np.int64), source, NEXT)
 
     def _take(self, source: int, tag: int) -> None:
+        message = self._message_of(source)
         if tag == PULL:
-            self._message[: self.centre.weights.size] = self.centre.weights
+            message[: self.centre.weights.size] = self.centre.weights
             self._answer(source)
             return
-        version = float(self._message[-N_EXTRA + VERSION])
+        version = float(message[-N_EXTRA + VERSION])
         if self.quorum is not None:
             self._take_in_rounds(source, version)
             return
         self.staleness.count(version)
-        self.centre.absorb(self._message)
+        self.centre.absorb(message)
         self.has_failure |= self.centre.has_failure
         if tag == SWAP:
             self._answer(source)
@@ -101,15 +111,20 @@ class Server:
     def _take_in_rounds(self, source: int, version: float) -> None:
         """Keeps a message for this round; one that comes too late is dropped, and its sender gets the new weights."""
         if version == self.staleness.version % MANY:
-            self.centre.absorb(self._message)
+            self.centre.absorb(self._message_of(source))
             self._waiting.append(source)
         else:
-            self._message[: self.centre.weights.size] = self.centre.weights
+            self._message_of(source)[: self.centre.weights.size] = self.centre.weights
             self._answer(source)
 
+    def _message_of(self, source: int) -> np.ndarray:
+        """Where the last message of this child lies, and the answer to it goes."""
+        return self.mailboxes.get(source, self._message)
+
     def _answer(self, source: int) -> None:
-        self._message[-N_EXTRA + VERSION] = -1.0 if self.has_failure else self.staleness.version % MANY
-        send_from(self.comm, self._message, source, SWAP)
+        message = self._message_of(source)
+        message[-N_EXTRA + VERSION] = -1.0 if self.has_failure else self.staleness.version % MANY
+        send_from(self.comm, message if source not in self.mailboxes else message[:0], source, SWAP)
 
     def _answer_waiting(self) -> None:
         """Ends a synchronous round when enough have sent: those that have ended their epoch are not waited for."""
@@ -124,6 +139,6 @@ class Server:
             self.staleness.version += 1
         n = self.centre.weights.size
         for source in self._waiting:
-            self._message[:n] = self.centre.weights
+            self._message_of(source)[:n] = self.centre.weights
             self._answer(source)
         self._waiting = []

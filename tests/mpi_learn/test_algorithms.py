@@ -132,6 +132,11 @@ TREES = {
     "easgd": {"name": "easgd"},
     "gem": {"name": "gem"},
     "gem every 2": {"name": "gem", "sync_every": 2},
+    "downpour on two hosts": {"name": "downpour"},
+    "quorum of half on two hosts": {"name": "downpour", "synchronous": True, "quorum": 0.5},
+    "easgd tree on two hosts": {"name": "easgd", "masters": 3},
+    "gem on two hosts": {"name": "gem"},
+    "gem tree on two hosts": {"name": "gem", "masters": 3},
     "downpour in groups": {"name": "downpour", "processes": 2},
     "easgd in groups": {"name": "easgd", "processes": 2},
     "gem in groups": {"name": "gem", "processes": 2},
@@ -153,7 +158,10 @@ TREES = {
 
 @cache
 def _run(n, failing):
-    cases = {name: {"options": options, "failing": failing} for name, options in TREES.items()}
+    cases = {
+        name: {"options": options, "failing": failing, "hosts": 2 if "two hosts" in name else 1}
+        for name, options in TREES.items()
+    }
     return mpirun(n, "-m", "tests.mpi_learn.programs.quadratic", json.dumps(cases), timeout=120)
 
 

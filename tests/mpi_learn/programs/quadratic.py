@@ -11,8 +11,9 @@ import numpy as np
 from mpi4py import MPI
 from pydantic import TypeAdapter
 
+from mpi_learn.algorithms import making
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration
-from mpi_learn.algorithms.making import make_algorithm
+from mpi_learn.buffers import rows_of_host
 from mpi_learn.comm import agreed_errors
 from mpi_learn.errors import TrainingError
 from mpi_learn.flat import FlatLayout, aligned_empty
@@ -28,13 +29,20 @@ def target(worker: int) -> np.ndarray:
     return np.random.default_rng(worker).normal(size=N).astype(np.float32)
 
 
-def run(options: dict, failing: int | None = None) -> dict:
+def rows_of_two_hosts(comm: MPI.Comm, n: int) -> dict[int, np.ndarray]:
+    """As if every second rank were on another host."""
+    host = comm.Split(comm.rank % 2)
+    return {comm.rank % 2 + 2 * rank: row for rank, row in rows_of_host(host, n).items()}
+
+
+def run(options: dict, failing: int | None = None, hosts: int = 1) -> dict:
     """All epochs; returns what this rank ended with."""
+    making.rows_of_host = {1: rows_of_host, 2: rows_of_two_hosts}[hosts]
     configuration = TypeAdapter(AlgorithmConfiguration).validate_python(options)
     layout = layout_of(configuration, world.size)
     weights = aligned_empty(N)
     weights[:] = 1.0
-    algorithm = make_algorithm(
+    algorithm = making.make_algorithm(
         configuration, world, layout, weights, n_sums=N_SUMS, n_steps=5, learning_rate=0.05,
         optimizer=lambda options, updates: make_optimizer(options or Sgd(learning_rate=0.05), FlatLayout(((N,),))),
     )  # fmt: skip
@@ -64,14 +72,16 @@ def run(options: dict, failing: int | None = None) -> dict:
     return {"distance": float(np.abs(weights - bottom).mean()), "sum": float(weights.sum()), "steps": float(totals[1])}
 
 
-def attempt(options: dict, failing: int | None) -> dict | str:
+def attempt(options: dict, failing: int | None, hosts: int) -> dict | str:
     try:
-        return run(options, failing)
+        return run(options, failing, hosts)
     except TrainingError as error:
         return f"rank {error.rank}: {error.reason}"
 
 
 cases = json.loads(sys.argv[1])
-seen = {name: world.gather(attempt(case["options"], case.get("failing"))) for name, case in cases.items()}
+seen = {
+    name: world.gather(attempt(case["options"], case.get("failing"), case["hosts"])) for name, case in cases.items()
+}
 if world.rank == 0:
     print(json.dumps(seen))
