@@ -21,6 +21,7 @@ from typing import Any
 from mpi4py import MPI
 
 from mpi_learn.errors import TrainingError, UserError
+from mpi_learn.revocable import Revocable
 
 Communicator = MPI.Comm
 
@@ -122,10 +123,13 @@ def send_if_alive(comm: Communicator, message: Any, to: int, tag: int) -> None:
 
 def send_to_all(comm: Communicator, message: Any, ranks: Sequence[int], tag: int) -> None:
     """Sends to several ranks at once; those that have died do not matter."""
-    with suppress(MPI.Exception):
-        for request in [comm.isend(message, dest=rank, tag=tag) for rank in ranks]:
-            with suppress(MPI.Exception):
-                request.wait()
+    requests = []
+    for rank in ranks:
+        with suppress(MPI.Exception):
+            requests.append(comm.isend(message, dest=rank, tag=tag))
+    for request in requests:
+        with suppress(MPI.Exception):
+            request.wait()
 
 
 def handed_out(comm: Communicator, message: Any) -> Any:
@@ -138,7 +142,7 @@ def handed_out(comm: Communicator, message: Any) -> Any:
 
 def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
     """The communicator of all ranks with the same `color`. Collective over `comm`."""
-    part = comm.Split(color, key)
+    part = Revocable(comm.Split(color, key))
     part.Set_errhandler(MPI.ERRORS_RETURN)
     comm.Barrier()  # Open MPI crashes if one rank gives the part up while another is still making it
     return part
@@ -156,14 +160,18 @@ def group_of(comm: Communicator, ranks: Sequence[int], name: str) -> Communicato
     """
     group = comm.Get_group().Incl(ranks)
     if len(ranks) == 1:
-        part = MPI.COMM_SELF.Dup()
+        part = Revocable(MPI.COMM_SELF.Dup())
     else:
         try:
-            part = MPI.Intracomm.Create_from_group(group, name)
+            part = Revocable(MPI.Intracomm.Create_from_group(group, name))
         except NotImplementedError:  # an MPI library older than MPI 4
-            part = comm.Create_group(group, tag=zlib.crc32(name.encode()) % 30_000)
+            part = Revocable(comm.Create_group(group, tag=zlib.crc32(name.encode()) % 30_000))
     part.Set_errhandler(MPI.ERRORS_RETURN)
-    part.Barrier()  # nobody gives it up before all have made it: see `split`
+    try:
+        part.Barrier()  # nobody gives it up before all have made it: see `split`
+    except MPI.Exception:
+        release(part)  # a member has died: the others may wait for this rank
+        raise
     return part
 
 
@@ -196,8 +204,12 @@ exit_status: int | None = None
 
 
 def duplicate(comm: Communicator) -> Communicator:
-    """The same ranks with messages of their own, which no user code can take away. Collective over `comm`."""
-    twin = comm.Dup()
+    """The same ranks with messages of their own, which no user code can take away. Collective over `comm`.
+
+    Where lost ranks are survived (`is_protected`) it is `comm` itself, and nothing is collective: to make another
+    communicator all ranks are needed, and one may be dead already.
+    """
+    twin = comm if is_protected() else comm.Dup()
     twin.Set_errhandler(MPI.ERRORS_RETURN)
     return twin
 
@@ -241,7 +253,7 @@ def is_communication_error(error: BaseException) -> bool:
 
 
 def release(comm: Communicator) -> None:
-    """Frees ranks that wait in `comm` for this one, which will not come: their calls end with an error.
+    """Frees ranks that wait in `comm`, or in a part of it, for this one, which will not come: their calls raise.
 
     Without protection (`is_protected`) nothing can be done for them.
     """

@@ -163,10 +163,14 @@ class Block:
         """Runs one fold into `part`; returns whether to go on with the next."""
         started = time.perf_counter()
         try:
-            with self.lifeline.guarding(trial.comm, self.terms.timeout_s):
+            try:
+                self.lifeline.guard(trial.comm, self.terms.timeout_s)
                 value, history = self.objective(trial)
+            finally:
+                self.lifeline.rest()
             figures = self.terms.merits.read(value) if trial.comm.rank == 0 else ()
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever user code raises is this trial's outcome
+            self.lifeline.rest()
             part.error = str(communication.described(error, self.comm.rank))
             part.is_echo = communication.is_communication_error(error)
             communication.release(trial.comm)

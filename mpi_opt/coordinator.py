@@ -22,7 +22,7 @@ from mpi_opt.others import told
 from mpi_opt.patience import PatientStore
 from mpi_opt.progress import Progress, Silence
 from mpi_opt.reports import Reports
-from mpi_opt.rules import HOPELESS, UNLUCKY, Rules, TimeLimit
+from mpi_opt.rules import HOPELESS, Luck, Rules, TimeLimit
 from mpi_opt.store.records import Finish
 from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.trial import Outcome, Proposal, TrialRecord
@@ -85,7 +85,7 @@ class Coordinator:
         self._began = time.monotonic()
         self._stop_by = float("inf")
         self._outcomes: list[tuple[Running, Outcome]] = []
-        self._failures_of: dict[int, int] = {}
+        self._luck = Luck()
 
     def run(self) -> None:
         """The search loop; returns when the study is over and every rank has been dismissed.
@@ -189,9 +189,9 @@ class Coordinator:
         if block not in self.crew:
             return
         self.time_limit.take(outcome.duration_s)
-        self._failures_of[block] = self._failures_of.get(block, 0) + 1 if outcome.state == "failed" else 0
-        if self._failures_of[block] >= UNLUCKY and self.course.n_usable and len(self.crew) > 1:
-            self._event("block_retired", f"block {block} failed {UNLUCKY} trials in a row")
+        self._luck.take(block, outcome.state == "failed")
+        if len(self.crew) > 1 and self._luck.is_sick(block):
+            self._event("block_retired", f"block {block} failed {self._luck.in_a_row(block)} trials in a row")
             self.crew.dissolve(block)
             self.progress.given_up(block)
         else:
@@ -241,14 +241,16 @@ class Coordinator:
         self.crew.disband(block)
         self.progress.given_up(block)
         for running in self.agenda.on(block):
-            number = running.proposal.number
-            if running.attempt > self.rules.retries:
+            number, duration_s = running.proposal.number, time.monotonic() - running.since
+            if self.rules.is_too_long(duration_s):  # it cost a rank, and would cost another
+                error = f"the trial took longer than trial.timeout, {self.rules.timeout_s:g} s: {why}"
+            elif running.attempt > self.rules.retries:
                 error = f"{why}; attempt {running.attempt} was the last (trial.retries: {self.rules.retries})"
-                duration_s = time.monotonic() - running.since
-                del self.agenda.running[number]
-                self._outcomes.append((running, Outcome(number, "failed", None, None, duration_s, error=error)))
             else:
                 self._requeue(running, why)
+                continue
+            del self.agenda.running[number]
+            self._outcomes.append((running, Outcome(number, "failed", None, None, duration_s, error=error)))
 
     def _requeue(self, running: Running, why: str) -> None:
         self.store.requeue([running.proposal.number], why)
@@ -265,7 +267,7 @@ class Coordinator:
             latest = now - self.rules.timeout_s - TIMEOUT_SLACK_S
             for running in [one for one in self.agenda.running.values() if one.since < latest]:
                 self._event("block_lost", f"block {running.block} hangs in trial {running.proposal.number}")
-                self._give_up(running.block, "the trial took longer than trial.timeout, and its block does not answer")
+                self._give_up(running.block, "its block does not answer")
         if self._stop_by < float("inf"):
             return
         if self.halt.reason is not None:

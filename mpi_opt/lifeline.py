@@ -9,14 +9,12 @@ ends it.
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
 
 from mpi_learn import comm as communication
 from mpi_learn.comm import Communicator, RankLost
@@ -37,6 +35,10 @@ class TrialTimeout(Exception):
     """The trial took longer than ``trial.timeout``."""
 
 
+class TrialGivenUp(Exception):
+    """A rank of the trial was lost, and it will be run again elsewhere."""
+
+
 class Lifeline:
     """The listening thread of one rank.
 
@@ -50,7 +52,7 @@ class Lifeline:
         self._comm: Communicator | None = None
         self._deadline = NEVER
         self._timeout_s: float | None = None
-        self._is_woken = False
+        self._why: tuple[type[Exception], str] | None = None
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
@@ -58,7 +60,7 @@ class Lifeline:
     def open(self) -> None:
         """Starts listening. Must be called in the main thread, which alone can be interrupted."""
         if WAKE is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(WAKE, self._raise_timeout)
+            signal.signal(WAKE, self._raise_why)
         self._thread = threading.Thread(target=self._listen, name="lifeline", daemon=True)
         self._thread.start()
 
@@ -68,37 +70,40 @@ class Lifeline:
         if self._thread is not None:
             self._thread.join()
 
-    @contextlib.contextmanager
-    def guarding(self, comm: Communicator, timeout_s: float | None) -> Iterator[None]:
-        """Watches over user code.
+    def guard(self, comm: Communicator, timeout_s: float | None) -> None:
+        """Watches over user code from now on until `rest`.
+
+        The main thread may get an exception meanwhile, anywhere, also in the `rest` of a ``finally``; but one only. Who
+        catches it calls `rest` again.
 
         Args:
             comm: What to give up so that ranks waiting in it get free.
             timeout_s: How long the code may take; None: for ever.
 
         Raises:
-            TrialTimeout: It took longer, and could be interrupted.
+            TrialTimeout: Later: it took longer, and could be interrupted.
+            TrialGivenUp: Later: the rank shall leave its block.
         """
         with self._lock:
-            self._comm, self._timeout_s, self._is_woken = comm, timeout_s, False
+            self._comm, self._timeout_s, self._why = comm, timeout_s, None
             self._deadline = NEVER if timeout_s is None else time.monotonic() + timeout_s
         if timeout_s is not None:
             faulthandler.dump_traceback_later(timeout_s + 2 * GRACE_S, exit=True, file=sys.__stderr__)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._comm, self._deadline = None, NEVER
-            if timeout_s is not None:
-                faulthandler.cancel_dump_traceback_later()
+
+    def rest(self) -> None:
+        """The user code is over; calling it once more does no harm."""
+        self._comm = None  # first of all: from now on no exception arrives
+        with self._lock:
+            self._deadline = NEVER
+        faulthandler.cancel_dump_traceback_later()
 
     def _listen(self) -> None:
         while not self._closed.wait(LISTEN_S):
             self._hear()
             late_s = time.monotonic() - self._deadline
             if late_s > 0:
-                self._interrupt()
-            if late_s > GRACE_S:
+                self._interrupt(TrialTimeout, f"the trial took longer than trial.timeout, {self._timeout_s:g} s")
+            if late_s > GRACE_S and time.monotonic() - self._deadline > GRACE_S:
                 end_process("the trial took too long and could not be interrupted")
 
     def _hear(self) -> None:
@@ -113,22 +118,23 @@ class Lifeline:
         if not isinstance(found[0], Disband):
             end_process("the search is over")
         self.disbanded = max(self.disbanded, found[0].block)
-        with self._lock:
-            if self._comm is not None:
-                communication.release(self._comm)
+        self._interrupt(TrialGivenUp, "a rank of the trial's block was lost")
 
-    def _interrupt(self) -> None:
+    def _interrupt(self, kind: type[Exception], why: str) -> None:
+        """Ends the user code that runs, once."""
         with self._lock:
-            if self._comm is None or self._is_woken:
+            comm = self._comm
+            if comm is None or self._why is not None:
                 return
-            self._is_woken = True
-            communication.release(self._comm)
+            self._why = kind, why
+            communication.release(comm)
         if WAKE is not None:
             signal.pthread_kill(threading.main_thread().ident, WAKE)
 
-    def _raise_timeout(self, number: int, frame: object) -> None:
-        if self._comm is not None and self._is_woken:
-            raise TrialTimeout(f"the trial took longer than trial.timeout, {self._timeout_s:g} s")
+    def _raise_why(self, number: int, frame: object) -> None:
+        if self._comm is not None and self._why is not None:
+            kind, why = self._why
+            raise kind(why)
 
 
 def end_process(why: str) -> None:

@@ -30,7 +30,8 @@ from mpi_opt.fold_stopping import Yardstick
 from mpi_opt.space import Parameters
 from mpi_opt.trial import FoldOutcome, Outcome
 
-TO_COORDINATOR, TO_RANK, TO_LIFELINE, STOP, TO_MEMBER, TO_LEADER, VERDICT = range(1, 8)
+TO_COORDINATOR, TO_RANK, TO_LIFELINE, STOP, TO_MEMBER, TO_LEADER, VERDICT = range(32_001, 32_008)
+"""Large, because they may travel over the world communicator itself, where the user's own messages have small ones."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,8 +60,9 @@ class Rank:
                 self.world.send(Freed(message.block), dest=0, tag=TO_COORDINATOR)
 
     def _serve_in(self, join: Join) -> None:
-        comm = communication.group_of(self.world, join.ranks, f"mpi_opt block {join.block}")
+        comm = None
         try:
+            comm = communication.group_of(self.world, join.ranks, f"mpi_opt block {join.block}")
             block = self.make_block(comm, join.block)
             ready = block.prepare()
             if comm.rank == 0:
@@ -70,7 +71,8 @@ class Rank:
             else:
                 self._follow(block)
         except communication.FAILURES:
-            communication.release(comm)
+            if comm is not None:
+                communication.release(comm)
             self.world.send(Broken(join.block), dest=0, tag=TO_COORDINATOR)
             self._await_disband(join.block)
 

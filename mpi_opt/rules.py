@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import insort
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,7 +19,10 @@ HOPELESS = 10
 """So many failed trials, and no other, end a search: something is wrong with all of them."""
 
 UNLUCKY = 5
-"""A block that fails so many trials in a row, while others succeed, is given up."""
+"""A block that fails so many trials in a row, and the other blocks hardly ever so, is given up."""
+
+UNLIKELY = 1e-6
+"""So improbable must it be, going by how often trials fail on the other blocks, that the row is mere bad luck."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,10 @@ class Rules:
         """Whether this trial is good enough to stop."""
         return self.merits.is_reached(self.target, ended)
 
+    def is_too_long(self, duration_s: float) -> bool:
+        """Whether a trial that takes so long should have been ended."""
+        return self.timeout_s is not None and duration_s > self.timeout_s
+
 
 @dataclass
 class TimeLimit:
@@ -59,16 +68,43 @@ class TimeLimit:
     def take(self, duration_s: float) -> None:
         """Learns how long a trial took."""
         if self.limit_s is not None:
-            self._durations_s.append(duration_s)
+            insort(self._durations_s, duration_s)
 
     def has_time_for_one(self, elapsed_s: float) -> bool:
         """Whether a trial that begins now is likely to end in time; the first ones are begun on trust."""
         if self.limit_s is None:
             return True
-        ranked = sorted(self._durations_s)
+        ranked = self._durations_s
         likely_s = ranked[min(int(LIKELY * len(ranked)), len(ranked) - 1)] if ranked else 0.0
         return elapsed_s + likely_s < self.limit_s
 
     def is_over(self, elapsed_s: float) -> bool:
         """Whether the time is up."""
         return self.limit_s is not None and elapsed_s >= self.limit_s
+
+
+class Luck:
+    """How trials ended on each block: whether one fails them that would not fail elsewhere."""
+
+    def __init__(self) -> None:
+        self._ended: Counter[int] = Counter()
+        self._failed: Counter[int] = Counter()
+        self._in_a_row: Counter[int] = Counter()
+
+    def take(self, block: int, has_failed: bool) -> None:
+        """A trial ended on this block."""
+        self._ended[block] += 1
+        self._failed[block] += has_failed
+        self._in_a_row[block] = self._in_a_row[block] + 1 if has_failed else 0
+
+    def in_a_row(self, block: int) -> int:
+        """How many trials have failed on this block since the last one that did not."""
+        return self._in_a_row[block]
+
+    def is_sick(self, block: int) -> bool:
+        """Whether the failures of this block are its own: nearly impossible at the rate of the other blocks."""
+        n_ended = self._ended.total() - self._ended[block]
+        n_failed = self._failed.total() - self._failed[block]
+        rate = (n_failed + 1) / (n_ended + 2)  # Laplace's rule of succession
+        row = self._in_a_row[block]
+        return row >= UNLUCKY and n_failed < n_ended and rate**row < UNLIKELY

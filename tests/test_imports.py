@@ -26,7 +26,7 @@ HOMES = {
     "h5py": r"mpi_learn\.(data\.|prepare)",
     "uproot": r"mpi_learn\.data\.",
     "pyarrow": r"mpi_learn\.data\.",
-    "mpi4py": r"mpi_learn\.(comm|buffers|cli)$|mpi_opt\.(api|cli_search)$",
+    "mpi4py": r"mpi_learn\.(comm|revocable|buffers|cli)$|mpi_opt\.(api|cli_search)$",
 }
 """Third-party library -> the modules that may import it."""
 

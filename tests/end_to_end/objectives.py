@@ -89,6 +89,23 @@ def hanging(trial) -> float:
     return trial.comm.allreduce(trial.parameters["x"])
 
 
+def raising_late(trial) -> float:
+    """The last rank fails every other trial when the others wait for it already, in the block or in a part of it."""
+    part = trial.comm.Dup()
+    if trial.number % 2 and trial.comm.rank == trial.comm.size - 1:
+        time.sleep(0.2)
+        raise ValueError("this rank says no")
+    waits_in = part if trial.number % 4 == 1 else trial.comm
+    return waits_in.allreduce(trial.parameters["x"])
+
+
+def dozing(trial) -> float:
+    """One rank of every third trial sleeps for ever; the others wait for it."""
+    if trial.number % 3 == 1 and trial.comm.rank == trial.comm.size - 1:
+        time.sleep(1000)
+    return trial.comm.allreduce(trial.parameters["x"])
+
+
 def _first_time(name: str) -> bool:
     try:
         Path(name).touch(exist_ok=False)

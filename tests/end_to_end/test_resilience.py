@@ -72,6 +72,37 @@ def test_trials_that_fail_in_any_way_are_results(size, space_file, query, tmp_pa
     assert query("SELECT count(*) FROM events WHERE kind = 'rank_lost'") == [(0,)]
 
 
+def test_a_rank_that_raises_frees_those_that_wait_for_it(space_file, query, tmp_path):
+    path = space_file("raising_late", blocks={"size": 3})
+    done = mpirun(4, *SEARCH, str(path), cwd=tmp_path, timeout=40)
+    assert done.returncode == 0, done.stderr
+    failed = dict(query("SELECT number, error FROM trials WHERE state = 'failed'"))
+    assert sorted(failed) == [1, 3, 5, 7, 9, 11]
+    assert all("this rank says no" in error for error in failed.values())
+    assert query("SELECT count(*) FROM events") == [(0,)]
+
+
+def test_hanging_trials_that_can_be_interrupted_cost_no_rank(space_file, query, tmp_path):
+    path = space_file("dozing", blocks={"size": 3}, trial={"timeout": "1s"})
+    done = mpirun(4, *SEARCH, str(path), cwd=tmp_path, timeout=60)
+    assert done.returncode == 0, done.stderr
+    failed = dict(query("SELECT number, error FROM trials WHERE state = 'failed'"))
+    assert sorted(failed) == [1, 4, 7, 10]
+    assert all("longer than trial.timeout, 1 s" in error for error in failed.values())
+    assert query("SELECT count(*) FROM events") == [(0,)]
+
+
+def test_a_rank_that_dies_as_the_search_begins_is_survived(space_file, query, tmp_path):
+    process = _start(5, space_file("parabola", blocks={"size": 2}), tmp_path)
+    while not (tmp_path / "test.logs").exists():  # the ranks have just been told what to do
+        time.sleep(0.002)
+    os.kill(_ranks(process)[2], signal.SIGKILL)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, out
+    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(12,)]
+    assert query("SELECT detail FROM events")[0][0].startswith("rank 2")
+
+
 @pytest.mark.parametrize("size", [1, 2])
 def test_hanging_trials_are_ended_and_their_block_goes_on(size, space_file, query, tmp_path):
     path = space_file("hanging", blocks={"size": size}, trial={"timeout": "2s"})
@@ -107,10 +138,7 @@ def test_a_signal_to_rank_0_ends_the_search_in_order(name, space_file, query, tm
     process = _start(3, path, tmp_path)
     while not _count(query):
         time.sleep(0.1)
-    children = subprocess.run(
-        ["pgrep", "-P", str(process.pid)], capture_output=True, text=True, check=True
-    ).stdout.split()
-    os.kill(int(children[0]), getattr(signal, name))
+    os.kill(_ranks(process)[0], getattr(signal, name))
     out, _ = process.communicate(timeout=20)
     assert process.returncode == 0
     assert "run the same command again" in out
@@ -130,6 +158,12 @@ def _start(n: int, path, cwd) -> subprocess.Popen:
     return subprocess.Popen(
         command, cwd=cwd, env=launch_environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
     )
+
+
+def _ranks(launcher: subprocess.Popen) -> list[int]:
+    """The process ids of the ranks, in their order: the launcher starts them one after the other."""
+    found = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True)
+    return sorted(map(int, found.stdout.split()))
 
 
 def _count(query) -> int:

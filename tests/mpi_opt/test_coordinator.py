@@ -10,7 +10,7 @@ from mpi_opt.layout import Layout
 from mpi_opt.merits import Merits
 from mpi_opt.messages import Assignment, Lost, Report
 from mpi_opt.roster import Roster
-from mpi_opt.rules import Rules
+from mpi_opt.rules import Luck, Rules
 from mpi_opt.store.errors import StoreFullError
 from mpi_opt.strategies.strategy import Decision
 from mpi_opt.trial import Failed, Outcome, TrialRecord
@@ -198,6 +198,23 @@ def test_a_block_that_fails_again_and_again_is_given_up():
     _, store = search(link, blocks=2, trials=30)
     assert "block_retired" in store.events
     assert (2, "End") in link.called
+
+
+@pytest.mark.parametrize(("share", "is_sick"), [(10, True), (2, False)])
+def test_a_row_of_failures_counts_only_where_others_hardly_fail(share, is_sick):
+    luck = Luck()
+    for n in range(100):
+        luck.take(0, n % share == 0)
+    for _ in range(10):
+        luck.take(1, has_failed=True)
+    assert luck.is_sick(1) is is_sick
+    assert not luck.is_sick(0)
+
+
+def test_a_trial_that_cost_a_rank_by_taking_too_long_is_not_run_again():
+    strategy, store = search(Deaths(squares, {2: 1}), blocks=3, trials=6, timeout_s=1e-9)
+    assert "longer than trial.timeout" in dict(strategy.told)[2].reason
+    assert not store.requeued
 
 
 def test_a_wish_to_end_puts_running_trials_back_into_the_queue():

@@ -1,0 +1,59 @@
+"""What the blocks run in the soak: naps, of which some fail and some hang, in the ways that user code does."""
+
+from __future__ import annotations
+
+import ctypes
+import random
+import signal
+import time
+
+FAILING, HANGING = 0.10, 0.05
+
+IN_C = 0.02
+"""Of the hanging trials, so many hang in C code that no exception ends: each costs the rank that it hangs on."""
+
+
+def fate(number: int) -> str:
+    """What becomes of a trial; known in advance from its number."""
+    draw = random.Random(number).random
+    if (first := draw()) < FAILING:
+        return "raise"
+    if first >= FAILING + HANGING:
+        return "nap"
+    if draw() < IN_C:
+        return "c_code" if draw() < 0.5 else "c_code_with_gil"
+    return "sleep" if draw() < 0.9 else "wait_for_nobody"
+
+
+def nap(trial) -> float:
+    """One to three seconds in steps, with a report after each; a collective at the end."""
+    fate_of_it, is_last = fate(trial.number), trial.comm.rank == trial.comm.size - 1
+    seconds = random.Random(trial.number).uniform(1, 3)
+    for step in range(5):
+        time.sleep(seconds / 5)
+        trial.report(step, trial.parameters["x"] + step)
+        if step == 2 and is_last:
+            misbehave(fate_of_it, trial)
+    return trial.comm.allreduce(trial.parameters["x"]) / trial.comm.size
+
+
+def misbehave(kind: str, trial) -> None:
+    """Does what `kind` says, on one rank of the block."""
+    if kind == "raise":
+        raise ValueError(f"trial {trial.number} fails")
+    if kind == "sleep":
+        time.sleep(10_000)
+    elif kind == "wait_for_nobody":
+        while not trial.comm.iprobe(source=0, tag=77):
+            time.sleep(0.01)
+    elif kind == "c_code":  # deaf to signals
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
+        ctypes.CDLL(None).sleep(10_000)
+    elif kind == "c_code_with_gil":  # not even other threads run
+        ctypes.PyDLL(None).sleep(10_000)
+
+
+def short(trial) -> float:
+    """A fifth of a second in the mean."""
+    time.sleep(random.Random(trial.number).uniform(0, 0.4))
+    return trial.parameters["x"] ** 2

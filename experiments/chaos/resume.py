@@ -1,0 +1,139 @@
+"""Searches whose rank 0 is killed at a random moment, and that are then begun again by the same command.
+
+Run it in the project's folder: python experiments/chaos/resume.py [--runs 50] [--results resume.json]
+A client asks the store all along what is complete. Runs that are in the file of results already are not run again.
+Prints its part of README.md's table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from launched import Hung, Launched, query
+
+N_RANKS, TRIALS = 5, 60
+LIMIT_S = 120.0
+LONGEST_S = 6.0
+"""Rank 0 dies at most so long after the ranks are up: about when an undisturbed search ends."""
+
+
+def space() -> dict[str, Any]:
+    """The ``space.yaml``: many trials of a fraction of a second."""
+    return {
+        "study": "resume",
+        "store": "sqlite:///resume.db",
+        "objective": f"{Path(__file__).with_name('objectives.py')}:short",
+        "space": {"x": {"type": "real", "low": -1.0, "high": 1.0}},
+        "search": {"strategy": "random", "trials": TRIALS, "seed": 9},
+    }
+
+
+class Client(threading.Thread):
+    """Asks the store without pause which trials are complete, and remembers every answer.
+
+    Attributes:
+        seen: Trial -> figure of merit.
+        contradictions: What was said once and otherwise later.
+    """
+
+    def __init__(self, database: Path) -> None:
+        super().__init__(daemon=True)
+        self.database, self.seen, self.contradictions = database, {}, []
+        self.is_over = threading.Event()
+
+    def run(self) -> None:
+        """Until `is_over`."""
+        while not self.is_over.wait(0.005):
+            self.ask()
+
+    def ask(self) -> None:
+        """Asks once."""
+        rows = query(self.database, "SELECT number, figure_of_merit, state FROM trials")
+        complete = {number: value for number, value, state in rows if state == "complete"}
+        for number, value in self.seen.items():
+            if complete.get(number) != value:
+                self.contradictions.append(f"trial {number} was {value!r}, then {complete.get(number)!r}")
+        self.seen |= complete
+
+
+def one_run(seed: int, folder: Path, reference: dict[str, float]) -> dict[str, Any]:
+    """Kills rank 0 of a search, resumes it, and says what does not hold."""
+    draw, problems = random.Random(seed), []
+    delay_s = draw.uniform(0, LONGEST_S)
+    database = folder / "resume.db"
+    client = Client(database)
+    with Launched(folder, N_RANKS, space()) as search:
+        client.start()
+        while search.is_running and not (folder / "resume.logs").exists():
+            time.sleep(0.005)
+        time.sleep(delay_s)
+        was_killed = search.kill(0) is not None
+        problems += ended(search, "after the death of rank 0", is_whole=not was_killed)
+    n_seen = len(client.seen)
+    with Launched(folder, N_RANKS, None) as search:
+        problems += ended(search, "when resumed", is_whole=True)
+    client.is_over.set()
+    client.join()
+    client.ask()
+    rows = query(database, "SELECT number, state, figure_of_merit FROM trials ORDER BY number")
+    if [number for number, _, _ in rows] != list(range(TRIALS)):
+        problems.append(f"trials {[number for number, _, _ in rows]}")
+    problems += [f"trial {number} is {state}" for number, state, _ in rows if state != "complete"]
+    problems += [f"trial {number}: {value!r}" for number, _, value in rows if value != reference.get(str(number))]
+    if query(database, "PRAGMA integrity_check") != [("ok",)]:
+        problems.append("the database is not sound")
+    problems += client.contradictions
+    return {"was_killed": was_killed, "delay_s": delay_s, "n_seen": n_seen, "problems": problems}
+
+
+def ended(search: Launched, when: str, *, is_whole: bool) -> list[str]:
+    """Waits for the end; what is wrong with it. What a search without rank 0 exits with depends on when it died."""
+    try:
+        status = search.wait(LIMIT_S)
+    except Hung as error:
+        (search.folder / "stacks.txt").write_text(str(error))
+        return [f"hung {when}"]
+    return [f"exit status {status} {when}"] if is_whole and status else []
+
+
+def undisturbed() -> dict[str, float]:
+    """Trial -> figure of merit of a search in which nothing happens."""
+    with tempfile.TemporaryDirectory() as name, Launched(Path(name), N_RANKS, space()) as search:
+        assert search.wait(LIMIT_S) == 0
+        return {
+            str(n): value for n, value in query(Path(name) / "resume.db", "SELECT number, figure_of_merit FROM trials")
+        }
+
+
+def main() -> None:
+    """Runs what is not in the file of results yet, and prints the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--results", type=Path, default=Path("resume.json"))
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "resume")
+    options = parser.parse_args()
+    known = (
+        json.loads(options.results.read_text())
+        if options.results.exists()
+        else {"undisturbed": undisturbed(), "runs": {}}
+    )
+    for seed in range(options.runs):
+        if str(seed) not in known["runs"]:
+            run = one_run(seed, options.folder / f"{seed}-{time.time():.0f}", known["undisturbed"])
+            known["runs"][str(seed)] = run
+            print(seed, run, flush=True)
+        options.results.write_text(json.dumps(known, indent=1))
+    runs = [run for run in known["runs"].values() if run["was_killed"]]
+    print(f"| runs that hold | {sum(not run['problems'] for run in runs)} of {len(runs)} |")
+    print(f"| complete trials that the client had seen at rank 0's death | {sum(run['n_seen'] for run in runs)} |")
+
+
+if __name__ == "__main__":
+    main()
