@@ -1,5 +1,6 @@
 """A communicator that can be given up together with all that was made of it."""
 
+# ruff: noqa: N802 - the names are MPI's
 from __future__ import annotations
 
 import functools

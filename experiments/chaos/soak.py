@@ -78,8 +78,8 @@ def longest_gap_s(database: Path) -> float:
     """The longest time between two results that follow one another, after the first of every block."""
     (gap,) = query(
         database,
-        "SELECT max(gap) FROM (SELECT (julianday(finished_at) - julianday(lag(finished_at) OVER (ORDER BY finished_at)))"
-        " * 86400 AS gap FROM trials WHERE finished_at IS NOT NULL)",
+        "SELECT 86400 * max(gap) FROM (SELECT julianday(finished_at) - julianday(lag(finished_at) OVER"
+        " (ORDER BY finished_at)) AS gap FROM trials WHERE finished_at IS NOT NULL)",
     )[0]
     return gap
 

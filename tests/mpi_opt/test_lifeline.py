@@ -19,7 +19,7 @@ def lifeline():
 def test_code_that_takes_too_long_gets_an_exception(lifeline):
     lifeline.guard(MPI.COMM_SELF, 0.1)
     began = time.monotonic()
-    with pytest.raises(TrialTimeout, match="longer than trial.timeout, 0.1 s"):
+    with pytest.raises(TrialTimeout, match=r"longer than trial\.timeout, 0\.1 s"):
         time.sleep(30)
     lifeline.rest()
     assert time.monotonic() - began < 5
