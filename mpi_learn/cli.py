@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError
+from mpi_learn.launch import launch, starting
 
 app = typer.Typer(
     help="Trains one model on all ranks of one MPI communicator.", no_args_is_help=True, add_completion=False,
@@ -39,10 +40,9 @@ def train(
 ) -> None:
     """Trains one model on all ranks of the world."""
     if n is not None:
-        from mpi_learn.launch import launch
-
         launch(["mpi_learn", *_without_n(sys.argv[1:])], n)
-    from mpi4py import MPI
+    with starting():
+        from mpi4py import MPI
 
     from mpi_learn.live import make_view
     from mpi_learn.saving import save_result

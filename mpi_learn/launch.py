@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from mpi_learn.errors import UserError
 
 LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+
+START_S = 600.0
+"""All ranks must have started within so many seconds of the first; or so many as ``MPI_LEARN_START_S`` says."""
 
 
 def is_launched() -> bool:
@@ -75,3 +81,22 @@ def launched_rank() -> int:
         if name in os.environ:
             return int(os.environ[name])
     return 0
+
+
+@contextlib.contextmanager
+def starting() -> Iterator[None]:
+    """MPI begins inside, which needs all ranks: where one has died before, the others would wait for ever.
+
+    So they end when it has taken too long; the two lowest ranks write where they stood. No thread of Python's could do
+    it: MPI keeps the interpreter locked meanwhile.
+    """
+    if not is_launched():
+        yield
+        return
+    limit_s = float(os.environ.get("MPI_LEARN_START_S", START_S))
+    with open(os.devnull, "w") if launched_rank() > 1 else contextlib.nullcontext(sys.stderr) as told:  # noqa: PTH123
+        faulthandler.dump_traceback_later(limit_s, exit=True, file=told)
+        try:
+            yield
+        finally:
+            faulthandler.cancel_dump_traceback_later()

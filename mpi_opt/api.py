@@ -20,7 +20,7 @@ from mpi_opt.block import Block
 from mpi_opt.configuration import StudyConfiguration
 from mpi_opt.errors import MPILearnError, SearchFailed
 from mpi_opt.halt import Halt, deaf
-from mpi_opt.lifeline import Lifeline
+from mpi_opt.lifeline import Lifeline, end_process
 from mpi_opt.links import Link, SerialLink, WorldLink
 from mpi_opt.messages import TO_RANK
 from mpi_opt.objective import FunctionObjective
@@ -161,36 +161,49 @@ def run_study(
     world = communication.duplicate(world)
     study, error = None, None
     if world.rank == 0:
+        link = WorldLink(world)
         try:
-            study = _coordinate(plan, WorldLink(world), progress)
+            study = _coordinate(plan, link, progress)
         except MPILearnError as mine:
             error = mine
         except BaseException as bug:
-            _told_to_all(world, None, SearchFailed(f"the coordinator failed: {bug!r}"), is_raised=False)
+            _told_to_all(link, None, SearchFailed(f"the coordinator failed: {bug!r}"), everywhere)
             raise
-        _told_to_all(world, study if everywhere else None, error)
+        _told_to_all(link, study if everywhere else None, error, everywhere)
+        if error is not None:
+            raise error
         return study
     lifeline = Lifeline(world)
     lifeline.open()
     with deaf():
         Rank(world, lambda comm, index: _block(plan, comm, index, WorldReporter(world), lifeline), lifeline).serve()
     lifeline.close()
-    return _told_to_all(world, None, None)
+    return _told_by_coordinator(world)
 
 
-def _told_to_all(
-    world: Communicator, study: Study | None, error: MPILearnError | None, *, is_raised: bool = True
-) -> Study | None:
-    """What rank 0 has come to, on every rank that is left: the study, or the error raised. Collective."""
-    if world.rank == 0:
-        lost = communication.lost_ranks(world)
-        others = [rank for rank in range(1, world.size) if rank not in lost]
-        communication.send_to_all(world, (study, error, bool(lost)), others, TO_RANK)
-    else:
-        study, error, lost = communication.receive(world, source=0, tag=TO_RANK)[0]
-    if lost:
+def _told_to_all(link: WorldLink, study: Study | None, error: MPILearnError | None, everywhere: bool) -> None:
+    """What rank 0 has come to, for every rank that is left.
+
+    MPI's farewell needs all ranks. So there is none where one was lost, or may have been without a word of it yet, or
+    where nothing but the end of the process comes anyway: a death in those last moments would keep the others.
+    """
+    lost = communication.lost_ranks(link.world)
+    is_parting = bool(lost) or link.has_called or (communication.is_protected() and not everywhere)
+    others = [rank for rank in range(1, link.world.size) if rank not in lost]
+    communication.send_to_all(link.world, (study, error, is_parting), others, TO_RANK)
+    if is_parting:
         communication.skip_farewell()
-    if error is not None and is_raised:
+
+
+def _told_by_coordinator(world: Communicator) -> Study | None:
+    """The study, or the error raised, on a rank that does not coordinate."""
+    try:
+        study, error, is_parting = communication.receive(world, source=0, tag=TO_RANK)[0]
+    except communication.FAILURES:
+        end_process("the coordinator was lost")
+    if is_parting:
+        communication.skip_farewell()
+    if error is not None:
         raise error
     return study
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.errors import MPILearnError, UserError
-from mpi_learn.launch import is_launched, launched_rank
+from mpi_learn.launch import is_launched, launched_rank, starting
 
 if TYPE_CHECKING:
     import typer
@@ -35,9 +35,9 @@ def _here(arguments: list[str]) -> Any:
 
 def _search_everywhere(arguments: list[str]) -> int:
     """Runs ``search`` on every rank of the world: rank 0 understands it, all run it."""
-    from mpi_learn import comm as communication
-
     order = _here(arguments)  # a plan, or an exit status when there is nothing to run
+    with starting():
+        from mpi_learn import comm as communication
     if is_launched():
         from mpi_opt.api import the_world
 

@@ -53,6 +53,7 @@ class Lifeline:
         self._deadline = NEVER
         self._timeout_s: float | None = None
         self._why: tuple[type[Exception], str] | None = None
+        self._is_alarmed = False
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
@@ -88,7 +89,7 @@ class Lifeline:
             self._comm, self._timeout_s, self._why = comm, timeout_s, None
             self._deadline = NEVER if timeout_s is None else time.monotonic() + timeout_s
         if timeout_s is not None:
-            faulthandler.dump_traceback_later(timeout_s + 2 * GRACE_S, exit=True, file=sys.__stderr__)
+            self._arm(timeout_s + 2 * GRACE_S)
 
     def rest(self) -> None:
         """The user code is over; calling it once more does no harm."""
@@ -96,6 +97,20 @@ class Lifeline:
         with self._lock:
             self._deadline = NEVER
         faulthandler.cancel_dump_traceback_later()
+        if self._is_alarmed:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            self._is_alarmed = False
+
+    def _arm(self, limit_s: float) -> None:
+        """The last step: the process is ended even if the interpreter stands still.
+
+        Other ranks notice the death by an alarm, not an exit with a status. The alarm is left to user code that has a
+        use for it.
+        """
+        self._is_alarmed = self.world is not None and signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+        faulthandler.dump_traceback_later(limit_s, exit=not self._is_alarmed, file=sys.__stderr__)
+        if self._is_alarmed:
+            signal.setitimer(signal.ITIMER_REAL, limit_s + 1)
 
     def _listen(self) -> None:
         while not self._closed.wait(LISTEN_S):

@@ -58,16 +58,22 @@ class Link(ABC):
 
 
 class WorldLink(Link):
-    """Over the world communicator, from rank 0. What is for a rank that has died is dropped."""
+    """Over the world communicator, from rank 0. What is for a rank that has died is dropped.
+
+    Attributes:
+        has_called: Whether a rank was called away from its block, or to its end.
+    """
 
     def __init__(self, world: Communicator) -> None:
         self.world = world
+        self.has_called = False
         self._lost: set[int] = set()
 
     def send(self, rank: int, message: ToRank) -> None:
         self._send(message, rank, TO_RANK)
 
     def call(self, rank: int, message: Disband | End) -> None:
+        self.has_called = True
         self._send(message, rank, TO_LIFELINE)
 
     def stop(self, number: int, ranks: list[int]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from mpi_learn import comm as communication
 from mpi_learn.comm import Communicator
 from mpi_opt.block import Block
-from mpi_opt.lifeline import Lifeline
+from mpi_opt.lifeline import Lifeline, end_process
 from mpi_opt.messages import (
     STOP,
     TO_COORDINATOR,
@@ -48,7 +48,13 @@ class Rank:
         self.world, self.make_block, self.lifeline = world, make_block, lifeline
 
     def serve(self) -> None:
-        """Joins blocks as it is told, until it is dismissed."""
+        """Joins blocks as it is told, until it is dismissed. Ends the process if the coordinator is lost."""
+        try:
+            self._serve()
+        except communication.FAILURES:
+            end_process("the coordinator was lost")
+
+    def _serve(self) -> None:
         while not isinstance(message := self._next_message(), Dismissal):
             if not isinstance(message, Join):  # what was on its way to a block that is no more
                 continue

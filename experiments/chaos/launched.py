@@ -16,8 +16,6 @@ import yaml
 
 from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
 
-signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))  # so that nothing is left behind
-
 
 class Hung(Exception):
     """A search did not end in its time; where its ranks stood is in the message."""
@@ -120,6 +118,11 @@ class Launched:
             if _rank_of(pid) == rank:
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
+
+
+def end_in_order() -> None:
+    """Lets a SIGTERM end this process by an exception, so that no search is left behind."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
 
 
 def query(database: Path, sql: str) -> list[tuple]:

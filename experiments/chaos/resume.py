@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from launched import Hung, Launched, query
+from launched import Hung, Launched, end_in_order, query
 
 N_RANKS, TRIALS = 5, 60
 LIMIT_S = 120.0
@@ -114,6 +114,7 @@ def undisturbed() -> dict[str, float]:
 
 def main() -> None:
     """Runs what is not in the file of results yet, and prints the table."""
+    end_in_order()
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--results", type=Path, default=Path("resume.json"))

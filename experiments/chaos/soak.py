@@ -14,7 +14,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from launched import Launched, query
+from launched import Launched, end_in_order, query
 from objectives import fate
 
 SETTLED_S = 300.0
@@ -120,6 +120,7 @@ def report(database: Path, status: int, memory: list, asked: list[float]) -> Non
 
 def main() -> None:
     """Runs it, and prints what came of it."""
+    end_in_order()
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--ranks", type=int, default=64)

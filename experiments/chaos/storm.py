@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from launched import Hung, Launched, query
+from launched import Hung, Launched, end_in_order, query
 
 from mpi_learn.prepare import prepare
 
@@ -217,6 +217,7 @@ def quantiles(values: list[float]) -> str:
 
 def main() -> None:
     """Runs what is not in the file of results yet, and prints the table."""
+    end_in_order()
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--results", type=Path, default=Path("storm.json"))

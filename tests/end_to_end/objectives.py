@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import sys
@@ -103,6 +104,13 @@ def dozing(trial) -> float:
     """One rank of every third trial sleeps for ever; the others wait for it."""
     if trial.number % 3 == 1 and trial.comm.rank == trial.comm.size - 1:
         time.sleep(1000)
+    return trial.comm.allreduce(trial.parameters["x"])
+
+
+def stuck(trial) -> float:
+    """Trial 1 sleeps in C code that keeps the interpreter locked: nothing in Python can end it."""
+    if trial.number == 1 and trial.comm.rank == 0:
+        ctypes.PyDLL(None).sleep(1000)
     return trial.comm.allreduce(trial.parameters["x"])
 
 

@@ -92,6 +92,18 @@ def test_hanging_trials_that_can_be_interrupted_cost_no_rank(space_file, query, 
     assert query("SELECT count(*) FROM events") == [(0,)]
 
 
+def test_a_trial_that_locks_the_interpreter_costs_its_rank_and_nothing_else(space_file, query, tmp_path):
+    path = space_file("stuck", blocks={"size": 2}, trial={"timeout": "1s"})
+    done = mpirun(5, *SEARCH, str(path), cwd=tmp_path, timeout=60)
+    assert done.returncode == 0, done.stderr
+    (error,) = query("SELECT error FROM trials WHERE state != 'complete'")[0]
+    assert "longer than trial.timeout, 1 s" in error
+    assert query("SELECT kind FROM events") == [("rank_lost",)]
+    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(11,)]
+    logs = "".join(log.read_text() for log in (tmp_path / "test.logs").iterdir())
+    assert "in stuck" in logs  # where it stood
+
+
 def test_a_rank_that_dies_as_the_search_begins_is_survived(space_file, query, tmp_path):
     process = _start(5, space_file("parabola", blocks={"size": 2}), tmp_path)
     while not (tmp_path / "test.logs").exists():  # the ranks have just been told what to do
@@ -101,6 +113,15 @@ def test_a_rank_that_dies_as_the_search_begins_is_survived(space_file, query, tm
     assert process.returncode == 0, out
     assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(12,)]
     assert query("SELECT detail FROM events")[0][0].startswith("rank 2")
+
+
+def test_a_rank_that_dies_before_mpi_begins_leaves_nobody_waiting_for_ever(space_file, tmp_path):
+    dying = "import os, signal; os.environ['OMPI_COMM_WORLD_RANK'] == '2' and os.kill(os.getpid(), signal.SIGKILL);"
+    program = f"{dying} from mpi_opt.cli import main; main(['search', {str(space_file('parabola'))!r}])"
+    done = mpirun(3, "-c", program, cwd=tmp_path, env={"MPI_LEARN_START_S": "3"}, timeout=40)
+    assert done.returncode != 0
+    assert "Timeout (0:00:03)!" in done.stderr
+    assert "in starting" in done.stderr or "_search_everywhere" in done.stderr
 
 
 @pytest.mark.parametrize("size", [1, 2])
