@@ -99,8 +99,9 @@ def test_a_trial_that_locks_the_interpreter_costs_its_rank_and_nothing_else(spac
     assert done.returncode == 0, done.stderr
     (error,) = query("SELECT error FROM trials WHERE state != 'complete'")[0]
     assert "longer than trial.timeout, 1 s" in error
-    assert query("SELECT kind FROM events") == [("rank_lost",)]
     assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(11,)]
+    (kind,) = query("SELECT kind FROM events ORDER BY id")[0]
+    assert kind in ("rank_lost", "block_lost")  # whoever is first to tell: MPI, or the rank's neighbour
     logs = "".join(log.read_text() for log in (tmp_path / "test.logs").iterdir())
     assert "in stuck" in logs  # where it stood
 
