@@ -196,8 +196,8 @@ def _seconds(at: str) -> float:
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, str]:
     """What all runs gave, for the table."""
-    good = sum(not run["problems"] for run in runs)
-    lines = {"runs that hold": f"{good} of {len(runs)}"}
+    hit = [run for run in runs if run["kills"]]  # in the others the search was over before
+    lines = {"runs that hold, of those in which ranks died": f"{sum(not run['problems'] for run in hit)} of {len(hit)}"}
     lines["ranks killed"] = str(sum(len(run["kills"]) for run in runs))
     lines["trials run again; failed after their last attempt"] = (
         f"{sum(len(run['assigned_s']) for run in runs)}; {sum(run['n_failed'] for run in runs)}"
