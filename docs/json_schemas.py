@@ -130,7 +130,7 @@ def _with_short_forms(schema: Any) -> Any:
         return [_with_short_forms(one) for one in schema]
     if not isinstance(schema, dict):
         return schema
-    if "discriminator" in schema:
+    if "mapping" in _section(schema, "discriminator"):
         names = sorted(schema["discriminator"]["mapping"])
         rest = {key: value for key, value in schema.items() if key not in ("oneOf", "discriminator")}
         return rest | {"anyOf": [{"enum": names}, *schema["oneOf"]]}
@@ -139,6 +139,11 @@ def _with_short_forms(schema: Any) -> Any:
         rest = {key: content.pop(key) for key in ("default", "description") if key in content}
         return rest | {"anyOf": [{"type": "string"}, content]}
     return content
+
+
+def _section(schema: dict[str, Any], key: str) -> dict[str, Any]:
+    """What stands under `key`, which may as well be the name of a user's key."""
+    return schema[key] if isinstance(schema.get(key), dict) else {}
 
 
 def _with_hyperparameters(schema: Any) -> Any:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 from mpi_learn.buffers import broadcast_in_place
 from mpi_learn.comm import Communicator, agreed_errors, host_name
 from mpi_learn.configuration import TrainingConfiguration
 from mpi_learn.data import Dataset
+from mpi_learn.data.noise import Noise
 from mpi_learn.errors import ConfigurationError
+from mpi_learn.flat import FlatLayout
 from mpi_learn.layout import Layout, layout_of
 from mpi_learn.models.build import make_model
 from mpi_learn.models.model import Model
 from mpi_learn.models.weights_only import WeightsOnly
+from mpi_learn.optimizers import make_optimizer
+from mpi_learn.optimizers.optimizer import Optimizer
+from mpi_learn.optimizers.schedule import Rate
+from mpi_learn.optimizers.separate import SeparateOptimizers
 from mpi_learn.timeline import RecordedTimeline, Timeline, clear_traces
 from mpi_learn.validating import Validator
 
@@ -34,7 +42,7 @@ def built_model(configuration: TrainingConfiguration, comm: Communicator, datase
             for labels in chain.from_iterable(samples.labels() for samples in (dataset.training, *validation)):
                 model.check_labels(labels)
     if layout.masters:
-        sizes = model and (model.layout.shapes, model.n_sums, model.moving().size, model.counters().size)
+        sizes = model and (model.layout, model.n_sums, model.moving().size, model.counters().size)
         sizes = comm.bcast(sizes, root=first)
         model = model or WeightsOnly(*sizes, build)
     broadcast_in_place(comm, model.weights, first)
@@ -57,8 +65,45 @@ def make_validator(
 
 def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset) -> Model:
     few = dataset.training.take(slice(0, 2))
+    noise = dataset.noise.draw(0, 0, len(few))[:1] if dataset.noise is not None else ()
     model = configuration.model, configuration.parameters, configuration.loss, configuration.metrics
-    return make_model(*model, few.x, few.y, seed=configuration.seed, stream=rank)
+    names = {"seed": configuration.seed, "stream": rank, "gan": configuration.gan}
+    return make_model(*model, (*few.x, *noise), few.y, **names)
+
+
+def with_noise(dataset: Dataset, configuration: TrainingConfiguration) -> Dataset:
+    """The same samples, and where there is a generator, what it makes others of."""
+    gan = configuration.gan
+    if gan is None:
+        return dataset
+    return replace(
+        dataset, noise=Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
+    )
+
+
+def make_training_optimizer(
+    configuration: TrainingConfiguration, layout: FlatLayout, n_workers: int, options: Any, updates_per_epoch: float
+) -> Optimizer:
+    """An optimizer with its learning rate's schedule; one for each of two models.
+
+    Args:
+        options: A section of the configuration; None: its ``optimizer``, or of two models each one's own.
+        updates_per_epoch: Steps, whoever moves in them.
+    """
+
+    def make(part: FlatLayout, chosen: Any, updates: float) -> Optimizer:
+        rate = Rate(chosen.learning_rate, chosen.schedule, updates, configuration.epochs, n_workers)
+        return make_optimizer(chosen, part, rate)
+
+    gan = configuration.gan
+    if gan is None:
+        return make(layout, options or configuration.optimizer, updates_per_epoch)
+    own = (gan.discriminator_optimizer, gan.generator_optimizer)
+    optimizers = []
+    for number, (_, part) in enumerate(layout.places()):
+        share = sum(turn[number] for turn in gan.turns) / len(gan.turns)
+        optimizers.append(make(part, options or own[number] or configuration.optimizer, updates_per_epoch * share))
+    return SeparateOptimizers(layout, optimizers)
 
 
 def open_timeline(configuration: TrainingConfiguration, comm: Communicator, layout: Layout) -> Timeline:

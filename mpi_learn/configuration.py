@@ -10,7 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.functions import located_specification, metric_key
+from mpi_learn.functions import is_function, located_specification, metric_key
+from mpi_learn.models.configuration import Gan
 from mpi_learn.optimizers.configuration import Adam, OptimizerConfiguration
 from mpi_learn.validation import nearest, place, read_yaml, validated
 
@@ -97,6 +98,7 @@ class TrainingConfiguration(_Section):
     sync_batchnorm: bool = Field(
         False, description="allreduce: average moving means and variances over the ranks every step, not every epoch."
     )
+    gan: Gan | None = Field(None, description="`model` returns a generator and a discriminator that train each other.")
     batch_size: int = Field(32, ge=1, description="Samples a worker takes per step.")
     epochs: int = Field(1, ge=1, description="How often all training samples are seen.")
     early_stopping: EarlyStopping | None = Field(None, description="End when a metric no longer gets better.")
@@ -119,6 +121,20 @@ class TrainingConfiguration(_Section):
     def _synchronous_batchnorm(self) -> Self:
         if self.sync_batchnorm and self.algorithm.name != "allreduce":
             raise ValueError("sync_batchnorm needs algorithm allreduce: only there all ranks make the same steps")
+        return self
+
+    @model_validator(mode="after")
+    def _two_models(self) -> Self:
+        if self.gan is None:
+            return self
+        if not is_function(self.model):
+            raise ValueError("gan needs `model: file.py:function`, which returns {generator: …, discriminator: …}")
+        if isinstance(self.metrics, dict) or not all(map(is_function, self.metrics)):
+            raise ValueError("with gan, each of metrics is a file.py:function of (real, generated) samples")
+        if self.algorithm.name == "allreduce" and self.algorithm.compression == "top-k":
+            raise ValueError("gan does not go with compression: top-k, which would send a resting model's gradient")
+        if getattr(self.algorithm, "accumulate", 1) > 1 and self.gan.exchange == "model":
+            raise ValueError("gan with accumulate needs `exchange: batch`: with `model` the two models take turns")
         return self
 
     def located(self, directory: Path) -> TrainingConfiguration:
@@ -144,7 +160,8 @@ class TrainingConfiguration(_Section):
             own = [f"{output}_{metric_key(name)}" for output, names in self.metrics.items() for name in names]
         else:
             own = [metric_key(name) for name in self.metrics]
-        names = ["loss", *own]
+        both = ["discriminator_loss", "generator_loss"] if self.gan is not None else []
+        names = ["loss", *both, *own]
         has_validation = self.data is None or self.data.validation or self.data.validation_fraction
         return [*names, *(f"val_{name}" for name in names)] if has_validation else names
 

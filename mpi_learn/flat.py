@@ -37,9 +37,13 @@ class FlatLayout:
 
     Attributes:
         shapes: Of the arrays, in order; they lie one behind the other.
+        models: Where the vector holds several models, each moved by an optimizer of its own: how many arrays each has.
+            The last array of each is one number, which in a gradient says of how many samples this model's part
+            speaks: 0 while the model rests. Among the weights it stays 0.
     """
 
     shapes: tuple[tuple[int, ...], ...]
+    models: tuple[int, ...] = ()
 
     @cached_property
     def bounds(self) -> np.ndarray:
@@ -51,6 +55,15 @@ class FlatLayout:
     def size(self) -> int:
         """The length of the vector."""
         return int(self.bounds[-1])
+
+    def places(self) -> list[tuple[slice, FlatLayout]]:
+        """Of each of `models`: where its weights lie, and their layout; the number of samples stands behind them."""
+        found, first = [], 0
+        for n in self.models:
+            last = first + n - 1
+            found.append((slice(int(self.bounds[first]), int(self.bounds[last])), FlatLayout(self.shapes[first:last])))
+            first += n
+        return found
 
     def views(self, vector: np.ndarray) -> list[np.ndarray]:
         """The arrays that lie in `vector`, not copied; what stands behind them is left out."""

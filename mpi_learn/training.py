@@ -11,7 +11,7 @@ import numpy as np
 
 from mpi_learn.algorithms.making import make_algorithm
 from mpi_learn.buffers import sum_in_place
-from mpi_learn.building import built_model, make_validator, open_timeline
+from mpi_learn.building import built_model, make_training_optimizer, make_validator, open_timeline, with_noise
 from mpi_learn.checkpoint import load_checkpoint, save_checkpoint
 from mpi_learn.comm import Communicator, agreed_errors
 from mpi_learn.configuration import TrainingConfiguration, read_configuration
@@ -21,9 +21,7 @@ from mpi_learn.history import History
 from mpi_learn.layout import layout_of
 from mpi_learn.models.model import Model
 from mpi_learn.monitor import Monitor, summed_up
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.optimizer import Optimizer
-from mpi_learn.optimizers.schedule import Rate
 from mpi_learn.progress import Epoch, EpochReport, State, collected, dealt_out, restored, snapshot
 from mpi_learn.result import Result, as_pair
 from mpi_learn.stopping import Stopping
@@ -64,6 +62,7 @@ def train(
         if data is None and configuration.data is None:
             raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
     dataset = data if data is not None else load(configuration.data, comm, configuration.seed)
+    dataset = with_noise(dataset, configuration)
     model = built_model(configuration, comm, dataset)
     try:
         training = Training(configuration, comm, dataset, model)
@@ -85,6 +84,7 @@ def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: 
     Raises:
         UserError: Configuration, data or model are wrong; the same on every rank.
     """
+    data = with_noise(data, configuration)
     model = built_model(configuration, comm, data)
     try:
         Training(configuration, comm, data, model).close()
@@ -132,10 +132,9 @@ class Training:
 
     def _optimizer(self, options: Any, updates_per_epoch: float) -> Optimizer:
         """The configured optimizer, or another, with its learning rate's schedule."""
-        options = options or self.configuration.optimizer
-        n_workers = len(self.layout.groups)
-        rate = Rate(options.learning_rate, options.schedule, updates_per_epoch, self.configuration.epochs, n_workers)
-        return self.timeline.timed(make_optimizer(options, self.model.layout, rate))
+        n_workers, layout = len(self.layout.groups), self.model.layout
+        made = make_training_optimizer(self.configuration, layout, n_workers, options, updates_per_epoch)
+        return self.timeline.timed(made)
 
     def run(self, on_epoch: OnEpoch | None, progress: Progress | None) -> None:
         """All epochs, those before a resume left out. Collective."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,6 +35,9 @@ class Batches:
     dealt as evenly as possible. So every sample is used exactly once an epoch, and two workers together see at each
     step what one worker with the double batch sees.
 
+    Where the dataset has noise, each batch comes once for each turn, each time with other noise as its last input. The
+    noise belongs to the places in the order, so that it, too, is the same for any number of workers.
+
     A batch is gathered when it is asked for: 128 images of 784 float32 take 0.05 ms, less than handing them over from a
     thread would.
 
@@ -57,12 +60,17 @@ class Batches:
     @property
     def n_steps(self) -> int:
         """Steps an epoch, the same for all workers."""
+        noise = self.dataset.noise
+        return self._n_parts * (noise.turns if noise is not None else 1)
+
+    @property
+    def _n_parts(self) -> int:
         return -(-self.dataset.n_training // (self.batch_size * self.n_workers))
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The `n_steps` batches of an epoch, counted from 0."""
-        for step in range(self.n_steps):
-            yield self._batch(epoch, self._part(step))
+        for step in range(self._n_parts):
+            yield from self._taken(epoch, self._part(step))
 
     def chunk(self, epoch: int, part: slice) -> Iterator[Batch]:
         """The batches of a part of an epoch that a `Dealer` dealt to this worker; `n_workers` does not matter.
@@ -71,7 +79,7 @@ class Batches:
             part: Positions in the epoch's order.
         """
         for first in range(part.start, part.stop, self.batch_size):
-            yield self._batch(epoch, slice(first, min(first + self.batch_size, part.stop)))
+            yield from self._taken(epoch, slice(first, min(first + self.batch_size, part.stop)))
 
     def dealt(self, epoch: int, next_part: Callable[[], slice | None]) -> Iterator[Batch]:
         """The batches of all parts that are dealt to this worker.
@@ -85,8 +93,9 @@ class Batches:
     def close(self) -> None:
         """There is nothing to give back."""
 
-    def _batch(self, epoch: int, part: slice) -> Batch:
-        return as_batch(self.dataset.take_training(self._order_of(epoch)[part] if self.shuffle else part))
+    def _taken(self, epoch: int, part: slice) -> Iterator[Batch]:
+        batch = as_batch(self.dataset.take_training(self._order_of(epoch)[part] if self.shuffle else part))
+        return with_noise(batch, self.dataset, epoch, part.start)
 
     def _order_of(self, epoch: int) -> np.ndarray:
         if self._order is None or self._order[0] != epoch:
@@ -124,6 +133,19 @@ class Dealer:
         part = slice(self._first, min(self._first + self.chunk_size, self.n_samples))
         self._first = part.stop
         return part
+
+
+def with_noise(batch: Batch, dataset: Dataset, epoch: int, first: int) -> Iterator[Batch]:
+    """The batch, once for each turn where the dataset has noise, with noise as its last input.
+
+    Args:
+        first: The place of its first sample in the order of `epoch`.
+    """
+    if dataset.noise is None:
+        yield batch
+        return
+    for noise in dataset.noise.draw(epoch, first, batch.n_samples):
+        yield replace(batch, x=(*batch.x, noise))
 
 
 def epoch_order(n: int, seed: int, epoch: int) -> np.ndarray:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mpi_learn.data.batches import Batch, Batches, as_batch
+from mpi_learn.data.batches import Batch, Batches, as_batch, with_noise
+from mpi_learn.data.noise import VALIDATION
 from mpi_learn.data.samples import Dataset, shares
 from mpi_learn.data.streamed import StreamedSamples
 from mpi_learn.data.streamed_batches import StreamedBatches, streamed_validation
@@ -29,4 +30,5 @@ def validation_batches(dataset: Dataset, *, batch_size: int, n_workers: int = 1,
         yield from streamed_validation(dataset, part, batch_size)
         return
     for first in range(part.start, part.stop, batch_size):
-        yield as_batch(dataset.take_validation(slice(first, min(first + batch_size, part.stop))))
+        batch = as_batch(dataset.take_validation(slice(first, min(first + batch_size, part.stop))))
+        yield next(with_noise(batch, dataset, VALIDATION, first))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mpi_learn.data.noise import Noise
+
 if TYPE_CHECKING:
     from mpi_learn.data.streamed import StreamedSamples
 
@@ -65,12 +67,14 @@ class Dataset:
         validation: The samples to validate on; may be the very same object, then seen through the indices.
         training_indices: Shape (n_training,), which of `training` are used; None is all of them.
         validation_indices: Shape (n_validation,), the same for `validation`.
+        noise: What comes to each sample as a further input, for a model that makes samples of noise.
     """
 
     training: Samples | StreamedSamples
     validation: Samples | StreamedSamples
     training_indices: np.ndarray | None = None
     validation_indices: np.ndarray | None = None
+    noise: Noise | None = None
 
     @property
     def n_training(self) -> int:

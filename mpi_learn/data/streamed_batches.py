@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpi_learn.data.ahead import ReadAhead
-from mpi_learn.data.batches import Batch, as_batch
+from mpi_learn.data.batches import Batch, as_batch, with_noise
+from mpi_learn.data.noise import VALIDATION
 from mpi_learn.data.samples import Dataset, Samples, shares
 from mpi_learn.data.streamed import StreamedSamples
 
@@ -54,6 +55,11 @@ class StreamedBatches:
     @property
     def n_steps(self) -> int:
         """Steps an epoch, the same for all workers."""
+        noise = self.dataset.noise
+        return self._n_parts * (noise.turns if noise is not None else 1)
+
+    @property
+    def _n_parts(self) -> int:
         return -(-self.dataset.n_training // (self.batch_size * self.n_workers))
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
@@ -65,8 +71,10 @@ class StreamedBatches:
             for batch in self._batches(window, following):
                 n_left -= 1
                 yield batch
-        for _ in range(n_left):
-            yield as_batch(self.samples.room(0).take(slice(None)))
+        while n_left:
+            for batch in with_noise(as_batch(self.samples.room(0).take(slice(None))), self.dataset, epoch, 0):
+                n_left -= 1
+                yield batch
 
     def dealt(self, epoch: int, next_part: Callable[[], slice | None]) -> Iterator[Batch]:
         """The batches of what a `Dealer` deals to this worker; it is asked one part ahead.
@@ -95,7 +103,8 @@ class StreamedBatches:
     def _batches(self, window: Window, following: Window | None) -> Iterator[Batch]:
         samples, order = self._ahead.take(window, following)
         for first in range(0, len(order), self.batch_size):
-            yield as_batch(samples.take(order[first : first + self.batch_size]))
+            batch = as_batch(samples.take(order[first : first + self.batch_size]))
+            yield from with_noise(batch, self.dataset, window.epoch, window.start + first)
 
     def _read(self, window: Window) -> tuple[Samples, np.ndarray]:
         """The samples of a window and the order to take them in. Runs in the thread."""
@@ -155,7 +164,8 @@ def streamed_validation(dataset: Dataset, part: slice, batch_size: int) -> Itera
         for window, following in zip(windows, [*windows[1:], None], strict=True):
             found = ahead.take(window, following)
             for first in range(0, len(found), batch_size):
-                yield as_batch(found.take(slice(first, first + batch_size)))
+                batch = as_batch(found.take(slice(first, first + batch_size)))
+                yield next(with_noise(batch, dataset, VALIDATION, window.start + first))
 
 
 def whole_batches(n_samples: int, batch_size: int) -> int:

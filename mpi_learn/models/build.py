@@ -9,6 +9,8 @@ from typing import Any
 from mpi_learn.environment import prepare_environment, quiet_stderr
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.functions import imports_of, is_function, load_function, signature_of, users_code
+from mpi_learn.models.configuration import Gan
+from mpi_learn.models.gan import check_pair
 from mpi_learn.models.model import Arrays, Model
 
 
@@ -22,6 +24,7 @@ def make_model(
     *,
     seed: int,
     stream: int,
+    gan: Gan | None = None,
 ) -> Model:
     """The model behind our interface; the same seed gives the same initial weights.
 
@@ -32,6 +35,7 @@ def make_model(
         x, y: A few samples, one array per input and output.
         seed: Of the initial weights.
         stream: Makes dropout and noise draw other numbers: give the rank.
+        gan: The function returns two models, which train each other like this.
 
     Raises:
         ModelError, ConfigurationError: It cannot be built, or does not fit the samples.
@@ -41,20 +45,31 @@ def make_model(
     n_threads = prepare_environment()
     packages = imports_of(specification) if is_function(specification) else {"keras"}
     if "torch" in packages and not packages & {"keras", "tensorflow"}:
-        return _torch_model(specification, parameters, (loss, metrics, x, y), seed, stream, n_threads)
+        return _torch_model(specification, parameters, (loss, metrics, x, y), seed, stream, n_threads, gan)
     _load_keras(n_threads)
     from mpi_learn.models.keras_model import KerasModel, keras
 
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
     model = _called(specification, parameters) if is_function(specification) else _loaded(keras, Path(specification))
+    if gan is not None:
+        from mpi_learn.models.keras_gan import KerasGan
+
+        check_pair(model, keras.Model, "Keras", specification)
+        return KerasGan(model, gan, loss, metrics, x, y, stream)
     if not isinstance(model, keras.Model):
         raise _no_model(model, specification)
     return KerasModel(model, loss, metrics, x, y, stream)
 
 
 def _torch_model(
-    specification: str, parameters: dict[str, Any], rest: tuple[Any, ...], seed: int, stream: int, n_threads: int
+    specification: str,
+    parameters: dict[str, Any],
+    rest: tuple[Any, ...],
+    seed: int,
+    stream: int,
+    n_threads: int,
+    gan: Gan | None,
 ) -> Model:
     try:
         import torch
@@ -65,6 +80,11 @@ def _torch_model(
     torch.set_num_threads(n_threads)
     torch.manual_seed(seed)
     module = _called(specification, parameters)
+    if gan is not None:
+        from mpi_learn.models.torch_gan import TorchGan
+
+        check_pair(module, torch.nn.Module, "PyTorch", specification)
+        return TorchGan(module, gan, *rest, seed * 1_000_003 + stream)
     if not isinstance(module, torch.nn.Module):
         raise _no_model(module, specification)
     return TorchModel(module, *rest, seed * 1_000_003 + stream)

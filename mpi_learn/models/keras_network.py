@@ -72,10 +72,11 @@ class KerasNetwork:
         penalty = tf.add_n([tf.cast(one, tf.float32) for one in losses] or [0.0])
         return tuple(keras.tree.flatten(outputs)), values, penalty
 
-    def move_on(self, values: list[Any]) -> None:
-        """Takes the new non-trainable values that `call` gave."""
+    def move_on(self, values: list[Any], *, with_moving: bool = True) -> None:
+        """Takes the new non-trainable values that `call` gave; if not `with_moving`, those of generators alone."""
         for variable, value in zip(self.model.non_trainable_variables, values, strict=True):
-            variable.assign(value)
+            if with_moving or any(variable is one for one in self.counters):
+                variable.assign(value)
 
     def _separate_generators(self, stream: int) -> None:
         """Dropout and noise draw from integer states (seed, counter): each rank gets a seed of its own."""

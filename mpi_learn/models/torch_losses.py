@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from mpi_learn.errors import ConfigurationError, ModelError
+from mpi_learn.errors import ConfigurationError, DataError, ModelError
 from mpi_learn.functions import is_function, load_function, metric_key
 from mpi_learn.validation import nearest
 
@@ -82,6 +82,26 @@ def matched(labels: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
     """Labels (n,) for an output (n, 1) as (n, 1), and as real numbers."""
     labels = labels.to(output.dtype)
     return labels.unsqueeze(-1) if labels.ndim == output.ndim - 1 and output.shape[-1] == 1 else labels
+
+
+def check_label_range(losses: list[Loss], y: Any) -> None:
+    """Raises DataError if a class number lies outside of the model's outputs.
+
+    Args:
+        losses: One per output.
+        y: One array of labels per output; all of them, not a few.
+    """
+    for loss, labels in zip(losses, y, strict=True):
+        if loss.n_classes is None or not labels.size:
+            continue
+        low, high = int(labels.min()), int(labels.max())
+        if low < 0 or high >= loss.n_classes:
+            raise DataError(
+                f"label {low if low < 0 else high} lies outside of the model's {loss.n_classes} classes "
+                f"0…{loss.n_classes - 1}",
+                where="data.labels",
+                cure=f"give the model {high + 1} outputs" if low >= 0 else "number the classes from 0",
+            )
 
 
 def make_losses(loss: Any, outputs: list[tuple[int, ...]], y: Any) -> list[Loss]:

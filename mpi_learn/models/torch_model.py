@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from mpi_learn.errors import DataError, ModelError
+from mpi_learn.errors import ModelError
 from mpi_learn.flat import FIRST_METRIC, LOSS, N_SAMPLES, N_WORDS, FlatLayout, aligned_empty
 from mpi_learn.models.model import Arrays, Model
-from mpi_learn.models.torch_losses import make_losses, make_metrics
+from mpi_learn.models.torch_losses import check_label_range, make_losses, make_metrics
 
 
 class TorchModel(Model):
@@ -76,17 +76,7 @@ class TorchModel(Model):
 
     def check_labels(self, y: Arrays) -> None:
         """See `Model.check_labels`."""
-        for loss, labels in zip(self.losses, y, strict=True):
-            if loss.n_classes is None or not labels.size:
-                continue
-            low, high = int(labels.min()), int(labels.max())
-            if low < 0 or high >= loss.n_classes:
-                raise DataError(
-                    f"label {low if low < 0 else high} lies outside of the model's {loss.n_classes} classes "
-                    f"0…{loss.n_classes - 1}",
-                    where="data.labels",
-                    cure=f"give the model {high + 1} outputs" if low >= 0 else "number the classes from 0",
-                )
+        check_label_range(self.losses, y)
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
         """See `Model.metrics`."""
@@ -109,7 +99,7 @@ class TorchModel(Model):
 
     def set_moving(self, values: np.ndarray) -> None:
         """See `Model.set_moving`."""
-        _fill(self._moving, values)
+        fill(self._moving, values)
 
     def counters(self) -> np.ndarray:
         """See `Model.counters`: whole-number buffers, then the state of the random generator."""
@@ -118,7 +108,7 @@ class TorchModel(Model):
 
     def set_counters(self, values: np.ndarray) -> None:
         """See `Model.set_counters`."""
-        used = _fill(self._whole, values)
+        used = fill(self._whole, values)
         torch.set_rng_state(torch.from_numpy(values[used:].astype(np.uint8)))
 
     def finish(self) -> torch.nn.Module:
@@ -158,7 +148,7 @@ class TorchModel(Model):
             ) from error
 
 
-def _fill(buffers: list[torch.Tensor], values: np.ndarray) -> int:
+def fill(buffers: list[torch.Tensor], values: np.ndarray) -> int:
     """Fills `buffers` from `values`, one behind the other; returns how many values they took."""
     start = 0
     for buffer in buffers:

@@ -16,20 +16,20 @@ class WeightsOnly(Model):
     """The weights of a model that other ranks compute with. The model itself is built when it is asked for.
 
     Args:
-        shapes: Of the trainable arrays.
+        layout: Of the trainable arrays.
         n_sums, n_moving, n_counters: Lengths, as the workers' models have them.
         build: Makes the whole model.
     """
 
     def __init__(
         self,
-        shapes: tuple[tuple[int, ...], ...],
+        layout: FlatLayout,
         n_sums: int,
         n_moving: int,
         n_counters: int,
         build: Callable[[], Model],
     ) -> None:
-        self.layout = FlatLayout(shapes)
+        self.layout = layout
         self.weights = aligned_empty(self.layout.size)
         self.n_sums = n_sums
         self._moving = np.zeros(n_moving, np.float32)

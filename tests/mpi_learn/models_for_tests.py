@@ -77,3 +77,53 @@ def line(n=200, seed=0):
     x = rng.normal(size=(n, 3)).astype(np.float32)
     y = (x @ np.array([1.0, -2.0, 0.5]) + 0.01 * rng.normal(size=n)).astype(np.float32)
     return Dataset(Samples((x,), (y,)), Samples((x[:50],), (y[:50],)))
+
+
+def build_gan(units=24, dropout=0.0, norm=False, latent=8):
+    """Makes and judges the 64 pixels of a digit."""
+    import keras
+
+    layers = keras.layers
+    makes = [layers.Input((latent,)), layers.Dense(units, "relu")]
+    makes += [layers.BatchNormalization()] if norm else []
+    judges = [layers.Input((64,)), layers.Dense(units, "leaky_relu")]
+    judges += [layers.BatchNormalization()] if norm else []
+    judges += [layers.Dropout(dropout)] if dropout else []
+    return {
+        "generator": keras.Sequential([*makes, layers.Dense(64, "sigmoid")]),
+        "discriminator": keras.Sequential([*judges, layers.Dense(1, "sigmoid")]),
+    }
+
+
+def build_conditional_gan(latent=8):
+    """Both models are told the digit; the discriminator names it as well."""
+    import keras
+
+    layers = keras.layers
+    noise, digit, pixels = keras.Input((latent,)), keras.Input((1,), dtype="int64"), keras.Input((64,))
+    known = layers.Flatten()(layers.Embedding(10, 4)(digit))
+    made = layers.Dense(64, "sigmoid")(layers.Dense(24, "relu")(layers.Concatenate()([noise, known])))
+    seen = layers.Dense(24, "relu")(pixels)
+    judged = [layers.Dense(1, "sigmoid")(seen), layers.Dense(10, "softmax")(seen)]
+    return {"generator": keras.Model([noise, digit], made), "discriminator": keras.Model(pixels, judged)}
+
+
+def pixel_gap(real, generated):
+    """How far the mean pixels are apart."""
+    import keras
+
+    return keras.ops.mean(keras.ops.abs(keras.ops.mean(real, 0) - keras.ops.mean(generated, 0)))
+
+
+def build_shower_gan(latent=16):
+    """Makes and judges showers of 24 × 24 × 24 cells."""
+    import keras
+
+    layers = keras.layers
+    makes = [layers.Input((latent,)), layers.Dense(6**3 * 4, "relu"), layers.Reshape((6, 6, 6, 4))]
+    makes += [layers.Conv3DTranspose(4, 4, 4, "same", activation="relu"), layers.Conv3D(1, 1, activation="softplus")]
+    judges = [layers.Input((24, 24, 24)), layers.Reshape((24, 24, 24, 1)), layers.Conv3D(4, 4, 4, activation="elu")]
+    return {
+        "generator": keras.Sequential([*makes, layers.Reshape((24, 24, 24))]),
+        "discriminator": keras.Sequential([*judges, layers.Flatten(), layers.Dense(1, "sigmoid")]),
+    }

@@ -39,3 +39,40 @@ def build_nothing():
 
 def absolute_error(labels, outputs):
     return (labels - outputs).abs()
+
+
+def build_gan(units=24, dropout=0.0, norm=False, latent=8):
+    makes = [nn.Linear(latent, units), *([nn.BatchNorm1d(units)] if norm else []), nn.ReLU(), nn.Linear(units, 64)]
+    judges = [nn.Linear(64, units), *([nn.BatchNorm1d(units)] if norm else []), nn.LeakyReLU(0.2)]
+    judges += [nn.Dropout(dropout)] if dropout else []
+    return {
+        "generator": nn.Sequential(*makes, nn.Sigmoid()),
+        "discriminator": nn.Sequential(*judges, nn.Linear(units, 1)),
+    }
+
+
+class Painter(nn.Module):
+    def __init__(self, latent):
+        super().__init__()
+        self.digit, self.first, self.last = nn.Embedding(10, 4), nn.Linear(latent + 4, 24), nn.Linear(24, 64)
+
+    def forward(self, noise, digit):
+        return self.last(self.first(torch.cat([noise, self.digit(digit)], 1)).relu()).sigmoid()
+
+
+class Judge(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.real, self.digit = nn.Linear(64, 24), nn.Linear(24, 1), nn.Linear(24, 10)
+
+    def forward(self, pixels):
+        seen = self.first(pixels).relu()
+        return self.real(seen), self.digit(seen)
+
+
+def build_conditional_gan(latent=8):
+    return {"generator": Painter(latent), "discriminator": Judge()}
+
+
+def pixel_gap(real, generated):
+    return (real.mean(0) - generated.mean(0)).abs().mean()

@@ -1,0 +1,64 @@
+"""Run under mpirun: trains small GANs by every algorithm; rank 0 prints what every rank saw."""
+
+import json
+from pathlib import Path
+
+from mpi4py import MPI
+
+from mpi_learn import train
+from mpi_learn.data import Dataset, Samples
+from tests.mpi_learn.models_for_tests import digits
+
+HERE = Path(__file__).parents[1]
+KERAS = {"model": f"{HERE / 'models_for_tests.py'}:build_gan", "loss": "binary_crossentropy"}
+TORCH = {"model": f"{HERE / 'torch_models_for_tests.py'}:build_gan", "loss": "binary_cross_entropy_with_logits"}
+METRIC = {"metrics": [f"{HERE / 'torch_models_for_tests.py'}:pixel_gap"], "epochs": 12}
+FEW = {"epochs": 2, "seed": 3}
+ROUND = {"latent": 8, "steps": {"discriminator": 1, "generator": 2}}
+BATCHWISE = ROUND | {"exchange": "batch"}
+GLOBAL_BATCH = 120
+SYNCHRONOUS = {
+    "keras model": KERAS | FEW | {"gan": ROUND},
+    "keras batch": KERAS | FEW | {"gan": BATCHWISE},
+    "torch model": TORCH | FEW | {"gan": ROUND},
+    "torch batch": TORCH | FEW | {"gan": BATCHWISE},
+    "accumulated": TORCH | FEW | {"gan": BATCHWISE, "algorithm": {"name": "allreduce", "accumulate": 2}},
+}
+ADAM = {"name": "adam", "learning_rate": 0.003}
+OTHERS = {
+    "downpour": {"algorithm": "downpour"},
+    "synchronous": {"algorithm": {"name": "downpour", "synchronous": True, "sync_every": 2}},
+    "easgd": {"algorithm": {"name": "easgd", "sync_every": 3}},
+    "gem": {"algorithm": "gem"},
+    "clusters": {"algorithm": {"name": "clusters", "size": 1, "exchange_every": 4}},
+    "float16": {"algorithm": {"name": "allreduce", "compression": "float16"}},
+    "dynamic": {"algorithm": "downpour", "data": {"train": ["none.h5"], "features": "X", "labels": None}},
+}
+OTHERS["dynamic"]["data"]["share"] = "dynamic"
+
+
+def main() -> None:
+    world = MPI.COMM_WORLD
+    bunch = digits()
+    samples = Samples(bunch.training.x, ())
+    dataset = Dataset(samples, samples, bunch.training_indices[:960], bunch.validation_indices)
+    cases = {name: case | {"batch_size": GLOBAL_BATCH // world.size} for name, case in SYNCHRONOUS.items()}
+    if world.size > 1:
+        common = TORCH | METRIC | {"gan": {"latent": 8}, "optimizer": ADAM, "batch_size": 32}
+        cases |= {name: common | case for name, case in OTHERS.items()}
+    seen = {}
+    for name, case in cases.items():
+        result = train(case, world, data=dataset)
+        weights = []
+        for model in result.model.values() if name in SYNCHRONOUS else ():
+            arrays = (
+                model.get_weights() if name.startswith("keras") else [p.detach().numpy() for p in model.parameters()]
+            )
+            weights += [float(abs(one).sum()) for one in arrays]
+        history = {key: values for key, values in result.history.items() if "staleness" not in key}
+        seen[name] = world.gather({"history": history, "weights": weights})
+    if world.rank == 0:
+        print(json.dumps(seen))
+
+
+main()

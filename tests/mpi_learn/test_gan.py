@@ -1,0 +1,324 @@
+"""Two models that train each other: against plain loops of each framework, and on several ranks."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+import sys
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from mpi_learn import train
+from mpi_learn.configuration import read_configuration
+from mpi_learn.data import Batches, Dataset, Samples, validation_batches
+from mpi_learn.data.noise import Noise
+from mpi_learn.errors import ConfigurationError, ModelError
+from mpi_learn.flat import FlatLayout
+from mpi_learn.models.configuration import Gan, Turn
+from mpi_learn.optimizers import make_optimizer
+from mpi_learn.optimizers.configuration import Adam, Sgd
+from mpi_learn.optimizers.separate import SeparateOptimizers
+from tests.mpi_learn.models_for_tests import digits
+from tests.mpirun import mpirun, run
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+KERAS, TORCH = f"{HERE}/models_for_tests.py", f"{HERE}/torch_models_for_tests.py"
+LOSS = {KERAS: "binary_crossentropy", TORCH: "binary_cross_entropy_with_logits"}
+FRAMEWORKS = pytest.mark.parametrize("file", [KERAS, TORCH], ids=["keras", "torch"])
+NAMES = ("discriminator_loss", "generator_loss")
+STEPS = {"discriminator": 2, "generator": 1}
+
+
+def unlabelled() -> Dataset:
+    dataset = digits()
+    bare = Samples(dataset.training.x, ())
+    return Dataset(bare, bare, dataset.training_indices[:600], dataset.validation_indices)
+
+
+def configuration(file: str, **changes) -> dict:
+    gan = {"latent": 8, **changes.pop("gan", {})}
+    common = {"model": f"{file}:build_gan", "loss": LOSS[file], "batch_size": 100, "epochs": 2, "seed": 3}
+    return common | {"gan": gan} | changes
+
+
+def test_noise_belongs_to_a_place_and_is_normal():
+    noise = Noise(seed=7, size=5, turns=3)
+    whole = noise.draw(2, 0, 4000)
+    assert whole.shape == (3, 4000, 5)
+    np.testing.assert_array_equal(noise.draw(2, 1234, 100), whole[:, 1234:1334])
+    assert not np.array_equal(noise.draw(3, 0, 4000), whole)
+    assert abs(whole.mean()) < 0.02
+    assert whole.std() == pytest.approx(1, abs=0.02)
+    assert np.mean(np.abs(whole) < 1.96) == pytest.approx(0.95, abs=0.005)
+    flat = np.corrcoef(whole.swapaxes(0, 1).reshape(4000, -1).T) - np.eye(15)
+    assert np.abs(flat).max() < 0.08
+    even = Noise(seed=7, size=5, is_normal=False).draw(0, 0, 4000)
+    assert np.abs(even).max() <= 1
+    assert even.var() == pytest.approx(1 / 3, abs=0.02)
+
+
+@pytest.mark.parametrize("n_workers", [1, 3])
+def test_workers_together_see_the_noise_of_one(n_workers):
+    dataset = replace(unlabelled(), noise=Noise(seed=1, size=4, turns=2))
+    whole = list(Batches(dataset, batch_size=150, n_workers=1, worker=0, seed=5).epoch(1))
+    sizes = {"batch_size": 150 // n_workers, "n_workers": n_workers, "seed": 5}
+    shares = [list(Batches(dataset, worker=worker, **sizes).epoch(1)) for worker in range(n_workers)]
+    assert len(whole) == 8
+    for step, batch in enumerate(whole):
+        for place in (0, 1):
+            joined = np.concatenate([share[step].x[place] for share in shares])
+            np.testing.assert_array_equal(joined, batch.x[place])
+    assert not np.array_equal(whole[0].x[1], whole[1].x[1])
+    assert len(next(validation_batches(dataset, batch_size=50)).x) == 2
+
+
+def test_rounds_say_who_moves():
+    d, g, both = Turn(True, False), Turn(False, True), Turn(True, True)
+    assert Gan(steps=STEPS).turns == (d, d, g)
+    assert Gan(steps=STEPS).turns_per_batch == 3
+    batchwise = Gan(steps={"discriminator": 1, "generator": 3}, exchange="batch")
+    assert batchwise.turns == (g, g, both)
+    assert batchwise.turns_per_batch == 1
+
+
+def test_resting_model_keeps_weights_momentum_and_step_count():
+    layout = FlatLayout(((3,), (1,), (2,), (1,)), (2, 2))
+    own = [make_optimizer(Adam(), FlatLayout(((3,),))), make_optimizer(Sgd(momentum=0.9), FlatLayout(((2,),)))]
+    alone = make_optimizer(Adam(), FlatLayout(((3,),)))
+    optimizer = SeparateOptimizers(layout, own)
+    weights, expected = np.zeros(7, np.float32), np.zeros(3, np.float32)
+    gradient = np.array([1, 2, 3, 4, 0, 0, 0], np.float32)  # of 4 samples of the first, none of the second
+    for _ in range(3):
+        optimizer.update(weights, gradient, 123.0)
+        alone.update(expected, gradient[:3], 0.25)
+    np.testing.assert_array_equal(weights[:3], expected)
+    assert not weights[3:].any()
+    assert [one.n_steps for one in own] == [3, 0]
+    second = np.array([0, 0, 0, 0, 6, 3, 3], np.float32)
+    optimizer.update(weights, second)
+    np.testing.assert_array_equal(weights[:3], expected)
+    np.testing.assert_allclose(weights[4:], [-0.02, -0.01, 0], rtol=1e-6)
+    assert {"0.mean", "1.velocity", "0.n_steps"} <= set(optimizer.arrays())
+
+
+def keras_loop(options: Gan, epochs: int, dataset: Dataset) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Goodfellow's algorithm with nothing but Keras: the weights of discriminator and generator."""
+    import keras
+    import tensorflow as tf
+
+    from tests.mpi_learn.models_for_tests import build_gan
+
+    keras.utils.set_random_seed(3)
+    pair = build_gan()
+    d, g = pair["discriminator"], pair["generator"]
+    entropy = keras.losses.BinaryCrossentropy()
+    d_moves, g_moves = keras.optimizers.Adam(0.001), keras.optimizers.Adam(0.001)
+    ones, zeros = (lambda n: tf.ones((n, 1))), (lambda n: tf.zeros((n, 1)))
+    rounds = 0
+    for epoch in range(epochs):
+        for batch in Batches(dataset, batch_size=100, n_workers=1, worker=0, seed=3).epoch(epoch):
+            turn = options.turns[rounds % len(options.turns)]
+            rounds += 1
+            real, noise = batch.x
+            n = len(real)
+            with tf.GradientTape() as d_tape, tf.GradientTape() as g_tape:
+                fake = g(noise, training=True)
+                answer = d(fake, training=True)
+                g_loss = entropy(ones(n), answer)
+                d_loss = (entropy(ones(n), d(real, training=True)) + entropy(zeros(n), answer)) / 2
+            gradients = d_tape.gradient(d_loss, d.trainable_variables), g_tape.gradient(g_loss, g.trainable_variables)
+            for moves, optimizer, model, gradient in zip(turn, (d_moves, g_moves), (d, g), gradients, strict=True):
+                if moves:
+                    optimizer.apply_gradients(zip(gradient, model.trainable_variables, strict=True))
+    return d.get_weights(), g.get_weights()
+
+
+def torch_loop(options: Gan, epochs: int, dataset: Dataset) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """The same with nothing but PyTorch."""
+    import torch
+    from torch.nn.functional import binary_cross_entropy_with_logits as entropy
+
+    from tests.mpi_learn.torch_models_for_tests import build_gan
+
+    torch.manual_seed(3)
+    pair = build_gan()
+    d, g = pair["discriminator"], pair["generator"]
+    optimizers = [torch.optim.SGD(one.parameters(), lr=0.05, momentum=0.9) for one in (d, g)]
+    rounds = 0
+    for epoch in range(epochs):
+        for batch in Batches(dataset, batch_size=100, n_workers=1, worker=0, seed=3).epoch(epoch):
+            turn = options.turns[rounds % len(options.turns)]
+            rounds += 1
+            real, noise = map(torch.from_numpy, batch.x)
+            ones, zeros = torch.ones(len(real), 1), torch.zeros(len(real), 1)
+            fake = g(noise)
+            losses = (entropy(d(real), ones) + entropy(d(fake.detach()), zeros)) / 2, entropy(d(fake), ones)
+            found = [
+                torch.autograd.grad(loss, list(one.parameters()), retain_graph=True)
+                for loss, one in zip(losses, (d, g), strict=True)
+            ]
+            for moves, optimizer, model, gradient in zip(turn, optimizers, (d, g), found, strict=True):
+                if moves:
+                    for parameter, value in zip(model.parameters(), gradient, strict=True):
+                        parameter.grad = value
+                    optimizer.step()
+    return tuple([p.detach().numpy() for p in one.parameters()] for one in (d, g))
+
+
+@FRAMEWORKS
+@pytest.mark.parametrize("exchange", ["model", "batch"])
+def test_training_is_what_a_plain_loop_does(file, exchange):
+    gan = {"latent": 8, "steps": STEPS, "exchange": exchange}
+    sgd = {"optimizer": {"name": "sgd", "learning_rate": 0.05, "momentum": 0.9}} if file == TORCH else {}
+    result = train(configuration(file, gan=gan, **sgd), MPI.COMM_SELF, data=unlabelled())
+    options = Gan(**gan)
+    dataset = replace(unlabelled(), noise=Noise(3, 8, options.turns_per_batch))
+    expected = (keras_loop if file == KERAS else torch_loop)(options, 2, dataset)
+    for name, arrays in zip(("discriminator", "generator"), expected, strict=True):
+        model = result.model[name]
+        ours = model.get_weights() if file == KERAS else [one.detach().numpy() for one in model.parameters()]
+        for mine, other in zip(ours, arrays, strict=True):
+            np.testing.assert_allclose(mine, other, rtol=1e-3, atol=1e-4)
+    history = result.history
+    assert set(history) == {f"{v}{name}" for v in ("", "val_") for name in ("loss", *NAMES)}
+    np.testing.assert_allclose(np.array(history["loss"]), np.sum([history[name] for name in NAMES], 0), rtol=1e-6)
+
+
+@FRAMEWORKS
+def test_resumed_training_has_the_losses_of_one_never_stopped(file, tmp_path):
+    common = configuration(
+        file, parameters={"dropout": 0.3, "norm": True}, gan={"exchange": "batch", "steps": {"discriminator": 5}}
+    )
+    whole = train(common | {"epochs": 4}, MPI.COMM_SELF, data=unlabelled())
+    checkpoint = {"checkpoint": {"path": str(tmp_path)}}
+    train(common | {"epochs": 2} | checkpoint, MPI.COMM_SELF, data=unlabelled())
+    resumed = train(common | {"epochs": 4} | checkpoint, MPI.COMM_SELF, data=unlabelled())
+    assert resumed.history == whole.history
+
+
+@FRAMEWORKS
+def test_labels_condition_the_generator_and_are_predicted(file, tmp_path):
+    losses = [LOSS[file], "sparse_categorical_crossentropy"]
+    changes = {"model": f"{file}:build_conditional_gan", "loss": losses, "metrics": [f"{file}:pixel_gap"]}
+    gan = {"condition": "generator", "smoothing": 0.1, "loss_weights": [1.0, 0.5]}
+    own = {"discriminator_optimizer": {"name": "adam", "learning_rate": 0.002}}
+    rates = {"gan": gan | own, "epochs": 30, "optimizer": {"name": "adam", "learning_rate": 0.003}}
+    stopping = {"early_stopping": {"metric": "val_pixel_gap", "mode": "min", "patience": 30}}
+    result = train(configuration(file, **changes, **rates, **stopping), MPI.COMM_SELF, data=digits())
+    gap = result.history["val_pixel_gap"]
+    assert min(gap) < 0.6 * gap[0]
+    assert result.best_epoch == int(np.argmin(gap))
+    x, y = result.validation
+    noise = Noise(9, 8).draw(0, 0, len(y))[0]
+    if file == KERAS:
+        named = result.model["discriminator"].predict(x, verbose=0)[1]
+        made = [result.model["generator"].predict([noise, y * 0 + digit], verbose=0).mean(0) for digit in (0, 1)]
+    else:
+        import torch
+
+        with torch.no_grad():
+            named = result.model["discriminator"](torch.from_numpy(x))[1].numpy()
+            both = [torch.from_numpy(noise), torch.from_numpy(y)]
+            made = [result.model["generator"](both[0], both[1] * 0 + digit).numpy().mean(0) for digit in (0, 1)]
+    assert np.mean(named.argmax(1) == y) > 0.7
+    means = [x[y == digit].mean(0) for digit in (0, 1)]
+    assert np.corrcoef(made[0] - made[1], means[0] - means[1])[0, 1] > 0.5
+    saved = result.save_model(tmp_path / "model")
+    suffix = ".keras" if file == KERAS else ".pt"
+    assert saved == tmp_path / f"model_generator{suffix}"
+    assert {one.name for one in tmp_path.iterdir()} == {f"model_generator{suffix}", f"model_discriminator{suffix}"}
+
+
+WRONG = {
+    "one model": ({"model": f"{TORCH}:build_regression"}, ModelError, "expected two PyTorch models"),
+    "latent": ({"gan": {"latent": 9}}, ModelError, "gan.latent"),
+    "metric": ({"metrics": ["accuracy"]}, ConfigurationError, "real, generated"),
+    "file": ({"model": "model.keras"}, ConfigurationError, "file.py:function"),
+    "top-k": ({"algorithm": {"name": "allreduce", "compression": "top-k"}}, ConfigurationError, "top-k"),
+    "accumulate": ({"algorithm": {"name": "allreduce", "accumulate": 2}}, ConfigurationError, "exchange: batch"),
+    "weights": ({"gan": {"latent": 8, "loss_weights": [1, 2]}}, ConfigurationError, "gan.loss_weights"),
+    "condition": ({"gan": {"latent": 8, "condition": "discriminator"}, "labels": True}, ModelError, "data.features"),
+}
+
+
+@pytest.mark.parametrize(("changes", "kind", "said"), WRONG.values(), ids=WRONG)
+def test_what_does_not_fit_is_said_before_the_first_step(changes, kind, said):
+    changes = dict(changes)
+    data = digits() if changes.pop("labels", False) else unlabelled()
+    with pytest.raises(kind, match=said):
+        train(configuration(TORCH) | changes, MPI.COMM_SELF, data=data)
+
+
+def test_losses_of_both_can_be_watched():
+    watched = {"early_stopping": {"metric": "val_generator_loss"}}
+    data = {"train": ["x.h5"], "features": "X", "labels": None, "validation_fraction": 0.1}
+    assert "val_generator_loss" in read_configuration(configuration(KERAS, data=data, **watched)).metric_names()
+
+
+@cache
+def on_ranks(n: int) -> dict:
+    module = ("-m", "tests.mpi_learn.programs.adversarial")
+    if n == 1:
+        done = subprocess.run([sys.executable, *module], capture_output=True, text=True, timeout=120, check=False)
+    else:
+        done = mpirun(n, *module, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("case", ["keras model", "keras batch", "torch model", "torch batch", "accumulated"])
+def test_ranks_train_to_the_losses_of_one_rank_with_all_their_batches(n, case):
+    alone, together = on_ranks(1)[case][0], on_ranks(n)[case]
+    assert all(one == together[0] for one in together)
+    for name, values in alone["history"].items():
+        assert together[0]["history"][name] == pytest.approx(values, abs=2e-4), name
+    assert together[0]["weights"] == pytest.approx(alone["weights"], rel=2e-3)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", ["downpour", "synchronous", "easgd", "gem", "clusters", "float16", "dynamic"])
+def test_every_algorithm_trains_both_models_and_ranks_agree(name):
+    seen = on_ranks(3)[name]
+    assert all(one == seen[0] for one in seen)
+    gap = seen[0]["history"]["val_pixel_gap"]
+    assert min(gap) < 0.85 * gap[0]
+    assert np.isfinite(np.array(seen[0]["history"]["loss"])).all()
+
+
+SHOWERS = Path(os.environ.get("CALORIMETER_SHOWERS", ROOT.parent / "shared/data/calo/odd_voxels.h5"))
+
+
+@pytest.mark.skipif(not SHOWERS.exists(), reason="the calorimeter showers are not here")
+def test_showers_in_a_calorimeter_train_in_three_dimensions():
+    changes = {"model": f"{KERAS}:build_shower_gan", "gan": {"latent": 16}, "batch_size": 4, "epochs": 2}
+    data = {"train": [str(SHOWERS)], "features": "gamma", "labels": None, "validation_fraction": 0.2}
+    result = train(configuration(KERAS) | changes | {"data": data}, MPI.COMM_SELF)
+    noise = Noise(0, 16).draw(0, 0, 3)[0]
+    assert result.model["generator"].predict(noise, verbose=0).shape == (3, 24, 24, 24)
+    assert np.isfinite(result.history["val_loss"]).all()
+
+
+@pytest.mark.mpi
+def test_the_example_searches_for_a_gan(tmp_path):
+    done = run([sys.executable, "-m", "mpi_learn", "prepare", "digits", "--to", "digits.h5"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for name in ("gan.py", "gan.yaml"):
+        text = (ROOT / "searchspaces" / name).read_text().replace("epochs: 40", "epochs: 2")
+        (tmp_path / name).write_text(text)
+    done = mpirun(3, "-m", "mpi_opt", "search", "gan.yaml", "--trials", "2", cwd=tmp_path, timeout=200)
+    assert done.returncode == 0, done.stderr
+    connection = sqlite3.connect(tmp_path / "gan.db")
+    found = connection.execute("SELECT figure_of_merit FROM trials WHERE state = 'complete'").fetchall()
+    connection.close()
+    assert len(found) == 2
+    assert all(0 < value < 20 for (value,) in found)
