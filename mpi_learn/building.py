@@ -15,6 +15,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat import FlatLayout
 from mpi_learn.layout import Layout, layout_of
 from mpi_learn.models.build import make_model
+from mpi_learn.models.configuration import Computing
 from mpi_learn.models.model import Model
 from mpi_learn.models.weights_only import WeightsOnly
 from mpi_learn.optimizers import make_optimizer
@@ -68,6 +69,7 @@ def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset
     noise = dataset.noise.draw(0, 0, len(few))[:1] if dataset.noise is not None else ()
     model = configuration.model, configuration.parameters, configuration.loss, configuration.metrics
     names = {"seed": configuration.seed, "stream": rank, "gan": configuration.gan}
+    names["computing"] = Computing(configuration.precision, configuration.gradient_checkpointing)
     return make_model(*model, (*few.x, *noise), few.y, **names)
 
 

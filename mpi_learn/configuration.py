@@ -98,6 +98,13 @@ class TrainingConfiguration(_Section):
     sync_batchnorm: bool = Field(
         False, description="allreduce: average moving means and variances over the ranks every step, not every epoch."
     )
+    precision: Literal["float32", "mixed_bfloat16"] = Field(
+        "float32",
+        description="mixed_bfloat16: the framework computes in 16 bits where it is safe; weights stay float32.",
+    )
+    gradient_checkpointing: bool = Field(
+        False, description="Compute activations again in the backward pass instead of keeping them: less memory."
+    )
     gan: Gan | None = Field(None, description="`model` returns a generator and a discriminator that train each other.")
     batch_size: int = Field(32, ge=1, description="Samples a worker takes per step.")
     epochs: int = Field(1, ge=1, description="How often all training samples are seen.")

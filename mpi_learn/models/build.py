@@ -9,7 +9,7 @@ from typing import Any
 from mpi_learn.environment import prepare_environment, quiet_stderr
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.functions import imports_of, is_function, load_function, signature_of, users_code
-from mpi_learn.models.configuration import Gan
+from mpi_learn.models.configuration import PLAIN, Computing, Gan
 from mpi_learn.models.gan import check_pair
 from mpi_learn.models.model import Arrays, Model
 
@@ -25,6 +25,7 @@ def make_model(
     seed: int,
     stream: int,
     gan: Gan | None = None,
+    computing: Computing = PLAIN,
 ) -> Model:
     """The model behind our interface; the same seed gives the same initial weights.
 
@@ -36,6 +37,7 @@ def make_model(
         seed: Of the initial weights.
         stream: Makes dropout and noise draw other numbers: give the rank.
         gan: The function returns two models, which train each other like this.
+        computing: In which precision, and whether activations are computed again in the backward pass.
 
     Raises:
         ModelError, ConfigurationError: It cannot be built, or does not fit the samples.
@@ -45,21 +47,24 @@ def make_model(
     n_threads = prepare_environment()
     packages = imports_of(specification) if is_function(specification) else {"keras"}
     if "torch" in packages and not packages & {"keras", "tensorflow"}:
-        return _torch_model(specification, parameters, (loss, metrics, x, y), seed, stream, n_threads, gan)
+        return _torch_model(specification, parameters, (loss, metrics, x, y), seed, stream, n_threads, gan, computing)
     _load_keras(n_threads)
+    from mpi_learn.models.keras_calls import policy
     from mpi_learn.models.keras_model import KerasModel, keras
 
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
-    model = _called(specification, parameters) if is_function(specification) else _loaded(keras, Path(specification))
+    with policy(computing):
+        called = is_function(specification)
+        model = _called(specification, parameters) if called else _loaded(keras, Path(specification))
     if gan is not None:
         from mpi_learn.models.keras_gan import KerasGan
 
         check_pair(model, keras.Model, "Keras", specification)
-        return KerasGan(model, gan, loss, metrics, x, y, stream)
+        return KerasGan(model, gan, loss, metrics, x, y, stream, computing)
     if not isinstance(model, keras.Model):
         raise _no_model(model, specification)
-    return KerasModel(model, loss, metrics, x, y, stream)
+    return KerasModel(model, loss, metrics, x, y, stream, computing)
 
 
 def _torch_model(
@@ -70,6 +75,7 @@ def _torch_model(
     stream: int,
     n_threads: int,
     gan: Gan | None,
+    computing: Computing,
 ) -> Model:
     try:
         import torch
@@ -84,10 +90,10 @@ def _torch_model(
         from mpi_learn.models.torch_gan import TorchGan
 
         check_pair(module, torch.nn.Module, "PyTorch", specification)
-        return TorchGan(module, gan, *rest, seed * 1_000_003 + stream)
+        return TorchGan(module, gan, *rest, seed * 1_000_003 + stream, computing)
     if not isinstance(module, torch.nn.Module):
         raise _no_model(module, specification)
-    return TorchModel(module, *rest, seed * 1_000_003 + stream)
+    return TorchModel(module, *rest, seed * 1_000_003 + stream, computing)
 
 
 def _no_model(found: Any, specification: str) -> ModelError:

@@ -1,4 +1,4 @@
-"""What ``gan:`` may say."""
+"""What ``gan:`` may say, and how models are computed."""
 
 from __future__ import annotations
 
@@ -7,6 +7,22 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from mpi_learn.optimizers.configuration import OptimizerConfiguration
+
+
+class Computing(NamedTuple):
+    """How a framework computes with a model.
+
+    Attributes:
+        precision: ``float32``, or ``mixed_bfloat16``: 16 bits where the framework finds it safe, float32 weights.
+        gradient_checkpointing: Whether activations are computed again in the backward pass, to save memory.
+    """
+
+    precision: str = "float32"
+    gradient_checkpointing: bool = False
+
+
+PLAIN = Computing()
+"""As the framework does by itself."""
 
 
 class Turn(NamedTuple):

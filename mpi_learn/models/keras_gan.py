@@ -14,7 +14,7 @@ import tensorflow as tf
 from mpi_learn.errors import ModelError
 from mpi_learn.flat import N_WORDS, aligned_empty
 from mpi_learn.functions import load_function
-from mpi_learn.models.configuration import Gan, Turn
+from mpi_learn.models.configuration import PLAIN, Computing, Gan, Turn
 from mpi_learn.models.gan import (
     DISCRIMINATOR,
     GENERATOR,
@@ -54,18 +54,27 @@ class KerasGan(Model):
         x: A few samples, for shapes and types: the features, and noise as the last of them.
         y: Labels, maybe none.
         stream: Makes the random generators draw other numbers: give the rank.
+        computing: In which precision, and whether activations are computed again.
 
     Raises:
         ModelError, ConfigurationError: Models, loss, metrics and samples do not fit together.
     """
 
     def __init__(
-        self, pair: dict[str, keras.Model], options: Gan, loss: Any, metrics: Any, x: Arrays, y: Arrays, stream: int = 0
+        self,
+        pair: dict[str, keras.Model],
+        options: Gan,
+        loss: Any,
+        metrics: Any,
+        x: Arrays,
+        y: Arrays,
+        stream: int = 0,
+        computing: Computing = PLAIN,
     ) -> None:
         self.options, self._rounds = options, Rounds(options.turns)
         outputs = self._tried(pair, x, y)
-        self.discriminator = KerasNetwork(pair[DISCRIMINATOR], stream)
-        self.generator = KerasNetwork(pair[GENERATOR], stream)
+        self.discriminator = KerasNetwork(pair[DISCRIMINATOR], stream, computing)
+        self.generator = KerasNetwork(pair[GENERATOR], stream, computing)
         self.layout = joint_layout(self.discriminator.layout, self.generator.layout)
         self._at_discriminator, self._at_generator = [place for place, _ in self.layout.places()]
         self.weights = aligned_empty(self.layout.size)

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from mpi_learn.errors import ModelError
 from mpi_learn.flat import FIRST_METRIC, LOSS, N_SAMPLES, N_WORDS, aligned_empty
+from mpi_learn.models.configuration import PLAIN, Computing
 from mpi_learn.models.keras_losses import Sums, check_label_range
 from mpi_learn.models.keras_network import (
     KerasNetwork,
@@ -43,16 +44,26 @@ class KerasModel(Model):
         loss, metrics: As in the configuration, with absolute paths.
         x, y: A few samples, for shapes and types: one array per input and output.
         stream: Makes the model's random generators draw other numbers: give the rank.
+        computing: In which precision, and whether activations are computed again.
 
     Raises:
         ModelError: Model, loss, metrics and samples do not fit together; shows both shapes.
     """
 
-    def __init__(self, model: keras.Model, loss: Any, metrics: Any, x: Arrays, y: Arrays, stream: int = 0) -> None:
+    def __init__(
+        self,
+        model: keras.Model,
+        loss: Any,
+        metrics: Any,
+        x: Arrays,
+        y: Arrays,
+        stream: int = 0,
+        computing: Computing = PLAIN,
+    ) -> None:
         if not model.built:
             model(as_called([keras.ops.convert_to_tensor(one[:1]) for one in x]))
         outputs = check_shapes(model, x)
-        self.network = KerasNetwork(model, stream)
+        self.network = KerasNetwork(model, stream, computing)
         self.layout = self.network.layout
         self.weights = aligned_empty(self.layout.size)
         self.network.give(self.weights)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import keras
@@ -10,6 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from mpi_learn.flat import FlatLayout
+from mpi_learn.models.configuration import PLAIN, Computing
+from mpi_learn.models.keras_calls import check_precision, recomputed
 from mpi_learn.models.model import Arrays
 
 Tensors = tuple[tf.Tensor, ...]
@@ -22,6 +25,7 @@ class KerasNetwork:
     Args:
         model: Built.
         stream: Makes its random generators draw other numbers: give the rank.
+        computing: In which precision it was built, and whether activations are computed again in the backward pass.
 
     Attributes:
         layout: Of the trainable arrays.
@@ -29,8 +33,9 @@ class KerasNetwork:
         counters: Those that are whole numbers (states of random generators).
     """
 
-    def __init__(self, model: keras.Model, stream: int) -> None:
-        self.model = model
+    def __init__(self, model: keras.Model, stream: int, computing: Computing = PLAIN) -> None:
+        self.model, self.computing = model, computing
+        check_precision(model, computing)
         self.layout = FlatLayout(tuple(tuple(variable.shape) for variable in model.trainable_variables))
         variables = model.non_trainable_variables
         self.moving = [
@@ -61,16 +66,18 @@ class KerasNetwork:
         ]
 
     def call(self, parts: list[tf.Tensor], x: Tensors, training: bool) -> tuple[Tensors, list[Any], tf.Tensor]:
-        """Outputs, new non-trainable values, and the sum of the regularisation losses."""
-        outputs, values, losses = self.model.stateless_call(
-            parts,
-            [variable.value for variable in self.model.non_trainable_variables],
-            as_called(x),
-            training=training,
-            return_losses=True,
-        )
+        """Outputs as float32, new non-trainable values, and the sum of the regularisation losses."""
+        is_recomputed = training and self.computing.gradient_checkpointing
+        with recomputed(self.model) if is_recomputed else nullcontext():
+            outputs, values, losses = self.model.stateless_call(
+                parts,
+                [variable.value for variable in self.model.non_trainable_variables],
+                as_called(x),
+                training=training,
+                return_losses=True,
+            )
         penalty = tf.add_n([tf.cast(one, tf.float32) for one in losses] or [0.0])
-        return tuple(keras.tree.flatten(outputs)), values, penalty
+        return tuple(tf.cast(one, tf.float32) for one in keras.tree.flatten(outputs)), values, penalty
 
     def move_on(self, values: list[Any], *, with_moving: bool = True) -> None:
         """Takes the new non-trainable values that `call` gave; if not `with_moving`, those of generators alone."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from mpi_learn.errors import ModelError
 from mpi_learn.flat import N_WORDS, FlatLayout, aligned_empty
 from mpi_learn.functions import load_function
-from mpi_learn.models.configuration import Gan, Turn
+from mpi_learn.models.configuration import Computing, Gan, Turn
 from mpi_learn.models.gan import (
     DISCRIMINATOR,
     GENERATOR,
@@ -24,10 +23,9 @@ from mpi_learn.models.gan import (
     weights_of,
 )
 from mpi_learn.models.model import Arrays, Model
+from mpi_learn.models.torch_calls import Tensors, TorchCalls, resting
 from mpi_learn.models.torch_losses import check_label_range, make_losses
 from mpi_learn.models.torch_model import fill
-
-Tensors = list[torch.Tensor]
 
 
 class TorchGan(Model):
@@ -42,16 +40,26 @@ class TorchGan(Model):
         x: A few samples, for shapes and types: the features, and noise as the last of them.
         y: Labels, maybe none.
         seed: Of dropout: give each rank its own.
+        computing: In which precision, and whether activations are computed again.
 
     Raises:
         ModelError, ConfigurationError: Modules, loss, metrics and samples do not fit together.
     """
 
     def __init__(
-        self, pair: dict[str, torch.nn.Module], options: Gan, loss: Any, metrics: Any, x: Arrays, y: Arrays, seed: int
+        self,
+        pair: dict[str, torch.nn.Module],
+        options: Gan,
+        loss: Any,
+        metrics: Any,
+        x: Arrays,
+        y: Arrays,
+        seed: int,
+        computing: Computing,
     ) -> None:
         self.options, self._rounds = options, Rounds(options.turns)
         self.discriminator, self.generator = pair[DISCRIMINATOR], pair[GENERATOR]
+        self._judged, self._generated = (TorchCalls(one, computing) for one in (self.discriminator, self.generator))
         self._parameters = [trainable(one) for one in (self.discriminator, self.generator)]
         self.layout = joint_layout(*(FlatLayout(tuple(tuple(p.shape) for p in own)) for own in self._parameters))
         outputs = self._tried(x, y)
@@ -115,7 +123,7 @@ class TorchGan(Model):
         """Generated samples; `x` is what the generator takes: noise, and labels if it is given any."""
         self.generator.eval()
         with torch.no_grad():
-            return tuple(one.numpy() for one in called(self.generator, list(map(torch.from_numpy, x))))
+            return tuple(one.numpy() for one in self._generated(list(map(torch.from_numpy, x))))
 
     def moving(self) -> np.ndarray:
         """See `Model.moving`."""
@@ -163,10 +171,10 @@ class TorchGan(Model):
         problem, where = "the generator does not take its noise", "gan.latent"
         try:
             with torch.no_grad():
-                generated = called(self.generator, [noise, *self._given(GENERATOR, labels)])
+                generated = self._generated([noise, *self._given(GENERATOR, labels)])
                 check_generated([tuple(one.shape[1:]) for one in generated], x[:-1])
                 problem, where = "the discriminator does not take the samples", "data.features"
-                outputs = called(self.discriminator, [*real, *self._given(DISCRIMINATOR, labels)])
+                outputs = self._judged([*real, *self._given(DISCRIMINATOR, labels)])
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
             raise ModelError(f"{problem}: {error}", where=where) from error
         return [tuple(one.shape) for one in outputs]
@@ -186,14 +194,14 @@ class TorchGan(Model):
         labels = list(map(torch.from_numpy, y))
         d_loss = g_loss = torch.zeros(())
         wants_gradient = turn.generator and torch.is_grad_enabled()
-        with _resting(self.generator, not turn.generator), torch.set_grad_enabled(wants_gradient):
-            fake = called(self.generator, [noise, *self._given(GENERATOR, labels)])
+        with nullcontext() if turn.generator else resting(self.generator), torch.set_grad_enabled(wants_gradient):
+            fake = self._generated([noise, *self._given(GENERATOR, labels)])
         given = self._given(DISCRIMINATOR, labels)
-        with _resting(self.discriminator, not turn.discriminator):
+        with nullcontext() if turn.discriminator else resting(self.discriminator):
             if turn.discriminator:
-                outputs = called(self.discriminator, [*real, *given])
+                outputs = self._judged([*real, *given])
                 d_loss = 0.5 * self._loss(outputs, 1.0 - self.options.smoothing, labels)
-            outputs = called(self.discriminator, [*fake, *given])
+            outputs = self._judged([*fake, *given])
         if turn.discriminator:
             d_loss = d_loss + 0.5 * self._loss(outputs, 0.0, labels)
         if turn.generator:
@@ -222,19 +230,3 @@ def trainable(module: torch.nn.Module) -> list[torch.nn.Parameter]:
     if not found or any(one.dtype != torch.float32 for one in found):
         raise ModelError("the module needs parameters, all of them float32", where="model")
     return found
-
-
-def called(module: torch.nn.Module, x: Tensors) -> Tensors:
-    """The outputs of a module, as a list."""
-    outputs = module(*x)
-    return list(outputs) if isinstance(outputs, tuple | list) else [outputs]
-
-
-@contextmanager
-def _resting(module: torch.nn.Module, rests: bool) -> Iterator[None]:
-    """Keeps a module's buffers as they are, where it rests."""
-    kept = [one.clone() for one in module.buffers()] if rests else []
-    yield
-    with torch.no_grad():
-        for buffer, value in zip(module.buffers() if rests else (), kept, strict=True):
-            buffer.copy_(value)

@@ -11,7 +11,9 @@ import torch
 
 from mpi_learn.errors import ModelError
 from mpi_learn.flat import FIRST_METRIC, LOSS, N_SAMPLES, N_WORDS, FlatLayout, aligned_empty
+from mpi_learn.models.configuration import PLAIN, Computing
 from mpi_learn.models.model import Arrays, Model
+from mpi_learn.models.torch_calls import TorchCalls
 from mpi_learn.models.torch_losses import check_label_range, make_losses, make_metrics
 
 
@@ -23,13 +25,23 @@ class TorchModel(Model):
         loss, metrics: As in the configuration, with absolute paths.
         x, y: A few samples, for shapes and types.
         seed: Of dropout and noise: give each rank its own.
+        computing: In which precision, and whether activations are computed again.
 
     Raises:
         ModelError, ConfigurationError: Module, loss, metrics and samples do not fit together.
     """
 
-    def __init__(self, module: torch.nn.Module, loss: Any, metrics: Any, x: Arrays, y: Arrays, seed: int = 0) -> None:
-        self.module = module
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        loss: Any,
+        metrics: Any,
+        x: Arrays,
+        y: Arrays,
+        seed: int = 0,
+        computing: Computing = PLAIN,
+    ) -> None:
+        self.module, self._calls = module, TorchCalls(module, computing)
         self._parameters = [one for one in module.parameters() if one.requires_grad]
         self.layout = FlatLayout(tuple(tuple(one.shape) for one in self._parameters))
         outputs = self._tried(x)
@@ -122,8 +134,7 @@ class TorchModel(Model):
         return aside.rename(file)
 
     def _called(self, x: Arrays) -> list[torch.Tensor]:
-        outputs = self.module(*(torch.from_numpy(one) for one in x))
-        return list(outputs) if isinstance(outputs, tuple | list) else [outputs]
+        return self._calls([torch.from_numpy(one) for one in x])
 
     def _loss(self, outputs: list[torch.Tensor], labels: list[torch.Tensor]) -> torch.Tensor:
         return sum(loss.summed(*pair) for loss, *pair in zip(self.losses, labels, outputs, strict=True))

@@ -1,0 +1,95 @@
+"""How Keras computes: the dtype policy that models are built under, and layers that are computed again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from mpi_learn.errors import ModelError
+from mpi_learn.models.configuration import Computing
+
+
+@contextmanager
+def policy(computing: Computing) -> Iterator[None]:
+    """What is built inside computes as configured: Keras' dtype policy."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(computing.precision)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def check_precision(model: keras.Model, computing: Computing) -> None:
+    """Raises ModelError unless some layer with weights computes in the configured precision."""
+    if computing.precision == "float32":
+        return
+    found = {layer.dtype_policy.name for layer in layers_of(model)}
+    if computing.precision not in found:
+        raise ModelError(
+            f"no layer computes in {computing.precision}; they are of {', '.join(sorted(found))}",
+            where="precision",
+            cure="leave dtype out where the layers are made; a saved model keeps the precision that it was saved with",
+        )
+
+
+def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
+    """The layers with weights that a model directly consists of; a model in it is one layer."""
+    return [layer for layer in model.layers if layer.weights]
+
+
+@contextmanager
+def recomputed(model: keras.Model) -> Iterator[None]:
+    """Inside, what the layers of `model` compute is computed again for the backward pass (Chen et al. 2016).
+
+    Keras' `RematScope` does the same by ``tf.recompute_grad`` with the layer's input alone, so weights that are handed
+    to a model from outside would get no gradient from it. Here they are handed on.
+    """
+    layers = layers_of(model)
+    for layer in layers:
+        object.__setattr__(layer, "call", _again(layer, layer.call))
+    try:
+        yield
+    finally:
+        for layer in layers:
+            object.__delattr__(layer, "call")
+
+
+def _again(layer: keras.layers.Layer, forward: Callable[..., Any]) -> Callable[..., Any]:
+    """What a layer does instead of its ``call``: the same, and once more for the backward pass.
+
+    It runs inside of the stateless call that gives the layer its weights. Weights and inputs are handed to TensorFlow
+    as arguments, for it to find their gradients; the state (moving means, generators) is what it was in both runs.
+    """
+
+    def call(*arguments: Any, **names: Any) -> Any:
+        weights, state = layer.trainable_variables, layer.non_trainable_variables
+        before = [variable.value for variable in state]
+        inputs = keras.tree.flatten(arguments)
+        places = [i for i, one in enumerate(inputs) if tf.is_tensor(one) and one.dtype.is_floating]
+        first: dict[str, Any] = {}
+
+        def run(*flat: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            taken = list(inputs)
+            for place, one in zip(places, flat[len(weights) :], strict=True):
+                taken[place] = one
+            given = [*zip(weights, flat[: len(weights)], strict=True), *zip(state, before, strict=True)]
+            with keras.StatelessScope(given, collect_losses=True) as scope:
+                outputs = forward(*keras.tree.pack_sequence_as(arguments, taken), **names)
+            if not first:
+                first.update(outputs=outputs, state=[scope.get_current_value(one) for one in state])
+            return (*keras.tree.flatten(outputs), *scope.losses)
+
+        found = tf.recompute_grad(run)(*(one.value for one in weights), *(inputs[place] for place in places))
+        for variable, value in zip(state, first["state"], strict=True):
+            variable.assign(value)
+        n = len(keras.tree.flatten(first["outputs"]))
+        for loss in found[n:]:
+            layer.add_loss(loss)
+        return keras.tree.pack_sequence_as(first["outputs"], list(found[:n]))
+
+    return call
