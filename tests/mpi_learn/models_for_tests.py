@@ -127,3 +127,19 @@ def build_shower_gan(latent=16):
         "generator": keras.Sequential([*makes, layers.Reshape((24, 24, 24))]),
         "discriminator": keras.Sequential([*judges, layers.Flatten(), layers.Dense(1, "sigmoid")]),
     }
+
+
+def build_deep(depth=2, units=32, norm=False, dropout=0.0):
+    """Dense layers for the 64 pixels of a digit, `depth` of them hidden."""
+    import keras
+
+    layers = [keras.layers.Input((64,))]
+    for _ in range(depth):
+        layers.append(keras.layers.Dense(units, "gelu"))
+        layers += [keras.layers.BatchNormalization()] if norm else []
+        layers += [keras.layers.Dropout(dropout)] if dropout else []
+    return keras.Sequential([*layers, keras.layers.Dense(10, "softmax")])
+
+
+def squared_error(labels, outputs):
+    return (labels - outputs) ** 2

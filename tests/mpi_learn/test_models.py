@@ -26,6 +26,10 @@ MODELS = {
     "keras classes": (
         f"{KERAS}:build_model", {"norm": True}, "sparse_categorical_crossentropy", ["accuracy"], (X64,), (CLASSES,),
     ),
+    "keras one-hot": (
+        f"{KERAS}:build_model", {}, "categorical_crossentropy", ["accuracy"], (X64,), (np.eye(10, dtype="f")[CLASSES],),
+    ),
+    "keras own loss": (f"{KERAS}:build_regression", {}, f"{KERAS}:squared_error", ["mae"], (X3,), (X3[:, 0],)),
     "keras two by two": (
         f"{KERAS}:build_two_by_two", {}, ["mse", "sparse_categorical_crossentropy"], {"energy": ["mae"]}, *BOTH,
     ),
@@ -35,6 +39,7 @@ MODELS = {
         f"{TORCH}:build_classes", {}, "categorical_crossentropy", ["accuracy"], (X64,),
         (np.eye(10, dtype="f")[CLASSES],),
     ),
+    "torch own loss": (f"{TORCH}:build_regression", {}, f"{TORCH}:squared_error", ["mae"], (X3,), (X3[:, 0],)),
     "torch two by two": (f"{TORCH}:build_two_by_two", {}, ["mse", "cross_entropy"], {"energy": ["mae"]}, *BOTH),
 }  # fmt: skip
 
@@ -195,6 +200,40 @@ def test_torch_training_resumes_exactly(tmp_path):
     train(common | {"epochs": 2} | checkpoint, MPI.COMM_SELF, data=digits())
     resumed = train(common | {"epochs": 4} | checkpoint, MPI.COMM_SELF, data=digits())
     assert resumed.history == whole.history
+
+
+def test_one_hot_labels_train_like_class_numbers():
+    from mpi4py import MPI
+
+    from mpi_learn import train
+    from mpi_learn.data import Dataset, Samples
+
+    numbers = digits()
+    one_hot = Samples(numbers.training.x, (np.eye(10, dtype="f")[numbers.training.y[0]],))
+    hot = Dataset(one_hot, one_hot, numbers.training_indices, numbers.validation_indices)
+    for file, model, loss in ((KERAS, "build_model", "crossentropy"), (TORCH, "build_classes", "crossentropy")):
+        common = {"model": f"{file}:{model}", "metrics": ["accuracy"], "epochs": 2, "batch_size": 100}
+        a = train(common | {"loss": f"sparse_categorical_{loss}"}, MPI.COMM_SELF, data=numbers).history
+        b = train(common | {"loss": f"categorical_{loss}"}, MPI.COMM_SELF, data=hot).history
+        for name, values in a.items():
+            assert b[name] == pytest.approx(values, abs=2e-3), name
+
+
+def test_torch_trains_several_inputs_and_outputs():
+    from mpi4py import MPI
+
+    from mpi_learn import train
+    from mpi_learn.data import Dataset, Samples
+
+    samples = Samples(*BOTH)
+    configuration = {
+        "model": f"{TORCH}:build_two_by_two", "loss": {"energy": f"{TORCH}:squared_error", "kind": "cross_entropy"},
+        "metrics": {"energy": ["mae"], "kind": ["accuracy"]}, "epochs": 60, "batch_size": 10,
+        "optimizer": {"name": "adam", "learning_rate": 0.02},
+    }  # fmt: skip
+    history = train(configuration, MPI.COMM_SELF, data=Dataset(samples, samples)).history
+    assert history["val_energy_mae"][-1] < 0.1
+    assert history["val_kind_accuracy"][-1] > 0.9
 
 
 def test_torch_regression_learns_with_the_users_own_loss():

@@ -47,6 +47,13 @@ def test_batch_normalisation_is_averaged_not_trained_and_validates_well():
     assert together["val_loss"] == pytest.approx(alone["val_loss"], rel=0.05)  # moments are of each rank's own batch
 
 
+def test_synchronised_moving_means_are_those_of_all_ranks_at_every_step():
+    """A moving mean is linear in what it has seen: averaged every step or every epoch it is the same, but for rounding."""
+    every_step, every_epoch = (synchronous(2)[case][0]["history"] for case in ("synchronised", "normalised"))
+    assert every_step["loss"] == pytest.approx(every_epoch["loss"], rel=1e-5)
+    assert every_step["val_loss"] == pytest.approx(every_epoch["val_loss"], rel=5e-3)
+
+
 def test_target_ends_the_training_on_all_ranks_at_once():
     history = synchronous(3)["stopped"][0]["history"]
     assert history["val_accuracy"][-1] >= 0.6

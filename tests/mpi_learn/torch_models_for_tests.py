@@ -76,3 +76,37 @@ def build_conditional_gan(latent=8):
 
 def pixel_gap(real, generated):
     return (real.mean(0) - generated.mean(0)).abs().mean()
+
+
+def build_deep(depth=2, units=32, norm=False, dropout=0.0):
+    layers, width = [], 64
+    for _ in range(depth):
+        layers += [nn.Linear(width, units), *([nn.BatchNorm1d(units)] if norm else []), nn.GELU()]
+        layers += [nn.Dropout(dropout)] if dropout else []
+        width = units
+    return nn.Sequential(*layers, nn.Linear(width, 10))
+
+
+class Blocks(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 32), nn.Linear(32, 10)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(32, 32), nn.GELU()) for _ in range(3))
+
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks:
+            x = x + block(x)
+        return self.last(x)
+
+
+def build_blocks():
+    return Blocks()
+
+
+def build_one_layer():
+    return nn.Linear(64, 10)
+
+
+def squared_error(labels, outputs):
+    return (labels - outputs) ** 2

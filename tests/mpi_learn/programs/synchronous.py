@@ -23,6 +23,7 @@ CASES = {
     "clipped": {"optimizer": {"name": "adam", "clip_norm": 0.1}},
     "penalised": {"parameters": {"penalty": 0.01}},
     "normalised": {"parameters": {"norm": True}, "validation": {"mode": "master"}},
+    "synchronised": {"parameters": {"norm": True}, "validation": {"mode": "master"}, "sync_batchnorm": True},
     "stopped": {"epochs": 30, "target": {"metric": "val_accuracy", "above": 0.6}, "early_stopping": {"patience": 9}},
 }
 

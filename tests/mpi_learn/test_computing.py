@@ -1,0 +1,142 @@
+"""How frameworks compute: in 16 bits with float32 weights, and activations computed again for the backward pass."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from mpi_learn import train
+from mpi_learn.errors import ConfigurationError, ModelError
+from mpi_learn.flat import LOSS
+from mpi_learn.models.build import make_model
+from mpi_learn.models.configuration import Computing
+from tests.mpi_learn.models_for_tests import digits
+
+HERE = Path(__file__).parent
+KERAS = (f"{HERE}/models_for_tests.py:build_deep", "sparse_categorical_crossentropy")
+TORCH = (f"{HERE}/torch_models_for_tests.py:build_deep", "cross_entropy")
+FRAMEWORKS = pytest.mark.parametrize("framework", [KERAS, TORCH], ids=["keras", "torch"])
+rng = np.random.default_rng(0)
+X, Y = (rng.random((40, 64)).astype("f"),), (rng.integers(0, 10, 40),)
+MIXED, AGAIN = Computing("mixed_bfloat16"), Computing(gradient_checkpointing=True)
+
+
+def made(framework: tuple[str, str], computing: Computing, **parameters):
+    specification, loss = framework
+    return make_model(specification, parameters, loss, ["accuracy"], X, Y, seed=1, stream=0, computing=computing)
+
+
+@FRAMEWORKS
+def test_mixed_precision_computes_in_16_bits_with_weights_and_loss_in_32(framework):
+    plain, mixed = made(framework, Computing()), made(framework, MIXED)
+    np.testing.assert_array_equal(plain.weights, mixed.weights)
+    steps = [model.gradient(X, Y) for model in (plain, mixed)]
+    n = plain.layout.size
+    assert not np.array_equal(*steps)
+    assert steps[0].dtype == steps[1].dtype == np.float32
+    assert steps[1][n + LOSS] == pytest.approx(steps[0][n + LOSS], rel=0.01)
+    assert np.corrcoef(steps[0][:n], steps[1][:n])[0, 1] > 0.995
+    if framework == KERAS:
+        assert {layer.compute_dtype for layer in mixed.network.model.layers} == {"bfloat16"}
+        assert {weight.dtype for weight in mixed.network.model.weights if "seed" not in weight.path} == {"float32"}
+    else:
+        import torch
+
+        seen = []
+        mixed.module[0].register_forward_hook(lambda module, x, output: seen.append(output.dtype))
+        mixed.evaluate(X, Y)
+        assert seen == [torch.bfloat16]
+        assert mixed.predict(X)[0].dtype == np.float32
+
+
+@FRAMEWORKS
+def test_training_in_mixed_precision_comes_to_the_loss_of_float32(framework):
+    specification, loss = framework
+    common = {"model": specification, "loss": loss, "metrics": ["accuracy"], "epochs": 4, "seed": 1}
+    plain, mixed = (
+        train(common | {"precision": precision}, MPI.COMM_SELF, data=digits())
+        for precision in ("float32", "mixed_bfloat16")
+    )
+    assert mixed.history["val_loss"][-1] == pytest.approx(plain.history["val_loss"][-1], abs=0.06)
+    assert mixed.history["val_accuracy"][-1] > 0.9
+
+
+@FRAMEWORKS
+def test_checkpointed_step_is_the_same_with_dropout_and_moving_means(framework):
+    parameters = {"norm": True, "dropout": 0.3}
+    plain, again = made(framework, Computing(), **parameters), made(framework, AGAIN, **parameters)
+    again.set_counters(plain.counters())
+    step = plain.gradient(X, Y).copy()
+    after = plain.counters()
+    if framework == TORCH:  # the two share one generator of random numbers
+        again.set_counters(made(framework, Computing(), **parameters).counters())
+    np.testing.assert_allclose(again.gradient(X, Y), step, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(again.moving(), plain.moving(), rtol=1e-6)
+    np.testing.assert_array_equal(again.counters(), after)
+
+
+def test_keras_computes_the_layers_again():
+    counts = []
+    for computing in (Computing(), AGAIN):
+        step = made(KERAS, computing, depth=5)._step
+        counts.append(sum(operation.type == "MatMul" for operation in step.graph.get_operations()))
+    assert counts == [3 * 6 - 1, 4 * 6 - 1]  # forward, (again,) and for each layer's weights and (but one) input
+
+
+def test_torch_computes_the_modules_again_and_keeps_less():
+    import torch
+
+    calls, kept_bytes = [], []
+    for computing in (Computing(), AGAIN):
+        model, seen, sizes = made(TORCH, computing, depth=9), [], []
+        model.module[3].register_forward_hook(lambda module, x, output, seen=seen: seen.append(1))
+
+        def pack(tensor, sizes=sizes):
+            sizes.append(0 if isinstance(tensor, torch.nn.Parameter) else tensor.nbytes)
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            loss = model._loss(model._called(X), [torch.from_numpy(Y[0])])
+        forward_only = len(seen)
+        loss.backward()
+        calls.append((forward_only, len(seen)))
+        kept_bytes.append(sum(sizes))
+    assert calls == [(1, 1), (1, 2)]
+    assert kept_bytes[1] < 0.6 * kept_bytes[0]
+
+
+def test_parts_of_a_module_are_computed_again():
+    again = made((f"{HERE}/torch_models_for_tests.py:build_blocks", "cross_entropy"), AGAIN)
+    plain = made((f"{HERE}/torch_models_for_tests.py:build_blocks", "cross_entropy"), Computing())
+    seen = []
+    again.module.blocks[1].register_forward_hook(lambda module, x, output: seen.append(1))
+    np.testing.assert_allclose(again.gradient(X, Y), plain.gradient(X, Y), rtol=1e-5, atol=1e-6)
+    assert len(seen) == 2
+    again.evaluate(X, Y)
+    assert len(seen) == 3
+    assert "forward" not in vars(again.finish().blocks[1])
+
+
+def test_what_cannot_be_is_said(tmp_path):
+    with pytest.raises(ModelError, match="gradient_checkpointing"):
+        made((f"{HERE}/torch_models_for_tests.py:build_one_layer", "cross_entropy"), AGAIN)
+    made(KERAS, Computing()).save(tmp_path / "model")
+    saved = {"model": str(tmp_path / "model.keras"), "loss": "sparse_categorical_crossentropy"}
+    with pytest.raises(ModelError, match="no layer computes in mixed_bfloat16"):
+        train(saved | {"precision": "mixed_bfloat16"}, MPI.COMM_SELF, data=digits())
+    with pytest.raises(ConfigurationError, match="precision"):
+        train(saved | {"precision": "float8"}, MPI.COMM_SELF, data=digits())
+
+
+@pytest.mark.parametrize("file", ["models_for_tests.py", "torch_models_for_tests.py"], ids=["keras", "torch"])
+def test_two_models_train_each_other_in_mixed_precision_and_checkpointed(file):
+    loss = "binary_crossentropy" if file[0] == "m" else "binary_cross_entropy_with_logits"
+    common = {"model": f"{HERE}/{file}:build_gan", "loss": loss, "gan": {"latent": 8}, "parameters": {"norm": True}}
+    plain = train(common, MPI.COMM_SELF, data=digits())
+    again = train(common | {"gradient_checkpointing": True}, MPI.COMM_SELF, data=digits())
+    mixed = train(common | {"precision": "mixed_bfloat16"}, MPI.COMM_SELF, data=digits())
+    assert again.history["loss"] == pytest.approx(plain.history["loss"], rel=1e-3)
+    assert mixed.history["loss"] == pytest.approx(plain.history["loss"], rel=0.05)
