@@ -8,6 +8,7 @@ from typing import Any
 
 import keras
 import tensorflow as tf
+from keras.src.backend import AutocastScope  # not public, and no other way: the second run is outside of the layer's
 
 from mpi_learn.errors import ModelError
 from mpi_learn.models.configuration import Computing
@@ -78,7 +79,7 @@ def _again(layer: keras.layers.Layer, forward: Callable[..., Any]) -> Callable[.
             for place, one in zip(places, flat[len(weights) :], strict=True):
                 taken[place] = one
             given = [*zip(weights, flat[: len(weights)], strict=True), *zip(state, before, strict=True)]
-            with keras.StatelessScope(given, collect_losses=True) as scope:
+            with AutocastScope(layer.compute_dtype), keras.StatelessScope(given, collect_losses=True) as scope:
                 outputs = forward(*keras.tree.pack_sequence_as(arguments, taken), **names)
             if not first:
                 first.update(outputs=outputs, state=[scope.get_current_value(one) for one in state])

@@ -48,7 +48,7 @@ def test_batch_normalisation_is_averaged_not_trained_and_validates_well():
 
 
 def test_synchronised_moving_means_are_those_of_all_ranks_at_every_step():
-    """A moving mean is linear in what it has seen: averaged every step or every epoch it is the same, but for rounding."""
+    """A moving mean is linear in what it has seen: averaged every step or every epoch, it is the same."""
     every_step, every_epoch = (synchronous(2)[case][0]["history"] for case in ("synchronised", "normalised"))
     assert every_step["loss"] == pytest.approx(every_epoch["loss"], rel=1e-5)
     assert every_step["val_loss"] == pytest.approx(every_epoch["val_loss"], rel=5e-3)
