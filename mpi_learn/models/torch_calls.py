@@ -98,15 +98,16 @@ def _again(forward: Forward, modules: list[torch.nn.Module]) -> Forward:
 
 @contextmanager
 def resting(*modules: torch.nn.Module) -> Iterator[None]:
-    """Keeps the modules' buffers (moving means and variances) as they are."""
-    buffers = [buffer for module in modules for buffer in module.buffers()]
-    kept = [buffer.clone() for buffer in buffers]
+    """Lets the modules change copies of their buffers (moving means and variances), which are thrown away."""
+    parts = [part for module in modules for part in module.modules()]
+    kept = [(part, name, one) for part in parts for name, one in part.named_buffers(recurse=False)]
+    for part, name, one in kept:
+        setattr(part, name, one.clone())
     try:
         yield
     finally:
-        with torch.no_grad():
-            for buffer, value in zip(buffers, kept, strict=True):
-                buffer.copy_(value)
+        for part, name, one in kept:
+            setattr(part, name, one)
 
 
 @contextmanager

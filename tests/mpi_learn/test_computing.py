@@ -74,7 +74,7 @@ def test_checkpointed_step_is_the_same_with_dropout_and_moving_means(framework):
     if framework == TORCH:  # the two share one generator of random numbers
         again.set_counters(made(framework, Computing(), **parameters).counters())
     np.testing.assert_allclose(again.gradient(X, Y), step, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(again.moving(), plain.moving(), rtol=1e-6)
+    np.testing.assert_allclose(again.moving(), plain.moving(), rtol=1e-5)
     np.testing.assert_array_equal(again.counters(), after)
 
 
@@ -113,7 +113,7 @@ def test_parts_of_a_module_are_computed_again():
     again = made((f"{HERE}/torch_models_for_tests.py:build_blocks", "cross_entropy"), AGAIN)
     plain = made((f"{HERE}/torch_models_for_tests.py:build_blocks", "cross_entropy"), Computing())
     seen = []
-    again.module.blocks[1].register_forward_pre_hook(lambda module, x: seen.append(1))
+    again.module.blocks[1][0].register_forward_pre_hook(lambda module, x: seen.append(1))
     np.testing.assert_allclose(again.gradient(X, Y), plain.gradient(X, Y), rtol=1e-5, atol=1e-6)
     assert len(seen) == 2
     again.evaluate(X, Y)

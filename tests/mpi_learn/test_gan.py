@@ -208,33 +208,39 @@ def test_resumed_training_has_the_losses_of_one_never_stopped(file, tmp_path):
 def test_labels_condition_the_generator_and_are_predicted(file, tmp_path):
     losses = [LOSS[file], "sparse_categorical_crossentropy"]
     changes = {"model": f"{file}:build_conditional_gan", "loss": losses, "metrics": [f"{file}:pixel_gap"]}
-    gan = {"condition": "generator", "smoothing": 0.1, "loss_weights": [1.0, 0.5]}
+    gan = {"condition": "generator", "smoothing": 0.1, "loss_weights": [1.0, 3.0]}
     own = {"discriminator_optimizer": {"name": "adam", "learning_rate": 0.002}}
     rates = {"gan": gan | own, "epochs": 30, "optimizer": {"name": "adam", "learning_rate": 0.003}}
-    stopping = {"early_stopping": {"metric": "val_pixel_gap", "mode": "min", "patience": 30}}
-    result = train(configuration(file, **changes, **rates, **stopping), MPI.COMM_SELF, data=digits())
+    result = train(configuration(file, **changes, **rates), MPI.COMM_SELF, data=digits())
     gap = result.history["val_pixel_gap"]
     assert min(gap) < 0.6 * gap[0]
-    assert result.best_epoch == int(np.argmin(gap))
     x, y = result.validation
     noise = Noise(9, 8).draw(0, 0, len(y))[0]
     if file == KERAS:
         named = result.model["discriminator"].predict(x, verbose=0)[1]
-        made = [result.model["generator"].predict([noise, y * 0 + digit], verbose=0).mean(0) for digit in (0, 1)]
+        made = [result.model["generator"].predict([noise, y * 0 + digit], verbose=0).mean(0) for digit in range(10)]
     else:
         import torch
 
         with torch.no_grad():
             named = result.model["discriminator"](torch.from_numpy(x))[1].numpy()
             both = [torch.from_numpy(noise), torch.from_numpy(y)]
-            made = [result.model["generator"](both[0], both[1] * 0 + digit).numpy().mean(0) for digit in (0, 1)]
+            made = [result.model["generator"](both[0], both[1] * 0 + digit).numpy().mean(0) for digit in range(10)]
     assert np.mean(named.argmax(1) == y) > 0.7
-    means = [x[y == digit].mean(0) for digit in (0, 1)]
-    assert np.corrcoef(made[0] - made[1], means[0] - means[1])[0, 1] > 0.5
+    means = [x[y == digit].mean(0) for digit in range(10)]
+    made, means = (np.array(one) - np.mean(one, 0) for one in (made, means))
+    assert np.corrcoef(made.ravel(), means.ravel())[0, 1] > 0.25  # 0.05 to 0.1 where labels are hardly minded
     saved = result.save_model(tmp_path / "model")
     suffix = ".keras" if file == KERAS else ".pt"
     assert saved == tmp_path / f"model_generator{suffix}"
     assert {one.name for one in tmp_path.iterdir()} == {f"model_generator{suffix}", f"model_discriminator{suffix}"}
+
+
+def test_best_epoch_is_that_of_the_users_metric():
+    changes = {"metrics": [f"{KERAS}:pixel_gap"], "epochs": 4}
+    stopping = {"early_stopping": {"metric": "val_pixel_gap", "mode": "min", "patience": 4}}
+    result = train(configuration(KERAS, **changes, **stopping), MPI.COMM_SELF, data=unlabelled())
+    assert result.best_epoch == int(np.argmin(result.history["val_pixel_gap"]))
 
 
 WRONG = {

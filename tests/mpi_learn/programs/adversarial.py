@@ -29,7 +29,7 @@ OTHERS = {
     "downpour": {"algorithm": "downpour"},
     "synchronous": {"algorithm": {"name": "downpour", "synchronous": True, "sync_every": 2}},
     "easgd": {"algorithm": {"name": "easgd", "sync_every": 3}},
-    "gem": {"algorithm": "gem"},
+    "gem": {"algorithm": "gem", "optimizer": {"name": "sgd", "learning_rate": 0.05}},  # its energies are of plain steps
     "clusters": {"algorithm": {"name": "clusters", "size": 1, "exchange_every": 4}},
     "float16": {"algorithm": {"name": "allreduce", "compression": "float16"}},
     "dynamic": {"algorithm": "downpour", "data": {"train": ["none.h5"], "features": "X", "labels": None}},
