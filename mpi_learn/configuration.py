@@ -112,6 +112,11 @@ class TrainingConfiguration(_Section):
     target: Target | None = Field(None, description="End as soon as a metric is this good.")
     checkpoint: Checkpoint | None = Field(None, description="What to go on from after an interruption.")
     validation: Validation = Field(Validation(), description="When and by whom the validation data are looked at.")
+    xla: bool | Literal["auto"] = Field(
+        "auto",
+        description="Keras: whether XLA compiles the step. auto: if it is faster in a few timed steps, the same on all "
+        "ranks; tried only if the training takes more than a minute. Last digits depend on it.",
+    )
     monitor: bool = Field(False, description="Put use of processor and memory into the history, over all ranks.")
     trace: Path | None = Field(None, description="Folder for every rank's timeline; see `mpi-learn trace`.")
     seed: int = Field(0, ge=0, lt=2**31, description="Of the initial weights, the shuffling and the dropout.")

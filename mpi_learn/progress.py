@@ -18,7 +18,7 @@ from mpi_learn.history import History
 from mpi_learn.models.model import Model
 from mpi_learn.stopping import Stopping
 
-MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor")
+MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor", "xla")
 """Keys that may be changed between an interruption and going on."""
 
 
@@ -94,6 +94,7 @@ def snapshot(
         "stopping": state.stopping.state(),
         "shapes": model.layout.shapes,
         "training": configuration.model_dump(mode="json"),
+        "is_xla": model.is_xla,
     }
     return Checkpoint(words, arrays)
 
@@ -137,6 +138,10 @@ def restored(
     state.epoch = state.resumed_at = int(checkpoint.words["epoch"])
     state.history.columns = dict(checkpoint.words["history"])
     if is_own:
+        if (
+            model.has_xla and configuration.xla == "auto"
+        ):  # what timing would choose now may be something else, and its last digits others
+            model.compile_step(bool(checkpoint.words.get("is_xla")))
         state.stopping.restore(checkpoint.words["stopping"])
         state.stopping.best_weights, state.stopping.best_moving = arrays.get("best_weights"), arrays.get("best_moving")
 

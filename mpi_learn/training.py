@@ -14,6 +14,7 @@ from mpi_learn.buffers import sum_in_place
 from mpi_learn.building import built_model, make_training_optimizer, make_validator, open_timeline, with_noise
 from mpi_learn.checkpoint import load_checkpoint, save_checkpoint
 from mpi_learn.comm import Communicator, agreed_errors
+from mpi_learn.compiling import choose_compiler
 from mpi_learn.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.data import Batch, Dataset, Dealer, load, make_batches
 from mpi_learn.errors import ConfigurationError
@@ -65,6 +66,7 @@ def train(
     dataset = with_noise(dataset, configuration)
     model = built_model(configuration, comm, dataset)
     try:
+        choose_compiler(configuration, comm, dataset, model)
         training = Training(configuration, comm, dataset, model)
         with closing(training.batches):
             training.run(on_epoch, progress)

@@ -50,6 +50,8 @@ class KerasModel(Model):
         ModelError: Model, loss, metrics and samples do not fit together; shows both shapes.
     """
 
+    has_xla = True
+
     def __init__(
         self,
         model: keras.Model,
@@ -70,7 +72,9 @@ class KerasModel(Model):
         self.sums = Sums(outputs, loss, metrics, y)
         self.n_sums = self.sums.n
         self._tensor = shared_tensor(self.weights)
-        step, *self._later = self._compiled(specs(x), specs(y))
+        self._by_xla: Callable[..., tf.Tensor] | None = None
+        self._n_by_xla = 0
+        self._eager_step, step, *self._later = self._compiled(specs(x), specs(y))
         try:  # traced now, so that what does not fit shows before the first step, and called without binding arguments
             self._step = step.get_concrete_function()
         except (ValueError, TypeError, tf.errors.InvalidArgumentError) as error:
@@ -80,7 +84,18 @@ class KerasModel(Model):
         """See `Model.gradient`."""
         if len(x[0]) == 0:
             return np.zeros(self.layout.size + self.n_sums, np.float32)
-        return memory_of(self._step(self._flat(), tensors(x), tensors(y)))
+        step = self._step
+        if (
+            self._by_xla is not None
+        ):  # it compiles anew for every size: smaller batches, like an epoch's last, go without
+            self._n_by_xla = self._n_by_xla or len(x[0])
+            step = self._by_xla if len(x[0]) == self._n_by_xla else step
+        return memory_of(step(self._flat(), tensors(x), tensors(y)))
+
+    def compile_step(self, by_xla: bool) -> None:
+        """See `Model.compile_step`; the compiling itself happens with the first batch."""
+        self._by_xla = tf.function(self._eager_step, autograph=False, jit_compile=True) if by_xla else None
+        self._n_by_xla, self.is_xla = 0, by_xla
 
     def evaluate(self, x: Arrays, y: Arrays) -> np.ndarray:
         """See `Model.evaluate`."""
@@ -128,7 +143,7 @@ class KerasModel(Model):
 
     def close(self) -> None:
         """Drops the compiled functions and Keras' global state, so that memory does not grow from model to model."""
-        self._step = self._tensor = None
+        self._step = self._by_xla = self._eager_step = self._tensor = None
         self._later.clear()
         keras.backend.clear_session()
         gc.collect()
@@ -144,11 +159,10 @@ class KerasModel(Model):
 
     def _compiled(
         self, x: Specs, y: Specs
-    ) -> tuple[Callable[..., tf.Tensor], Callable[..., tf.Tensor], Callable[..., Tensors]]:
-        """Step, forward and predict; traced at their first call, once for all batch sizes."""
+    ) -> tuple[Callable[..., tf.Tensor], Callable[..., tf.Tensor], Callable[..., tf.Tensor], Callable[..., Tensors]]:
+        """The step as it is written; step, forward and predict, traced at first call, once for all batch sizes."""
         flat = tf.TensorSpec([self.layout.size], tf.float32)
 
-        @tf.function(input_signature=[flat, x, y], autograph=False)
         def step(flat: tf.Tensor, x: Tensors, y: Tensors) -> tf.Tensor:
             parts = self.network.parts(flat)
             with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -168,7 +182,7 @@ class KerasModel(Model):
         def predict(flat: tf.Tensor, x: Tensors) -> Tensors:
             return self.network.call(self.network.parts(flat), x, training=False)[0]
 
-        return step, forward, predict
+        return step, tf.function(step, input_signature=[flat, x, y], autograph=False), forward, predict
 
 
 def check_shapes(model: keras.Model, x: Arrays) -> list[tuple[int | None, ...]]:

@@ -21,11 +21,15 @@ class Model(ABC):
         layout: Which part of `weights` is which trainable array.
         weights: (layout.size,) float32, the memory that the framework computes with: change it in place.
         n_sums: How many sums ride behind a gradient (see `mpi_learn.flat`).
+        has_xla: Whether XLA can be chosen to compile its step.
+        is_xla: Whether it is chosen.
     """
 
     layout: FlatLayout
     weights: np.ndarray
     n_sums: int
+    has_xla: bool = False
+    is_xla: bool = False
 
     @abstractmethod
     def gradient(self, x: Arrays, y: Arrays) -> np.ndarray:
@@ -42,6 +46,9 @@ class Model(ABC):
 
     def announce(self, ready: Callable[[np.ndarray, int], None]) -> None:  # noqa: B027 - some know only at the end
         """From now on `gradient` calls `ready` with its step vector and the number of each array that is complete."""
+
+    def compile_step(self, by_xla: bool) -> None:  # noqa: B027 - most frameworks leave no choice
+        """Chooses what computes `gradient` for batches as large as the first one that comes; only if `has_xla`."""
 
     @abstractmethod
     def evaluate(self, x: Arrays, y: Arrays) -> np.ndarray:

@@ -1,0 +1,71 @@
+"""Chooses, by timing a few steps, whether XLA compiles a model's step: it wins on some models and loses on others."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from mpi_learn.buffers import sum_in_place
+from mpi_learn.comm import Communicator, agreed_errors
+from mpi_learn.configuration import TrainingConfiguration
+from mpi_learn.data import Dataset
+from mpi_learn.layout import layout_of
+from mpi_learn.models.model import Model
+
+WORTH_S = 60.0
+"""A training shorter than this is not worth the seconds that compiling a step by XLA and trying it out takes."""
+GAIN = 0.97
+"""XLA must take less than this part of the time: less is within what timing tells."""
+N_TIMED = 5
+
+
+def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model) -> None:
+    """Lets XLA compile the model's step if the configuration says so, or by ``auto`` if it is faster. Collective.
+
+    All workers take the same: that which takes all of them together less time. Weights and state stay as they are.
+    """
+    workers = layout_of(configuration.algorithm, comm.size).workers
+    is_worker = comm.rank in workers and model.has_xla
+    if configuration.xla != "auto":
+        if configuration.xla and is_worker:
+            model.compile_step(by_xla=True)
+        return
+    steps = dataset.n_training * configuration.epochs / (configuration.batch_size * len(workers))
+    seconds = np.zeros(2)
+    with agreed_errors(comm):
+        samples = dataset.training.take(slice(0, min(configuration.batch_size, len(dataset.training))))
+        seconds[0] = step_seconds(model, samples.x, samples.y) if is_worker else 0.0
+    sum_in_place(comm, seconds)
+    if seconds[0] / len(workers) * steps < WORTH_S:
+        return
+    seconds[:] = 0
+    if is_worker:
+        seconds[:] = both_seconds(model, samples.x, samples.y)
+    sum_in_place(comm, seconds)
+    if is_worker:
+        model.compile_step(by_xla=bool(seconds[1] < GAIN * seconds[0]))
+
+
+def both_seconds(model: Model, x: tuple[np.ndarray, ...], y: tuple[np.ndarray, ...]) -> tuple[float, float]:
+    """Of a step without XLA, and with it: infinite where XLA cannot compile the model."""
+    plain = step_seconds(model, x, y)
+    model.compile_step(by_xla=True)
+    try:
+        return plain, step_seconds(model, x, y)
+    except Exception:  # noqa: BLE001 - whatever XLA does not know: the model goes on without
+        return plain, float("inf")
+    finally:
+        model.compile_step(by_xla=False)
+
+
+def step_seconds(model: Model, x: tuple[np.ndarray, ...], y: tuple[np.ndarray, ...]) -> float:
+    """Of the fastest of a few steps after the first; the model's state is put back."""
+    moving, counters, times = model.moving(), model.counters(), []
+    for _ in range(N_TIMED + 1):
+        begun = time.perf_counter()
+        model.gradient(x, y)
+        times.append(time.perf_counter() - begun)
+    model.set_moving(moving)
+    model.set_counters(counters)
+    return min(times[1:])

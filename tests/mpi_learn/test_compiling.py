@@ -1,0 +1,76 @@
+"""XLA, chosen by timing: the same gradients, and a choice that leaves no trace but the choice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mpi_learn import compiling, train
+from mpi_learn.models.build import make_model
+from tests.mpi_learn.models_for_tests import digits
+from tests.mpi_learn.test_models import CLASSES, KERAS, X64
+
+LOSS = "sparse_categorical_crossentropy"
+
+
+@pytest.fixture
+def model():
+    made = make_model(f"{KERAS}:build_model", {"norm": True}, LOSS, ["accuracy"], (X64,), (CLASSES,), seed=1, stream=0)
+    yield made
+    made.close()
+
+
+def test_xla_gives_the_same_step_vector_for_full_and_for_smaller_batches(model):
+    batches = [(X64, CLASSES), (X64[:7], CLASSES[:7]), (X64, CLASSES)]
+    moving = model.moving()
+    plain = [model.gradient((x,), (y,)).copy() for x, y in batches]
+    moved = model.moving()
+    model.set_moving(moving)
+    model.compile_step(by_xla=True)
+    fast = [model.gradient((x,), (y,)).copy() for x, y in batches]
+    for one, other in zip(plain, fast, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(model.moving(), moved, rtol=1e-4, atol=1e-6)
+    assert fast[0].flags.writeable
+
+
+def test_timing_leaves_weights_and_state_as_they_were(model):
+    weights, moving, counters = model.weights.copy(), model.moving(), model.counters()
+    plain, fast = compiling.both_seconds(model, (X64,), (CLASSES,))
+    assert 0 < plain < 10
+    assert 0 < fast < 10
+    np.testing.assert_array_equal(model.weights, weights)
+    np.testing.assert_array_equal(model.moving(), moving)
+    np.testing.assert_array_equal(model.counters(), counters)
+    assert not model.is_xla
+
+
+@pytest.mark.parametrize(
+    ("wish", "worth_s", "seconds", "expected"),
+    [
+        ("auto", 0.0, (2.0, 1.0), True),
+        ("auto", 0.0, (1.0, 0.98), False),
+        ("auto", 0.0, (1.0, float("inf")), False),
+        ("auto", 1e9, (2.0, 1.0), False),
+        (True, 1e9, (1.0, 2.0), True),
+        (False, 0.0, (2.0, 1.0), False),
+    ],
+)
+def test_xla_is_taken_where_it_wins_and_is_worth_it(model, monkeypatch, wish, worth_s, seconds, expected):
+    from mpi4py import MPI
+
+    from mpi_learn.configuration import TrainingConfiguration
+
+    configuration = TrainingConfiguration(model="unused", loss=LOSS, xla=wish)
+    monkeypatch.setattr(compiling, "WORTH_S", worth_s)
+    monkeypatch.setattr(compiling, "both_seconds", lambda *arguments: seconds)
+    compiling.choose_compiler(configuration, MPI.COMM_SELF, digits(), model)
+    assert model.is_xla == expected
+
+
+def test_training_by_xla_learns_what_it_learns_without():
+    from mpi4py import MPI
+
+    common = {"model": f"{KERAS}:build_model", "loss": LOSS, "epochs": 2, "batch_size": 128}
+    histories = [train(common | {"xla": wish}, MPI.COMM_SELF, data=digits()).history for wish in (False, True)]
+    assert histories[1]["val_loss"] == pytest.approx(histories[0]["val_loss"], rel=1e-3)
