@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from mpi_learn import compiling, train
 from mpi_learn.models.build import make_model
 from tests.mpi_learn.models_for_tests import digits
 from tests.mpi_learn.test_models import CLASSES, KERAS, X64
+from tests.mpirun import mpirun
 
 LOSS = "sparse_categorical_crossentropy"
 
@@ -74,3 +77,14 @@ def test_training_by_xla_learns_what_it_learns_without():
     common = {"model": f"{KERAS}:build_model", "loss": LOSS, "epochs": 2, "batch_size": 128}
     histories = [train(common | {"xla": wish}, MPI.COMM_SELF, data=digits()).history for wish in (False, True)]
     assert histories[1]["val_loss"] == pytest.approx(histories[0]["val_loss"], rel=1e-3)
+
+
+@pytest.mark.mpi
+def test_all_workers_choose_what_takes_all_of_them_less_time():
+    done = mpirun(3, "-m", "tests.mpi_learn.programs.compiled", timeout=120)
+    assert done.returncode == 0, done.stderr
+    seen = json.loads(done.stdout)
+    assert [one["chosen"] for one in seen["allreduce"]] == [[True]] * 3
+    assert [one["chosen"] for one in seen["downpour"]] == [[], [True], [True]]
+    for ranks in seen.values():
+        assert all(one["loss"] == ranks[0]["loss"] for one in ranks)
