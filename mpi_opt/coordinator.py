@@ -16,7 +16,6 @@ from mpi_opt.crew import Crew
 from mpi_opt.errors import SearchFailed
 from mpi_opt.fold_stopping import Yardsticks
 from mpi_opt.halt import Halt
-from mpi_opt.layout import fold_groups
 from mpi_opt.messages import Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
 from mpi_opt.others import told
 from mpi_opt.patience import PatientStore
@@ -127,9 +126,7 @@ class Coordinator:
             return
         if any(self.rules.is_reached(record) for record in past.ended):
             self._stop("the target was reached before")
-        n_outside = f", {len(past.outside)} run by others" if past.outside else ""
-        n_queued = len(past.unfinished) - len(past.outside)
-        self._event("study_resumed", f"{len(past.ended)} finished, {n_queued} queued{n_outside}")
+        self._event("study_resumed", str(past))
 
     def _is_over(self) -> bool:
         if self.agenda.running and time.monotonic() < self._stop_by:
@@ -211,7 +208,7 @@ class Coordinator:
             self.is_stopping = not self.course.is_waiting_for_results
             return
         started = [
-            Running(proposal, block, attempt, self._reports(block), now)
+            Running(proposal, block, attempt, Reports(self.crew.n_groups(block, self.folds), self.rules.merits), now)
             for (proposal, attempt), block in zip(trials, self.crew.free, strict=False)
         ]
         if not self.course.begin([self.crew.start_of(running) for running in started]):
@@ -225,14 +222,9 @@ class Coordinator:
             self.link.send(self.crew.ranks(running.block)[0], assignment)
             self.progress.started(running.block, one.number)
 
-    def _reports(self, block: int) -> Reports:
-        return Reports(len(fold_groups(len(self.crew.ranks(block)), self.folds)), self.rules.merits)
-
     def _take_losses(self, ranks: frozenset[int]) -> None:
         for rank in sorted(ranks):
-            block = self.crew.roster.block_of(rank)
-            where = "a spare rank" if block is None else f"of block {block} on {self.crew.hosts(block) or 'its host'}"
-            self._event("rank_lost", f"rank {rank}, {where}")
+            self._event("rank_lost", f"rank {rank}, {self.crew.part_of(rank)}")
         for block in self.crew.lose(ranks):
             self._give_up(block, "a rank of its block was lost")
 
@@ -300,8 +292,7 @@ class Coordinator:
 
     def _put_back(self) -> None:
         """Trials that still run when the search ends will be run by the next one."""
-        numbers = list(self.agenda.running)
-        if numbers:
+        if numbers := list(self.agenda.running):
             self.store.requeue(numbers, f"the search ended: {self.why_stopped}")
 
     def _event(self, kind: str, detail: str) -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable
 
 from mpi_opt.agenda import Running
+from mpi_opt.layout import fold_groups
 from mpi_opt.links import Link
 from mpi_opt.messages import Disband, Dismissal, End, Join, Ready
 from mpi_opt.roster import Roster
@@ -51,6 +52,15 @@ class Crew:
     def hosts(self, block: int) -> str:
         """The hosts of a block, separated by commas."""
         return self._hosts.get(block, "")
+
+    def n_groups(self, block: int, folds: int) -> int:
+        """Into how many groups of ranks, each with a fold of its own, a block is cut."""
+        return len(fold_groups(len(self.ranks(block)), folds))
+
+    def part_of(self, rank: int) -> str:
+        """What a rank is, in words."""
+        block = self.roster.block_of(rank)
+        return "a spare rank" if block is None else f"of block {block} on {self.hosts(block) or 'its host'}"
 
     def start_of(self, running: Running) -> Start:
         """What the store wants to know of a trial that is about to begin on its block."""

@@ -56,6 +56,10 @@ class Past:
     def __len__(self) -> int:
         return len(self.ended) + len(self.unfinished)
 
+    def __str__(self) -> str:
+        n_outside = f", {len(self.outside)} run by others" if self.outside else ""
+        return f"{len(self.ended)} finished, {len(self.unfinished) - len(self.outside)} queued{n_outside}"
+
     @classmethod
     def read(cls, store: Store, study_id: int, merits: Merits, folds: int = 1) -> Past:
         """What the store knows."""
