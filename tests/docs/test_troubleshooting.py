@@ -17,6 +17,7 @@ import yaml
 from mpi_learn.launch import find_mpirun, launch_environment
 from mpi_opt.cli import main, run
 from tests.docs.pages import DOCS
+from tests.mpirun import mpirun
 
 PAGE = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
 HEADINGS = re.findall(r"^### `(.+)`$", PAGE, re.MULTILINE)
@@ -127,6 +128,14 @@ def _started_twice(monkeypatch) -> None:
     run(["search", "space.yaml", "-n", "2"])
 
 
+def _died_before_mpi() -> None:
+    Path("objective.py").write_text(OBJECTIVE)
+    Path("space.yaml").write_text(yaml.safe_dump(FUNCTION))
+    dying = "import os, signal; os.environ['OMPI_COMM_WORLD_RANK'] == '1' and os.kill(os.getpid(), signal.SIGKILL);"
+    program = f"{dying} from mpi_opt.cli import main; main(['search', 'space.yaml'])"
+    print(mpirun(2, "-c", program, env={"MPI_LEARN_START_S": "3"}, timeout=60).stderr, file=sys.stderr)
+
+
 PROVOKED: dict[str, Callable[[], object]] = {
     "cannot read the file": lambda: run(["check", "spaces.yaml"]),
     "this is not YAML": lambda: _text("space.yaml", "study: [a\nspace: }", "check", "space.yaml"),
@@ -158,6 +167,7 @@ PROVOKED: dict[str, Callable[[], object]] = {
     "already runs under one": _started_twice,
     "attempt to run as root": lambda: _under_mpirun("-np", "1", consent=False),
     "There are not enough slots": lambda: _under_mpirun("-np", "4000", consent=True),
+    "Timeout (": _died_before_mpi,
 }
 MANY = {"search": {"strategy": "random", "trials": 20}, "space": {"units": {"type": "real", "low": 0, "high": 1}}}
 
