@@ -131,9 +131,9 @@ def _started_twice(monkeypatch) -> None:
 def _died_before_mpi() -> None:
     Path("objective.py").write_text(OBJECTIVE)
     Path("space.yaml").write_text(yaml.safe_dump(FUNCTION))
-    dying = "import os, signal; os.environ['OMPI_COMM_WORLD_RANK'] == '1' and os.kill(os.getpid(), signal.SIGKILL);"
+    dying = "import os, signal; os.environ['OMPI_COMM_WORLD_RANK'] == '2' and os.kill(os.getpid(), signal.SIGKILL);"
     program = f"{dying} from mpi_opt.cli import main; main(['search', 'space.yaml'])"
-    print(mpirun(2, "-c", program, env={"MPI_LEARN_START_S": "3"}, timeout=60).stderr, file=sys.stderr)
+    print(mpirun(3, "-c", program, env={"MPI_LEARN_START_S": "3"}, timeout=60).stderr, file=sys.stderr)
 
 
 PROVOKED: dict[str, Callable[[], object]] = {
