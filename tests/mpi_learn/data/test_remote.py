@@ -155,7 +155,8 @@ def test_ranks_of_a_host_fetch_one_copy_together(remote_folder, tmp_path, monkey
         done = mpirun(4, program, f"{server}/part_1.h5", str(cache), str(int(together)), str(int(keep)), timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["3"] * 4
-    assert CountingFiles.downloads.count("/part_1.h5") == 1
+    if together or keep:  # else a rank that comes when the others have left fetches its own
+        assert CountingFiles.downloads.count("/part_1.h5") == 1
     assert visible(cache) == (["part_1.h5"] if keep else [])
 
 
