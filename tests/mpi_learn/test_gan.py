@@ -281,7 +281,7 @@ def on_ranks(n: int) -> dict:
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("n", [2, 3])
+@pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("case", ["keras model", "keras batch", "torch model", "torch batch", "accumulated"])
 def test_ranks_train_to_the_losses_of_one_rank_with_all_their_batches(n, case):
     alone, together = on_ranks(1)[case][0], on_ranks(n)[case]
@@ -291,6 +291,7 @@ def test_ranks_train_to_the_losses_of_one_rank_with_all_their_batches(n, case):
     assert together[0]["weights"] == pytest.approx(alone["weights"], rel=2e-3)
 
 
+@pytest.mark.slow  # a minute and a half: three ranks on two cores
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", ["downpour", "synchronous", "easgd", "gem", "clusters", "float16", "dynamic"])
 def test_every_algorithm_trains_both_models_and_ranks_agree(name):
