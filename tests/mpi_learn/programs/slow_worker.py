@@ -9,6 +9,7 @@ from mpi4py import MPI
 import mpi_learn.training
 from mpi_learn import read_configuration, train
 from mpi_learn.data import Dataset, Samples
+from mpi_learn.flat import FlatLayout
 from mpi_learn.models.weights_only import WeightsOnly
 
 world = MPI.COMM_WORLD
@@ -20,7 +21,7 @@ class Sleeper(WeightsOnly):
     """A model whose gradient is nothing but time."""
 
     def __init__(self):
-        super().__init__(((10,),), 4, 0, 0, build=None)
+        super().__init__(FlatLayout(((10,),)), 4, 0, 0, build=None)
         self.weights[:] = 0
 
     def gradient(self, x, y):
