@@ -39,9 +39,8 @@ def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, da
     sum_in_place(comm, seconds)
     if seconds[0] / len(workers) * steps < WORTH_S:
         return
-    seconds[:] = 0
-    if is_worker:
-        seconds[:] = both_seconds(model, samples.x, samples.y)
+    with agreed_errors(comm):
+        seconds[:] = both_seconds(model, samples.x, samples.y) if is_worker else 0.0
     sum_in_place(comm, seconds)
     if is_worker:
         model.compile_step(by_xla=bool(seconds[1] < GAIN * seconds[0]))

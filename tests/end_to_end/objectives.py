@@ -50,6 +50,12 @@ def nap(trial) -> float:
     return trial.parameters["x"]
 
 
+def long_nap(trial) -> float:
+    """Long against what timing scatters by: a sixth of a limit of 3 s."""
+    time.sleep(0.5)
+    return trial.parameters["x"]
+
+
 def dying(trial) -> float:
     """Twenty collectives; in trials 3 and 5 the last rank of the block dies in the middle, the first time only."""
     total = 0.0

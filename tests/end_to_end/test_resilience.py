@@ -169,10 +169,10 @@ def test_a_signal_to_rank_0_ends_the_search_in_order(name, space_file, query, tm
 
 
 def test_a_time_limit_ends_the_search_in_order(space_file, query, tmp_path):
-    path = space_file("nap", search={"strategy": "random", "trials": 10_000, "time_limit": "3s"})
+    path = space_file("long_nap", search={"strategy": "random", "trials": 10_000, "time_limit": "3s"})
     done = mpirun(3, *SEARCH, str(path), cwd=tmp_path, timeout=30)
     assert done.returncode == 0, done.stderr
-    assert "after the time limit" in done.stdout or "the time limit is reached" in done.stdout
+    assert "after the time limit" in done.stdout
     assert query("SELECT count(*) FROM trials WHERE state = 'running'") == [(0,)]
 
 
