@@ -15,6 +15,8 @@ from mpi_learn.models.model import Model
 
 WORTH_S = 60.0
 """A training shorter than this is not worth the seconds that compiling a step by XLA and trying it out takes."""
+WORTH_STEPS = 600
+"""Nor is one of fewer steps: timing six of them would be a hundredth of it."""
 GAIN = 0.97
 """XLA must take less than this part of the time: less is within what timing tells."""
 N_TIMED = 5
@@ -32,6 +34,8 @@ def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, da
             model.compile_step(by_xla=True)
         return
     steps = dataset.n_training * configuration.epochs / (configuration.batch_size * len(workers))
+    if steps < WORTH_STEPS:
+        return
     seconds = np.zeros(2)
     with agreed_errors(comm):
         samples = dataset.training.take(slice(0, min(configuration.batch_size, len(dataset.training))))

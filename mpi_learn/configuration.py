@@ -115,7 +115,7 @@ class TrainingConfiguration(_Section):
     xla: bool | Literal["auto"] = Field(
         "auto",
         description="Keras: whether XLA compiles the step. auto: if it is faster in a few timed steps, the same on all "
-        "ranks; tried only if the training takes more than a minute. Last digits depend on it.",
+        "ranks; tried only if the training takes more than a minute and 600 steps. Last digits depend on it.",
     )
     monitor: bool = Field(False, description="Put use of processor and memory into the history, over all ranks.")
     trace: Path | None = Field(None, description="Folder for every rank's timeline; see `mpi-learn trace`.")

@@ -35,8 +35,8 @@ def _here(arguments: list[str]) -> Any:
 
 def _search_everywhere(arguments: list[str]) -> int:
     """Runs ``search`` on every rank of the world: rank 0 understands it, all run it."""
-    order = _here(arguments)  # a plan, or an exit status when there is nothing to run
-    with starting():
+    with starting():  # what rank 0 looks at first may begin MPI, too
+        order = _here(arguments)  # a plan, or an exit status when there is nothing to run
         from mpi_learn import comm as communication
     if is_launched():
         from mpi_opt.api import the_world

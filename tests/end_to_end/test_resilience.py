@@ -117,10 +117,12 @@ def test_a_rank_that_dies_as_the_search_begins_is_survived(space_file, query, tm
     assert query("SELECT detail FROM events")[0][0].startswith("rank 2")
 
 
-def test_a_rank_that_dies_before_mpi_begins_leaves_nobody_waiting_for_ever(space_file, tmp_path):
-    dying = "import os, signal; os.environ['OMPI_COMM_WORLD_RANK'] == '2' and os.kill(os.getpid(), signal.SIGKILL);"
+@pytest.mark.parametrize("n_ranks", [2, 3])
+def test_a_rank_that_dies_before_mpi_begins_leaves_nobody_waiting_for_ever(n_ranks, space_file, tmp_path):
+    who = f"os.environ['OMPI_COMM_WORLD_RANK'] == '{n_ranks - 1}'"
+    dying = f"import os, signal; {who} and os.kill(os.getpid(), signal.SIGKILL);"
     program = f"{dying} from mpi_opt.cli import main; main(['search', {str(space_file('parabola'))!r}])"
-    done = mpirun(3, "-c", program, cwd=tmp_path, env={"MPI_LEARN_START_S": "3"}, timeout=40)
+    done = mpirun(n_ranks, "-c", program, cwd=tmp_path, env={"MPI_LEARN_START_S": "3"}, timeout=40)
     assert done.returncode != 0
     assert "Timeout (0:00:03)!" in done.stderr
     assert "in starting" in done.stderr or "_search_everywhere" in done.stderr

@@ -65,10 +65,21 @@ def test_xla_is_taken_where_it_wins_and_is_worth_it(model, monkeypatch, wish, wo
     from mpi_learn.configuration import TrainingConfiguration
 
     configuration = TrainingConfiguration(model="unused", loss=LOSS, xla=wish)
+    monkeypatch.setattr(compiling, "WORTH_STEPS", 1)
     monkeypatch.setattr(compiling, "WORTH_S", worth_s)
     monkeypatch.setattr(compiling, "both_seconds", lambda *arguments: seconds)
     compiling.choose_compiler(configuration, MPI.COMM_SELF, digits(), model)
     assert model.is_xla == expected
+
+
+def test_a_training_of_few_steps_is_not_held_up_by_timing_any(model, monkeypatch):
+    from mpi4py import MPI
+
+    from mpi_learn.configuration import TrainingConfiguration
+
+    monkeypatch.setattr(model, "gradient", lambda *batch: pytest.fail("a step was timed"))
+    compiling.choose_compiler(TrainingConfiguration(model="unused", loss=LOSS), MPI.COMM_SELF, digits(), model)
+    assert not model.is_xla
 
 
 def test_training_by_xla_learns_what_it_learns_without():

@@ -20,7 +20,7 @@ TIMES = {0: (1.0, 1.5), 1: (3.0, 1.0), 2: (1.0, 1.2)}
 
 def main() -> None:
     world = MPI.COMM_WORLD
-    compiling.WORTH_S = 0.0
+    compiling.WORTH_S, compiling.WORTH_STEPS = 0.0, 1
     compiling.both_seconds = lambda *arguments: TIMES[world.rank]
     chosen = []
     compile_step = KerasModel.compile_step
