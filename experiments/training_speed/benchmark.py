@@ -33,6 +33,7 @@ RUNS = {
     for kind in ("ours-keras", "bare-keras", "ours-torch", "bare-torch")
 }
 RUNS |= {"ddp on 2": ("ddp", 2, {}), "ours-keras on 2, timeline": ("ours-keras", 2, {"trace": True})}
+RUNS |= {"ours-keras on 2, bfloat16": ("ours-keras", 2, {"precision": "mixed_bfloat16"})}
 RUNS |= {f"{name} on 3": ("ours-keras", 3, {"algorithm": {"name": name}}) for name in ASYNCHRONOUS}
 RUNS |= {"clusters on 2": ("ours-keras", 2, {"algorithm": {"name": "clusters", "size": 1}})}
 

@@ -12,6 +12,7 @@ RATIOS = [
     ("PyTorch through us over DDP", "ours-torch on 2", "ddp on 2", {"mlp": 1.5, "cnn": 1.0, "lstm": 1.05}),
     ("Keras over the bare loop", "ours-keras on 2", "bare-keras on 2", dict.fromkeys(MODELS, 0.97)),
     ("PyTorch over the bare loop", "ours-torch on 2", "bare-torch on 2", dict.fromkeys(MODELS, 0.97)),
+    ("Keras in bfloat16 over Keras in float32", "ours-keras on 2, bfloat16", "ours-keras on 2", {}),
     ("the bare Keras loop over DDP", "bare-keras on 2", "ddp on 2", {}),
     ("Keras, 1 rank over the bare loop", "ours-keras on 1", "bare-keras on 1", dict.fromkeys(MODELS, 0.97)),
 ]

@@ -85,17 +85,16 @@ class KerasModel(Model):
         if len(x[0]) == 0:
             return np.zeros(self.layout.size + self.n_sums, np.float32)
         step = self._step
-        if (
-            self._by_xla is not None
-        ):  # it compiles anew for every size: smaller batches, like an epoch's last, go without
+        if self.is_xla:  # it compiles anew for every size: smaller batches, like an epoch's last, go without
             self._n_by_xla = self._n_by_xla or len(x[0])
             step = self._by_xla if len(x[0]) == self._n_by_xla else step
         return memory_of(step(self._flat(), tensors(x), tensors(y)))
 
     def compile_step(self, by_xla: bool) -> None:
-        """See `Model.compile_step`; the compiling itself happens with the first batch."""
-        self._by_xla = tf.function(self._eager_step, autograph=False, jit_compile=True) if by_xla else None
-        self._n_by_xla, self.is_xla = 0, by_xla
+        """See `Model.compile_step`; the compiling itself happens with the first batch, and once."""
+        if by_xla and self._by_xla is None:
+            self._by_xla = tf.function(self._eager_step, autograph=False, jit_compile=True)
+        self.is_xla = by_xla
 
     def evaluate(self, x: Arrays, y: Arrays) -> np.ndarray:
         """See `Model.evaluate`."""

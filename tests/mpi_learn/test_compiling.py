@@ -48,6 +48,15 @@ def test_timing_leaves_weights_and_state_as_they_were(model):
     assert not model.is_xla
 
 
+def test_xla_compiles_once_however_often_it_is_chosen(model, monkeypatch):
+    traced, call = [], model.network.call
+    monkeypatch.setattr(model.network, "call", lambda *a, **k: (traced.append(1), call(*a, **k))[1])
+    for by_xla in (True, False, True):
+        model.compile_step(by_xla=by_xla)
+        model.gradient((X64,), (CLASSES,))
+    assert len(traced) == 1
+
+
 @pytest.mark.parametrize(
     ("wish", "worth_s", "seconds", "expected"),
     [
