@@ -2,7 +2,8 @@
 
 ``python curves.py --seeds 10`` prints a line for each task. Eight trials are in flight; how long an epoch takes is
 lognormal. A search is told the accuracy after so many epochs as its trial's budget; its regret is how far the best
-accuracy told lies below the best of the table after all 52.
+accuracy told lies below the best of the table after all 52. With noise in what is told it is how far the accuracy that
+the table has for the best one told lies below that.
 """
 
 from __future__ import annotations
@@ -66,16 +67,18 @@ def _encoded(dimension: Dimension, value: float) -> float:
     return dimension.encode(int(value) if isinstance(dimension, Integer) else value)
 
 
-def of_random(curves: Curves, seed: int) -> float:
+def of_random(curves: Curves, seed: int, noise: float) -> float:
     """The regret after `N_FULL` full trainings."""
-    strategy = make_strategy("random", curves.space, seed=seed)
-    return curves.regret(max(curves.accuracy[curves.row(one.parameters), -1] for one in strategy.ask(N_FULL)))
+    strategy, rng = make_strategy("random", curves.space, seed=seed), np.random.default_rng([seed, 1])
+    accuracies = [curves.accuracy[curves.row(one.parameters), -1] for one in strategy.ask(N_FULL)]
+    return curves.regret(max((accuracy + noise * rng.standard_normal(), accuracy) for accuracy in accuracies)[1])
 
 
-def of_halving(curves: Curves, seed: int, options: dict) -> float:
+def of_halving(curves: Curves, seed: int, options: dict, noise: float) -> float:
     """The regret after `PART` of the epochs of these."""
     strategy = make_strategy("halving", curves.space, seed=seed, options={"max_budget": N_EPOCHS} | options)
-    rng, left, best, clock = np.random.default_rng(seed), PART * N_FULL * N_EPOCHS, -np.inf, 0.0
+    rng, left, clock, best = np.random.default_rng(seed), PART * N_FULL * N_EPOCHS, 0.0, (-np.inf, -np.inf)
+    noises = np.random.default_rng([seed, 1])
     running: list = []
     trained: dict[int | None, float] = {None: 0.0}
     while left > 0 or running:
@@ -91,24 +94,28 @@ def of_halving(curves: Curves, seed: int, options: dict) -> float:
         if running:
             clock, _, one = heapq.heappop(running)
             accuracy = curves.accuracy[curves.row(one.parameters), int(one.budget) - 1]
-            best = max(best, accuracy)
-            strategy.tell(one, -accuracy)
-    return curves.regret(best)
+            told = accuracy + noise * noises.standard_normal()
+            best = max(best, (told, accuracy))
+            strategy.tell(one, -told)
+    return curves.regret(best[1])
 
 
 def main() -> None:
     """Prints a line for each task."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--by-row", action="store_true", help="search the number of the row")
+    parser.add_argument("--noise", type=float, default=0.0, help="standard deviation of what is told, in percent")
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--options", type=json.loads, default={}, help="of halving, as JSON")
     given = parser.parse_args()
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
     print("| task | random, all epochs | halving, a fifth | better or equal |\n|---|---|---|---|")
     for task in given.tasks.split(","):
         curves = Curves(task, given.by_row)
-        halving = [of_halving(curves, seed, given.options) for seed in range(given.seeds)]
-        full = np.median([of_random(curves, seed) for seed in range(100)])
+        halving = [of_halving(curves, seed, given.options, given.noise) for seed in seeds]
+        full = np.median([of_random(curves, seed, given.noise) for seed in range(100)])
         better = sum(regret <= full for regret in halving)
         print(f"| {task} | {full:.3g} | {np.median(halving):.3g} | {better} of {given.seeds} |", flush=True)
 

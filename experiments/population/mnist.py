@@ -1,125 +1,157 @@
-"""Population-based training against the best constant learning rate of a grid, on a part of MNIST.
+"""Population-based training against the best constant learning rate of a grid, on MNIST, and against a known schedule.
 
-``python mnist.py --from FOLDER`` takes MNIST's four idx files from a folder (without: downloads them), and runs for
-each seed both searches as a user would, with ``mpi-opt search``. Eight networks, ten epochs each, either way.
+``python mnist.py --from FOLDER`` takes MNIST's four idx files from a folder (without: downloads them). For each seed
+eight networks are trained ten epochs by either way on the same 50,000 images, chosen by the loss on the other 10,000,
+and judged by the test images too, which nobody chooses by.
 """
 
 from __future__ import annotations
 
 import argparse
-import sqlite3
-import statistics
-import subprocess
-import sys
 import tempfile
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 import h5py
 import numpy as np
-import yaml
+import torch
+from networks import N_PIXELS, Images, Networks
 
 from mpi_learn.prepare import prepare
+from mpi_opt.space import Real
+from mpi_opt.strategies import make_strategy
+from mpi_opt.trial import Failed
 
-N_NETWORKS, N_EPOCHS = 8, 10
-N_TRAINING, N_VALIDATION = 2000, 3000
+N_NETWORKS, N_EPOCHS, BATCH_SIZE = 8, 10, 16
+N_TRAINING = 50_000
 LOW, HIGH = 2e-3, 1.0
 RATES = np.geomspace(LOW, HIGH, N_NETWORKS)
+COSINE = 0.5 * (1 + np.cos(np.pi * np.arange(N_EPOCHS) / N_EPOCHS))
 
 
-def configuration(name: str, search: dict, epochs: int) -> dict:
-    """A space.yaml that searches the learning rate of plain stochastic gradient descent."""
-    return {
-        "study": name,
-        "store": f"sqlite:///{name}.db",
-        "figure_of_merit": "val_loss",
-        "space": {"rate": {"type": "real", "low": LOW, "high": HIGH, "prior": "log-uniform"}},
-        "search": search,
-        "training": {
-            "model": f"{Path(__file__).with_name('model.py')}:build_model",
-            "data": {"train": ["training.h5"], "validation": ["validation.h5"], "features": "X", "labels": "y"},
-            "loss": "sparse_categorical_crossentropy",
-            "metrics": ["accuracy"],
-            "optimizer": {"name": "sgd", "learning_rate": "$rate"},
-            "batch_size": 16,
-            "epochs": epochs,
-        },
-    }
+@dataclass(frozen=True)
+class Data:
+    """What is trained on, chosen by, and judged by."""
+
+    training: Images
+    validation: Images
+    test: Images
 
 
-def run(content: dict, folder: Path) -> None:
-    """Runs a search in `folder`, to its end."""
-    path = folder / f"{content['study']}.yaml"
-    path.write_text(yaml.safe_dump(content))
-    subprocess.run([sys.executable, "-m", "mpi_opt", "search", path.name], cwd=folder, check=True, capture_output=True)
+@dataclass(frozen=True)
+class Found:
+    """The network with the least validation loss after the last epoch.
+
+    Attributes:
+        loss: Its validation loss.
+        error: The part of the validation images that it gets wrong.
+        test_loss: Its loss on the test images.
+        test_error: The part of those that it gets wrong.
+        any_loss: The least validation loss of all networks after any epoch.
+    """
+
+    loss: float
+    error: float
+    test_loss: float
+    test_error: float
+    any_loss: float
 
 
-def ask(folder: Path, name: str, sql: str) -> list[tuple]:
-    """Rows of a study's store."""
-    with sqlite3.connect(folder / f"{name}.db") as database:
-        return database.execute(sql).fetchall()
+def of_schedules(data: Data, rates: np.ndarray, factors: np.ndarray, seed: int) -> tuple[Found, float]:
+    """Some learning rates, times `factors` epoch by epoch: the best, and its rate."""
+    networks, losses = Networks(len(rates), seed), []
+    for epoch, factor in enumerate(factors):
+        networks.train_epoch(data.training, rates * factor, BATCH_SIZE, seed * 1000 + epoch)
+        losses.append(np.nan_to_num(networks.evaluate(data.validation)[0], nan=np.inf))
+    best = int(losses[-1].argmin())
+    return found(networks, best, data, np.min(losses)), float(rates[best])
 
 
-def of_grid(folder: Path, seed: int) -> tuple[float, float, float]:
-    """The best network's loss after any epoch, that after the last one, and the rate of the latter."""
-    name = f"grid{seed}"
-    search = {"strategy": "grid", "trials": N_NETWORKS, "seed": seed, "options": {"points": N_NETWORKS}}
-    run(configuration(name, search, N_EPOCHS), folder)
-    (any_epoch,) = ask(folder, name, "SELECT min(value) FROM metrics WHERE name = 'val_loss'")[0]
-    last, rate = ask(folder, name, f"SELECT figure_of_merit, rate FROM study_{name} ORDER BY figure_of_merit")[0]
-    return any_epoch, last, rate
-
-
-def of_population(folder: Path, seed: int) -> tuple[float, float, list[float]]:
-    """The best network's loss after any epoch, that of the best one after the last, and its learning rates."""
-    name = f"population{seed}"
+def of_population(data: Data, seed: int) -> tuple[Found, list[float]]:
+    """A population with its default options, one epoch of all its networks after the other; and its schedule."""
     options = {"population": N_NETWORKS, "max_budget": N_EPOCHS}
-    search = {"strategy": "population", "trials": N_NETWORKS * N_EPOCHS, "seed": seed, "options": options}
-    run(configuration(name, search, N_EPOCHS), folder)
-    trials = {row[0]: row[1:] for row in ask(folder, name, f"SELECT number, figure_of_merit, rate FROM study_{name}")}
-    before = dict(ask(folder, name, "SELECT number, resume_from FROM trials"))
-    last = [number for number, budget in ask(folder, name, "SELECT number, budget FROM trials") if budget == N_EPOCHS]
-    number = winner = min(last, key=lambda one: trials[one][0])
-    rates = []
-    while number is not None:
-        rates.append(trials[number][1])
-        number = before[number]
-    return min(loss for loss, _ in trials.values()), trials[winner][0], rates[::-1]
+    strategy = make_strategy("population", {"rate": Real(LOW, HIGH, prior="log-uniform")}, seed=seed, options=options)
+    networks, saved, losses = Networks(N_NETWORKS, seed), {}, []
+    schedules: dict[int | None, list[float]] = {None: []}
+    for epoch in range(N_EPOCHS):
+        proposals = strategy.ask(N_NETWORKS)
+        schedules |= {one.number: schedules[one.resume_from] + [one.parameters["rate"]] for one in proposals}
+        for index, proposal in enumerate(proposals):
+            if proposal.resume_from is not None:
+                networks.set_weights(index, saved[proposal.resume_from])
+        rates = np.array([proposal.parameters["rate"] for proposal in proposals])
+        networks.train_epoch(data.training, rates, BATCH_SIZE, seed * 1000 + epoch)
+        losses.append(np.nan_to_num(networks.evaluate(data.validation)[0], nan=np.inf))
+        saved = {proposal.number: networks.weights(index) for index, proposal in enumerate(proposals)}
+        for proposal, loss in zip(proposals, losses[-1], strict=True):
+            strategy.tell(proposal, float(loss) if np.isfinite(loss) else Failed("the loss is not a number"))
+    best = int(losses[-1].argmin())
+    return found(networks, best, data, np.min(losses)), schedules[proposals[best].number]
 
 
-def write_data(folder: Path, source: Path | None) -> None:
-    """A part of the training images, and another one to validate with."""
-    prepare("mnist", folder / "mnist.h5", source)
-    with h5py.File(folder / "mnist.h5") as whole:
-        for name, part in (
-            ("training", slice(N_TRAINING)),
-            ("validation", slice(N_TRAINING, N_TRAINING + N_VALIDATION)),
-        ):
-            with h5py.File(folder / f"{name}.h5", "w") as file:
-                for key in ("X", "y"):
-                    file[key] = whole[key][part]
+def compared(data: Data, seed: int) -> Iterator[tuple[str, tuple[Found, list[float]]]]:
+    """Each way, what it finds and the rates; the known schedule starts at the best constant rate or the next larger."""
+    constant, rate = of_schedules(data, RATES, np.ones(N_EPOCHS), seed)
+    yield "constant", (constant, [rate])
+    cosine, first = of_schedules(data, RATES[rate <= RATES][:2], COSINE, seed)
+    yield "cosine", (cosine, [first])
+    yield "population", of_population(data, seed)
+
+
+def found(networks: Networks, best: int, data: Data, any_loss: float) -> Found:
+    """What came of one network."""
+    columns = [values[best] for part in (data.validation, data.test) for values in networks.evaluate(part)]
+    return Found(*map(float, columns), any_loss=float(any_loss))
+
+
+def read(source: Path | None) -> tuple[Images, Images]:
+    """The 60,000 training images and the 10,000 test images."""
+    with tempfile.TemporaryDirectory() as folder:
+        prepare("mnist", Path(folder) / "mnist.h5", source)
+        return tuple(_read(Path(folder) / name) for name in ("mnist.h5", "mnist_test.h5"))
+
+
+def _read(path: Path) -> Images:
+    with h5py.File(path) as file:
+        pixels, classes = file["X"][:], file["y"][:]
+    return Images(torch.from_numpy(pixels.reshape(-1, N_PIXELS) / np.float32(255) - np.float32(0.5)), _long(classes))
+
+
+def _long(classes: np.ndarray) -> torch.Tensor:
+    return torch.from_numpy(classes.astype(np.int64))
 
 
 def main() -> None:
-    """Prints a line for each seed, and the medians."""
+    """Prints a line for each seed, the medians, and how often the population was better."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--from", dest="source", type=Path, help="the folder of MNIST's idx files")
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0)
     given = parser.parse_args()
-    print("| seed | best rate | loss at the end | at any time | population: at the end | at any time | its rates |")
-    print("|---|---|---|---|---|---|---|", flush=True)
-    losses = []
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        write_data(folder, given.source and given.source.resolve())
-        for seed in range(given.seeds):
-            any_epoch, last, rate = of_grid(folder, seed)
-            our_any, our_last, rates = of_population(folder, seed)
-            losses.append((last, any_epoch, our_last, our_any))
-            shown = " ".join(f"{one:.2g}" for one in rates)
-            cells = [seed, f"{rate:.2g}", *(f"{loss:.4f}" for loss in losses[-1]), shown]
-            print(f"| {' | '.join(map(str, cells))} |", flush=True)
-    middle = (f"{statistics.median(column):.4f}" for column in zip(*losses, strict=True))
-    print(f"| median | | {' | '.join(middle)} | |")
+    torch.set_num_threads(1)
+    images, test = read(given.source)
+    print("| seed | | rate | validation loss | error % | test loss | error % | loss at any time |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
+    rows: dict[str, list[Found]] = {"constant": [], "cosine": [], "population": []}
+    for seed in range(given.first_seed, given.first_seed + given.seeds):
+        order = torch.randperm(len(images.classes), generator=torch.Generator().manual_seed(seed))
+        data = Data(images.part(order[:N_TRAINING]), images.part(order[N_TRAINING:]), test)
+        for name, (one, rates) in compared(data, seed):
+            rows[name].append(one)
+            cells = f"{seed} | {name} | {' '.join(f'{rate:.2g}' for rate in rates)} | {shown(astuple(one))}"
+            print(f"| {cells} |", flush=True)
+    for name, ones in rows.items():
+        print(f"| median | {name} | | {shown(np.median([astuple(one) for one in ones], axis=0))} |")
+    pairs = [np.array([astuple(one) for one in rows[name]]) for name in ("population", "constant")]
+    n_better = (pairs[0] < pairs[1]).sum(axis=0)
+    print(f"| better | population than constant | | {' | '.join(f'{n} of {given.seeds}' for n in n_better)} |")
+
+
+def shown(values: tuple[float, ...] | np.ndarray) -> str:
+    """As cells: losses, and errors in percent."""
+    loss, error, test_loss, test_error, any_loss = values
+    return f"{loss:.4f} | {100 * error:.2f} | {test_loss:.4f} | {100 * test_error:.2f} | {any_loss:.4f}"
 
 
 if __name__ == "__main__":

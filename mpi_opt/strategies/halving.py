@@ -36,6 +36,8 @@ class HalvingOptions(Options):
         max_budget: Epochs of a full training.
         factor: One in so many is promoted, to so many times the epochs.
         brackets: With more than one (Hyperband), every second, third, … configuration starts a rung higher.
+        exploration: Part of the epochs that go to new configurations; promotions, but the first of each rung, wait for
+            that. 0: they never wait, and every rung gets about as much (as published).
         proposer: Where new configurations come from: ``bayesian`` learns from the highest rung that says enough.
         resume: Promoted trials are new trials that go on from a checkpoint. If false, every trial has the full budget
             and is stopped at a rung, by what it reports, unless it is among the best there.
@@ -43,8 +45,9 @@ class HalvingOptions(Options):
 
     min_budget: float | None = Field(default=None, gt=0)
     max_budget: float = Field(default=27, gt=0)
-    factor: float = Field(default=3, gt=1)
+    factor: float = Field(default=4, gt=1)
     brackets: int = Field(default=1, ge=1)
+    exploration: float = Field(default=0.7, ge=0, lt=1)
     proposer: Literal["random", "bayesian"] = "bayesian"
     resume: bool = True
 
@@ -80,6 +83,7 @@ class Halving(Strategy):
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         self._options = read_options(HalvingOptions, options)
+        self._space = space
         self._rungs = [Rung(budget) for budget in _budgets(self._options)]
         self._ledger = Ledger(space, Options())
         own = self._options.model_dump(include={"initial", "constraints"})
@@ -88,6 +92,7 @@ class Halving(Strategy):
         self._configuration_of: dict[int, int] = {}
         self._latest: dict[int, Proposal] = {}
         self._new: dict[int, Proposal] = {}
+        self._spent_on_new, self._spent_on_promoted = 0.0, 0.0
 
     def expect(self, n_merits: int) -> None:
         """Promotes by Pareto front.
@@ -106,7 +111,7 @@ class Halving(Strategy):
             self._model.expect(n_merits)
 
     def ask(self, count: int) -> list[Proposal]:
-        """Promotions first, from the top; then new configurations."""
+        """Promotions first, from the top, as long as they are affordable; then new configurations."""
         proposals: list[Proposal] = []
         while len(proposals) < count:
             made = self._promotion() or self._first_trial()
@@ -161,16 +166,26 @@ class Halving(Strategy):
         return self._ledger.state() | {"rungs": rungs}
 
     def _promotion(self) -> Proposal | None:
+        """The highest one that is due; none if it is not affordable yet, or cheaper ones would be made in its place."""
         if not self._options.resume:
             return None
         for rung, higher in reversed(list(zip(self._rungs, self._rungs[1:], strict=False))):
             configuration = rung.to_promote(self._options.factor)
             if configuration is not None:
+                if rung.promoted and not self._affords(higher.budget - rung.budget):
+                    return None
                 last = self._latest[configuration]
                 proposal = self._ledger.propose(last.parameters, budget=higher.budget, resume_from=last.number)
                 self._admit(proposal)
                 return proposal
         return None
+
+    def _affords(self, n_epochs: float) -> bool:
+        """Whether promotions keep to their part of all epochs with so many more, or no new configurations are left."""
+        if len(self._latest) >= self._space.size:
+            return True
+        promoted = self._spent_on_promoted + n_epochs
+        return promoted <= (1.0 - self._options.exploration) * (promoted + self._spent_on_new) * (1 + 1e-9)
 
     def _first_trial(self) -> Proposal | None:
         point = self._point()
@@ -207,10 +222,14 @@ class Halving(Strategy):
             return
         if proposal.resume_from in self._configuration_of:
             configuration = self._configuration_of[proposal.resume_from]
-            self._rung_at(self._latest[configuration].budget).promoted.add(configuration)
+            before = self._latest[configuration].budget
+            promoted = self._rung_at(before).promoted
+            self._spent_on_promoted += ((proposal.budget or 0.0) - (before or 0.0)) * bool(promoted)
+            promoted.add(configuration)
         else:
             configuration = len(self._latest)
             self._new[configuration] = Proposal(configuration, proposal.parameters)
+            self._spent_on_new += proposal.budget or 0.0
         self._configuration_of[proposal.number] = configuration
         self._latest[configuration] = proposal
 

@@ -4,12 +4,16 @@ A population of networks is trained a few epochs at a time. One that is among th
 hyperparameters of one of the best (exploit), its real hyperparameters a little changed (explore). The best lineage is a
 learnt schedule. Of several figures of merit the best are those of the first Pareto fronts, and on one front the lonely
 ones; the schedule is that of the best first figure.
+
+Selection is greedy: what pays at once, such as a small learning rate, may cost later (Dalibard and Jaderberg 2021). So
+networks start evenly spread, are compared with those that had as many epochs, and few are replaced at first; many at
+the end, where what pays at once is what counts.
 """
 
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 from typing import Any, final
 
@@ -23,6 +27,7 @@ from mpi_opt.space import Integer, Parameters, Real, Space, Value
 from mpi_opt.strategies.draws import Draws
 from mpi_opt.strategies.ledger import Ledger
 from mpi_opt.strategies.options import Options, read_options
+from mpi_opt.strategies.sobol import SobolPoints
 from mpi_opt.strategies.strategy import Cost, Strategy
 from mpi_opt.trial import Failed, Proposal
 
@@ -34,9 +39,11 @@ class PopulationOptions(Options):
         population: How many networks are trained side by side; more if more trials are asked for at once.
         interval: Epochs of one trial; then it is compared.
         max_budget: Epochs after which a network is done; none: the number of trials decides.
-        quantile: The worst and the best are this part of the population.
-        change: A number is multiplied or divided by 1 + this.
-        resample: Probability that a hyperparameter is drawn anew instead.
+        quantile: The worst and the best are this part of the population; with a `max_budget` on average: half of it at
+            first, twice at the end.
+        change: A number with a log-uniform prior is multiplied or divided by 1 + this; another is moved by a sixth of
+            this part of its range.
+        resample: Probability that a number is drawn anew instead. A category is, with at least a tenth.
         perturb: The hyperparameters that may change during a training; default: the real ones. Those that shape the
             network must not.
     """
@@ -45,9 +52,16 @@ class PopulationOptions(Options):
     interval: float = Field(default=1, gt=0)
     max_budget: float | None = Field(default=None, gt=0)
     quantile: float = Field(default=0.25, gt=0, le=0.5)
-    change: float = Field(default=0.2, gt=0)
-    resample: float = Field(default=0.1, ge=0, le=1)
+    change: float = Field(default=0.6, gt=0)
+    resample: float = Field(default=0, ge=0, le=1)
     perturb: tuple[str, ...] | None = None
+
+
+PART_OF_RANGE = 1 / 6
+"""By default a tenth of the range: about what the default factor is of three decades."""
+
+LEAST_RESAMPLED = 0.1
+"""The probability that a category is drawn anew: there is no smaller change of one."""
 
 
 @final
@@ -58,12 +72,13 @@ class Population(Strategy):
         self._options = read_options(PopulationOptions, options)
         self._space, self._seed = space, abs(seed)
         self._ledger = Ledger(space, self._options)
-        self._draws = Draws(space, seed)
+        self._draws, self._design = Draws(space, seed), SobolPoints(len(space), seed)
         self._perturbed = self._names_to_perturb()
         self._trials: dict[int, Proposal] = {}
         self._values: dict[int, Cost] = {}
         self._waiting: deque[int] = deque()
-        self._recent: deque[int] = deque(maxlen=max(self._options.population, 4))
+        self._recent = self._some()
+        self._told_at: defaultdict[float, deque[int]] = defaultdict(self._some)
 
     def expect(self, n_merits: int) -> None:
         """Compares by Pareto front."""
@@ -90,6 +105,7 @@ class Population(Strategy):
         if value is not None:
             self._values[proposal.number] = value
             self._recent.append(proposal.number)
+            self._told_at[proposal.budget or 0.0].append(proposal.number)
         if (value is not None or self._recent) and not self._is_done(proposal):
             self._waiting.append(proposal.number)
 
@@ -137,21 +153,40 @@ class Population(Strategy):
         return self._options.max_budget is not None and (proposal.budget or 0) >= self._options.max_budget
 
     def _started(self) -> Proposal:
-        point = self._ledger.initial() or self._draws.new_point(self._ledger)
+        point = self._ledger.initial()
+        if point is None:
+            point = self._space.decode(self._design.point(self._ledger.n_asked))
+            if not (self._ledger.allows(point) and self._ledger.is_new(point)):
+                point = self._draws.new_point(self._ledger)
         return self._ledger.propose(point, budget=self._options.interval)
 
     def _continued(self, number: int) -> Proposal:
         rng = np.random.default_rng([self._seed, self._ledger.n_asked])
-        recent = sorted(self._recent)
-        ranked = [recent[index] for index in order([self._values[one] for one in recent])]
-        n_best = max(1, math.floor(self._options.quantile * len(ranked)))
         parent, parameters = self._trials[number], self._trials[number].parameters
+        peers = self._peers(parent.budget or 0.0)
+        ranked = [peers[index] for index in order([self._values[one] for one in peers])]
+        n_best = self._n_best(len(ranked), parent.budget or 0.0)
         is_failed, is_bad = number not in self._values, number in ranked[-n_best:] and len(ranked) > n_best
         if is_failed or is_bad:
             parent = self._trials[ranked[int(rng.integers(n_best))]]
             parameters = self._explored(parent.parameters, rng)
         budget = (parent.budget or 0) + self._options.interval
         return self._ledger.propose(parameters, budget=budget, resume_from=parent.number)
+
+    def _peers(self, budget: float) -> list[int]:
+        """Those told last with as many epochs; if these are few, because it ran ahead or fell back, all told last."""
+        same = self._told_at[budget]
+        return sorted(same if 2 * len(same) >= self._options.population else self._recent)
+
+    def _n_best(self, n: int, budget: float) -> int:
+        """How many of `n` networks are the best, and how many the worst, after so many epochs."""
+        part, interval, full = self._options.quantile, self._options.interval, self._options.max_budget
+        if full is not None and full > 2 * interval:
+            part *= 0.5 + 1.5 * min(max((budget - interval) / (full - 2 * interval), 0.0), 1.0)
+        return max(1, min(round(part * n), n // 2))
+
+    def _some(self) -> deque[int]:
+        return deque(maxlen=max(self._options.population, 4))
 
     def _explored(self, parameters: Parameters, rng: np.random.Generator) -> Parameters:
         changed = {
@@ -162,11 +197,17 @@ class Population(Strategy):
 
     def _changed(self, name: str, value: Value, rng: np.random.Generator) -> Value:
         dimension, factor = self._space[name], 1.0 + self._options.change
-        is_drawn, is_up = rng.random() < self._options.resample, rng.random() < 0.5
+        is_number = isinstance(dimension, Real | Integer)
+        resample = self._options.resample if is_number else max(self._options.resample, LEAST_RESAMPLED)
+        is_drawn, is_up = rng.random() < resample, rng.random() < 0.5
         fresh = dimension.sample(rng)
-        if is_drawn or not isinstance(dimension, Real | Integer):
+        if is_drawn or not is_number:
             return fresh if is_drawn else value
-        moved = value * factor if is_up else value / factor
+        if dimension.prior == "log-uniform":
+            moved = value * factor if is_up else value / factor
+        else:
+            part = PART_OF_RANGE * self._options.change * (dimension.high - dimension.low)
+            moved = value + part if is_up else value - part
         if isinstance(dimension, Integer):
             moved = math.ceil(moved) if is_up else math.floor(moved)
         return dimension.decode(dimension.encode(min(max(moved, dimension.low), dimension.high)))

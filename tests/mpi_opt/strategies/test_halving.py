@@ -10,7 +10,7 @@ from mpi_opt.strategies.rung_model import RungModel
 from mpi_opt.trial import Failed
 
 SPACE = Space({"x": Real(0, 1)})
-OPTIONS = {"min_budget": 1, "max_budget": 9, "factor": 3}
+OPTIONS = {"min_budget": 1, "max_budget": 9, "factor": 3, "exploration": 0}
 
 
 def test_best_third_is_promoted_and_resumes_its_own_trial():
@@ -62,6 +62,64 @@ def test_no_more_than_one_in_three_is_promoted_however_the_best_change():
         strategy.tell(proposal, -float(number))
         assert n_promoted <= first / 3
     assert n_promoted == 10
+
+
+def searched(strategy, n_trials, value):
+    """Runs trials one by one; returns the epochs of new configurations, those of promotions, and the proposals."""
+    new, promoted, proposals = 0.0, 0.0, {}
+    for _ in range(n_trials):
+        (proposal,) = strategy.ask(1)
+        proposals[proposal.number] = proposal
+        if proposal.resume_from is None:
+            new += proposal.budget
+        else:
+            promoted += proposal.budget - proposals[proposal.resume_from].budget
+        strategy.tell(proposal, value(proposal))
+    return new, promoted, proposals
+
+
+@pytest.mark.parametrize("brackets", [1, 3])
+def test_new_configurations_get_their_part_of_the_epochs(brackets):
+    for part in (0.5, 0.8):
+        options = OPTIONS | {"exploration": part, "brackets": brackets, "proposer": "random"}
+        strategy = make_strategy("halving", SPACE, seed=1, options=options)
+        new, promoted, _ = searched(strategy, 400, lambda one: one.parameters["x"])
+        of_all = new / (new + promoted)
+        assert of_all >= part - 8 / (new + promoted)  # the first of each rung, 8 epochs, wait for nothing
+        assert of_all < part + 0.1 or brackets > 1  # brackets leave fewer to promote
+
+
+def test_first_promotion_of_a_rung_does_not_wait_for_new_configurations():
+    runs = [
+        searched(
+            make_strategy("halving", SPACE, seed=1, options=OPTIONS | {"exploration": part}), 13, lambda one: one.number
+        )
+        for part in (0, 0.8)
+    ]
+    first_full = [min(one.number for one in run[2].values() if one.budget == 3) for run in runs]
+    assert first_full == [3, 3]
+
+
+def test_promotions_wait_for_nothing_when_the_space_is_used_up():
+    strategy = make_strategy("halving", {"n": Integer(1, 12)}, seed=1, options=OPTIONS | {"exploration": 0.9})
+    _, _, proposals = searched(strategy, 17, lambda one: one.parameters["n"])
+    assert sorted(one.budget for one in proposals.values()) == [1] * 12 + [3] * 4 + [9]
+
+
+def test_exploration_is_remembered_by_a_search_that_was_broken_off():
+    options = {"max_budget": 9, "proposer": "random"}
+    whole, told = make_strategy("halving", SPACE, seed=3, options=options), []
+    for _ in range(60):
+        (proposal,) = whole.ask(1)
+        told.append((proposal, proposal.parameters["x"]))
+        whole.tell(*told[-1])
+    parts = make_strategy("halving", SPACE, seed=3, options=options)
+    parts.resume(told)
+    for _ in range(30):
+        (mine,), (theirs,) = parts.ask(1), whole.ask(1)
+        assert mine == theirs
+        parts.tell(mine, mine.parameters["x"])
+        whole.tell(theirs, theirs.parameters["x"])
 
 
 def test_configurations_come_from_the_highest_rung_that_says_enough():

@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 
@@ -39,6 +41,70 @@ def test_finishes_when_every_network_had_its_epochs():
             n_trials += 1
     assert n_trials == 9
     assert strategy.finished
+
+
+def test_first_networks_are_spread_evenly():
+    for seed in range(5):
+        strategy = make_strategy("population", {"rate": Real(1e-4, 1, prior="log-uniform")}, seed=seed)
+        places = sorted(int(8 * (math.log10(one.parameters["rate"]) + 4) / 4) for one in strategy.ask(8))
+        assert places == list(range(8))
+
+
+def test_network_is_compared_with_those_that_had_as_many_epochs():
+    """One network after the other: who was trained an epoch more looks better, and is not copied for that."""
+    strategy = make_strategy("population", SPACE, seed=1, options={"population": 4})
+    for proposal in strategy.ask(4):
+        strategy.tell(proposal, 10.0 + proposal.number)
+    for number in range(3):
+        (proposal,) = strategy.ask(1)
+        assert (proposal.resume_from, proposal.budget) == (number, 2)
+        strategy.tell(proposal, 5.0 - number)
+    (last,) = strategy.ask(1)
+    assert (last.resume_from, last.budget) == (0, 2)
+
+
+def test_few_are_replaced_at_first_and_many_at_the_end():
+    """Without noise and with rates that do not matter: the networks' values stay what they are."""
+    strategy = make_strategy("population", SPACE, seed=1, options={"population": 8, "max_budget": 8})
+    n_replaced, slots = [], None
+    for _ in range(8):
+        proposals = strategy.ask(8)
+        if slots is not None:
+            n_replaced.append(sum(one.resume_from != before for one, before in zip(proposals, slots, strict=True)))
+        slots = [one.number for one in proposals]
+        for place, proposal in enumerate(proposals):
+            strategy.tell(proposal, float(place))
+    assert n_replaced[0] == 1
+    assert n_replaced[-1] == 4
+    assert n_replaced == sorted(n_replaced)
+    assert strategy.finished
+
+
+def test_number_moves_by_a_tenth_of_its_range_and_may_change_its_sign():
+    options = {"population": 2, "initial": [{"x": 0.3}, {"x": 0.5}]}
+    strategy, seen = make_strategy("population", {"x": Real(-1, 1)}, seed=1, options=options), {}
+    for _ in range(100):
+        (proposal,) = strategy.ask(1)
+        seen[proposal.number] = proposal.parameters["x"]
+        step = abs(seen[proposal.number] - seen.get(proposal.resume_from, seen[proposal.number]))
+        assert step == pytest.approx(0.0, abs=1e-9) or step == pytest.approx(0.2)
+        strategy.tell(proposal, abs(seen[proposal.number] + 0.7))
+    assert min(abs(x + 0.7) for x in seen.values()) < 1e-6
+
+
+def test_category_that_may_change_does():
+    space = {"kind": Categorical(("a", "b", "c")), "rate": Real(1e-3, 1, prior="log-uniform")}
+    options = {"population": 8, "perturb": ["kind"]}
+    strategy, n_changed = make_strategy("population", space, seed=1, options=options), 0
+    kinds, rates = {}, set()
+    for _ in range(400):
+        (proposal,) = strategy.ask(1)
+        kinds[proposal.number] = proposal.parameters["kind"]
+        rates.add(proposal.parameters["rate"])
+        n_changed += kinds.get(proposal.resume_from, kinds[proposal.number]) != kinds[proposal.number]
+        strategy.tell(proposal, float(proposal.number % 8))
+    assert n_changed > 0
+    assert len(rates) == 8
 
 
 def test_hyperparameter_that_others_depend_on_cannot_change():

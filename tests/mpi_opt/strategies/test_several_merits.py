@@ -112,7 +112,8 @@ def test_halving_by_what_trials_report_is_refused_at_the_start():
 
 
 def test_halving_promotes_the_front():
-    strategy = make_strategy("halving", PLANE, options={"max_budget": 3, "min_budget": 1}, n_merits=2)
+    options = {"max_budget": 3, "min_budget": 1, "factor": 3, "exploration": 0}
+    strategy = make_strategy("halving", PLANE, options=options, n_merits=2)
     asked = strategy.ask(9)
     values = [(0.0, 9.0), (9.0, 0.0), (4.0, 4.0)] + [(10.0 + n, 10.0) for n in range(6)]
     for proposal, value in zip(asked, values, strict=True):
