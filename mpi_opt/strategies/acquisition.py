@@ -127,6 +127,7 @@ class Gain:
         best: The smallest value so far, in the model's units.
         criterion: What makes a point promising.
         log_success: Row(s) (m, n_dimensions) -> log of the probability that a trial there gives a value, (m,).
+        left: A dimension and a value: rows with this value there have no gain.
     """
 
     def __init__(
@@ -135,13 +136,18 @@ class Gain:
         best: float,
         criterion: Criterion,
         log_success: Callable[[np.ndarray], np.ndarray] | None = None,
+        left: tuple[int, float] | None = None,
     ) -> None:
         self._model, self._best, self._criterion, self._log_success = model, best, criterion, log_success
+        self._left = left
         self.resolution = criterion.resolution
 
     def __call__(self, rows: np.ndarray) -> np.ndarray:
         """At each of `rows` (m, n_dimensions): shape (m,)."""
         values = self._criterion.values(*self._model.predict(rows), self._best)
+        if self._left is not None:
+            index, value = self._left
+            values = np.where(rows[:, index] == value, -np.inf, values)
         if self._log_success is None:
             return values
         weights = self._log_success(rows)

@@ -60,6 +60,11 @@ class Hyperparameters:
         """The mode of the prior."""
         return Hyperparameters(correlation, np.full(n_dimensions, -2.0 * length_prior(n_dimensions)[0]), math.log(1e-5))
 
+    def with_lengths_up_to(self, longest: float, of: np.ndarray) -> Hyperparameters:
+        """The same with length scales of at most `longest` in the dimensions `of` (n_dimensions,), bool."""
+        least = np.where(of, -2.0 * math.log(longest), -math.inf)
+        return replace(self, log_weights=np.maximum(self.log_weights, least))
+
 
 def length_prior(n_dimensions: int) -> tuple[float, float]:
     """Mean and standard deviation of a log length scale; longer in more dimensions (Hvarfner et al. 2024)."""

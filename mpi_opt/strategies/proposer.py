@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -21,8 +21,11 @@ from mpi_opt.strategies.surrogate import Success, Surrogate
 if TYPE_CHECKING:
     from mpi_opt.strategies.forest import Forest
 
+Kind = Literal["global", "local", "departing"]
 N_GLOBAL, N_LOCAL, N_CLIMBS = 512, 256, 6
 LOCAL_EVERY = 3
+DEPART_EVERY = 4
+"""Every so many proposals have another category than the best trial has, each hyperparameter's in turns."""
 FEWEST_LOCAL, LARGEST_LOCAL = 16, 100
 N_THOROUGH = 16
 """After so many proposals of one call each is sought with a quarter of the effort."""
@@ -117,17 +120,19 @@ class Proposer:
         success = None
         if len(succeeded.values) < len(told.values):
             success = Success(told, self._encoding.is_category)
-        views: dict[bool, View] = {}
+        views: dict[Kind, View] = {}
         rows: list[np.ndarray] = []
         for index in range(count):
-            is_local = self._is_local(number + index, len(succeeded.values))
-            if is_local not in views:
-                views[is_local] = self._local_view(succeeded) if is_local else self._global_view(succeeded)
-                views[is_local].model.pretend(np.vstack([pending, *rows]))
+            kind = self._kind(number + index, len(succeeded.values))
+            if kind not in views:
+                views[kind] = self._view(kind, succeeded)
+                views[kind].model.pretend(np.vstack([pending, *rows]))
+            view = views[kind]
+            gain = self._gain(view, success, self._left(number + index, succeeded) if kind == "departing" else None)
             rng = np.random.default_rng([self._seed, number + index, 1])
             effort = 1.0 if index < N_THOROUGH else 0.25
-            view = views[is_local]
-            row = self._best_row(view, success, rng, effort, lambda row: _is_none_of(row, rows) and is_allowed(row))
+            is_free = lambda row: _is_none_of(row, rows) and is_allowed(row)  # noqa: E731
+            row = self._best_row(view, gain, success, rng, effort, is_free)
             if row is None:
                 break
             rows.append(row)
@@ -135,19 +140,30 @@ class Proposer:
                 view.model.pretend(row[None, :])
         return rows
 
-    def _is_local(self, number: int, n_values: int) -> bool:
+    def _kind(self, number: int, n_values: int) -> Kind:
         if self._has_forest:
-            return False
-        return number % LOCAL_EVERY == 1 and n_values >= FEWEST_LOCAL + 2 * self._encoding.n_dimensions
+            return "global"
+        if number % DEPART_EVERY == 2 and self._encoding.is_category.any():
+            return "departing"
+        is_local = number % LOCAL_EVERY == 1 and n_values >= FEWEST_LOCAL + 2 * self._encoding.n_dimensions
+        return "local" if is_local else "global"
 
-    def _global_view(self, told: Told) -> View:
+    def _left(self, number: int, told: Told) -> tuple[int, float]:
+        """A dimension of categories, each in turns, and the best trial's category: what is to be left for once."""
+        categories = np.flatnonzero(self._encoding.is_category)
+        index = int(categories[number // DEPART_EVERY % len(categories)])
+        return index, float(told.rows[int(np.argmin(told.values)), index])
+
+    def _view(self, kind: Kind, told: Told) -> View:
+        if kind == "local":
+            return self._local_view(told)
         n = self._encoding.n_dimensions
         if self._has_forest:
             from mpi_opt.strategies.forest import Forest
 
             trees = Forest(told, self._seed)
             return View(trees, trees.best, told, np.zeros(n), np.ones(n))
-        model, best = self._surrogate.fit(told)
+        model, best = self._surrogate.fit(told, is_sceptical=kind == "departing")
         return View(model, best, told, np.zeros(n), np.ones(n))
 
     def _local_view(self, told: Told) -> View:
@@ -157,9 +173,14 @@ class Proposer:
         model, best = self._surrogate.fit_afresh(near)
         return View(model, best, near, near.rows.min(axis=0), near.rows.max(axis=0))
 
+    def _gain(self, view: View, success: Success | None, left: tuple[int, float] | None) -> Gain:
+        log_success = None if success is None else success.log_probability
+        return Gain(view.model, view.best, self._criterion, log_success, left)
+
     def _best_row(
         self,
         view: View,
+        gain: Gain,
         success: Success | None,
         rng: np.random.Generator,
         effort: float,
@@ -174,7 +195,6 @@ class Proposer:
         candidates = np.vstack([inside, around])
         if self._has_forest:
             n_climbs = 0  # there is no slope to climb along
-        gain = Gain(view.model, view.best, self._criterion, success.log_probability if success else None)
         if success is not None and (is_likely := success.is_likely(candidates)).any():
             candidates, is_free = candidates[is_likely], is_allowed
             is_allowed = lambda row: bool(success.is_likely(row[None, :])[0]) and is_free(row)  # noqa: E731

@@ -14,6 +14,8 @@ from mpi_opt.strategies.warp import OFFSETS, scale_of, warped
 
 ANCHOR_GROWTH = 1.2
 N_ANCHOR_ITERATIONS, N_ITERATIONS = 40, 15
+SCEPTICAL_LENGTH = 1.0
+"""A sceptic's longest length scale of a category: trials of one are no proof of what is to be had with another."""
 SUCCESS_LENGTH, SUCCESS_PRIOR = 0.1, 0.2
 LEAST_SUCCESS = 0.35
 """Where success is less likely than this nothing is tried as long as there is another place."""
@@ -46,23 +48,28 @@ class Surrogate:
         self._anchor_size = 0
         self._anchor: Choice | None = None
 
-    def fit(self, told: Told) -> tuple[GaussianProcess, float]:
-        """The model of `told` (without failures, at least two), and the smallest value in its units."""
+    def fit(self, told: Told, is_sceptical: bool = False) -> tuple[GaussianProcess, float]:
+        """The model of `told` (without failures, at least two), and the smallest value in its units.
+
+        A search stays with a category if the model takes it for certain, from a few trials elsewhere in the space, that
+        the others are alike but worse. A sceptic's model is the same with categories that are less alike.
+        """
         told = told.scaled()
         size = _anchor_size(len(told.values))
         if size != self._anchor_size or self._anchor is None:
             self._anchor, self._anchor_size = self._chosen(told.first(size).thinned(LARGEST_FIT // 2)), size
-        return self._fitted(told.thinned(LARGEST_FIT), self._anchor)
+        return self._fitted(told.thinned(LARGEST_FIT), self._anchor, SCEPTICAL_LENGTH if is_sceptical else math.inf)
 
     def fit_afresh(self, told: Told) -> tuple[GaussianProcess, float]:
         """The same for a part of what was told, with a choice of its own and without transforming the values."""
         told = told.scaled()
         return self._fitted(told, self._chosen(told, (math.inf,)))
 
-    def _fitted(self, told: Told, start: Choice) -> tuple[GaussianProcess, float]:
+    def _fitted(self, told: Told, start: Choice, longest_category: float = math.inf) -> tuple[GaussianProcess, float]:
         y, variances = _standardised(told, start.offset)
         likelihood = Likelihood(told.rows, self._is_category)
         found = likelihood.fit(y, variances, start.hyperparameters, N_ITERATIONS)
+        found = found.with_lengths_up_to(longest_category, self._is_category)
         model = GaussianProcess(told.rows, y, self._is_category, found, variances)
         return model, float(model.predict(told.rows)[0].min())
 

@@ -201,3 +201,32 @@ def test_stock_is_used_once_it_is_prepared():
         pending += strategy.ask(1)
         time.sleep(0.03)
     assert strategy.state()["best"]["value"] < 1e-3
+
+
+def test_every_fourth_proposal_leaves_a_category_of_the_best_each_in_turns():
+    space = Space({"x": Real(0, 1), "kind": Categorical(("a", "b", "c")), "form": Categorical(("p", "q"))})
+    strategy = make_strategy("bayesian", space, seed=0, options={"initial_points": 12})
+    cost = lambda p: p["x"] + (p["kind"] != "b") + (p["form"] != "q")  # noqa: E731
+    for _ in range(12):
+        (proposal,) = strategy.ask(1)
+        strategy.tell(proposal, cost(proposal.parameters))
+    best = strategy.state()["best"]["parameters"]
+    proposals = strategy.ask(8)
+    assert [proposal.number for proposal in proposals] == list(range(12, 20))
+    assert proposals[2].parameters["form"] != best["form"]
+    assert proposals[6].parameters["kind"] != best["kind"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_leaves_a_category_that_is_better_at_first_sight(seed):
+    """The other category is worse almost everywhere; its narrow valley, where the first one's is not, is deeper."""
+    space = Space({"x": Real(0, 1), "y": Real(0, 1), "kind": Categorical(("wide", "narrow"))})
+
+    def cost(proposal):
+        x, y, kind = (proposal.parameters[name] for name in ("x", "y", "kind"))
+        if kind == "wide":
+            return 0.5 + (x - 0.8) ** 2 + (y - 0.2) ** 2
+        return 2.0 - 2.0 * math.exp(-((x - 0.2) ** 2 + (y - 0.8) ** 2) / 0.05)
+
+    _, told = run(make_strategy("bayesian", space, seed=seed), space, 60, outcome=cost)
+    assert min(value for _, value in told) < 0.1
