@@ -2,9 +2,10 @@
 
 The next point has the largest logarithm of expected improvement (Ament et al. 2023), or what `acquisition` asks for;
 trials that are pending count at their predicted mean; what is minimised is pulled in by a logarithm where that explains
-it better. Every fourth proposal leaves a category of the best trial (see `proposer`). The process is this project's own
-(see `gaussian_process`): a tell and an ask of scikit-optimize's cost seconds from 200 trials on. That library serves the
-other surrogate, the forest. Of several figures of merit each proposal makes one by random weights (see `scalarisation`).
+it better. Every fourth proposal leaves a category of the best trial (see `proposer`). The process is this project's
+own (see `gaussian_process`): a tell and an ask of scikit-optimize's cost seconds from 200 trials on. That library
+serves the other surrogate, the forest. Of several figures of merit each proposal makes one by random weights (see
+`scalarisation`).
 """
 
 from __future__ import annotations
