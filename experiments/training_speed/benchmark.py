@@ -50,10 +50,11 @@ def session(model: str, names: list[str], arguments: argparse.Namespace) -> dict
     """What the runs `names` of one model measured; they take turns."""
     n_samples = SAMPLES[model] // (8 if arguments.quick else 1)
     with tempfile.TemporaryDirectory() as folder:
-        programs = {name: started(name, model, arguments.data, n_samples, folder) for name in names}
+        programs = {}
         try:
-            for program in programs.values():
-                program.wait_ready()
+            for name in names:  # one after the other: what each times and chooses at its start it finds out alone
+                programs[name] = started(name, model, arguments.data, n_samples, folder)
+                programs[name].wait_ready()
             if arguments.hold:
                 print("ready", flush=True)
                 sys.stdin.readline()

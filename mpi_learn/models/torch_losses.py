@@ -55,13 +55,13 @@ class Loss:
         """Mean over a sample's elements, summed over the samples."""
         if self.n_classes is not None:
             labels = labels.squeeze(-1) if labels.ndim == output.ndim else labels
+            if output.ndim == 2:  # one number a sample
+                return self.function(output, labels.long(), reduction="sum")
             values = self.function(output, labels.long(), reduction="none")
         else:
             labels = matched(labels, output)
             values = self.function(labels, output) if self.is_own else self.function(output, labels, reduction="none")
-        if values.ndim == 0:  # a user's function that gives the mean itself
-            return values * len(output)
-        return values.reshape(len(values), -1).mean(1).sum()
+        return over_samples(values, len(output))
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,14 @@ class Metric:
 
     def summed(self, labels: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
         """Mean over a sample's elements, summed over the samples."""
-        values = self.function(labels, output).float()
-        return values * len(output) if values.ndim == 0 else values.reshape(len(values), -1).mean(1).sum()
+        return over_samples(self.function(labels, output), len(output))
+
+
+def over_samples(values: torch.Tensor, n: int) -> torch.Tensor:
+    """The mean over each sample's elements, summed over the `n` samples; one number is taken for their mean."""
+    if values.ndim == 0:
+        return values * n
+    return values.sum() if values.ndim == 1 else values.float().reshape(n, -1).mean(1).sum()
 
 
 def matched(labels: torch.Tensor, output: torch.Tensor) -> torch.Tensor:

@@ -65,7 +65,8 @@ class TorchModel(Model):
         if len(x[0]) == 0:
             return self._step
         for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
-            parameter.grad = gradient
+            if parameter.grad is not gradient:
+                parameter.grad = gradient
         if not self.module.training:
             self.module.train()
         outputs, labels = self._called(x), [torch.from_numpy(one) for one in y]
@@ -137,7 +138,8 @@ class TorchModel(Model):
         return self._calls([torch.from_numpy(one) for one in x])
 
     def _loss(self, outputs: list[torch.Tensor], labels: list[torch.Tensor]) -> torch.Tensor:
-        return sum(loss.summed(*pair) for loss, *pair in zip(self.losses, labels, outputs, strict=True))
+        first, *others = (loss.summed(*pair) for loss, *pair in zip(self.losses, labels, outputs, strict=True))
+        return sum(others, first)
 
     def _sums(self, outputs: list[torch.Tensor], labels: list[torch.Tensor], total: float) -> np.ndarray:
         with torch.no_grad():
