@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import functions
 import problems
+import unseen
 from protocol import regrets
 from searchers import SEARCHERS
 from tables import FIVE, tables, write_readme
@@ -45,7 +46,8 @@ def main() -> None:
 
 
 def run(given: argparse.Namespace, results: dict) -> None:
-    known = {problem.name: problem for problem in [*functions.functions(), *problems.tables(), problems.digits()]}
+    everything = [*functions.functions(), *unseen.unseen(), *problems.tables(), problems.digits()]
+    known = {problem.name: problem for problem in everything}
     names = [problem.name for problem in problems.tables()] if given.problems == "tables" else given.problems.split(",")
     for seed in range(given.seeds):
         for name in names:

@@ -13,34 +13,34 @@ from mpi_opt.space import Categorical, Dimension, Integer, Parameters, Real
 
 def functions() -> list[Problem]:
     """All of them."""
-    return [_of_reals(name, *described) for name, described in _reals().items()] + _mixed()
+    return [of_reals(name, *described) for name, described in _reals().items()] + _mixed()
 
 
 def _reals() -> dict[str, tuple[dict[str, Dimension], Callable[[np.ndarray], float], float]]:
     """Name -> space, function and optimum."""
     return {
         "branin": ({"x0": Real(-5, 10), "x1": Real(0, 15)}, branin, 0.39788735772973816),
-        "hartmann6": (_cube(6, 0, 1), hartmann6, -3.322368011415515),
-        "rosenbrock4": (_cube(4, -2.048, 2.048), rosenbrock, 0.0),
-        "goldstein2": (_cube(2, -2, 2), goldstein, 3.0),
-        "hartmann3": (_cube(3, 0, 1), hartmann3, -3.86278214782076),
-        "shekel4": (_cube(4, 0, 10), shekel, -10.536443153483526),
-        "styblinski5": (_cube(5, -5, 5), styblinski, -39.16616570377142 * 5),
-        "michalewicz5": (_cube(5, 0, math.pi), michalewicz, -4.687658),
-        "rastrigin5": (_cube(5, -4, 5), rastrigin, 0.0),
-        "griewank6": (_cube(6, -50, 70), griewank, 0.0),
-        "levy8": (_cube(8, -10, 10), levy, 0.0),
-        "ackley8": (_cube(8, -20, 30), ackley, 0.0),
-        "zakharov10": (_cube(10, -5, 10), zakharov, 0.0),
-        "sphere12": (_cube(12, -3, 5), sphere, 0.0),
+        "hartmann6": (cube(6, 0, 1), hartmann6, -3.322368011415515),
+        "rosenbrock4": (cube(4, -2.048, 2.048), rosenbrock, 0.0),
+        "goldstein2": (cube(2, -2, 2), goldstein, 3.0),
+        "hartmann3": (cube(3, 0, 1), hartmann3, -3.86278214782076),
+        "shekel4": (cube(4, 0, 10), shekel, -10.536443153483526),
+        "styblinski5": (cube(5, -5, 5), styblinski, -39.16616570377142 * 5),
+        "michalewicz5": (cube(5, 0, math.pi), michalewicz, -4.687658),
+        "rastrigin5": (cube(5, -4, 5), rastrigin, 0.0),
+        "griewank6": (cube(6, -50, 70), griewank, 0.0),
+        "levy8": (cube(8, -10, 10), levy, 0.0),
+        "ackley8": (cube(8, -20, 30), ackley, 0.0),
+        "zakharov10": (cube(10, -5, 10), zakharov, 0.0),
+        "sphere12": (cube(12, -3, 5), sphere, 0.0),
     }
 
 
-def _cube(n_dimensions: int, low: float, high: float) -> dict[str, Dimension]:
+def cube(n_dimensions: int, low: float, high: float) -> dict[str, Dimension]:
     return {f"x{index}": Real(low, high) for index in range(n_dimensions)}
 
 
-def _of_reals(name: str, space: dict, function: Callable[[np.ndarray], float], optimum: float) -> Problem:
+def of_reals(name: str, space: dict, function: Callable[[np.ndarray], float], optimum: float) -> Problem:
     def measure(parameters: Parameters) -> float:
         return float(function(np.array(list(parameters.values()))))
 
