@@ -125,9 +125,10 @@ def main() -> None:
         for name, figures in found.items():
             results["sessions"][model][name] = figures | {"at": day}
             print(model, name, *(f"{speed:,.0f}" for speed in figures["samples_per_second"]), flush=True)
+        RESULTS.write_text(json.dumps(results, indent=1))
     if arguments.start:
         results |= {"start": start_to_first_step(arguments.data), "timeline_off_s": timeline_off_s()}
-    RESULTS.write_text(json.dumps(results, indent=1))
+        RESULTS.write_text(json.dumps(results, indent=1))
     write_report(results, HERE)
 
 
