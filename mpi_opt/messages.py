@@ -3,6 +3,7 @@
 | from | to | message | tag | when |
 |---|---|---|---|---|
 | coordinator | any rank | `Join` | `TO_RANK` | the rank becomes part of a block, with others |
+| member of a block | leader, then back | `Present` | `TO_MEMBER` | it has come; all have come |
 | leader of a block | coordinator | `Ready` | `TO_COORDINATOR` | its objective is prepared, or cannot be |
 | coordinator | leader of a block | `Assignment` | `TO_RANK` | the block is free, and there is a proposal |
 | leader of a block | its members | `Order` | `TO_MEMBER` | it forwards an assignment (block communicator) |
@@ -45,6 +46,17 @@ class Join:
 
     block: int
     ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """A rank has come to its block, or all have; over the world communicator, for there is no other yet.
+
+    Attributes:
+        block: Its index.
+    """
+
+    block: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from mpi_opt.messages import (
     Freed,
     Join,
     Order,
+    Present,
     Report,
     Stop,
     ToRank,
@@ -68,6 +69,7 @@ class Rank:
     def _serve_in(self, join: Join) -> None:
         comm = None
         try:
+            self._await_all(join)
             comm = communication.group_of(self.world, join.ranks, f"mpi_opt block {join.block}")
             block = self.make_block(comm, join.block)
             ready = block.prepare()
@@ -81,6 +83,27 @@ class Rank:
                 communication.release(comm)
             self.world.send(Broken(join.block), dest=0, tag=TO_COORDINATOR)
             self._await_disband(join.block)
+
+    def _await_all(self, join: Join) -> None:
+        """Returns when all of the block's ranks have come, so that making its communicator takes an instant only.
+
+        Nothing frees a rank that makes a communicator with one that has died; from here it can be called away.
+        """
+        leader, *members = join.ranks
+        if self.world.rank == leader:
+            for member in members:
+                self._await_present(join.block, member)
+            communication.send_to_all(self.world, Present(join.block), members, TO_MEMBER)
+        else:
+            self.world.send(Present(join.block), dest=leader, tag=TO_MEMBER)
+            self._await_present(join.block, leader)
+
+    def _await_present(self, block: int, rank: int) -> None:
+        word = None
+        while word != Present(block):  # older ones are of blocks that never came to be
+            word, _, _ = communication.receive(
+                self.world, source=rank, tag=TO_MEMBER, meanwhile=lambda: self._check(block)
+            )
 
     def _lead(self, block: Block) -> None:
         members = range(1, block.comm.size)

@@ -141,6 +141,7 @@ def one_run(data: Path, seed: int, folder: Path, reference: dict[str, float]) ->
         "seconds": seconds,
         "problems": problems + found_wrong(database, reference, folds),
         "n_failed": query(database, "SELECT count(*) FROM trials WHERE state = 'failed'")[0][0],
+        "n_ended": query(database, "SELECT count(*) FROM events WHERE detail LIKE '%did not leave its block'")[0][0],
         "noticed_s": noticed_s(database, killed),
         "assigned_s": assigned_s(database),
     }
@@ -175,7 +176,7 @@ def found_wrong(database: Path, reference: dict[str, float], folds: int) -> list
 
 def noticed_s(database: Path, killed: dict[int, float]) -> list[float]:
     """How long after its death the coordinator entered the loss of each killed rank."""
-    rows = query(database, "SELECT at, detail FROM events WHERE kind = 'rank_lost'")
+    rows = query(database, "SELECT at, detail FROM events WHERE kind = 'rank_lost' AND detail LIKE 'rank %,%'")
     lost = {int(detail.split(",")[0].removeprefix("rank ")): _seconds(at) for at, detail in rows}
     return [lost[rank] - at for rank, at in killed.items() if rank in lost]
 
@@ -202,6 +203,7 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, str]:
     lines["trials run again; failed after their last attempt"] = (
         f"{sum(len(run['assigned_s']) for run in runs)}; {sum(run['n_failed'] for run in runs)}"
     )
+    lines["ranks that lived and could not leave a broken block"] = str(sum(run["n_ended"] for run in runs))
     for what, key in (("death to its notice", "noticed_s"), ("notice to the trial's next start", "assigned_s")):
         values = [value for run in runs for value in run[key]]
         if len(values) > 1:

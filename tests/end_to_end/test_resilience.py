@@ -117,6 +117,23 @@ def test_a_rank_that_dies_as_the_search_begins_is_survived(space_file, query, tm
     assert query("SELECT detail FROM events")[0][0].startswith("rank 2")
 
 
+@pytest.mark.parametrize("dying", [4, 5])  # the first rank of its block, another one
+def test_a_rank_that_dies_on_its_way_to_its_block_costs_no_other_rank(dying, space_file, query, tmp_path):
+    program = (
+        "import os, signal; from mpi_opt.rank import Rank;"
+        f"os.environ['OMPI_COMM_WORLD_RANK'] == '{dying}' and"
+        " setattr(Rank, '_serve_in', lambda *_: os.kill(os.getpid(), signal.SIGKILL));"
+        f"from mpi_opt.cli import main; main(['search', {str(space_file('long_nap', blocks={'size': 3}))!r}])"
+    )
+    done = mpirun(7, "-c", program, cwd=tmp_path, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(12,)]
+    lost = query("SELECT detail FROM events WHERE kind = 'rank_lost'")
+    assert [detail.split(",")[0] for (detail,) in lost] == [f"rank {dying}"]
+    logs = "".join(log.read_text() for log in (tmp_path / "test.logs").iterdir())
+    assert "rank ends" not in logs  # the others of its block were free when the search ended
+
+
 @pytest.mark.parametrize("n_ranks", [2, 3])
 def test_a_rank_that_dies_before_mpi_begins_leaves_nobody_waiting_for_ever(n_ranks, space_file, tmp_path):
     who = f"os.environ['OMPI_COMM_WORLD_RANK'] == '{n_ranks - 1}'"
