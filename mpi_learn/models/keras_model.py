@@ -94,7 +94,7 @@ class KerasModel(Model):
         """See `Model.compile_step`; the compiling itself happens with the first batch, and once."""
         if by_xla and self._by_xla is None:
             self._by_xla = tf.function(self._eager_step, autograph=False, jit_compile=True)
-        self.is_xla = by_xla
+        self._n_by_xla, self.is_xla = 0, by_xla
 
     def evaluate(self, x: Arrays, y: Arrays) -> np.ndarray:
         """See `Model.evaluate`."""

@@ -55,6 +55,9 @@ def test_xla_compiles_once_however_often_it_is_chosen(model, monkeypatch):
         model.compile_step(by_xla=by_xla)
         model.gradient((X64,), (CLASSES,))
     assert len(traced) == 1
+    model.compile_step(by_xla=True)
+    model.gradient((X64[:7],), (CLASSES[:7],))  # batches as large as the first one that comes from now on
+    assert len(traced) == 2
 
 
 @pytest.mark.parametrize(
