@@ -45,6 +45,11 @@ class Encoding:
         """The nearest point of the space."""
         return self._space.decode(np.where(self.is_category, (row + 0.5) / self._n_categories, np.clip(row, 0, 1)))
 
+    def is_active(self, row: np.ndarray) -> np.ndarray:
+        """Whether each hyperparameter takes part in the nearest point of the space: shape (n_dimensions,), bool."""
+        point = self.point(row)
+        return np.array([name in point for name in self._space])
+
     def snapped(self, row: np.ndarray) -> np.ndarray:
         """The row of the nearest point of the space."""
         if not self._is_conditional and not any(self._is_snapping):

@@ -80,6 +80,8 @@ class Proposer:
     ) -> None:
         self._encoding, self._seed, self._has_forest, self._criterion = encoding, seed, has_forest, criterion
         self._surrogate = Surrogate(encoding.is_category)
+        n_levels = np.array([0 if levels is None else len(levels) for levels in encoding.levels])
+        self._choices = np.flatnonzero(encoding.is_category & (n_levels > 1))
 
     def propose(
         self,
@@ -143,16 +145,22 @@ class Proposer:
     def _kind(self, number: int, n_values: int) -> Kind:
         if self._has_forest:
             return "global"
-        if number % DEPART_EVERY == 2 and self._encoding.is_category.any():
+        if number % DEPART_EVERY == 2 and len(self._choices):
             return "departing"
         is_local = number % LOCAL_EVERY == 1 and n_values >= FEWEST_LOCAL + 2 * self._encoding.n_dimensions
         return "local" if is_local else "global"
 
-    def _left(self, number: int, told: Told) -> tuple[int, float]:
-        """A dimension of categories, each in turns, and the best trial's category: what is to be left for once."""
-        categories = np.flatnonzero(self._encoding.is_category)
-        index = int(categories[number // DEPART_EVERY % len(categories)])
-        return index, float(told.rows[int(np.argmin(told.values)), index])
+    def _left(self, number: int, told: Told) -> tuple[int, float] | None:
+        """A dimension of categories, each in turns, and the best trial's category: what is to be left for once.
+
+        None if the best trial has no category that could be another one.
+        """
+        best = told.rows[int(np.argmin(told.values))]
+        choices = self._choices[self._encoding.is_active(best)[self._choices]]
+        if not len(choices):
+            return None
+        index = int(choices[number // DEPART_EVERY % len(choices)])
+        return index, float(best[index])
 
     def _view(self, kind: Kind, told: Told) -> View:
         if kind == "local":

@@ -217,6 +217,23 @@ def test_every_fourth_proposal_leaves_a_category_of_the_best_each_in_turns():
     assert proposals[6].parameters["kind"] != best["kind"]
 
 
+def test_only_categories_that_could_be_others_are_left():
+    space = Space(
+        {
+            "x": Real(0, 1),
+            "only": Categorical(("a",)),
+            "kind": Categorical(("b", "c")),
+            "form": Categorical(("p", "q"), when={"kind": "c"}),
+        }
+    )
+    strategy = make_strategy("bayesian", space, seed=0, options={"initial_points": 12})
+    for _ in range(12):
+        (proposal,) = strategy.ask(1)
+        strategy.tell(proposal, proposal.parameters["x"] + (proposal.parameters["kind"] != "b"))
+    proposals = strategy.ask(12)
+    assert [proposals[index].parameters["kind"] for index in (2, 6, 10)] == ["c", "c", "c"]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_leaves_a_category_that_is_better_at_first_sight(seed):
     """The other category is worse almost everywhere; its narrow valley, where the first one's is not, is deeper."""
