@@ -50,6 +50,10 @@ class Dimension(ABC):
     def __contains__(self, value: object) -> bool:
         """Whether `value` is one that `decode` could give (within rounding)."""
 
+    def exact(self, value: Value) -> Value:
+        """`value`, which is one of the dimension's, as `decode` would give it: 1.0 for a real 1."""
+        return value
+
     def sample(self, rng: np.random.Generator) -> Value:
         """A value drawn from the prior."""
         return self.decode(rng.random())
@@ -95,6 +99,9 @@ class Real(Dimension):
             index = _cell_at(unit, self.low, self.step, int(self.size), self.prior)
             return _tidy(self.low + index * self.step, self.step)
         return float(min(max(_from_unit(unit, self.low, self.high, self.prior), self.low), self.high))
+
+    def exact(self, value: Value) -> float:
+        return float(value) if self.step is None else self.decode(self.encode(value))
 
     def __contains__(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high:

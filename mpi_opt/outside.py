@@ -23,6 +23,7 @@ from mpi_opt.sections import Section
 from mpi_opt.store import Store
 from mpi_opt.store.errors import TWICE, StoreNotReadyError
 from mpi_opt.store.records import Finish, Start
+from mpi_opt.strategies import REFITTING
 from mpi_opt.study import Study
 from mpi_opt.trial import FINISHED, FoldOutcome, Outcome, Proposal, TrialRecord, trial_seed
 
@@ -38,6 +39,9 @@ PATIENCE_S = 60.0
 
 PAUSE_S = 0.2
 """The longest pause before the store is tried again, in seconds; at random, so that many do not come back at once."""
+
+AT_ONCE = {"await_refit_up_to": 10**9}
+"""Of a strategy that refits: this process ends when it has answered, and would never see what is prepared beside."""
 
 Answer = TypeVar("Answer")
 Figure = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -146,7 +150,8 @@ def _taken(configuration: StudyConfiguration, content: Mapping[str, Any], count:
     rules = Rules(wanted.trials, configuration.target(), merits)
     with Store.open(configuration.store) as store:
         study = opened_study(store, configuration, content, space)
-        strategy = new_strategy(configuration, space, wanted.options, store, study)
+        options = AT_ONCE | wanted.options if wanted.strategy in REFITTING else wanted.options
+        strategy = new_strategy(configuration, space, options, store, study)
         past = Past.read(store, study.id, merits)
         if any(rules.is_reached(record) for record in past.ended):
             return []

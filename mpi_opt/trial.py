@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cached_property
+from numbers import Real
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -133,8 +134,8 @@ class TrialRecord:
 
 
 def is_usable(value: object) -> bool:
-    """Whether `value` can be a figure of merit: a finite real number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether `value` can be a figure of merit: a finite real number, also one of numpy's."""
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 class Reporter(Protocol):

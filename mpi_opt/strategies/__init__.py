@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -12,7 +13,7 @@ from mpi_opt.space import Dimension, Space
 from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.strategies.transfer import Transfer
 
-__all__ = ["STRATEGIES", "Decision", "Strategy", "Transfer", "make_strategy"]
+__all__ = ["REFITTING", "STRATEGIES", "Decision", "Strategy", "Transfer", "make_strategy"]
 
 _HOMES = {
     "bayesian": ("bayesian", "Bayesian"),
@@ -42,6 +43,9 @@ class _Strategies(Mapping[str, type[Strategy]]):
     def __len__(self) -> int:
         return len(_HOMES)
 
+
+REFITTING = ("bayesian", "halving")
+"""Those with the option `await_refit_up_to`: with more trials pending a proposal does not wait for a refit."""
 
 STRATEGIES: Mapping[str, type[Strategy]] = _Strategies()
 
@@ -73,11 +77,27 @@ def make_strategy(
     space = space if isinstance(space, Space) else Space(space)
     options = dict(options or {})
     is_reproducible, lag = _reproducible(options)
-    if is_reproducible and name == "bayesian":
+    if is_reproducible and name in REFITTING:
         options.setdefault("await_refit_up_to", lag)
     if transfer is not None:
         options = transfer.options(space, seed, options)
-    made = _named(name)(space, seed=seed, options=options)
+    make = partial(_made, name, space, seed, options, n_merits, transfer)
+    if not is_reproducible:
+        return make()
+    from mpi_opt.strategies.reproducible import Reproducible
+
+    return Reproducible(make, lag)
+
+
+def _made(
+    name: str,
+    space: Space,
+    seed: int,
+    options: Mapping[str, Any],
+    n_merits: int,
+    transfer: Transfer | None,
+) -> Strategy:
+    made = _named(name)(space, seed=seed, options=dict(options))
     if not isinstance(made, Strategy):
         raise ConfigurationError(
             f"{name} makes a {type(made).__name__}, not a strategy",
@@ -88,11 +108,7 @@ def make_strategy(
         made.expect(n_merits)
     elif transfer is not None and transfer.learn:
         made.learn(*transfer.points(space, seed))
-    if not is_reproducible:
-        return made
-    from mpi_opt.strategies.reproducible import Reproducible
-
-    return Reproducible(made, lag)
+    return made
 
 
 def _reproducible(options: dict[str, Any]) -> tuple[bool, int]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import final
 
 import numpy as np
 
 from mpi_opt.errors import SearchFailed
-from mpi_opt.space import Categorical, Dimension, Parameters, Real, Space, Value
+from mpi_opt.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
 from mpi_opt.strategies.ledger import Ledger
 
 BLOCK = 256
@@ -33,6 +33,7 @@ class Draws:
         self._is_conditional = any(dimension.when for dimension in space.values())
         self._block_number = -1
         self._block: list[tuple] = []
+        self._allowed: list[Parameters] | None = None
 
     def point(self, number: int) -> Parameters:
         """Draw `number`."""
@@ -61,15 +62,19 @@ class Draws:
     def _point_left(self, ledger: Ledger, rng: np.random.Generator) -> Parameters:
         """A point where new or allowed ones are rare: from the list of all, or by long trying."""
         if self._space.size <= LARGEST_LISTED:
-            allowed = [point for point in all_points(self._space) if ledger.allows(point)]
-            left = [point for point in allowed if ledger.is_new(point)] or allowed
+            if self._allowed is None:
+                self._allowed = list(all_points(self._space, allows=ledger.allows))
+            left = [point for point in self._allowed if ledger.is_new(point)] or self._allowed
         else:
-            candidates = (self._space.sample(rng) for _ in range(100 * N_ATTEMPTS))
-            left = list(itertools.islice((point for point in candidates if ledger.allows(point)), N_ATTEMPTS))
-            left = [point for point in left if ledger.is_new(point)] or left
+            candidates = (self._space.sample(rng) for _ in range(LARGEST_LISTED))
+            left = []
+            for point in itertools.islice(filter(ledger.allows, candidates), N_ATTEMPTS):
+                if ledger.is_new(point):
+                    return point
+                left.append(point)
         if not left:
             raise SearchFailed("no point of the search space meets the constraints: loosen search.options.constraints")
-        return left[int(rng.integers(len(left)))]
+        return dict(left[int(rng.integers(len(left)))])
 
     def _drawn(self, block_number: int) -> list[tuple]:
         units = np.random.default_rng([self._seed, block_number, BLOCK]).random((len(self._names), BLOCK))
@@ -88,33 +93,61 @@ def _decoded(dimension: Dimension, units: np.ndarray) -> list:
     return [dimension.decode(unit) for unit in units.tolist()]
 
 
-def all_points(space: Space, values: Mapping[str, Sequence[Value]] | None = None) -> Iterator[Parameters]:
+def all_points(
+    space: Space,
+    values: Mapping[str, Sequence[Value]] | None = None,
+    allows: Callable[[Parameters], bool] = lambda point: True,
+) -> Iterator[Parameters]:
     """Every different point of a finite space, once, one after the other, the last hyperparameter running fastest.
 
     Args:
         space: The search space.
         values: The values to take of each hyperparameter; default: all.
+        allows: Whether a point is wanted. Asked about a part of a point, too, whose other hyperparameters are open: if
+            that is not wanted, no point with it is, and all of them are passed over at once.
     """
     values = values or {name: values_of(dimension) for name, dimension in space.items()}
-    for point in _extended(space, values, space.order, {}):
+    for point in _extended(space, values, allows, space.order, {}):
         yield {name: point[name] for name in space if name in point}
 
 
 def _extended(
-    space: Space, values: Mapping[str, Sequence[Value]], names: tuple[str, ...], so_far: Parameters
+    space: Space,
+    values: Mapping[str, Sequence[Value]],
+    allows: Callable[[Parameters], bool],
+    names: tuple[str, ...],
+    so_far: Parameters,
 ) -> Iterator[Parameters]:
     if not names:
         yield so_far
         return
     name, rest = names[0], names[1:]
-    choices = [{name: value} for value in values[name]] if space.is_active(name, so_far) else [{}]
-    for choice in choices:
-        yield from _extended(space, values, rest, so_far | choice)
+    if not space.is_active(name, so_far):
+        yield from _extended(space, values, allows, rest, so_far)
+        return
+    for value in values[name]:
+        longer = so_far | {name: value}
+        if allows(longer):
+            yield from _extended(space, values, allows, rest, longer)
 
 
-def values_of(dimension: Dimension) -> list[Value]:
-    """Every value of a finite dimension, in order."""
-    if isinstance(dimension, Categorical):
-        return list(dimension.categories)
-    n_values = int(dimension.size)
-    return [dimension.decode(dimension.encode(dimension.low + index * dimension.step)) for index in range(n_values)]
+def values_of(dimension: Dimension) -> Sequence[Value]:
+    """Every value of a finite dimension, in order, each made when it is looked at: there may be very many."""
+    return dimension.categories if isinstance(dimension, Categorical) else _Steps(dimension)
+
+
+@final
+class _Steps(Sequence[Value]):
+    """The values of a number with a step."""
+
+    def __init__(self, dimension: Real | Integer) -> None:
+        self._dimension, self._n = dimension, int(dimension.size)
+
+    def __len__(self) -> int:
+        return self._n
+
+    def __getitem__(self, index: int) -> Value:
+        if not 0 <= index < self._n:
+            raise IndexError(index)
+        dimension = self._dimension
+        return dimension.exact(dimension.low + index * dimension.step)

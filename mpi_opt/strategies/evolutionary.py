@@ -111,6 +111,11 @@ class Evolutionary(Strategy):
         for (proposal, value), (_, outcome) in zip(self._ledger.resume(told, pending), told, strict=True):
             self._take(proposal, value, outcome)
 
+    @property
+    def waits(self) -> bool:
+        """With generations: for the last of one."""
+        return self._options.generational
+
     def state(self) -> dict[str, Any]:
         """The books in short, and the population, best first."""
         population = [{"value": value, "parameters": self._space.decode(genes)} for value, genes in self._population]

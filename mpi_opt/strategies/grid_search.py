@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -37,7 +37,7 @@ class GridSearch(Strategy):
         read = read_options(GridOptions, options)
         values = {name: _grid_values(dimension, _n_points(space, name, read)) for name, dimension in space.items()}
         self._ledger = Ledger(space, read, keeps_points=True)
-        self._points: Iterator[Parameters] = all_points(space, values)
+        self._points: Iterator[Parameters] = all_points(space, values, self._ledger.allows)
         self._is_used_up = False
 
     def ask(self, count: int) -> list[Proposal]:
@@ -72,7 +72,7 @@ class GridSearch(Strategy):
         if (known := ledger.initial()) is not None:
             return known
         for point in self._points:
-            if ledger.allows(point) and ledger.is_new(point):
+            if ledger.is_new(point):
                 return point
         self._is_used_up = True
         return None
@@ -95,7 +95,7 @@ def _n_points(space: Space, name: str, options: GridOptions) -> int | None:
     return counts.get(name, 10 if space[name].size == np.inf else None)
 
 
-def _grid_values(dimension: Dimension, n_points: int | None) -> list[Value]:
+def _grid_values(dimension: Dimension, n_points: int | None) -> Sequence[Value]:
     if n_points is None or isinstance(dimension, Categorical) or n_points >= dimension.size:
         return values_of(dimension)
     units = np.linspace(0, 1, n_points) if n_points > 1 else [0.5]

@@ -39,6 +39,8 @@ class HalvingOptions(Options):
         exploration: Part of the epochs that go to new configurations; promotions, but the first of each rung, wait for
             that. 0: they never wait, and every rung gets about as much (as published).
         proposer: Where new configurations come from: ``bayesian`` learns from the highest rung that says enough.
+        await_refit_up_to: As with ``bayesian``, of which configurations come while no higher rung says enough; then,
+            with at most so many trials pending, a proposal knows all that was told.
         resume: Promoted trials are new trials that go on from a checkpoint. If false, every trial has the full budget
             and is stopped at a rung, by what it reports, unless it is among the best there.
     """
@@ -49,6 +51,7 @@ class HalvingOptions(Options):
     brackets: int = Field(default=1, ge=1)
     exploration: float = Field(default=0.7, ge=0, lt=1)
     proposer: Literal["random", "bayesian"] = "bayesian"
+    await_refit_up_to: int = Field(default=16, ge=0)
     resume: bool = True
 
 
@@ -87,8 +90,12 @@ class Halving(Strategy):
         self._rungs = [Rung(budget) for budget in _budgets(self._options)]
         self._ledger = Ledger(space, Options())
         own = self._options.model_dump(include={"initial", "constraints"})
+        await_up_to = self._options.await_refit_up_to
+        self._model: RungModel | None = None
+        if self._options.proposer == "bayesian":
+            self._model = RungModel(space, seed, own, await_up_to)
+            own["await_refit_up_to"] = await_up_to
         self._proposer = PROPOSERS[self._options.proposer](space, seed=seed, options=own)
-        self._model = RungModel(space, seed, own) if self._options.proposer == "bayesian" else None
         self._configuration_of: dict[int, int] = {}
         self._latest: dict[int, Proposal] = {}
         self._new: dict[int, Proposal] = {}
@@ -141,7 +148,8 @@ class Halving(Strategy):
         for proposal, outcome in told:
             value = self._ledger.settle(proposal, outcome)
             configuration = self._configuration_of[proposal.number]
-            self._rung_at(proposal.budget).values[configuration] = value
+            if self._options.resume or proposal.budget is not None:
+                self._rung_at(proposal.budget).values[configuration] = value
             if configuration in self._new and proposal.resume_from is None:
                 outcomes.append((self._new.pop(configuration), outcome))
         left = [first[number] for number in sorted(first) if first[number] in self._new.values()]

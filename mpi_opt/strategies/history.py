@@ -13,6 +13,9 @@ from mpi_opt.strategies.scalarisation import scalarised
 from mpi_opt.strategies.strategy import Cost
 from mpi_opt.trial import Failed, Proposal
 
+LARGEST_UNCERTAINTY = 1e150
+"""Of a value: the square of it is still a number."""
+
 
 @dataclass(frozen=True)
 class Told:
@@ -112,4 +115,4 @@ class History:
 def _variance(outcome: object) -> float:
     """The known variance of a value; 0 if none is known."""
     uncertainty = getattr(outcome, "uncertainty", None) or 0.0
-    return uncertainty**2 if math.isfinite(uncertainty) else 0.0
+    return min(uncertainty, LARGEST_UNCERTAINTY) ** 2 if math.isfinite(uncertainty) else 0.0

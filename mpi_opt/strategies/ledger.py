@@ -126,11 +126,12 @@ class Ledger:
             self.space.check(point)
         except SpaceError as error:
             raise error.at(f"search.options.initial[{index}]") from None
+        point = {name: self.space[name].exact(value) for name, value in self.space.active(point).items()}
         if not self.allows(point):
             raise SpaceError(
                 f"{point} does not meet the constraints", where=f"search.options.initial[{index}]", cure="change either"
             )
-        return self.space.active(point)
+        return point
 
 
 def _value(outcome: Cost | Failed) -> Cost | None:

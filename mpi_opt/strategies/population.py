@@ -125,6 +125,11 @@ class Population(Strategy):
         """Whether every network has had its `max_budget`."""
         return self._is_closed and not self._waiting and not self._ledger.pending
 
+    @property
+    def waits(self) -> bool:
+        """With a `max_budget`: for a network that is being trained."""
+        return self._options.max_budget is not None
+
     def state(self) -> dict[str, Any]:
         """The books in short, and the schedule of the best network: from when on it had which hyperparameters."""
         return self._ledger.state() | {"schedule": self.schedule()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 from mpi_opt.strategies.strategy import Strategy
@@ -14,16 +14,17 @@ class Reproducible(Strategy):
     """Proposal k is decided from the outcomes of trials 0 to k - lag, told in the order of their numbers.
 
     Which trial ends first then changes nothing. The price: at most `lag` trials are in flight, and each proposal knows
-    somewhat less. Trials of others than the strategy itself cannot be told. What a trial reports while it runs is not
+    somewhat less. A strategy that proposes nothing until it is told more is told the next outcomes in order, as many as
+    it waits for. Trials of others than the strategy itself cannot be told. What a trial reports while it runs is not
     used, because when it comes is a matter of timing.
 
     Args:
-        strategy: Numbers its proposals from 0 and answers every call in the same way each time.
+        make: Gives a new strategy, which numbers its proposals from 0 and answers every call in the same way each time.
         lag: At least as many as there are blocks, so that none waits.
     """
 
-    def __init__(self, strategy: Strategy, lag: int) -> None:
-        self._strategy, self._lag = strategy, lag
+    def __init__(self, make: Callable[[], Strategy], lag: int) -> None:
+        self._make, self._strategy, self._lag = make, make(), lag
         self._proposals: dict[int, Proposal] = {}
         self._outcomes: dict[int, float | Failed] = {}
         self._n_asked = self._n_learnt = 0
@@ -33,10 +34,11 @@ class Reproducible(Strategy):
         proposals: list[Proposal] = []
         while len(proposals) < count and self._learn_until(self._n_asked - self._lag):
             asked = self._strategy.ask(1)
-            if not asked:
+            if asked:
+                self._enter(asked[0])
+                proposals += asked
+            elif not self._learn_until(self._n_learnt):
                 break
-            self._enter(asked[0])
-            proposals += asked
         return proposals
 
     def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
@@ -51,11 +53,13 @@ class Reproducible(Strategy):
             self._outcomes[proposal.number] = outcome
         for proposal in pending:
             self._enter(proposal)
-        last = self._n_asked - 1 - self._lag
-        learnt = [number for number in sorted(self._proposals) if number <= last and number in self._outcomes]
+        n_learnt = max(self._n_asked - self._lag, 0)
+        if self._strategy.waits:
+            n_learnt = max(n_learnt, self._n_learnt_by_then())
+        learnt = [number for number in sorted(self._proposals) if number < n_learnt and number in self._outcomes]
         open_ = [self._proposals[number] for number in sorted(set(self._proposals) - set(learnt))]
         self._strategy.resume([(self._proposals[number], self._outcomes.pop(number)) for number in learnt], open_)
-        self._n_learnt = max(last + 1, 0)
+        self._n_learnt = n_learnt
 
     @property
     def finished(self) -> bool:
@@ -65,6 +69,14 @@ class Reproducible(Strategy):
     def state(self) -> dict[str, Any]:
         """That of the strategy within."""
         return self._strategy.state() | {"lag": self._lag}
+
+    def _n_learnt_by_then(self) -> int:
+        """How many outcomes a strategy that waits had been told: nothing but making its proposals again says that."""
+        twin = Reproducible(self._make, self._lag)
+        twin._outcomes = dict(self._outcomes)
+        while twin._n_asked < self._n_asked and twin.ask(1):
+            pass
+        return twin._n_learnt
 
     def _enter(self, proposal: Proposal) -> None:
         self._proposals[proposal.number] = proposal

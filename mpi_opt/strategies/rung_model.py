@@ -15,9 +15,8 @@ from mpi_opt.strategies.strategy import Cost
 from mpi_opt.trial import Failed, Proposal
 
 FEWEST_VALUES, VALUES_PER_DIMENSION = 8, 2
-AWAIT_UP_TO = 16
 GROWTH = 1.05
-"""With more than so many trials pending a model serves until its rung has so many times the values that it knows."""
+"""With many trials pending a model serves until its rung has so many times the values that it knows."""
 
 
 @final
@@ -28,10 +27,11 @@ class RungModel:
         space: The search space.
         seed: What is proposed depends on it.
         options: Of `Bayesian`.
+        await_up_to: With at most so many trials pending each proposal has a model of all that is known.
     """
 
-    def __init__(self, space: Space, seed: int, options: Mapping[str, Any]) -> None:
-        self._space, self._seed = space, seed
+    def __init__(self, space: Space, seed: int, options: Mapping[str, Any], await_up_to: int = 16) -> None:
+        self._space, self._seed, self._await_up_to = space, seed, await_up_to
         # it is asked because a block waits: the model is made with all that is known, however many trials are pending
         self._options = dict(options) | {"initial": (), "initial_points": 1, "await_refit_up_to": 10**9}
         self._enough = max(FEWEST_VALUES, VALUES_PER_DIMENSION * len(space))
@@ -58,7 +58,7 @@ class RungModel:
         if index == 0:
             return None
         is_old = index != self._made_of[0] or counts[index] > GROWTH * self._made_of[1]
-        if self._strategy is None or n_pending <= AWAIT_UP_TO or is_old:
+        if self._strategy is None or n_pending <= self._await_up_to or is_old:
             self._strategy, self._made_of = self._made(points, rungs, index), (index, counts[index])
         (proposal,) = self._strategy.ask(1)
         return proposal.parameters

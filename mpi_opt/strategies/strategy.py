@@ -95,6 +95,11 @@ class Strategy(ABC):
         """Whether the strategy will never propose again, whatever it is told."""
         return False
 
+    @property
+    def waits(self) -> bool:
+        """Whether `ask` may give fewer proposals than wanted, and go on when it was told more; not by default."""
+        return False
+
     def state(self) -> dict[str, Any]:
         """What the strategy has learnt, as JSON knows it; for people and reports, not needed to go on."""
         return {}

@@ -54,11 +54,12 @@ class Surrogate:
         A search stays with a category if the model takes it for certain, from a few trials elsewhere in the space, that
         the others are alike but worse. A sceptic's model is the same with categories that are less alike.
         """
-        told = told.scaled()
         size = _anchor_size(len(told.values))
         if size != self._anchor_size or self._anchor is None:
-            self._anchor, self._anchor_size = self._chosen(told.first(size).thinned(LARGEST_FIT // 2)), size
-        return self._fitted(told.thinned(LARGEST_FIT), self._anchor, SCEPTICAL_LENGTH if is_sceptical else math.inf)
+            anchor = told.first(size).scaled().thinned(LARGEST_FIT // 2)  # scaled by what was known then
+            self._anchor, self._anchor_size = self._chosen(anchor), size
+        longest_category = SCEPTICAL_LENGTH if is_sceptical else math.inf
+        return self._fitted(told.scaled().thinned(LARGEST_FIT), self._anchor, longest_category)
 
     def fit_afresh(self, told: Told) -> tuple[GaussianProcess, float]:
         """The same for a part of what was told, with a choice of its own and without transforming the values."""

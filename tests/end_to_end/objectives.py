@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import random
 import signal
 import sys
 import time
@@ -126,6 +127,15 @@ def _first_time(name: str) -> bool:
     except FileExistsError:
         return False
     return True
+
+
+def ragged(trial) -> float:
+    """(x - 1)² after a while that is another each time; fails at both ends, in two ways."""
+    x = trial.parameters["x"]
+    time.sleep(random.SystemRandom().uniform(0.0, 0.1))
+    if x > 1.8:
+        raise ValueError("too large")
+    return float("nan") if x < 0.1 else (x - 1) ** 2
 
 
 def accuracy_and_cost(trial) -> dict[str, float]:

@@ -13,7 +13,9 @@ import pytest
 
 from mpi_opt import Integer, Real, search
 from mpi_opt.cli import run
+from mpi_opt.space import Space
 from mpi_opt.store import Store
+from mpi_opt.strategies import make_strategy
 from mpi_opt.study import Study
 from mpi_opt.trial import trial_seed
 from tests.docs.pages import examples
@@ -204,6 +206,23 @@ def test_strategy_learns_what_was_told_in_the_direction_of_the_user(program, wri
     values = [trial.figure_of_merit for trial in study(tmp_path).trials]
     assert len(values) == 60
     assert sum(values[40:]) / 20 > sum(values[:20]) / 20
+
+
+@pytest.mark.parametrize("strategy", ["bayesian", "halving"])
+def test_with_many_trials_running_what_was_told_still_counts(program, write, strategy):
+    """Whoever asks is answered by a process of its own: nothing can be prepared beside for the next one."""
+    write(strategy=strategy, trials=80)
+    space = Space({"x": Real(-5.0, 10.0), "n": Integer(1, 8)})
+    living = make_strategy(strategy, space, seed=3, options={"await_refit_up_to": 99})
+    _, asked, _ = program("ask", "space.yaml", "-k", "50")
+    proposals = living.ask(50)
+    values = [(one["parameters"]["x"] - 2) ** 2 + one["parameters"]["n"] for one in asked[:25]]
+    for proposal, value in zip(proposals, values, strict=False):
+        living.tell(proposal, value)
+    results = json.dumps([{"number": number, "value": value} for number, value in enumerate(values)])
+    assert program("tell", "space.yaml", stdin=results)[0] == 0
+    _, asked, _ = program("ask", "space.yaml", "-k", "4")
+    assert [one["parameters"] for one in asked] == [proposal.parameters for proposal in living.ask(4)]
 
 
 def test_trial_left_by_a_search_is_given_out_again(program, write, tmp_path):

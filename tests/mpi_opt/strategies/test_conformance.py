@@ -3,13 +3,15 @@
 import json
 import math
 import random
+import time
 
 import numpy as np
 import pytest
 
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.space import Categorical, Integer, Real, Space
 from mpi_opt.strategies import STRATEGIES, make_strategy
-from mpi_opt.trial import Failed, Proposal
+from mpi_opt.trial import Failed, Measured, Proposal
 from tests.mpi_opt.strategies.spaces import N_POINTS, SPACES
 
 every_strategy = pytest.mark.parametrize("name", list(STRATEGIES))
@@ -138,6 +140,23 @@ def test_constant_and_extreme_values_are_survived(name, value):
     assert asked
 
 
+@pytest.mark.parametrize("uncertainty", [0.0, 1e200, math.inf, math.nan])
+@every_strategy
+def test_any_uncertainty_is_survived(name, uncertainty):
+    space = SPACES["mixed"]
+    outcome = lambda p: Measured(cost(space, p.parameters), uncertainty if p.number % 3 else 1e-3)  # noqa: E731
+    asked, told = run(make_strategy(name, space, seed=4), space, 24, outcome=outcome)
+    assert len(asked) == len(told) == 24
+
+
+@every_strategy
+def test_numbers_of_numpy_are_numbers(name):
+    strategy = make_strategy(name, SPACES["real"], seed=1)
+    for kind, value in ((np.float32, 0.5), (np.int64, -2), (np.float16, math.nan)):
+        strategy.tell(strategy.ask(1)[0], kind(value))
+    assert strategy.state()["best"]["value"] == -2.0
+
+
 @every_strategy
 def test_trials_of_others_may_be_told(name):
     space = SPACES["mixed"]
@@ -157,6 +176,29 @@ def test_known_points_come_first(name):
     asked = make_strategy(name, space, seed=1, options={"initial": [known]}).ask(2)
     assert asked[0].parameters == known
     assert all(proposal.parameters != known for proposal in asked[1:])
+
+
+@every_strategy
+def test_known_point_is_not_proposed_again_however_it_is_written(name):
+    """A 0 for a real hyperparameter is its 0.0, and three steps of 0.1 are 0.3."""
+    space = Space({"x": Real(0, 1, step=0.1), "y": Real(0, 1, step=0.5)})
+    strategy = make_strategy(name, space, seed=1, options={"initial": [{"x": 0, "y": 1}, {"x": 0.1 + 0.2, "y": 0.5}]})
+    asked, _ = run(strategy, space, 33)
+    started = [proposal.parameters for proposal in asked if proposal.resume_from is None]
+    assert started[:2] == [{"x": 0.0, "y": 1.0}, {"x": 0.3, "y": 0.5}]
+    assert len({key(proposal) for proposal in asked}) == len(asked)
+
+
+@every_strategy
+def test_constraints_that_leave_a_hundredth_hold_without_delay(name):
+    space = Space({"a": Real(0, 1), "b": Real(0, 1), "n": Integer(1, 200), "kind": Categorical(("u", "v"))})
+    strategy = make_strategy(name, space, seed=1, options={"constraints": ["abs(a - b) < 0.02", "n % 4 == 0"]})
+    began = time.process_time()
+    asked, _ = run(strategy, space, 24)
+    assert time.process_time() - began < 6.0
+    for parameters in (proposal.parameters for proposal in asked):
+        assert abs(parameters["a"] - parameters["b"]) < 0.02
+        assert parameters["n"] % 4 == 0
 
 
 @every_strategy

@@ -1,7 +1,10 @@
+import time
+
 import pytest
 
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.space import Categorical, Integer, Space
+from mpi_opt.space import Categorical, Integer, Real, Space
+from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.constraint import Constraint
 
 SPACE = Space({"units": Integer(1, 512), "layers": Integer(1, 8), "kind": Categorical(("a", "b"))})
@@ -50,3 +53,19 @@ def test_anything_but_arithmetic_is_refused(text):
 def test_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(ConfigurationError, match="did you mean units"):
         Constraint("unit < 3", SPACE)
+
+
+@pytest.mark.parametrize("name", ["random", "bayesian", "evolutionary"])
+def test_one_point_in_ten_thousand_is_found(name):
+    space = Space({"a": Integer(1, 1000), "b": Integer(1, 1000), "x": Real(0, 1)})
+    for proposal in make_strategy(name, space, options={"constraints": ["a + 10 * b == 2000"]}).ask(3):
+        assert proposal.parameters["a"] + 10 * proposal.parameters["b"] == 2000
+
+
+def test_a_finite_space_that_is_mostly_forbidden_is_listed_once():
+    space = Space({"a": Integer(1, 400), "b": Integer(1, 400)})
+    strategy, began = make_strategy("random", space, options={"constraints": ["a * b == 3600"]}), time.process_time()
+    proposals = strategy.ask(60)
+    n_points = sum(3600 % a == 0 and 9 <= a <= 400 for a in range(1, 401))
+    assert len({tuple(one.parameters.values()) for one in proposals}) == n_points
+    assert time.process_time() - began < 5.0

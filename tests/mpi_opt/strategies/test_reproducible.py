@@ -3,7 +3,7 @@ import pytest
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
 from tests.mpi_opt.strategies.spaces import SPACES
-from tests.mpi_opt.strategies.test_conformance import run
+from tests.mpi_opt.strategies.test_conformance import cost, run
 
 OPTIONS = {"reproducible": True, "lag": 5}
 
@@ -48,3 +48,44 @@ def test_resumed_search_goes_on_with_the_same_trials(name):
 def test_lag_below_one_is_an_error():
     with pytest.raises(ConfigurationError, match="lag"):
         make_strategy("random", SPACES["real"], options={"reproducible": True, "lag": 0})
+
+
+WAITING = {
+    "evolutionary": {"generational": True, "population": 6},
+    "population": {"max_budget": 4, "population": 6},
+}
+"""Strategies that propose nothing until they are told more."""
+
+
+@pytest.mark.parametrize("lag", [3, 16])
+@pytest.mark.parametrize("name", WAITING)
+def test_a_strategy_that_waits_is_told_as_many_outcomes_as_it_waits_for(name, lag):
+    space, options = SPACES["mixed"], WAITING[name] | {"reproducible": True, "lag": lag}
+    runs = [run(make_strategy(name, space, seed=3, options=options), space, 30, in_flight=5, order=k) for k in (1, 2)]
+    assert len(runs[0][0]) == (24 if name == "population" else 30)
+    assert [proposal for proposal, _ in runs[0][1]] != [proposal for proposal, _ in runs[1][1]]
+    assert runs[0][0] == runs[1][0]
+
+
+@pytest.mark.parametrize("n_told", [1, 5, 8, 14, 19])
+@pytest.mark.parametrize("name", WAITING)
+def test_resumed_search_of_a_strategy_that_waits_goes_on_with_the_same_trials(name, n_told):
+    space, options = SPACES["mixed"], WAITING[name] | OPTIONS
+    whole, told = run(make_strategy(name, space, seed=3, options=options), space, 24, in_flight=5, order=4)
+    ended = {proposal.number for proposal, _ in told[:n_told]}
+    begun = whole[: max(ended) + 1]
+    pending = [proposal for proposal in begun if proposal.number not in ended]
+    resumed = make_strategy(name, space, seed=3, options=options)
+    resumed.resume(told[:n_told], pending)
+    for proposal in pending:
+        resumed.tell(proposal, cost(space, proposal.parameters))
+    assert run(resumed, space, 24 - len(begun), in_flight=5, order=1)[0] == whole[len(begun) :]
+
+
+def test_halving_waits_for_refits_with_many_trials_in_flight():
+    space, options = SPACES["mixed"], {"reproducible": True, "lag": 40}
+    runs = [
+        run(make_strategy("halving", space, seed=3, options=options), space, 70, in_flight=40, order=k)[0]
+        for k in (1, 2)
+    ]
+    assert runs[0] == runs[1]
