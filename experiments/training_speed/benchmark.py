@@ -33,6 +33,7 @@ RUNS = {
     for kind in ("ours-keras", "bare-keras", "ours-torch", "bare-torch")
 }
 RUNS |= {"ddp on 2": ("ddp", 2, {}), "ours-keras on 2, timeline": ("ours-keras", 2, {"trace": True})}
+RUNS |= {f"bare-{framework} on 2, apart": (f"bare-{framework}", 2, {"apart": True}) for framework in ("keras", "torch")}
 RUNS |= {"ours-keras on 2, bfloat16": ("ours-keras", 2, {"precision": "mixed_bfloat16"})}
 RUNS |= {f"{name} on 3": ("ours-keras", 3, {"algorithm": {"name": name}}) for name in ASYNCHRONOUS}
 RUNS |= {"clusters on 2": ("ours-keras", 2, {"algorithm": {"name": "clusters", "size": 1}})}
@@ -43,7 +44,8 @@ def started(name: str, model: str, data: str, n_samples: int, folder: str) -> Pr
     kind, ranks, changes = RUNS[name]
     if "trace" in changes:
         changes = {"trace": f"{folder}/trace"}
-    return Program([kind, model, data, str(n_samples)], ranks, {"CHANGES": json.dumps(changes)})
+    environment = {"APART": "1"} if "apart" in changes else {"CHANGES": json.dumps(changes)}
+    return Program([kind, model, data, str(n_samples)], ranks, environment)
 
 
 def session(model: str, names: list[str], arguments: argparse.Namespace) -> dict[str, dict]:

@@ -20,8 +20,10 @@ LARGE, SMALL = 0.95, 0.8
 EFFICIENCIES = [
     ("Keras", "ours-keras on 2", "ours-keras on 1", {"mlp": SMALL, "cnn": LARGE, "lstm": LARGE}),
     ("bare Keras loop", "bare-keras on 2", "bare-keras on 1", {}),
+    ("bare Keras loop without any exchange", "bare-keras on 2, apart", "bare-keras on 1", {}),
     ("PyTorch", "ours-torch on 2", "ours-torch on 1", {}),
     ("bare PyTorch loop", "bare-torch on 2", "bare-torch on 1", {}),
+    ("bare PyTorch loop without any exchange", "bare-torch on 2, apart", "bare-torch on 1", {}),
 ]
 """Parallel efficiency of two ranks: what is measured, on 2 and on 1, what is wanted."""
 ASYNCHRONOUS = {

@@ -44,8 +44,10 @@ def served(folder: Path):
     handler = functools.partial(CountingFiles, directory=str(folder))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()  # one that is only closed would turn round without end
 
 
 @pytest.fixture
