@@ -29,6 +29,9 @@ Fill = Callable[[np.ndarray], None]
 N_WAITING = 4096
 """So many processes may ask while the memory is filled; the system may allow fewer, the others wait to ask."""
 
+LONGEST_ANSWER_S = 10.0
+"""An answer takes less than a millisecond; the limit is there so that whatever happens, no end waits for ever."""
+
 PEER = "3i"
 """What the system says of the process at the other end: its id, its user's, its group's."""
 
@@ -122,12 +125,13 @@ def _offered(own: socket.socket, n_bytes: int, fill: Fill) -> tuple[mmap.mmap, i
     except BaseException:
         own.close()
         raise
-    threading.Thread(target=_offer, args=(own, os.dup(file)), name="offering memory", daemon=True).start()
-    weakref.finalize(memory, _withdraw, own)
+    is_over = threading.Event()
+    threading.Thread(target=_offer, args=(own, os.dup(file), is_over), name="offering memory", daemon=True).start()
+    weakref.finalize(memory, _withdraw, own, is_over)
     return memory, file
 
 
-def _offer(own: socket.socket, file: int) -> None:
+def _offer(own: socket.socket, file: int, is_over: threading.Event) -> None:
     """Hands the file to whoever asks, until it is withdrawn."""
     while True:
         try:
@@ -139,12 +143,18 @@ def _offer(own: socket.socket, file: int) -> None:
                 socket.send_fds(other, [b"!"], [file])
     own.close()
     os.close(file)
+    is_over.set()
 
 
-def _withdraw(own: socket.socket) -> None:
-    """Frees the address at once: the thread may not get to it, as when this process ends and waits for the others."""
+def _withdraw(own: socket.socket, is_over: threading.Event) -> None:
+    """Frees the address at once, as when this process ends and waits for the others.
+
+    Whom the thread has begun to answer it answers first: it stops where it is when Python ends, but MPI's farewell may
+    last as long as the other waits for its answer.
+    """
     with suppress(OSError):
         own.shutdown(socket.SHUT_RDWR)  # wakes the thread
+    is_over.wait(LONGEST_ANSWER_S)
     own.close()
 
 

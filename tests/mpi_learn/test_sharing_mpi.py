@@ -53,5 +53,20 @@ def test_a_rank_that_has_ended_holds_nobody_up(tmp_path):
         assert done.stdout.split() == ["5", "5"], done.stderr
 
 
+def test_a_rank_that_ends_while_it_answers_another_holds_nobody_up(tmp_path):
+    program = (
+        "import time; from mpi4py import MPI; from mpi_learn import shared_memory\n"
+        "MPI.COMM_WORLD.Barrier()\n"
+        "is_first, known = MPI.COMM_WORLD.rank == 0, shared_memory._is_own_user\n"
+        "if is_first: shared_memory._is_own_user = lambda other: (time.sleep(1.5), known(other))[1]\n"
+        "else: time.sleep(1)\n"
+        "memory = shared_memory.shared_by_host(MPI.COMM_SELF, 'a', 5, lambda memory: memory.fill(1))\n"
+        "if is_first: time.sleep(1.5)\n"  # asked meanwhile, it has not answered yet
+        "print(int(memory.sum()), flush=True)\n"
+    )
+    done = mpirun(2, "-c", program, cwd=tmp_path, timeout=40)
+    assert done.stdout.split() == ["5", "5"], done.stderr
+
+
 def test_the_memory_goes_with_the_last_that_uses_it():
     assert all(seen["left"] < 0.2 for seen in sharing().values())
