@@ -18,8 +18,8 @@ from mpi_opt.trial import Failed, Proposal, is_usable
 class Ledger:
     """Numbers proposals and remembers which points were seen.
 
-    Points are remembered only where one could come twice by chance: in a finite space. A strategy that must know more
-    asks for it with `keeps_points`.
+    Points are remembered only where one could come twice by chance: without a continuum, or where each is conditional
+    and some points lie in none. A strategy that must know more asks for it with `keeps_points`.
 
     Args:
         space: The search space.
@@ -41,7 +41,8 @@ class Ledger:
         self.best: tuple[Cost, Parameters] | None = None
         self._names = tuple(space)
         self._constraints = [Constraint(text, space) for text in options.constraints]
-        self._keeps_points = keeps_points or math.isfinite(space.size)
+        is_always_new = any(math.isinf(dimension.size) and not dimension.when for dimension in space.values())
+        self._keeps_points = keeps_points or not is_always_new
         self._seen: set[str] = set()
         self._initial = [self._checked(point, index) for index, point in enumerate(options.initial)]
 

@@ -18,6 +18,13 @@ SPACES = {
         }
     ),
     "tiny": Space({"a": Integer(0, 1), "b": Categorical(("x", "y")), "c": Integer(1, 3, when={"b": "x"})}),
+    "branching": Space(
+        {
+            "penalty": Real(0, 1, when={"kind": "machine"}),
+            "kind": Categorical(("linear", "tree", "machine")),
+            "depth": Integer(1, 6, when={"kind": "tree"}),
+        }
+    ),
     "single": Space({"only": Categorical(("one",))}),
     "mixed": Space(
         {
