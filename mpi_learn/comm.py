@@ -229,7 +229,7 @@ def agreed_errors(comm: Communicator) -> Iterator[None]:
     mine: Exception | None = None
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - whatever it is, the other ranks must learn of it
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the other ranks must learn of it
         mine = error if isinstance(error, UserError | TrainingError) else described(error, comm.rank)
     first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
     if first < comm.size:
@@ -239,7 +239,11 @@ def agreed_errors(comm: Communicator) -> Iterator[None]:
 def described(error: BaseException, rank: int) -> TrainingError:
     """`error` as a value that travels: with this rank, host and the traceback as text."""
     text = "".join(traceback.format_exception(error))
-    return TrainingError(f"{type(error).__name__}: {error}", rank=rank, host=host_name(), traceback=text)
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - an exception of the user's own that cannot even say what it is
+        said = "(its text cannot be read)"
+    return TrainingError(f"{type(error).__name__}: {said}", rank=rank, host=host_name(), traceback=text)
 
 
 def is_protected() -> bool:

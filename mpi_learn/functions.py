@@ -154,8 +154,10 @@ def users_code(doing: str, where: str, kind: type[UserError] = ConfigurationErro
         yield
     except UserError:
         raise
-    except Exception as error:
-        raise kind(f"{doing} raised {type(error).__name__}: {error}", where=where) from error
+    except (Exception, SystemExit) as error:
+        is_script = isinstance(error, SystemExit)
+        cure = 'what only a script does belongs under `if __name__ == "__main__":`' if is_script else ""
+        raise kind(f"{doing} raised {type(error).__name__}: {error}", where=where, cure=cure) from error
 
 
 def _file_module(path: Path) -> ModuleType:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import faulthandler
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +16,9 @@ from pathlib import Path
 from mpi_learn.errors import UserError
 
 LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
+"""What asks a process to end."""
 
 START_S = 600.0
 """All ranks must have started within so many seconds of the first; or so many as ``MPI_LEARN_START_S`` says."""
@@ -28,20 +33,65 @@ def launch(arguments: list[str], n: int) -> None:
     """Replaces this process by ``mpirun -np n python -m ARGUMENTS``; never returns.
 
     Args:
-        arguments: The module and its arguments, e.g. ``["mpi_opt", "search", "space.yaml"]``.
+        arguments: The module and its arguments, e.g. ``["mpi_learn", "train", "training.yaml"]``.
         n: The number of ranks.
 
     Raises:
         UserError: There is no ``mpirun``, or this process already runs under one.
     """
+    command = _command(arguments, n)
+    sys.stdout.flush()
+    os.execve(command[0], command, launch_environment())
+
+
+def launch_shielded(arguments: list[str], n: int) -> int:
+    """Runs ``mpirun -np n python -m ARGUMENTS``, whose ranks end in their own time when they are asked to.
+
+    Told to end, ``mpirun`` kills its ranks within half a second. So it does not hear of that: this process, which
+    stays, makes SIGUSR1 of Ctrl-C and SIGTERM, and that ``mpirun`` passes on. A second one it gets as SIGHUP, and ends.
+
+    Args:
+        arguments: As for `launch`.
+        n: The number of ranks.
+
+    Returns:
+        The exit status; 130 after a second signal.
+
+    Raises:
+        UserError: As `launch`.
+    """
+    command, asked = _command(arguments, n), []
+    process = None
+
+    def pass_on(number: int, frame: object) -> None:
+        asked.append(number)
+        if process is not None:
+            process.send_signal(signal.SIGUSR1 if len(asked) == 1 else signal.SIGHUP)
+
+    for name in ENDING:
+        signal.signal(name, pass_on)
+    sys.stdout.flush()
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # what is blocked here, mpirun will not hear either; its ranks do
+    process = subprocess.Popen(command, env=launch_environment(), preexec_fn=_end_with_parent)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    status = process.wait()
+    return 130 if len(asked) > 1 else status if status >= 0 else 128 - status
+
+
+def _end_with_parent() -> None:
+    """This process hears SIGHUP when its parent has ended, however that came about; where there is Linux."""
+    if sys.platform == "linux":
+        pr_set_pdeathsig = 1
+        ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGHUP)
+
+
+def _command(arguments: list[str], n: int) -> list[str]:
     if is_launched():
         raise UserError("-n starts mpirun, and this process already runs under one", cure="drop -n, or drop mpirun")
     if n < 1:
         raise UserError(f"-n must be at least 1, not {n}")
     mpirun = find_mpirun()
-    command = [mpirun, *launch_flags(mpirun), "-np", str(n), sys.executable, "-m", *arguments]
-    sys.stdout.flush()
-    os.execve(mpirun, command, launch_environment())
+    return [mpirun, *launch_flags(mpirun), "-np", str(n), sys.executable, "-m", *arguments]
 
 
 def find_mpirun() -> str:

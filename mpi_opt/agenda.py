@@ -19,7 +19,7 @@ class Running:
         block: Where it runs.
         attempt: 1-based.
         reports: Its intermediate values.
-        since: The monotonic time at which it began, in seconds.
+        since: When it began, in seconds, by the clock of the crew.
     """
 
     proposal: Proposal

@@ -140,14 +140,14 @@ def the_world() -> Communicator | None:
 
 
 def run_study(
-    plan: Plan, world: Communicator | None, progress: Progress | None = None, *, everywhere: bool = True
+    plan: Plan, world: Communicator | None, show: Callable[[], Progress] | None = None, *, everywhere: bool = True
 ) -> Study | None:
     """Runs a planned study. Collective over `world`.
 
     Args:
         plan: The same on every rank.
         world: All ranks; None to do everything in this process.
-        progress: Told what happens, on rank 0.
+        show: Makes who is told what happens, on rank 0; may raise as `search`.
         everywhere: Whether the other ranks get the finished study, too.
 
     Returns:
@@ -157,13 +157,13 @@ def run_study(
         UserError, SearchFailed: As `search`; the same on every rank.
     """
     if world is None:
-        return _run_serially(plan, progress)
+        return _run_serially(plan, show)
     world = communication.duplicate(world)
     study, error = None, None
     if world.rank == 0:
         link = WorldLink(world)
         try:
-            study = _coordinate(plan, link, progress)
+            study = _coordinate(plan, link, show)
         except MPILearnError as mine:
             error = mine
         except BaseException as bug:
@@ -208,15 +208,13 @@ def _told_by_coordinator(world: Communicator) -> Study | None:
     return study
 
 
-def _run_serially(plan: Plan, progress: Progress | None) -> Study:
+def _run_serially(plan: Plan, show: Callable[[], Progress] | None) -> Study:
     from mpi4py import MPI
 
     lifeline = Lifeline(None)
     lifeline.open()
     try:
-        return _coordinate(
-            plan, SerialLink(lambda reporter: _block(plan, MPI.COMM_SELF, 0, reporter, lifeline)), progress
-        )
+        return _coordinate(plan, SerialLink(lambda reporter: _block(plan, MPI.COMM_SELF, 0, reporter, lifeline)), show)
     finally:
         lifeline.close()
 
@@ -225,7 +223,7 @@ def _block(plan: Plan, comm: Communicator, index: int, reporter: Reporter, lifel
     return Block(comm, index, plan.objective, plan.terms, reporter=reporter, lifeline=lifeline)
 
 
-def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
+def _coordinate(plan: Plan, link: Link, show: Callable[[], Progress] | None) -> Study:
     """Rank 0's part: opens the store, runs the coordinator, sums up. Dismisses the others whatever happens."""
     from mpi_opt.coordinator import Coordinator
     from mpi_opt.crew import Crew
@@ -236,6 +234,7 @@ def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
     crew = Crew(link, Roster.of(plan.layout))
     with contextlib.ExitStack() as stack:
         stack.callback(crew.dismiss)
+        progress = None if show is None else show()
         store = stack.enter_context(Store.open(configuration.store))
         record = opened_study(store, configuration, plan.record, plan.space)
         make = partial(new_strategy, configuration, plan.space, plan.options, store, record)
@@ -256,6 +255,7 @@ def _coordinate(plan: Plan, link: Link, progress: Progress | None) -> Study:
         )
         if isinstance(link, SerialLink):
             link.on_report = coordinator.take_report
+            link.end_when(coordinator.must_end)
         if progress is not None:
             progress.resumed(Study.read(store, configuration.study))
             if not communication.is_protected() and not isinstance(link, SerialLink):

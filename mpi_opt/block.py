@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from mpi_learn import comm as communication
 from mpi_learn.comm import Communicator
-from mpi_learn.errors import UserError
+from mpi_learn.errors import MPILearnError
 from mpi_opt.fold_stopping import Yardstick
 from mpi_opt.layout import fold_groups, folds_of_group
 from mpi_opt.lifeline import Lifeline
@@ -85,7 +85,7 @@ class Block:
         try:
             with communication.agreed_errors(self.comm):
                 self.objective.prepare(self.comm, self.terms.sample)
-        except UserError as mine:
+        except MPILearnError as mine:
             error = mine
         return Ready(self.index, ",".join(dict.fromkeys(hosts)), error)
 
@@ -169,7 +169,7 @@ class Block:
             finally:
                 self.lifeline.rest()
             figures = self.terms.merits.read(value) if trial.comm.rank == 0 else ()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever user code raises is this trial's outcome
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is this trial's outcome
             self.lifeline.rest()
             part.error = str(communication.described(error, self.comm.rank))
             part.is_echo = communication.is_communication_error(error)

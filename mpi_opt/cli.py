@@ -40,9 +40,13 @@ def _search_everywhere(arguments: list[str]) -> int:
         from mpi_learn import comm as communication
     if is_launched():
         from mpi_opt.api import the_world
+        from mpi_opt.lifeline import end_process
 
         world = the_world()
-        order = order if world is None else communication.handed_out(world, order)
+        try:
+            order = order if world is None else communication.handed_out(world, order)
+        except communication.FAILURES:
+            end_process("rank 0 was lost before the search began")
     if isinstance(order, int):
         return order
     status = _guarded(lambda: _run_search(order), "--debug" in arguments)
@@ -81,10 +85,10 @@ def _guarded(command: Callable[[], Any], debug: bool) -> Any:
     except BrokenPipeError:  # whoever read standard output has enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
-    except MPILearnError as error:
+    except (MPILearnError, OSError) as error:  # such as a full disk, or a folder that one may not write to
         if debug:
             raise
-        if launched_rank() == 0:
+        if launched_rank() == 0 or isinstance(error, OSError):
             print(f"mpi-opt: {error}", file=sys.stderr, flush=True)
         return BAD_INPUT if isinstance(error, UserError) else FAILED
     return DONE if value is None else value

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mpi_learn.launch import is_launched, launch
+from mpi_learn.launch import is_launched, launch_shielded
 from mpi_opt.cli_plan import plan
 from mpi_opt.cli_space import (
     BlockSize,
@@ -24,6 +25,7 @@ from mpi_opt.cli_space import (
     Trials,
     overrides,
 )
+from mpi_opt.errors import ConfigurationError, without_password
 
 if TYPE_CHECKING:
     from mpi_opt.api import Plan
@@ -53,7 +55,7 @@ def search(
 ) -> Any:
     """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
     if n is not None:
-        launch(["mpi_opt", *_without_n(sys.argv[1:])], n)
+        return launch_shielded(["mpi_opt", *_without_n(sys.argv[1:])], n)
     from mpi_opt.halt import slurm_time_left_s
 
     options = overrides(trials, strategy, block_size, folds, seed, study, store, time_limit)
@@ -61,7 +63,10 @@ def search(
     left_s, limit_s = slurm_time_left_s(os.environ, time.time()), configuration.search.time_limit_s
     if left_s is not None and (limit_s is None or left_s < limit_s):
         configuration = _read(space, options | {"search.time_limit": left_s})
-    return _plan(configuration, space, _world_size(), report)
+    n_ranks = _world_size()
+    if n_ranks > 1:
+        _make_log_folder(configuration)
+    return _plan(configuration, space, n_ranks, report)
 
 
 def check(
@@ -78,7 +83,7 @@ def check(
 
     configuration = _read(space, overrides(trials, strategy, block_size, folds, seed))
     search_space = configuration.dimensions()
-    print(f"study      {configuration.study} in {configuration.store}")
+    print(f"study      {configuration.study} in {without_password(configuration.store)}")
     merits = configuration.merits()
     named = merits.names if configuration.objective == "train" or merits.are_several else ("what it returns",)
     shown = ", ".join(" ".join(pair) for pair in zip(merits.directions, named, strict=True))
@@ -111,16 +116,13 @@ def run_search(plan: Plan) -> None:
         _log_to_file(plan, world.rank)
         run_study(plan, world, everywhere=False)
         return
-    progress = _progress(plan)
-    try:
-        study = run_study(plan, world, progress, everywhere=False)
-    finally:
-        progress.close()
+    with ExitStack() as shown:
+        study = run_study(plan, world, lambda: shown.enter_context(closing(_progress(plan))), everywhere=False)
     print(_closing_words(plan, study), flush=True)
     if plan.report:
         from mpi_opt.views.report import save_report
 
-        path = Path(f"{study.name}.html")
+        path = Path(f"{plan.configuration.file_name}.html")
         save_report(study, path)
         print(f"report: {path.resolve()}", flush=True)
 
@@ -192,11 +194,32 @@ def _progress(plan: Plan) -> PlainProgress:
     return make_progress(Counts(configuration.search.trials, configuration.merits().sign < 0), tracker)
 
 
+def _log_folder(configuration: StudyConfiguration) -> Path:
+    return Path(f"{configuration.file_name}.logs")
+
+
+def _make_log_folder(configuration: StudyConfiguration) -> None:
+    """Rank 0 tries first where the others will write, so that a mistake is told once."""
+    folder = _log_folder(configuration)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the folder for what the other ranks print cannot be made: {error.strerror}",
+            where=str(folder.absolute()),
+            cure="start the search where you may write",
+        ) from None
+
+
 def _log_to_file(plan: Plan, rank: int) -> None:
     """Everything that this rank prints, its libraries' own output included, goes to a file from now on."""
-    folder = Path(f"{plan.configuration.study}.logs")
-    folder.mkdir(exist_ok=True)
-    descriptor = os.open(folder / f"rank-{rank:04d}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    folder = _log_folder(plan.configuration)
+    try:
+        folder.mkdir(exist_ok=True)  # on this host
+        descriptor = os.open(folder / f"rank-{rank:04d}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        print(f"rank {rank} has no log: {error}", file=sys.stderr, flush=True)
+        return
     for standard in (1, 2):
         os.dup2(descriptor, standard)
     os.close(descriptor)
@@ -207,7 +230,7 @@ def _closing_words(plan: Plan, study: Study) -> str:
     from mpi_opt.views.schedule import schedule_text
     from mpi_opt.views.tables import trials_table
 
-    store, trials = plan.configuration.store, plan.configuration.search.trials
+    store, trials = without_password(plan.configuration.store), plan.configuration.search.trials
     shown = study.pareto()[:20] if study.merits.are_several else study.ranked(("complete",))[:5]
     lines = [
         "",

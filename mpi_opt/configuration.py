@@ -6,6 +6,7 @@ value ``$name`` takes a hyperparameter.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from mpi_learn.validation import nearest, place, read_yaml, validated
-from mpi_opt.errors import ConfigurationError, SpaceError
+from mpi_opt.errors import ConfigurationError, SpaceError, without_password
 from mpi_opt.layout import Layout
 from mpi_opt.merits import Direction, Merits, Selection, Target, read_merits, read_target
 from mpi_opt.references import references
@@ -62,6 +63,11 @@ class StudyConfiguration(Section):
     trial: TrialSection = Field(default_factory=TrialSection, description="What one trial may cost.")
     track: str | None = Field(None, description="`tensorboard:FOLDER` or `mlflow:URI`: trials appear there, too.")
     training: dict[str, Any] | None = Field(None, description="A training.yaml, `$name` for a hyperparameter.")
+
+    @property
+    def file_name(self) -> str:
+        """What the study's own files and folders are called after: its name, less what no file's name can have."""
+        return re.sub(r"[/\0]", "_", self.study)
 
     def merits(self) -> Merits:
         """The figures of merit.
@@ -116,6 +122,19 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     except ConfigurationError as error:
         raise type(error)(error.problem, where=place(where, error.where), cure=error.cure) from None
     return configuration
+
+
+def publishable(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A study's configuration as others may see it, in its store and in reports: without the passwords of stores."""
+    shown, search = dict(content), dict(content.get("search") or {})
+    if isinstance(shown.get("store"), str):
+        shown["store"] = without_password(shown["store"])
+    match search.get("transfer"):
+        case str() as url:
+            shown["search"] = search | {"transfer": without_password(url)}
+        case {"store": str() as url, **others}:
+            shown["search"] = search | {"transfer": {"store": without_password(url), **others}}
+    return shown
 
 
 def read_space(entries: Mapping[str, Mapping[str, Any]]) -> Space:

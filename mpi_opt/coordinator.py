@@ -16,6 +16,7 @@ from mpi_opt.crew import Crew
 from mpi_opt.errors import SearchFailed
 from mpi_opt.fold_stopping import Yardsticks
 from mpi_opt.halt import Halt
+from mpi_opt.lifeline import HALT_S
 from mpi_opt.messages import Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
 from mpi_opt.others import told
 from mpi_opt.patience import PatientStore
@@ -31,9 +32,6 @@ if TYPE_CHECKING:
 
 TICK_S = 0.5
 """How often the coordinator looks around when nothing happens, in seconds."""
-
-HALT_S = 3.0
-"""How long running trials have to end when somebody wants the search to end, in seconds."""
 
 ELSEWHERE = -1
 """The block of trials that others run, as far as progress is concerned."""
@@ -75,7 +73,7 @@ class Coordinator:
         self.crew, self.link = crew, crew.link
         self.rules, self.folds = rules, folds
         self.progress, self.halt = progress or Silence(), halt or Halt()
-        self.store = PatientStore(store, study_id, self.progress, self.halt)
+        self.store = PatientStore(store, study_id, self.progress, self.must_end)
         self.course = Course(self.store, strategy, rules, folds, yardsticks or Yardsticks(), renew)
         self.agenda = self.course.agenda
         self.is_stopping = False
@@ -97,13 +95,14 @@ class Coordinator:
             self._take_up()
             self.crew.assemble()
             while not self._is_over():
-                for rank, message in self.link.receive(TICK_S):
+                for rank, message in self.crew.hear(TICK_S):
                     self._note(rank, message)
-                self._record()
                 self._watch()
+                self._record()
                 self._dispatch()
                 self.progress.tick()
-            self._put_back()
+            if numbers := list(self.agenda.running):  # the next search will run them
+                self.store.requeue(numbers, f"the search ended: {self.why_stopped}")
         finally:
             self.crew.dismiss({running.block for running in self.agenda.running.values()})
 
@@ -118,6 +117,10 @@ class Coordinator:
         decision = self.course.strategy.report(running.proposal, report.step, self.rules.merits.sign * value)
         if decision is Decision.STOP:
             self.link.stop(report.number, sorted(running.reports.reporters))
+
+    def must_end(self) -> bool:
+        """Whether there is no time to wait, for the store or for a trial."""
+        return self.halt.reason is not None or self.time_limit.is_over(time.monotonic() - self._began)
 
     def _take_up(self) -> None:
         """Continues from what the store knows of this study."""
@@ -196,10 +199,9 @@ class Coordinator:
 
     def _dispatch(self) -> None:
         """Gives every free block a trial, as far as there are any."""
-        now = time.monotonic()
         if self.is_stopping or not self.crew.free:
             return
-        if not self.time_limit.has_time_for_one(now - self._began):
+        if not self.time_limit.has_time_for_one(time.monotonic() - self._began):
             self._stop("a trial begun now would likely end after the time limit")
             return
         trials = self.agenda.next(len(self.crew.free), self.course.strategy.ask)
@@ -207,8 +209,9 @@ class Coordinator:
             # nothing to wait for: the strategy has no more
             self.is_stopping = not self.course.is_waiting_for_results
             return
+        now_s = self.crew.now_s
         started = [
-            Running(proposal, block, attempt, Reports(self.crew.n_groups(block, self.folds), self.rules.merits), now)
+            Running(proposal, block, attempt, Reports(self.crew.n_groups(block, self.folds), self.rules.merits), now_s)
             for (proposal, attempt), block in zip(trials, self.crew.free, strict=False)
         ]
         if not self.course.begin([self.crew.start_of(running) for running in started]):
@@ -233,7 +236,7 @@ class Coordinator:
         self.crew.disband(block)
         self.progress.given_up(block)
         for running in self.agenda.on(block):
-            number, duration_s = running.proposal.number, time.monotonic() - running.since
+            number, duration_s = running.proposal.number, self.crew.now_s - running.since
             if self.rules.is_too_long(duration_s):  # it cost a rank, and would cost another
                 error = f"the trial took longer than trial.timeout, {self.rules.timeout_s:g} s: {why}"
             elif running.attempt > self.rules.retries:
@@ -256,7 +259,7 @@ class Coordinator:
         for rank in sorted(self.crew.watch()):
             self._event("rank_lost", f"rank {rank} did not leave its block")
         if self.rules.timeout_s is not None:
-            latest = now - self.rules.timeout_s - TIMEOUT_SLACK_S
+            latest = self.crew.now_s - self.rules.timeout_s - TIMEOUT_SLACK_S
             for running in [one for one in self.agenda.running.values() if one.since < latest]:
                 self._event("block_lost", f"block {running.block} hangs in trial {running.proposal.number}")
                 self._give_up(running.block, "its block does not answer")
@@ -289,11 +292,6 @@ class Coordinator:
         """Tells the trials that run to end at their next opportunity."""
         for number, running in self.agenda.running.items():
             self.link.stop(number, sorted({self.crew.ranks(running.block)[0], *running.reports.reporters}))
-
-    def _put_back(self) -> None:
-        """Trials that still run when the search ends will be run by the next one."""
-        if numbers := list(self.agenda.running):
-            self.store.requeue(numbers, f"the search ended: {self.why_stopped}")
 
     def _event(self, kind: str, detail: str) -> None:
         self.progress.note(f"{kind.replace('_', ' ')}: {detail}")

@@ -8,9 +8,12 @@ from collections.abc import Iterable
 from mpi_opt.agenda import Running
 from mpi_opt.layout import fold_groups
 from mpi_opt.links import Link
-from mpi_opt.messages import Disband, Dismissal, End, Join, Ready
+from mpi_opt.messages import Disband, Dismissal, End, Join, Ready, ToCoordinator
 from mpi_opt.roster import Roster
 from mpi_opt.store.records import Start
+
+AWAY_S = 1.0
+"""The crew's clock goes on for so long, in seconds, when nobody listens any more; then it stands still."""
 
 LEAVE_S = 30.0
 """A rank that was told to leave its block and has not done so for this long is given up, in seconds."""
@@ -31,7 +34,8 @@ class Crew:
         self.link, self.roster = link, roster
         self.free: list[int] = []
         self._hosts: dict[int, str] = {}
-        self._disbanded_at = time.monotonic()
+        self._heard_at, self._listened_s = time.monotonic(), 0.0
+        self._disbanded_at = 0.0
         self._is_dismissed = False
 
     def __len__(self) -> int:
@@ -39,6 +43,19 @@ class Crew:
 
     def __contains__(self, block: int) -> bool:
         return block in self.roster.blocks
+
+    @property
+    def now_s(self) -> float:
+        """Seconds of a clock that stands still while nobody listens: who is not heard meanwhile is not late for it."""
+        return self._listened_s + min(time.monotonic() - self._heard_at, AWAY_S)
+
+    def hear(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
+        """All that has come, with the world rank that sent it; waits for the first of it, at most `timeout_s`."""
+        self._listened_s, began = self.now_s, time.monotonic()
+        messages = self.link.receive(timeout_s)
+        self._heard_at = time.monotonic()
+        self._listened_s += self._heard_at - began
+        return messages
 
     @property
     def is_empty(self) -> bool:
@@ -86,6 +103,7 @@ class Crew:
 
         Raises:
             UserError: It is not, and the user must mend something.
+            TrainingError: It is not, because of what nobody foresaw.
         """
         if ready.error is not None:
             raise ready.error
@@ -123,7 +141,7 @@ class Crew:
 
     def watch(self) -> set[int]:
         """Gives up ranks that were told to leave their block and do not answer; returns them."""
-        if not self.roster.leaving or time.monotonic() - self._disbanded_at < LEAVE_S:
+        if not self.roster.leaving or self.now_s - self._disbanded_at < LEAVE_S:
             return set()
         gone = self.roster.give_up_leaving()
         for rank in gone:
@@ -143,7 +161,7 @@ class Crew:
                 self.link.send(rank, Dismissal())
 
     def _forget(self, block: int) -> None:
-        self._disbanded_at = time.monotonic()
+        self._disbanded_at = self.now_s
         if block in self.free:
             self.free.remove(block)
 

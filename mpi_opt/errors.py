@@ -10,9 +10,19 @@ mpi_learn.errors.MPILearnError
 
 from __future__ import annotations
 
+import re
+
 from mpi_learn.errors import ConfigurationError, MPILearnError, UserError
 
-__all__ = ["ConfigurationError", "MPILearnError", "SearchFailed", "SpaceError", "StoreError", "UserError"]
+__all__ = [
+    "ConfigurationError",
+    "MPILearnError",
+    "SearchFailed",
+    "SpaceError",
+    "StoreError",
+    "UserError",
+    "without_password",
+]
 
 
 class SpaceError(ConfigurationError):
@@ -25,3 +35,8 @@ class StoreError(UserError):
 
 class SearchFailed(MPILearnError):
     """The search ran and cannot go on; what is in the store stays there."""
+
+
+def without_password(url: str) -> str:
+    """A store's URL as others may see it."""
+    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)

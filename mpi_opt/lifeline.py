@@ -9,12 +9,14 @@ ends it.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 from mpi_learn import comm as communication
 from mpi_learn.comm import Communicator, RankLost
@@ -22,6 +24,9 @@ from mpi_opt.messages import TO_LIFELINE, Disband
 
 LISTEN_S = 0.5
 """How often the thread looks, in seconds: two looks a second cost next to nothing, on hundreds of ranks, too."""
+
+HALT_S = 3.0
+"""How long running trials have to end when somebody wants the search to end, in seconds."""
 
 GRACE_S = 5.0
 """How long after its time a trial has to end by an exception before its process is ended."""
@@ -36,7 +41,7 @@ class TrialTimeout(Exception):
 
 
 class TrialGivenUp(Exception):
-    """A rank of the trial was lost, and it will be run again elsewhere."""
+    """A rank of the trial was lost, or the search ends; it will be run again."""
 
 
 class Lifeline:
@@ -44,11 +49,17 @@ class Lifeline:
 
     Args:
         world: Where the coordinator is rank 0; None in a search of one process, which has nobody to listen to.
+
+    Attributes:
+        disbanded: The latest block of this rank's that is no more.
+        must_end: Whether a search of one process is to end, which its own trial would keep it from.
     """
 
     def __init__(self, world: Communicator | None) -> None:
         self.world = world
         self.disbanded = -1
+        self.must_end: Callable[[], bool] = lambda: False
+        self._end_by = NEVER
         self._comm: Communicator | None = None
         self._deadline = NEVER
         self._timeout_s: float | None = None
@@ -70,6 +81,11 @@ class Lifeline:
         self._closed.set()
         if self._thread is not None:
             self._thread.join()
+
+    @property
+    def has_given_up(self) -> bool:
+        """Whether the code that was watched over last was ended because nobody wants its result any more."""
+        return self._why is not None and self._why[0] is TrialGivenUp
 
     def guard(self, comm: Communicator, timeout_s: float | None) -> None:
         """Watches over user code from now on until `rest`.
@@ -123,6 +139,7 @@ class Lifeline:
 
     def _hear(self) -> None:
         if self.world is None:
+            self._watch_for_the_end()
             return
         try:
             found = communication.poll(self.world, source=0, tag=TO_LIFELINE)
@@ -134,6 +151,12 @@ class Lifeline:
             end_process("the search is over")
         self.disbanded = max(self.disbanded, found[0].block)
         self._interrupt(TrialGivenUp, "a rank of the trial's block was lost")
+
+    def _watch_for_the_end(self) -> None:
+        if self.must_end():
+            self._end_by = min(self._end_by, time.monotonic() + HALT_S)
+        if time.monotonic() >= self._end_by:
+            self._interrupt(TrialGivenUp, "the search ends")
 
     def _interrupt(self, kind: type[Exception], why: str) -> None:
         """Ends the user code that runs, once."""
@@ -154,6 +177,7 @@ class Lifeline:
 
 def end_process(why: str) -> None:
     """Ends this process in the way that other ranks notice as a death; never returns."""
-    print(f"rank ends: {why}", file=sys.stderr, flush=True)
-    sys.stdout.flush()
+    with contextlib.suppress(OSError, ValueError):  # a full disk, or user code that has closed them, must not keep it
+        print(f"rank ends: {why}", file=sys.stderr, flush=True)
+        sys.stdout.flush()
     os.kill(os.getpid(), signal.SIGKILL)

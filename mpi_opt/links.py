@@ -112,8 +112,13 @@ class SerialLink(Link):
     def __init__(self, make_block: Callable[[SerialLink], Block]) -> None:
         self.on_report: Callable[[int, Report], None] = lambda rank, report: None
         self._block = make_block(self)
+        self._must_end: Callable[[], bool] = lambda: False
         self._message: ToRank | None = None
         self._stopped: set[int] = set()
+
+    def end_when(self, must_end: Callable[[], bool]) -> None:
+        """While a trial runs the coordinator cannot look whether the search is to end: the trial is ended for it."""
+        self._must_end = self._block.lifeline.must_end = must_end
 
     def send(self, rank: int, message: ToRank) -> None:
         self._message = message
@@ -129,7 +134,9 @@ class SerialLink(Link):
         if isinstance(message, Join):
             return [(0, self._block.prepare())]
         if isinstance(message, Assignment):
-            return [(0, self._block.run(message))]
+            outcome = self._block.run(message)
+            was_ended = outcome.state == "pruned" or self._block.lifeline.has_given_up
+            return [] if was_ended and self._must_end() else [(0, outcome)]  # the next search runs it
         return []
 
     def report(self, number: int, fold: int, step: int, value: float) -> None:
@@ -137,5 +144,5 @@ class SerialLink(Link):
         self.on_report(0, Report(number, fold, step, value))
 
     def is_stopped(self, number: int) -> bool:
-        """The block's reporter: whether the coordinator answered with a stop."""
-        return number in self._stopped
+        """The block's reporter: whether the coordinator answered with a stop, or the search is to end."""
+        return number in self._stopped or self._must_end()

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mpi_learn.errors import UserError
+from mpi_learn.errors import MPILearnError
 from mpi_opt.fold_stopping import Yardstick
 from mpi_opt.space import Parameters
 from mpi_opt.trial import FoldOutcome, Outcome
@@ -66,12 +66,12 @@ class Ready:
     Attributes:
         block: Its index.
         hosts: The hosts of its ranks, each once, separated by commas.
-        error: What the user must mend.
+        error: What the user must mend; or, of what nobody foresaw, which rank raised it.
     """
 
     block: int
     hosts: str
-    error: UserError | None = None
+    error: MPILearnError | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -204,7 +204,7 @@ def make_objective(configuration: StudyConfiguration, directory: Path) -> Object
         cure = "drive it with mpi-opt ask and tell, or write objective: file.py:function"
         raise ConfigurationError("the trials of this study are run by others", where="objective", cure=cure)
     if configuration.objective == "train":
-        checkpoints = Path.cwd() / f"{configuration.study}.checkpoints"
+        checkpoints = Path.cwd() / f"{configuration.file_name}.checkpoints"
         return TrainingObjective(configuration.training, configuration.figure_of_merit, directory, checkpoints)
     return FunctionObjective(configuration.objective, directory)
 

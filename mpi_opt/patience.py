@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from mpi_opt.halt import Halt
 from mpi_opt.progress import Progress
 from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.store.records import Finish, Start
@@ -25,11 +24,11 @@ class PatientStore:
         store: Where to write.
         study_id: The study in it.
         progress: Told, once a call, why the search waits.
-        halt: Who asks for an end is not kept waiting: the store's error is raised.
+        must_end: Whether the search has no time to wait: then the store's error is raised.
     """
 
-    def __init__(self, store: Store, study_id: int, progress: Progress, halt: Halt) -> None:
-        self.store, self.study_id, self.progress, self.halt = store, study_id, progress, halt
+    def __init__(self, store: Store, study_id: int, progress: Progress, must_end: Callable[[], bool]) -> None:
+        self.store, self.study_id, self.progress, self._must_end = store, study_id, progress, must_end
 
     def start(self, starts: Sequence[Start]) -> None:
         """Trials begin."""
@@ -53,7 +52,7 @@ class PatientStore:
             try:
                 return write()
             except StoreNotReadyError as error:
-                if self.halt.reason is not None:
+                if self._must_end():
                     raise
                 if not is_told:
                     self.progress.note(f"the search waits for its store: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable
 
 from mpi_learn import comm as communication
@@ -49,11 +50,18 @@ class Rank:
         self.world, self.make_block, self.lifeline = world, make_block, lifeline
 
     def serve(self) -> None:
-        """Joins blocks as it is told, until it is dismissed. Ends the process if the coordinator is lost."""
+        """Joins blocks as it is told, until it is dismissed.
+
+        Ends the process if the coordinator is lost, or something fails that nobody foresaw: others notice that death,
+        and would wait for ever for a rank that has left.
+        """
         try:
             self._serve()
         except communication.FAILURES:
             end_process("the coordinator was lost")
+        except BaseException:  # noqa: BLE001 - whatever it is
+            traceback.print_exc()
+            end_process("of an error in this program")
 
     def _serve(self) -> None:
         while not isinstance(message := self._next_message(), Dismissal):

@@ -5,10 +5,11 @@ What the store knows of a study becomes what a strategy must be told. Needs no M
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mpi_opt.configuration import publishable
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.folds import number_of_folds
 from mpi_opt.merits import Merits
@@ -118,7 +119,7 @@ def opened_study(
             merits=configuration.merits(),
             strategy=configuration.search.strategy,
             seed=configuration.search.seed,
-            configuration=dict(content),
+            configuration=publishable(content),
             space=space,
             earlier=read_earlier(configuration, space),
         )
@@ -132,8 +133,8 @@ def opened_study(
         before, now = (_lasting(entries, key) for entries in (record.configuration, content))
         if before != now:
             raise ConfigurationError(
-                f"the study {configuration.study!r} in {configuration.store} was begun with another {key}: "
-                f"{before!r}, now {now!r}",
+                f"the study {configuration.study!r} in {store.url} was begun with another {key}: "
+                f"{'; '.join(_differences(before, now))}",
                 where=key,
                 cure="restore it, or begin a new study: --study NAME",
             )
@@ -161,6 +162,27 @@ def new_strategy(
     return make_strategy(
         wanted.strategy, space, seed=wanted.seed, options=options, n_merits=len(merits.names), transfer=transfer
     )
+
+
+def _differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
+    """What differs, key by key: ``x.high: 2.0, now 3.0``."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for name in dict.fromkeys((*before, *now)):
+            if before.get(name, _NOTHING) != now.get(name, _NOTHING):
+                inner = f"{key}.{name}" if key else name
+                yield from _differences(before.get(name, _NOTHING), now.get(name, _NOTHING), inner)
+    else:
+        yield f"{f'{key}: ' if key else ''}{before!r}, now {now!r}"
+
+
+class _Nothing:
+    """What stands where one of two has no such key."""
+
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+_NOTHING = _Nothing()
 
 
 def _lasting(content: Mapping[str, Any], key: str) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
+from mpi_opt.errors import without_password
 from mpi_opt.store import schema
 from mpi_opt.store.errors import StoreError, explained
 
@@ -59,7 +60,7 @@ def parsed(url: str) -> URL:
         address.get_dialect()
     except (ArgumentError, NoSuchModuleError):
         cure = "write sqlite:///results.db, or postgresql://user@host/database"
-        raise StoreError("this is not a database's URL", where=url, cure=cure) from None
+        raise StoreError("this is not a database's URL", where=without_password(url), cure=cure) from None
     if address.drivername == "postgresql":
         address = address.set(drivername="postgresql+psycopg")
     if address.get_backend_name() == "sqlite" and address.database not in (None, "", ":memory:"):

@@ -93,7 +93,7 @@ class PlainProgress:
             self.tracker.record(outcome, parameters)
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # nobody reads any more: no reason to end a search
+        with contextlib.suppress(OSError):  # nobody reads any more, or no room for it: no reason to end a search
             print(text, file=self.stream, flush=True)
 
 

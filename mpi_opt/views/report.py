@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from mpi_opt.configuration import publishable
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.folds import number_of_folds
 from mpi_opt.space import Categorical
@@ -216,7 +217,7 @@ def _reproduce(study: Study, attempts: Sequence[AttemptRecord]) -> str:
         "cite": f"MPI Opt {_version('mpi-opt')}: hyperparameter search over blocks of MPI ranks (see CITATION.cff)",
     }
     listed = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in facts.items())
-    shown = {key: value for key, value in study.configuration.items() if key != "directory"}
+    shown = {key: value for key, value in publishable(study.configuration).items() if key != "directory"}
     text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
     note = "Versions are those of the place where this page was written."
     return (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import os
 import random
@@ -51,6 +52,12 @@ def nap(trial) -> float:
     return trial.parameters["x"]
 
 
+def hours(trial) -> float:
+    """Trial 2 takes longer than anybody waits."""
+    time.sleep(3600 if trial.number == 2 else 0)
+    return trial.parameters["x"]
+
+
 def long_nap(trial) -> float:
     """Long against what timing scatters by: a sixth of a limit of 3 s."""
     time.sleep(0.5)
@@ -71,8 +78,13 @@ def dying(trial) -> float:
     return total
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("it cannot even say what it is")
+
+
 def failing(trial) -> float:
-    """Trials 1 to 5 fail, each in its own way; the others wait for one another."""
+    """Trials 1 to 7 fail, each in its own way; the others wait for one another."""
     if trial.number == 1 and trial.comm.rank == trial.comm.size - 1:
         raise ValueError("this rank says no")
     if trial.number == 2:
@@ -83,6 +95,8 @@ def failing(trial) -> float:
         return "a word"
     if trial.number == 5:
         raise MemoryError
+    if trial.number in (6, 7) and trial.comm.rank == trial.comm.size - 1:
+        raise asyncio.CancelledError("cancelled") if trial.number == 6 else Unspeakable
     return trial.comm.allreduce(trial.parameters["x"])
 
 

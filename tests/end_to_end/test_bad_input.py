@@ -224,6 +224,7 @@ def test_a_mistake_on_the_command_line_is_told_in_one_message(arguments, words, 
         ("search.trials", "many", ["search.trials", "'many'"]),
         ("store", "sqlite:////no/such/folder/x.db", ["/no/such/folder"]),
         ("store", "nonsense://x", ["nonsense"]),
+        ("track", "nonsense:x", ["nonsense", "tensorboard:PLACE"]),
     ],
 )
 def test_a_mistake_is_told_once_and_hangs_no_rank(n_ranks, path, value, words, folder):
@@ -233,6 +234,45 @@ def test_a_mistake_is_told_once_and_hangs_no_rank(n_ranks, path, value, words, f
     assert done.stderr.count("mpi-opt: ") == 1
     assert "Traceback" not in done.stderr
     assert all(word in done.stderr for word in words)
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("n_ranks", [1, 3])
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("import sys\nsys.exit('usage: script FILE')", ["SystemExit: usage: script FILE", "__main__"]),
+        ("raise OSError('no such detector')", ["OSError: no such detector"]),
+        ("import no_such_package", ["no_such_package"]),
+    ],
+)
+def test_a_file_of_the_users_that_cannot_be_imported_is_told_once_and_hangs_no_rank(n_ranks, code, words, folder):
+    (folder / "script.py").write_text(f"{code}\n\ndef objective(trial):\n    return 1.0\n")
+    content = {key: GOOD[key] for key in ("study", "store", "space")} | {"objective": "script.py:objective"}
+    (folder / "space.yaml").write_text(yaml.safe_dump(content))
+    done = mpirun(n_ranks, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
+    assert done.returncode == BAD_INPUT, done.stderr
+    assert done.stderr.count("mpi-opt: ") == 1
+    assert "Traceback" not in done.stderr
+    assert all(word in done.stderr for word in ["script.py", *words]), done.stderr
+
+
+@pytest.mark.mpi
+def test_a_folder_in_which_the_ranks_cannot_write_their_logs_is_told_at_the_start(folder):
+    (folder / "space.yaml").write_text(yaml.safe_dump(GOOD))
+    (folder / "bad.logs").touch()
+    done = mpirun(3, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
+    assert done.returncode == BAD_INPUT, done.stderr
+    _is_one_message(done.stderr.partition("mpi-opt: ")[2], ["bad.logs", "where you may write"])
+
+
+def test_a_password_is_not_shown(folder, capsys):
+    (folder / "space.yaml").write_text(yaml.safe_dump(GOOD | {"store": "postgres://ada:secret@host/db"}))
+    assert run(["results", "--store", "postgres://ada:secret@host/db"]) == BAD_INPUT
+    run(["check", "space.yaml"])
+    shown = "".join(capsys.readouterr())
+    assert "ada:***@host" in shown
+    assert "secret" not in shown
 
 
 @pytest.mark.mpi

@@ -2,17 +2,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
 
-from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
+from tests.end_to_end.searches import PROTECTED, SEARCH, n_complete, ranks_of, start
 from tests.mpirun import mpirun
-
-SEARCH = ("-m", "mpi_opt", "search")
-PROTECTED = launch_flags(find_mpirun())
 
 pytestmark = [
     pytest.mark.mpi,
@@ -64,12 +59,13 @@ def test_trials_that_fail_in_any_way_are_results(size, space_file, query, tmp_pa
     done = mpirun(5, *SEARCH, str(space_file("failing", blocks={"size": size})), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     errors = dict(query("SELECT number, error FROM trials WHERE state = 'failed'"))
-    assert sorted(errors) == [1, 2, 3, 4, 5]
+    assert sorted(errors) == [1, 2, 3, 4, 5, 6, 7]
     expected = {1: "this rank says no", 2: "SystemExit: 3", 3: "returned nan", 4: "'a word'", 5: "MemoryError"}
+    expected |= {6: "CancelledError: cancelled", 7: "Unspeakable"}
     assert all(words in errors[number] for number, words in expected.items())
     assert "Traceback" in errors[1]
     assert f"rank {size - 1} on" in errors[1]
-    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(7,)]
+    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(5,)]
     assert query("SELECT count(*) FROM events WHERE kind = 'rank_lost'") == [(0,)]
 
 
@@ -107,10 +103,10 @@ def test_a_trial_that_locks_the_interpreter_costs_its_rank_and_nothing_else(spac
 
 
 def test_a_rank_that_dies_as_the_search_begins_is_survived(space_file, query, tmp_path):
-    process = _start(5, space_file("parabola", blocks={"size": 2}), tmp_path)
-    while not (tmp_path / "test.logs").exists():  # the ranks have just been told what to do
+    process = start(5, space_file("parabola", blocks={"size": 2}), tmp_path)
+    while not list(tmp_path.glob("test.logs/*")):  # the ranks have just been told what to do
         time.sleep(0.002)
-    os.kill(_ranks(process)[2], signal.SIGKILL)
+    os.kill(ranks_of(process)[2], signal.SIGKILL)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0, out
     assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(12,)]
@@ -132,6 +128,19 @@ def test_a_rank_that_dies_on_its_way_to_its_block_costs_no_other_rank(dying, spa
     assert [detail.split(",")[0] for (detail,) in lost] == [f"rank {dying}"]
     logs = "".join(log.read_text() for log in (tmp_path / "test.logs").iterdir())
     assert "rank ends" not in logs  # the others of its block were free when the search ended
+
+
+def test_a_rank_in_which_this_program_fails_is_lost_and_nobody_waits_for_it(space_file, query, tmp_path):
+    program = (
+        "import os; from mpi_opt.rank import Rank;"
+        "os.environ['OMPI_COMM_WORLD_RANK'] == '3' and setattr(Rank, '_serve_in', lambda *_: 1 / 0);"
+        f"from mpi_opt.cli import main; main(['search', {str(space_file('parabola', blocks={'size': 2}))!r}])"
+    )
+    done = mpirun(5, "-c", program, cwd=tmp_path, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(12,)]
+    assert query("SELECT detail FROM events WHERE kind = 'rank_lost'")[0][0].startswith("rank 3")
+    assert "ZeroDivisionError" in (tmp_path / "test.logs" / "rank-0003.log").read_text()
 
 
 @pytest.mark.parametrize("n_ranks", [2, 3])
@@ -158,8 +167,8 @@ def test_hanging_trials_are_ended_and_their_block_goes_on(size, space_file, quer
 
 def test_a_killed_search_is_resumed_with_everything_that_was_finished(space_file, query, tmp_path):
     path = space_file("nap", search={"strategy": "random", "trials": 100, "seed": 1})
-    process = _start(3, path, tmp_path)
-    while not _count(query):
+    process = start(3, path, tmp_path)
+    while not n_complete(query):
         time.sleep(0.1)
     time.sleep(1)
     os.killpg(process.pid, signal.SIGKILL)
@@ -172,48 +181,6 @@ def test_a_killed_search_is_resumed_with_everything_that_was_finished(space_file
     assert after.items() >= before.items()
     assert sorted(after) == list(range(100))
     assert query("SELECT count(*) FROM events WHERE kind = 'study_resumed'") == [(1,)]
-
-
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGUSR1"])
-def test_a_signal_to_rank_0_ends_the_search_in_order(name, space_file, query, tmp_path):
-    path = space_file("nap", search={"strategy": "random", "trials": 10_000, "seed": 1})
-    process = _start(3, path, tmp_path)
-    while not _count(query):
-        time.sleep(0.1)
-    os.kill(_ranks(process)[0], getattr(signal, name))
-    out, _ = process.communicate(timeout=20)
-    assert process.returncode == 0
-    assert "run the same command again" in out
-    assert query("SELECT count(*) FROM trials WHERE state = 'running'") == [(0,)]
-
-
-def test_a_time_limit_ends_the_search_in_order(space_file, query, tmp_path):
-    path = space_file("long_nap", search={"strategy": "random", "trials": 10_000, "time_limit": "3s"})
-    done = mpirun(3, *SEARCH, str(path), cwd=tmp_path, timeout=30)
-    assert done.returncode == 0, done.stderr
-    assert "after the time limit" in done.stdout
-    assert query("SELECT count(*) FROM trials WHERE state = 'running'") == [(0,)]
-
-
-def _start(n: int, path, cwd) -> subprocess.Popen:
-    command = [find_mpirun(), *PROTECTED, "-np", str(n), sys.executable, *SEARCH, str(path)]
-    return subprocess.Popen(
-        command, cwd=cwd, env=launch_environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-
-
-def _ranks(launcher: subprocess.Popen) -> list[int]:
-    """The process ids of the ranks, in their order: the launcher starts them one after the other."""
-    found = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True)
-    return sorted(map(int, found.stdout.split()))
-
-
-def _count(query) -> int:
-    try:
-        return query("SELECT count(*) FROM trials WHERE state = 'complete'")[0][0]
-    except Exception as error:  # noqa: BLE001 - the store is not there yet
-        assert "no such table" in str(error) or "unable to open" in str(error)
-        return 0
 
 
 def _figures(query, folder, name: str) -> list[tuple]:

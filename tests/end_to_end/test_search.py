@@ -82,10 +82,11 @@ def test_the_same_command_continues_a_study(space_file, query, tmp_path):
 
 def test_a_study_is_not_continued_with_another_space(space_file, tmp_path):
     assert python(*SEARCH, str(space_file("parabola")), cwd=tmp_path).returncode == 0
-    path = space_file("parabola", space={"x": {"type": "real", "low": 0.0, "high": 3.0}})
-    done = python(*SEARCH, str(path), cwd=tmp_path)
+    space = {"x": {"type": "real", "low": 0.0, "high": 3.0}, "y": {"type": "integer", "low": 0, "high": 3}}
+    done = python(*SEARCH, str(space_file("parabola", space=space)), cwd=tmp_path)
     assert done.returncode == 2
-    assert "was begun with another space" in done.stderr
+    assert "was begun with another space: x.high: 2.0, now 3.0; y: nothing, now {" in done.stderr
+    assert "type" not in done.stderr.split("; y")[0]  # what is the same is not shown
     assert "--study NAME" in done.stderr
 
 
@@ -114,6 +115,21 @@ def test_a_reached_target_ends_the_search(space_file, query, tmp_path):
     path = space_file("nap", search={"strategy": "random", "trials": 500, "seed": 1, "target": 1.0})
     assert mpirun(3, *SEARCH, str(path), cwd=tmp_path).returncode == 0
     assert query("SELECT count(*) FROM trials")[0][0] < 60
+
+
+@pytest.mark.mpi
+def test_a_study_may_be_called_anything(space_file, tmp_path):
+    path = space_file("parabola", study="digits/units: 'a\"b'")
+    done = mpirun(3, *SEARCH, str(path), "--report", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(one.suffix for one in tmp_path.iterdir()) == [".db", ".html", ".logs", ".yaml"]
+
+
+def test_a_search_goes_on_where_nothing_can_be_printed(space_file, query, tmp_path):
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        command = [sys.executable, *SEARCH, str(space_file("parabola"))]
+        subprocess.run(command, cwd=tmp_path, stdout=full, timeout=60, check=False)
+    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(12,)]
 
 
 @pytest.mark.mpi

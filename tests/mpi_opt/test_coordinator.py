@@ -217,6 +217,59 @@ def test_a_trial_that_cost_a_rank_by_taking_too_long_is_not_run_again():
     assert not store.requeued
 
 
+class Deaf(ScriptedLink):
+    """The block of one trial never answers, and cannot be called away."""
+
+    def __init__(self, run, number: int) -> None:
+        super().__init__(run)
+        self.number = number
+
+    def send(self, rank, message):
+        super().send(rank, message)
+        if isinstance(message, Assignment) and message.number == self.number:
+            del self.assigned[self.number]
+
+    def call(self, rank, message):
+        self.called.append((rank, type(message).__name__))
+
+
+def test_the_last_trial_is_recorded_also_if_its_block_does_not_answer(monkeypatch):
+    monkeypatch.setattr("mpi_opt.coordinator.TIMEOUT_SLACK_S", 0.0)
+    strategy, store = search(Deaf(squares, 5), blocks=2, trials=6, timeout_s=0.05)
+    assert "longer than trial.timeout" in dict(strategy.told)[5].reason
+    assert sorted(finish.outcome.number for finish in store.finished) == list(range(6))
+
+
+def test_blocks_that_nobody_listened_to_while_the_store_was_waited_for_are_not_late(monkeypatch):
+    monkeypatch.setattr("mpi_opt.coordinator.TIMEOUT_SLACK_S", 0.0)
+    monkeypatch.setattr("mpi_opt.crew.AWAY_S", 0.1)
+    monkeypatch.setattr("mpi_opt.patience.PAUSE_S", 0.6)
+    store, refusals = ListedStore(), [StoreFullError("no room", where="x.db")]
+
+    def finish(study_id, finished, finish=store.finish):
+        if refusals:
+            raise refusals.pop()
+        finish(study_id, finished)
+
+    store.finish = finish
+    strategy, _ = search(ScriptedLink(squares), trials=6, blocks=3, store=store, timeout_s=0.3)
+    assert sorted(strategy.told) == [(n, float(n * n)) for n in range(6)]
+    assert not store.events
+
+
+def test_a_store_that_is_not_ready_is_not_waited_for_beyond_the_time_limit(monkeypatch):
+    monkeypatch.setattr("mpi_opt.patience.PAUSE_S", 0.05)
+    store = ListedStore()
+
+    def finish(study_id, finished):
+        raise StoreFullError("no room", where="x.db")
+
+    store.finish = finish
+    with pytest.raises(StoreFullError):
+        search(link := ScriptedLink(squares), trials=3, store=store, time_limit_s=0.2)
+    assert link.dismissed
+
+
 def test_a_wish_to_end_puts_running_trials_back_into_the_queue():
     halt = Halt()
     link = ScriptedLink(squares)

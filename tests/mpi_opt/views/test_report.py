@@ -98,6 +98,19 @@ def test_what_comes_from_a_study_stays_text(tmp_path: Path, browser) -> None:
     assert "data-drawn" in shown
 
 
+def test_passwords_of_stores_do_not_stand_in_a_report(tmp_path: Path) -> None:
+    url = "postgresql://ada:secret@host/db"
+    with Store.open(str(tmp_path / "a.db")) as store:
+        for number, transfer in enumerate((url, {"store": url, "best": 3}, None)):
+            configuration = {"store": url, "search": {"transfer": transfer}}
+            options = {"direction": "minimize", "strategy": "random", "seed": 1, "configuration": configuration}
+            store.create_study(f"{number}", **options, space=Space({"x": Real(0, 1)}))
+    for name in "012":
+        page = report(Study.open(str(tmp_path / "a.db"), name))
+        assert "secret" not in page
+        assert "postgresql://ada:***@host/db" in page
+
+
 @pytest.mark.parametrize("n_trials", [0, 1, 3])
 def test_report_of_a_study_that_has_just_begun_is_drawn(tmp_path: Path, browser, n_trials: int) -> None:
     with Store.open(str(tmp_path / "a.db")) as store:

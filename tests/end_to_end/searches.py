@@ -1,0 +1,44 @@
+"""Searches that tests start, watch and end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
+
+SEARCH = ("-m", "mpi_opt", "search")
+PROTECTED = launch_flags(find_mpirun())
+
+
+def start(n: int, path: Path, cwd: Path) -> subprocess.Popen:
+    """A search under ``mpirun`` in a session of its own."""
+    command = [find_mpirun(), *PROTECTED, "-np", str(n), sys.executable, *SEARCH, str(path)]
+    return subprocess.Popen(
+        command, cwd=cwd, env=launch_environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def start_with_n(n: int, path: Path, cwd: Path) -> subprocess.Popen:
+    """A search that starts ``mpirun`` itself, in a session of its own."""
+    command = [sys.executable, *SEARCH, str(path), "-n", str(n)]
+    return subprocess.Popen(
+        command, cwd=cwd, env=launch_environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+
+
+def ranks_of(launcher: subprocess.Popen) -> list[int]:
+    """The process ids of the ranks, in their order: the launcher starts them one after the other."""
+    found = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True)
+    return sorted(map(int, found.stdout.split()))
+
+
+def n_complete(query: Callable[[str], list[tuple]]) -> int:
+    """How many trials are complete by now."""
+    try:
+        return query("SELECT count(*) FROM trials WHERE state = 'complete'")[0][0]
+    except Exception as error:  # noqa: BLE001 - the store is not there yet
+        assert "no such table" in str(error) or "unable to open" in str(error)
+        return 0
