@@ -51,6 +51,10 @@ class Layout:
             return ()
         return tuple(other for other in (*self.masters, *self.leaders) if self.parent(other) == rank)
 
+    def is_idle(self, rank: int) -> bool:
+        """Whether it is a master without anybody to serve: there are fewer groups than masters."""
+        return rank in self.masters and not self.children(rank)
+
 
 def lay_out(size: int, *, masters: int = 0, processes: int = 1) -> Layout:
     """The layout of `size` ranks.

@@ -61,7 +61,8 @@ class DecentralisedClusters(Algorithm):
         if sums[FAILED] > 0:
             self._leave()
             return None
-        self.optimizer.update(weights, step[:n], 1.0 / max(float(sums[N_SAMPLES]), 1.0))
+        if sums[N_SAMPLES] > 0:  # an epoch's last batch may leave some clusters without
+            self.optimizer.update(weights, step[:n], 1.0 / float(sums[N_SAMPLES]))
         if sums[WORD] > 0:
             self._apply(weights, delta)
         self._counts[0] += 1

@@ -9,6 +9,7 @@ import numpy as np
 
 from mpi_learn.buffers import gathered, scattered, sum_in_place
 from mpi_learn.comm import Communicator
+from mpi_learn.flat import N_SAMPLES
 
 LARGEST_HALF = 6e4
 
@@ -60,7 +61,8 @@ class HalfPrecision(Compression):
 class TopFraction(Compression):
     """Only the largest elements travel; the rest is kept and added to the next gradient (error feedback).
 
-    After Lin et al. 2018, "Deep gradient compression", without its momentum correction.
+    After Lin et al. 2018, "Deep gradient compression", without its momentum correction. What is kept is a mean over
+    samples, not a sum: else an epoch's last step, of few samples, would be swamped by what those of many left.
 
     Args:
         fraction: Of the elements, that travel.
@@ -72,11 +74,14 @@ class TopFraction(Compression):
 
     def sum(self, comm: Communicator, step: np.ndarray, n: int) -> None:
         """See `Compression.sum`."""
-        self.arrays(n)["kept"] += step[:n]
+        kept, n_samples = self.arrays(n)["kept"], step[n + N_SAMPLES]
         k = max(1, int(self.fraction * n))
-        places = np.argpartition(np.abs(self._kept), n - k)[n - k :].astype(np.int32)
-        values = self._kept[places]
-        self._kept[places] = 0
+        if n_samples > 0:
+            kept += step[:n] / n_samples
+        places = np.argpartition(np.abs(kept), n - k)[n - k :].astype(np.int32)
+        values = n_samples * kept[places]
+        if n_samples > 0:
+            kept[places] = 0
         all_places, all_values = gathered(comm, places), gathered(comm, np.concatenate([values, step[n:]]))
         step[:n] = 0
         for where, what in zip(all_places, all_values, strict=True):

@@ -57,10 +57,12 @@ class DownpourCentre(Centre):
 
 
 def applied_by(optimizer: Optimizer, weights: np.ndarray) -> Callable[[np.ndarray], bool]:
-    """For the top of the tree: makes one optimizer step."""
+    """For the top of the tree: makes one optimizer step; none of a gradient without samples."""
 
     def apply(message: np.ndarray) -> bool:
-        optimizer.update(weights, message[: weights.size], 1.0 / max(float(message[-N_EXTRA + WEIGHT]), 1.0))
+        n_samples = float(message[-N_EXTRA + WEIGHT])
+        if n_samples:
+            optimizer.update(weights, message[: weights.size], 1.0 / n_samples)
         return True
 
     return apply

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -54,7 +55,7 @@ def make_algorithm(
     """
     if options.name == "allreduce":
         compression = make_compression(options.compression, options.fraction)
-        mover = optimizer(None, n_steps / options.accumulate)
+        mover = optimizer(None, math.ceil(n_steps / options.accumulate))
         if options.bucket_bytes is not None:
             compression = Buckets(comm, mover.layout, options.bucket_bytes)
         return SynchronousAllReduce(comm, mover, n_sums, compression, options.accumulate)
@@ -89,7 +90,8 @@ def _downpour(
         every = 0 if options.synchronous and n_children else 1
         if link is not None:
             return DownpourCentre(centre, handed_up(link, centre), {}, every and n_children)
-        updates = n_steps * (1 if options.synchronous else len(layout.groups)) / options.sync_every
+        n_sending = sum(not layout.is_idle(child) for child in layout.children(comm.rank)) or 1
+        updates = math.ceil(n_steps / options.sync_every) * (1 if options.synchronous else n_sending)
         optimizer = make(None, updates)
         return DownpourCentre(centre, applied_by(optimizer, centre), optimizer.arrays(), every)
 

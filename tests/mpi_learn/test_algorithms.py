@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
+from mpi_learn.algorithms.compression import make_compression
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration
 from mpi_learn.algorithms.making import make_algorithm
 from mpi_learn.errors import ConfigurationError
@@ -31,8 +32,8 @@ def pull(weights, noise):
     return weights - 0.3 + noise
 
 
-def ours(options, optimizer):
-    """Weights of the centre after 12 steps of one rank alone."""
+def ours(options, optimizer, noises=None):
+    """Weights of the centre after 12 steps, or those of `noises`, of one rank alone; None is a step without samples."""
     from mpi4py import MPI
 
     configuration = TypeAdapter(AlgorithmConfiguration).validate_python(options)
@@ -43,10 +44,10 @@ def ours(options, optimizer):
         optimizer=lambda options, updates: make_optimizer(options or optimizer, FlatLayout(((N,),))),
     )  # fmt: skip
     with algorithm:
-        for noise in gradients():
+        for noise in gradients() if noises is None else noises:
             step = aligned_empty(N + 4)
-            step[:N] = 4 * pull(weights, noise)
-            step[N:] = [4, 1, 0, 0]
+            step[:N] = 4 * pull(weights, noise) if noise is not None else 0
+            step[N:] = [4 if noise is not None else 0, 1, 0, 0]
             algorithm.exchange(weights, step)
     algorithm.settle(weights)
     return weights
@@ -124,6 +125,31 @@ def test_downpour_of_one_rank_is_plain_training_with_any_optimizer():
     np.testing.assert_array_equal(ours({"name": "downpour"}, Adam()), ours({"name": "allreduce"}, Adam()))
 
 
+@pytest.mark.parametrize("name", ["downpour", "gem", "clusters"])  # easgd's centre and worker go on drawing each other
+def test_a_step_without_samples_moves_nothing(name):
+    """With Adam: a gradient of zero would go on with the momentum."""
+    both = []
+    for n_empty in (0, 5):
+        steps = [*gradients(4), *[None] * n_empty]
+        both.append(ours({"name": name}, Adam(learning_rate=0.1), steps))
+    np.testing.assert_array_equal(*both)
+
+
+def test_what_top_k_kept_of_full_batches_does_not_swamp_a_small_one():
+    """Twelve steps of one gradient, the last of 1 sample: all of it arrives but what is still kept, no more."""
+    from mpi4py import MPI
+
+    compression, total = make_compression("top-k", 0.1), np.zeros(N)
+    gradient = np.linspace(0.5, 1, N, dtype=np.float32)
+    for n_samples in [64] * 11 + [1]:
+        step = np.append(n_samples * gradient, [n_samples, 0, 0, 0]).astype(np.float32)
+        compression.sum(MPI.COMM_SELF, step, N)
+        assert np.count_nonzero(step[:N]) == N // 10
+        total += step[:N] / n_samples
+    np.testing.assert_allclose(total + compression.arrays(N)["kept"], 12 * gradient, rtol=1e-4)
+    assert total.max() < 13
+
+
 TREES = {
     "downpour": {"name": "downpour"},
     "downpour every 3": {"name": "downpour", "sync_every": 3},
@@ -156,17 +182,24 @@ TREES = {
 }
 
 
+EVEN = [
+    "downpour", "downpour every 3", "synchronous", "easgd", "gem", "downpour in groups", "downpour tree",
+    "synchronous tree", "easgd tree", "tree of groups", "allreduce", "allreduce accumulated", "all clusters",
+]  # fmt: skip
+"""With as many steps for each worker it is known how many updates an epoch has."""
+
+
 @cache
-def _run(n, failing):
+def _run(n, failing, even):
     cases = {
-        name: {"options": options, "failing": failing, "hosts": 2 if "two hosts" in name else 1}
-        for name, options in TREES.items()
+        name: {"options": TREES[name], "failing": failing, "hosts": 2 if "two hosts" in name else 1, "even": even}
+        for name in (EVEN if even else TREES)
     }
     return mpirun(n, "-m", "tests.mpi_learn.programs.quadratic", json.dumps(cases), timeout=120)
 
 
-def on_ranks(n, failing=None):
-    done = _run(n, failing)
+def on_ranks(n, failing=None, even=False):
+    done = _run(n, failing, even)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -190,6 +223,15 @@ def test_every_step_of_every_group_is_counted_once():
     for name in TREES:
         if name.startswith("allreduce"):
             assert seen[name][0]["steps"] == 40 * 5 * 6, name
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", EVEN)
+def test_schedules_are_told_how_many_updates_an_epoch_has(name):
+    """Else a rate would fall, or rise, at another pace than the epochs go by."""
+    promised_and_made = [pair for one in on_ranks(6, even=True)[name] for pair in one["updates"]]
+    assert promised_and_made
+    assert all(promised == made for promised, made in promised_and_made)
 
 
 @pytest.mark.mpi

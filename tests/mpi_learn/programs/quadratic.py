@@ -1,7 +1,7 @@
 """Run under mpirun: every algorithm on a bowl whose gradient costs nothing; rank 0 prints what all ranks ended with.
 
 Rank r pulls towards a target of its own; the mean of the targets is the bottom. Worker r makes ``5 + r`` steps an epoch
-where the algorithm has no collectives, so that shares are uneven.
+where the algorithm has no collectives, so that shares are uneven, unless they shall be even.
 """
 
 import json
@@ -35,19 +35,24 @@ def rows_of_two_hosts(comm: MPI.Comm, n: int) -> dict[int, np.ndarray]:
     return {comm.rank % 2 + 2 * rank: row for rank, row in rows_of_host(host, n).items()}
 
 
-def run(options: dict, failing: int | None = None, hosts: int = 1) -> dict:
+def run(options: dict, failing: int | None = None, hosts: int = 1, even: bool = False) -> dict:
     """All epochs; returns what this rank ended with."""
+    promised = []
+
+    def make(own, updates):
+        promised.append((updates, make_optimizer(own or Sgd(learning_rate=0.05), FlatLayout(((N,),)))))
+        return promised[-1][1]
+
     making.rows_of_host = {1: rows_of_host, 2: rows_of_two_hosts}[hosts]
     configuration = TypeAdapter(AlgorithmConfiguration).validate_python(options)
     layout = layout_of(configuration, world.size)
     weights = aligned_empty(N)
     weights[:] = 1.0
     algorithm = making.make_algorithm(
-        configuration, world, layout, weights, n_sums=N_SUMS, n_steps=5, learning_rate=0.05,
-        optimizer=lambda options, updates: make_optimizer(options or Sgd(learning_rate=0.05), FlatLayout(((N,),))),
-    )  # fmt: skip
+        configuration, world, layout, weights, n_sums=N_SUMS, n_steps=5, learning_rate=0.05, optimizer=make
+    )
     workers = layout.workers
-    n_uneven = 0 if configuration.name in ("allreduce", "clusters") or "processes" in options else 1
+    n_uneven = 0 if even or configuration.name in ("allreduce", "clusters") or "processes" in options else 1
     totals = np.zeros(N_SUMS)
     for _ in range(EPOCHS):
         sums = np.zeros(N_SUMS)
@@ -69,19 +74,21 @@ def run(options: dict, failing: int | None = None, hosts: int = 1) -> dict:
         algorithm.settle(weights)
         totals += algorithm.total(sums)
     bottom = np.mean([target(worker) for worker in range(len(workers))], axis=0)
-    return {"distance": float(np.abs(weights - bottom).mean()), "sum": float(weights.sum()), "steps": float(totals[1])}
+    found = {"distance": float(np.abs(weights - bottom).mean()), "sum": float(weights.sum()), "steps": float(totals[1])}
+    return found | ({"updates": [(updates, one.n_steps / EPOCHS) for updates, one in promised]} if even else {})
 
 
-def attempt(options: dict, failing: int | None, hosts: int) -> dict | str:
+def attempt(options: dict, failing: int | None, hosts: int, even: bool) -> dict | str:
     try:
-        return run(options, failing, hosts)
+        return run(options, failing, hosts, even)
     except TrainingError as error:
         return f"rank {error.rank}: {error.reason}"
 
 
 cases = json.loads(sys.argv[1])
 seen = {
-    name: world.gather(attempt(case["options"], case.get("failing"), case["hosts"])) for name, case in cases.items()
+    name: world.gather(attempt(case["options"], case.get("failing"), case["hosts"], case["even"]))
+    for name, case in cases.items()
 }
 if world.rank == 0:
     print(json.dumps(seen))
