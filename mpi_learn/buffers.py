@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from typing import TypeVar
 
 import numpy as np
 from mpi4py import MPI
@@ -11,6 +12,7 @@ from mpi4py import MPI
 from mpi_learn.comm import Communicator, Pause, on_this_host
 
 Request = MPI.Request
+Number = TypeVar("Number", int, float)
 
 YIELD_S = 1e-3
 """For so long whoever waits for a message only gives way to others, without sleeping: a sleep takes 60 µs at least, a
@@ -96,7 +98,7 @@ def is_message_waiting(comm: Communicator, tag: int) -> bool:
     return comm.Iprobe(source=MPI.ANY_SOURCE, tag=tag)
 
 
-def maximum(comm: Communicator, value: int) -> int:
+def maximum(comm: Communicator, value: Number) -> Number:
     """The largest `value` of all ranks. Collective over `comm`."""
     return comm.allreduce(value, op=MPI.MAX)
 

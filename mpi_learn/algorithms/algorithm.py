@@ -64,7 +64,7 @@ class Algorithm(ABC):
         return None
 
     def notes(self) -> dict[str, float]:
-        """What this rank has to say of the epoch besides the model's metrics; rank 0's words go into the history."""
+        """What there is to say of the epoch besides the model's metrics; rank 0's words count. Collective."""
         return {}
 
     @abstractmethod

@@ -64,9 +64,9 @@ class Staleness:
         self.total, self.n, self.largest = self.total + found, self.n + 1, max(self.largest, found)
         self.version += 1
 
-    def take(self) -> dict[str, float]:
-        """Mean and largest since the last time."""
-        found = {"staleness": self.total / self.n, "largest_staleness": self.largest} if self.n else {}
+    def take(self) -> tuple[float, int, float]:
+        """Total, number of updates and largest since the last time."""
+        found = self.total, self.n, self.largest
         self.total, self.n, self.largest = 0.0, 0, 0.0
         return found
 

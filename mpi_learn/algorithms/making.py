@@ -164,6 +164,7 @@ def _parts(
     link = RemoteLink(comm, parent, rows.get(comm.rank) if parent in rows else None) if parent is not None else None
     if comm.rank in layout.masters:
         centre, children = make_centre(link), layout.children(comm.rank)
-        server = Server(comm, children, centre, quorum, {child: rows[child] for child in children if child in rows})
+        mailboxes = {child: rows[child] for child in children if child in rows}
+        server = Server(comm, children, centre, quorum, mailboxes, not set(children) & set(layout.masters))
         return {"centre": centre, "server": server, "link": link}
     return {"worker": make_worker(link)} if link is not None else {}

@@ -11,7 +11,7 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import Algorithm
 from mpi_learn.algorithms.centre import N_EXTRA, Centre, Deal, Link, LocalLink
 from mpi_learn.algorithms.serving import Server
-from mpi_learn.buffers import broadcast_in_place, sum_in_place
+from mpi_learn.buffers import broadcast_in_place, maximum, sum_in_place
 from mpi_learn.comm import Communicator
 from mpi_learn.flat import FAILED, N_SAMPLES
 from mpi_learn.optimizers.optimizer import Optimizer
@@ -134,8 +134,13 @@ class MasterWorker(Algorithm):
         return self.worker.link.next_part()
 
     def notes(self) -> dict[str, float]:
-        """How old the gradients were."""
-        return self.server.staleness.take() if self.server is not None else {}
+        """How old the workers' messages were when their masters took them."""
+        serves_workers = self.server is not None and self.server.serves_workers
+        total, n, largest = self.server.staleness.take() if serves_workers else (0.0, 0, 0.0)
+        sums = np.array([total, n])
+        sum_in_place(self.comm, sums)
+        largest = maximum(self.comm, largest)
+        return {"staleness": float(sums[0] / sums[1]), "largest_staleness": largest} if sums[1] else {}
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The centre's optimizer."""

@@ -33,6 +33,7 @@ class Server:
         children: The ranks served.
         centre: What is served.
         quorum: Answer only when this fraction of the children that are still at work have sent; None: at once.
+        serves_workers: Whether the children are workers, not masters.
         mailboxes: Child -> the memory that it shares with this rank, where messages and answers lie; children on
             other hosts are left out.
 
@@ -48,8 +49,10 @@ class Server:
         centre: Centre,
         quorum: float | None = None,
         mailboxes: Mapping[int, np.ndarray] | None = None,
+        serves_workers: bool = True,
     ) -> None:
         self.comm, self.children, self.centre, self.quorum = comm, children, centre, quorum
+        self.serves_workers = serves_workers
         self.mailboxes = mailboxes or {}
         self.staleness = Staleness()
         self.has_failure = False
@@ -130,7 +133,7 @@ class Server:
         """Ends a synchronous round when enough have sent: those that have ended their epoch are not waited for."""
         if not self._waiting:
             return
-        enough = math.ceil((self.quorum or 1.0) * len(self._at_work))
+        enough = math.ceil(round((self.quorum or 1.0) * len(self._at_work), 6))  # 0.7 × 10 is a little more than 7
         if len(self._waiting) < enough and not self.has_failure:
             return
         if not self.has_failure:

@@ -167,6 +167,7 @@ TREES = {
     "easgd in groups": {"name": "easgd", "processes": 2},
     "gem in groups": {"name": "gem", "processes": 2},
     "downpour tree": {"name": "downpour", "masters": 3},
+    "downpour below one master of two": {"name": "downpour", "masters": 2},
     "synchronous tree": {"name": "downpour", "masters": 3, "synchronous": True},
     "easgd tree": {"name": "easgd", "masters": 3},
     "gem tree": {"name": "gem", "masters": 3},
@@ -223,6 +224,14 @@ def test_every_step_of_every_group_is_counted_once():
     for name in TREES:
         if name.startswith("allreduce"):
             assert seen[name][0]["steps"] == 40 * 5 * 6, name
+
+
+@pytest.mark.mpi
+def test_staleness_is_that_of_the_workers_wherever_their_master_stands():
+    seen = on_ranks(6)
+    for name in ("downpour", "easgd", "gem", "downpour below one master of two"):
+        assert 0 < seen[name][0]["staleness"] <= seen[name][0]["largest_staleness"], name
+    assert all("staleness" not in seen[name][0] for name in ("synchronous", "allreduce", "clusters in a ring"))
 
 
 @pytest.mark.mpi

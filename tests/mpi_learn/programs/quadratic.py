@@ -73,9 +73,10 @@ def run(options: dict, failing: int | None = None, hosts: int = 1, even: bool = 
                     sums += found
         algorithm.settle(weights)
         totals += algorithm.total(sums)
+        notes = world.bcast(algorithm.notes())
     bottom = np.mean([target(worker) for worker in range(len(workers))], axis=0)
     found = {"distance": float(np.abs(weights - bottom).mean()), "sum": float(weights.sum()), "steps": float(totals[1])}
-    return found | ({"updates": [(updates, one.n_steps / EPOCHS) for updates, one in promised]} if even else {})
+    return found | notes | ({"updates": [(updates, one.n_steps / EPOCHS) for updates, one in promised]} if even else {})
 
 
 def attempt(options: dict, failing: int | None, hosts: int, even: bool) -> dict | str:
