@@ -10,8 +10,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE", "SLURM_NTASKS_PER_NODE")
+LOCAL_SIZES = (
+    "OMPI_COMM_WORLD_LOCAL_SIZE",
+    "MPI_LOCALNRANKS",
+    "MV2_COMM_WORLD_LOCAL_SIZE",
+    "SLURM_STEP_TASKS_PER_NODE",
+    "SLURM_NTASKS_PER_NODE",
+)
 LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def prepare_environment() -> int:
@@ -25,10 +32,22 @@ def prepare_environment() -> int:
         os.environ.setdefault(name, str(n_threads))
     os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1" if n_threads == 1 else "2")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    n_gpus = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
-    if n_gpus > 1 and _first_number(os.environ, LOCAL_SIZES, 1) > 1:
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", str(_first_number(os.environ, LOCAL_RANKS, 0) % n_gpus))
+    if (gpu := gpu_of(os.environ, len(list(GPUS.glob("*"))))) is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpu
     return n_threads
+
+
+def gpu_of(environment: Mapping[str, str], n_gpus: int) -> str | None:
+    """This rank's GPU: one of the host's, or of those that Slurm or the user gave; None: leave them as they are.
+
+    Args:
+        n_gpus: Of this host.
+    """
+    given = environment.get("CUDA_VISIBLE_DEVICES")
+    gpus = given.split(",") if given is not None else [str(number) for number in range(n_gpus)]
+    if len(gpus) < 2 or _first_number(environment, LOCAL_SIZES, 1) < 2:
+        return None
+    return gpus[_first_number(environment, LOCAL_RANKS, 0) % len(gpus)].strip()
 
 
 def n_cores() -> int:
