@@ -88,10 +88,11 @@ class TrainingConfiguration(_Section):
     parameters: dict[str, Any] = Field({}, description="Arguments of that function.")
     data: DataConfiguration | None = Field(None, description="What to train on; None only if arrays are handed over.")
     loss: str | list[str] | dict[str, str] = Field(
-        description="A Keras loss or file.py:function; a list or mapping where the model has several outputs."
+        description="A Keras loss or file.py:function; where the model has several outputs a list, or a mapping from "
+        "the names of the outputs (PyTorch: from any names, in the order of the outputs)."
     )
     metrics: Annotated[list[str] | dict[str, list[str]], BeforeValidator(_listed)] = Field(
-        [], description="Keras metrics or file.py:function; a mapping from output to list where there are several."
+        [], description="Keras metrics or file.py:function; where there are several outputs a mapping as for loss."
     )
     optimizer: OptimizerConfiguration = Field(Adam(), description="What makes a step of a gradient.")
     algorithm: AlgorithmConfiguration = Field(AllReduce(), description="How the ranks work together.")

@@ -6,7 +6,7 @@ everything made of a confusion matrix. Those that are not, are refused.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -43,21 +43,22 @@ class Sums:
         outputs: The shapes of the model's outputs, batch first.
         loss, metrics: As in the configuration, with absolute paths.
         y: A few labels, one array per output.
+        names: Of the outputs, where they have any.
 
     Raises:
         ConfigurationError: No such loss or metric, or it does not add up.
         ModelError, DataError: Outputs and labels do not fit together.
     """
 
-    def __init__(self, outputs: list[Shape], loss: Any, metrics: Any, y: Any) -> None:
+    def __init__(self, outputs: list[Shape], loss: Any, metrics: Any, y: Any, names: Sequence[str] = ()) -> None:
         if len(y) != len(outputs):
             raise ModelError(
                 f"the model has {len(outputs)} outputs, the data have labels for {len(y)}", where="data.labels"
             )
-        names = _per_output(loss, len(y))
-        self.losses = [Loss(*of_output) for of_output in zip(names, outputs, y, strict=True)]
+        losses = _per_output(loss, len(y), names)
+        self.losses = [Loss(*of_output) for of_output in zip(losses, outputs, y, strict=True)]
         self._metrics = [
-            (index, _metric(name, outputs[index], y[index], key)) for index, name, key in _named(metrics, len(y))
+            (index, _metric(name, outputs[index], y[index], key)) for index, name, key in _named(metrics, len(y), names)
         ]
         self._sizes = [[int(np.prod(one.shape)) for one in metric.variables] for _, metric in self._metrics]
         self.n = FIRST_METRIC + N_WORDS + sum(map(sum, self._sizes))
@@ -168,27 +169,42 @@ def _check_labels(name: str, output: Shape, labels: np.ndarray) -> None:
     )
 
 
-def _per_output(loss: Any, n_outputs: int) -> list[str]:
+def _per_output(loss: Any, n_outputs: int, names: Sequence[str]) -> list[str]:
     if isinstance(loss, str):
         return [loss] * n_outputs
-    losses = list(loss.values()) if isinstance(loss, dict) else loss
-    if len(losses) != n_outputs:
-        raise ConfigurationError(f"{len(losses)} losses for a model with {n_outputs} outputs", where="loss")
-    return losses
+    if len(loss) != n_outputs:
+        raise ConfigurationError(f"{len(loss)} losses for a model with {n_outputs} outputs", where="loss")
+    if isinstance(loss, dict):
+        return [one for _, one in sorted(zip(_places(loss, names, "loss"), loss.values(), strict=True))]
+    return loss
 
 
-def _named(metrics: Any, n_outputs: int) -> list[tuple[int, str, str]]:
+def _places(mapping: dict[str, Any], names: Sequence[str], where: str) -> list[int]:
+    """Which output each key of a mapping means: the one of this name; where all have other names, they go in order."""
+    if set(mapping) <= set(names):
+        return [names.index(key) for key in mapping]
+    for place, key in enumerate(mapping):
+        if key in names and names.index(key) != place:
+            raise ConfigurationError(
+                f"{key} stands at place {place + 1}, the model's output of this name is number {names.index(key) + 1}",
+                where=where,
+                cure=f"use the names of the outputs: {', '.join(names)}",
+            )
+    return list(range(len(mapping)))
+
+
+def _named(metrics: Any, n_outputs: int, names: Sequence[str]) -> list[tuple[int, str, str]]:
     """(output's index, metric, key in the history) for each metric."""
     if isinstance(metrics, dict):
         if len(metrics) > n_outputs:
             raise ConfigurationError(f"metrics for {len(metrics)} outputs, the model has {n_outputs}", where="metrics")
-        pairs = enumerate(metrics.items())
-        return [(index, name, f"{output}_{metric_key(name)}") for index, (output, names) in pairs for name in names]
+        pairs = zip(_places(metrics, names, "metrics"), metrics.items(), strict=True)
+        return [(index, name, f"{output}_{metric_key(name)}") for index, (output, ones) in pairs for name in ones]
     if metrics and n_outputs > 1:
         raise ConfigurationError(
             f"the model has {n_outputs} outputs: of which are these metrics?",
             where="metrics",
-            cure="write a mapping in the order of the outputs, e.g. {energy: [mae], kind: [accuracy]}",
+            cure="write a mapping by the names of the outputs, e.g. {energy: [mae], kind: [accuracy]}",
         )
     return [(0, name, metric_key(name)) for name in metrics]
 

@@ -69,7 +69,7 @@ class KerasModel(Model):
         self.layout = self.network.layout
         self.weights = aligned_empty(self.layout.size)
         self.network.give(self.weights)
-        self.sums = Sums(outputs, loss, metrics, y)
+        self.sums = Sums(outputs, loss, metrics, y, getattr(model, "output_names", ()))
         self.n_sums = self.sums.n
         self._tensor = shared_tensor(self.weights)
         self._by_xla: Callable[..., tf.Tensor] | None = None

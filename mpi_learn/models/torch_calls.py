@@ -49,8 +49,12 @@ class TorchCalls:
         """The outputs, float32, as a list."""
         is_kept = torch.is_grad_enabled() and self.module.training
         with self._precise(), _replaced(self._blocks) if self._blocks and is_kept else nullcontext():
-            outputs = self.module(*x)
-        return [one.float() for one in (outputs if isinstance(outputs, tuple | list) else [outputs])]
+            found = self.module(*x)
+        outputs = found.values() if isinstance(found, dict) else found if isinstance(found, tuple | list) else [found]
+        for one in outputs:
+            if not isinstance(one, torch.Tensor):
+                raise ModelError(f"the model returns {type(one).__name__}, not a tensor, or several", where="model")
+        return [one.float() for one in outputs]
 
     def _precise(self) -> AbstractContextManager[None]:
         return torch.autocast("cpu", torch.bfloat16) if self.is_mixed else nullcontext()

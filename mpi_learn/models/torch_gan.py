@@ -25,7 +25,7 @@ from mpi_learn.models.gan import (
 from mpi_learn.models.model import Arrays, Model
 from mpi_learn.models.torch_calls import Tensors, TorchCalls, resting
 from mpi_learn.models.torch_losses import check_label_range, make_losses
-from mpi_learn.models.torch_model import fill
+from mpi_learn.models.torch_model import fill, state_of
 
 
 class TorchGan(Model):
@@ -76,9 +76,7 @@ class TorchGan(Model):
             for parameter, view in zip(parameters, views, strict=True):
                 view[...] = parameter.detach().numpy()
                 parameter.data = torch.from_numpy(view)
-        buffers = [*self.discriminator.buffers(), *self.generator.buffers()]
-        self._moving = [one for one in buffers if one.is_floating_point()]
-        self._whole = [one for one in buffers if not one.is_floating_point()]
+        self._moving, self._whole = state_of(self.discriminator, self.generator)
         torch.manual_seed(seed)
 
     def gradient(self, x: Arrays, y: Arrays) -> np.ndarray:
@@ -127,7 +125,7 @@ class TorchGan(Model):
 
     def moving(self) -> np.ndarray:
         """See `Model.moving`."""
-        parts = [one.numpy().astype(np.float32).ravel() for one in self._moving]
+        parts = [one.float().numpy().ravel() for one in self._moving]
         return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
     def set_moving(self, values: np.ndarray) -> None:

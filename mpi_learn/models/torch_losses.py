@@ -140,10 +140,12 @@ def _loss(name: str, output: tuple[int, ...], labels: np.ndarray) -> Loss:
             return Loss(function, False, output[1])
     elif found == expected or (*found, 1) == expected:
         return Loss(function, False, None)
+    is_class_number = function in OF_CLASSES and found == output[2:] and labels.dtype.kind == "f"
     raise ModelError(
         f"with {name} the model's output of shape {output[1:]} needs labels of shape {expected} per sample, "
         f"the data have {found}",
         where="data.labels",
+        cure="class numbers must be stored as integers" if is_class_number else "",
     )
 
 

@@ -54,9 +54,7 @@ class TorchModel(Model):
         for parameter, view in zip(self._parameters, self.layout.views(self.weights), strict=True):
             view[...] = parameter.detach().numpy()
             parameter.data = torch.from_numpy(view)
-        buffers = list(module.buffers())
-        self._moving = [one for one in buffers if one.is_floating_point()]
-        self._whole = [one for one in buffers if not one.is_floating_point()]
+        self._moving, self._whole = state_of(module)
         torch.manual_seed(seed)
 
     def gradient(self, x: Arrays, y: Arrays) -> np.ndarray:
@@ -107,7 +105,7 @@ class TorchModel(Model):
 
     def moving(self) -> np.ndarray:
         """See `Model.moving`."""
-        parts = [one.numpy().astype(np.float32).ravel() for one in self._moving]
+        parts = [one.float().numpy().ravel() for one in self._moving]
         return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
     def set_moving(self, values: np.ndarray) -> None:
@@ -159,6 +157,13 @@ class TorchModel(Model):
             raise ModelError(
                 f"the model does not take samples of shape {shapes}: {error}", where="data.features"
             ) from error
+
+
+def state_of(*modules: torch.nn.Module) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """What of the modules is not trained, buffers and frozen parameters: real numbers, and whole ones."""
+    found = [one for module in modules for one in module.buffers()]
+    found += [one for module in modules for one in module.parameters() if not one.requires_grad]
+    return [one for one in found if one.is_floating_point()], [one for one in found if not one.is_floating_point()]
 
 
 def fill(buffers: list[torch.Tensor], values: np.ndarray) -> int:

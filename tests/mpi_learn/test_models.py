@@ -40,6 +40,7 @@ MODELS = {
         (np.eye(10, dtype="f")[CLASSES],),
     ),
     "torch own loss": (f"{TORCH}:build_regression", {}, f"{TORCH}:squared_error", ["mae"], (X3,), (X3[:, 0],)),
+    "torch named output": (f"{TORCH}:build_named", {}, {"energy": "mse"}, {"energy": ["mae"]}, (X3,), (X3[:, 0],)),
     "torch two by two": (f"{TORCH}:build_two_by_two", {}, ["mse", "cross_entropy"], {"energy": ["mae"]}, *BOTH),
 }  # fmt: skip
 
@@ -142,8 +143,12 @@ WRONG = {
     ),
     "no such metric": (f"{TORCH}:build_regression", "mse", ["maee"], (X3,), (X3[:, 0],), ConfigurationError, "mae"),
     "label shape": (f"{TORCH}:build_regression", "mse", [], (X3,), (X3,), ModelError, r"\(3,\)"),
+    "no tensor": (f"{TORCH}:build_speaking", "mse", [], (X3,), (X3[:, 0],), ModelError, "returns str, not a tensor"),
+    "class numbers that are no whole ones": (
+        f"{TORCH}:build_classes", "cross_entropy", [], (X64,), (CLASSES.astype("f"),), ModelError, "stored as integers",
+    ),
     "no module": (f"{TORCH}:build_nothing", "mse", [], (X3,), (X3,), ModelError, "it returned NoneType"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("specification", "loss", "metrics", "x", "y", "kind", "said"), WRONG.values(), ids=WRONG)
@@ -234,6 +239,19 @@ def test_torch_trains_several_inputs_and_outputs():
     history = train(configuration, MPI.COMM_SELF, data=Dataset(samples, samples)).history
     assert history["val_energy_mae"][-1] < 0.1
     assert history["val_kind_accuracy"][-1] > 0.9
+
+
+def test_frozen_parameters_are_those_of_the_first_worker_and_of_the_checkpoint(tmp_path):
+    from mpi4py import MPI
+
+    from mpi_learn import train
+
+    configuration = {
+        "model": f"{TORCH}:build_frozen", "loss": "cross_entropy", "epochs": 1, "checkpoint": {"path": str(tmp_path)},
+    }  # fmt: skip
+    first, second = (train(configuration, MPI.COMM_SELF, data=digits()).model[0].weight for _ in range(2))
+    assert not first.requires_grad
+    np.testing.assert_array_equal(first.numpy(), second.numpy())
 
 
 def test_torch_regression_learns_with_the_users_own_loss():

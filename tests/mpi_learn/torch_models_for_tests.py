@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -31,6 +32,32 @@ class TwoByTwo(nn.Module):
 
 def build_two_by_two():
     return TwoByTwo()
+
+
+def build_frozen():
+    """What is not trained is drawn anew each time it is built."""
+    model = build_classes()
+    model[0].weight.data = torch.from_numpy(np.random.default_rng().normal(size=(16, 64)).astype("f"))
+    model[0].weight.requires_grad = False
+    return model
+
+
+class Named(nn.Linear):
+    def forward(self, x):
+        return {"energy": super().forward(x)}
+
+
+def build_named():
+    return Named(3, 1)
+
+
+class Speaking(nn.Linear):
+    def forward(self, x):
+        return super().forward(x), "and that was it"
+
+
+def build_speaking():
+    return Speaking(3, 1)
 
 
 def build_nothing():
