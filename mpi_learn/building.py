@@ -22,6 +22,7 @@ from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.optimizers.schedule import Rate
 from mpi_learn.optimizers.separate import SeparateOptimizers
+from mpi_learn.saving import make_folder
 from mpi_learn.timeline import RecordedTimeline, Timeline, clear_traces
 from mpi_learn.validating import Validator
 
@@ -114,6 +115,10 @@ def open_timeline(configuration: TrainingConfiguration, comm: Communicator, layo
         return Timeline()
     with agreed_errors(comm):
         if comm.rank == 0:
+            make_folder(configuration.trace, "trace")
             clear_traces(configuration.trace)
     role = "master" if comm.rank in layout.masters else "worker"
-    return RecordedTimeline(configuration.trace, comm.rank, host_name(), role)
+    with agreed_errors(comm):
+        if not configuration.trace.is_dir():  # another host's disk
+            make_folder(configuration.trace, "trace")
+        return RecordedTimeline(configuration.trace, comm.rank, host_name(), role)

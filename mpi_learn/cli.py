@@ -50,7 +50,7 @@ def train(
 
     world = MPI.COMM_WORLD
     with _reported(world, debug):
-        configuration = _configuration(training, world, {"epochs": epochs, "seed": seed})
+        configuration = _configuration(training, world, {"epochs": epochs, "seed": seed}, output)
         with make_view(configuration.epochs, is_first=world.rank == 0) as view:
             result = train_model(configuration, world, progress=view)
         if world.rank == 0:
@@ -96,10 +96,11 @@ def trace(
             print(timeline.summary(traces))
 
 
-def _configuration(path: Path, world: Any, changes: dict[str, Any]) -> Any:
-    """Read by rank 0, for one message, and for files that only its host has."""
+def _configuration(path: Path, world: Any, changes: dict[str, Any], output: Path | None) -> Any:
+    """Read by rank 0, for one message, and for files that only its host has; which also makes the folder `output`."""
     from mpi_learn.comm import agreed_errors
     from mpi_learn.configuration import read_configuration
+    from mpi_learn.saving import make_folder
     from mpi_learn.validation import read_yaml
 
     found = None
@@ -107,6 +108,8 @@ def _configuration(path: Path, world: Any, changes: dict[str, Any]) -> Any:
         if world.rank == 0:
             content = read_yaml(path) | {key: value for key, value in changes.items() if value is not None}
             found = read_configuration(content, directory=path.resolve().parent, where=str(path))
+            if output is not None:
+                make_folder(output, "--output")
     return world.bcast(found, root=0)
 
 
@@ -155,10 +158,10 @@ class _reported:  # noqa: N801 - used as a word: with _reported(world, debug)
 
 
 def _short(error: MPILearnError) -> str:
-    """A failed training in one line and where in the user's code; the traceback is for ``--debug``."""
+    """A failed training in one line, and the traceback of the rank that raised: it is the user's code that failed."""
     if not isinstance(error, TrainingError):
         return str(error)
-    return f"training failed on rank {error.rank} ({error.host}): {error.reason}\n  → --debug shows the traceback"
+    return f"training failed on rank {error.rank} ({error.host}): {error.reason}\n{error.traceback}".rstrip()
 
 
 def main() -> None:

@@ -226,7 +226,7 @@ def agreed_errors(comm: Communicator) -> Iterator[None]:
     Nothing inside may communicate over `comm` in a way that needs a rank which may already have raised. A `UserError`
     stays what it is; anything else becomes a `TrainingError` with the rank's traceback. The lowest rank's error wins.
     """
-    mine: Exception | None = None
+    mine: BaseException | None = None
     try:
         yield
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the other ranks must learn of it

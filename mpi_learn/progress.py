@@ -68,12 +68,14 @@ class State:
         stopping: With the best epoch's weights.
         epoch: The number of epochs behind us.
         resumed_at: Of these, the number that an earlier run trained.
+        ended_by: Why there are no more, where an earlier run of this very training has come to its end.
     """
 
     history: History
     stopping: Stopping
     epoch: int = 0
     resumed_at: int = 0
+    ended_by: str | None = None
 
 
 def snapshot(
@@ -144,6 +146,7 @@ def restored(
             model.compile_step(bool(checkpoint.words.get("is_xla")))
         state.stopping.restore(checkpoint.words["stopping"])
         state.stopping.best_weights, state.stopping.best_moving = arrays.get("best_weights"), arrays.get("best_moving")
+        state.ended_by = state.stopping.reason({name: column[-1] for name, column in state.history.columns.items()})
 
 
 @contextmanager

@@ -3,12 +3,32 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from pathlib import Path
 
 import yaml
 
 from mpi_learn.configuration import TrainingConfiguration
+from mpi_learn.errors import ConfigurationError
 from mpi_learn.result import Result
+
+
+def make_folder(folder: Path, key: str) -> None:
+    """Makes a folder and tries to write there: said before a training, not after it.
+
+    Raises:
+        ConfigurationError: It cannot be made or written to; names `key`.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise ConfigurationError(
+            f"nothing can be written there: {error.strerror or error}",
+            where=f"{key}: {folder}",
+            cure="name a folder where you may write",
+        ) from error
 
 
 def save_result(folder: Path, configuration: TrainingConfiguration, result: Result) -> Path:

@@ -69,7 +69,7 @@ def _shared(host: Communicator, name: str, n_bytes: int, fill: Fill) -> np.ndarr
     if host.rank == 0:
         try:
             memory, file = _acquired(name, n_bytes, fill)
-        except Exception as mine:  # noqa: BLE001 - raised again as soon as the others do not wait any more
+        except (Exception, SystemExit) as mine:  # noqa: BLE001 - raised again as soon as the others do not wait any more
             error = mine
     place = handed_out(host, f"/proc/{os.getpid()}/fd/{file}" if memory is not None else "")
     if host.rank != 0 and place:

@@ -18,6 +18,7 @@ from mpi_learn.compiling import choose_compiler
 from mpi_learn.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.data import Batch, Dataset, Dealer, load, make_batches
 from mpi_learn.errors import ConfigurationError
+from mpi_learn.flat import N_SAMPLES
 from mpi_learn.history import History
 from mpi_learn.layout import layout_of
 from mpi_learn.models.model import Model
@@ -25,6 +26,7 @@ from mpi_learn.monitor import Monitor, summed_up
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.progress import Epoch, EpochReport, State, collected, dealt_out, restored, snapshot
 from mpi_learn.result import Result, as_pair
+from mpi_learn.saving import make_folder
 from mpi_learn.stopping import Stopping
 from mpi_learn.timeline import COMMUNICATION, COMPUTE, IDLE
 
@@ -127,8 +129,7 @@ class Training:
         if self.algorithm.on_ready is not None:
             model.announce(self.algorithm.on_ready)
         self.validator = make_validator(configuration, comm, dataset, model)
-        stopping = Stopping(configuration.early_stopping, configuration.target)
-        self.state = State(History(), stopping)
+        self.state = State(History(), Stopping(configuration.early_stopping, configuration.target))
         self.stopped_by, self.monitor = "epochs", Monitor()
         self.seconds = self.training_seconds = 0.0
 
@@ -143,17 +144,16 @@ class Training:
         self._resume()
         started = time.perf_counter()
         waiting: list[Epoch] = []
+        reason = self.state.ended_by
         for number in range(self.state.epoch, self.configuration.epochs):
+            if reason is not None:
+                break
             waiting.append(self._epoch(number))
-            reason = None
             while waiting and (reason or len(waiting) > 1 or not self._may_wait(number)):
                 reason = self._after(waiting.pop(0), on_epoch, progress) or reason
             if not waiting and (reason or self._is_saved(number)):
                 self._save()
-            self.timeline.write()
-            if reason is not None:
-                self.stopped_by = reason
-                break
+        self.stopped_by = reason or "epochs"
         self._restore_best()
         self.seconds = time.perf_counter() - started
 
@@ -182,7 +182,7 @@ class Training:
     def _epoch(self, epoch: int) -> Epoch:
         """The steps of one epoch, and the beginning of its validation."""
         begun = time.perf_counter()
-        sums, n_own, timeline = np.zeros(self.model.n_sums), 0, self.timeline
+        sums, n_own, n_new, timeline = np.zeros(self.model.n_sums), 0, 0, self.timeline
         if self.is_dealt:
             sizes = {"batch_size": self.configuration.batch_size, "n_workers": len(self.layout.groups)}
             self.algorithm.deal_by(Dealer(self.dataset.n_training, **sizes).deal)
@@ -198,9 +198,10 @@ class Training:
                 if step_sums is None:
                     break
                 sums += step_sums
-                if self.configuration.sync_batchnorm:
-                    self._average_moving(batch.n_samples)
-                n_own += batch.n_samples
+                n_own, n_new = n_own + batch.n_samples, n_new + batch.n_samples
+                if self.configuration.sync_batchnorm and step_sums[N_SAMPLES] > 0:  # only now all ranks are here
+                    self._average_moving(n_new)
+                    n_new = 0
         with timeline.span("settle", COMMUNICATION):
             self.algorithm.settle(self.model.weights)
             self._average_moving(n_own)
@@ -235,14 +236,11 @@ class Training:
         return checkpoint is not None and (n_done == self.configuration.epochs or n_done % checkpoint.every == 0)
 
     def _after(self, epoch: Epoch, on_epoch: OnEpoch | None, progress: Progress | None) -> str | None:
-        """The end of its validation, memory of the best, the caller's word; returns why to stop, if to stop.
-
-        All ranks go by the first worker's metrics, so that they decide alike.
-        """
+        """The end of its validation, memory of the best, the caller's word; returns why to stop, if to stop."""
         state = self.state
         with self.timeline.span("validation", COMPUTE):
             metrics = epoch.metrics | epoch.finish()
-        metrics = self.comm.bcast(metrics, root=self.layout.workers[0])
+        metrics = self.comm.bcast(metrics, root=self.layout.workers[0])  # so that all ranks decide alike
         state.epoch = epoch.number + 1
         state.history.append(metrics)
         state.stopping.remember(epoch.number, metrics, epoch.weights, epoch.moving)
@@ -250,9 +248,10 @@ class Training:
         with agreed_errors(self.comm):
             if on_epoch is not None and on_epoch(epoch.number, dict(metrics)):
                 reason = reason or "callback"
-        if progress is not None and self.comm.rank == 0:
-            seconds, speed = time.perf_counter() - epoch.begun, self.dataset.n_training / epoch.spent
-            progress(EpochReport(epoch.number, self.configuration.epochs, metrics, seconds, speed))
+            if progress is not None and self.comm.rank == 0:
+                seconds, speed = time.perf_counter() - epoch.begun, self.dataset.n_training / epoch.spent
+                progress(EpochReport(epoch.number, self.configuration.epochs, metrics, seconds, speed))
+            self.timeline.write()
         return reason
 
     def _average_moving(self, n_own: int) -> None:
@@ -277,6 +276,7 @@ class Training:
         found, is_own = None, True
         with agreed_errors(self.comm):
             if self.comm.rank == 0:
+                make_folder(section.path, "checkpoint.path")
                 found = load_checkpoint(section.path) if section.resume else None
                 if found is None and section.start_from is not None:
                     found, is_own = load_checkpoint(section.start_from), False
@@ -289,11 +289,10 @@ class Training:
                 restored(found, self.state, self.configuration, self.model, self.algorithm, self.comm, own)
 
     def _save(self) -> None:
-        if self.configuration.checkpoint is None:
+        if (section := self.configuration.checkpoint) is None:
             return
-        folder = self.configuration.checkpoint.path
         counters = self.comm.gather(self.model.counters(), root=0)
         with agreed_errors(self.comm), collected(self.comm, self.algorithm.own_arrays()) as own:
             if self.comm.rank == 0:
                 now = snapshot(self.state, self.configuration, self.model, self.algorithm, np.stack(counters))
-                save_checkpoint(folder, now, own)
+                save_checkpoint(section.path, now, own)

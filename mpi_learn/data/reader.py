@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from mpi_learn.data.names import Request, look_up
 from mpi_learn.data.samples import FEATURE_DTYPE, label_dtype
 from mpi_learn.data.source import Jagged, Source, reading
 from mpi_learn.errors import DataError
-from mpi_learn.functions import load_function
+from mpi_learn.functions import load_function, users_code
 
 N_TRIED = 8
 """The user's function is tried on so many samples, to learn what it makes of them."""
@@ -164,16 +165,22 @@ class Reader:
             )
 
     def _transformed(self, arrays: tuple[np.ndarray, ...], n: int) -> tuple[np.ndarray, ...]:
-        made = self.function(*arrays)
+        with users_code("the function", f"{self.key}: {self.source.place}: {name_of(self.function)}", DataError):
+            made = self.function(*arrays)
         made = tuple(np.asarray(array) for array in (made if isinstance(made, tuple) else (made,)))
         for array in made:
             if array.shape[:1] != (n,):
                 raise self.error(
                     f"the function made an array of shape {array.shape} of {n} samples",
-                    getattr(self.function, "__name__", ""),
+                    name_of(self.function),
                     cure=f"return one entry for each sample: shape ({n}, …)",
                 )
         return made
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What messages call the user's function."""
+    return getattr(function, "__name__", "")
 
 
 def _assembled(request: Request, found: Mapping[str, np.ndarray | Jagged]) -> np.ndarray:

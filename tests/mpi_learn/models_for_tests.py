@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 
 from mpi_learn.data import Dataset, Samples
@@ -41,12 +43,29 @@ def build_two_by_two():
     return keras.Model([a, b], [keras.layers.Dense(1, name="energy")(joined), keras.layers.Dense(2, "softmax")(joined)])
 
 
+def build_named_pair():
+    """Two outputs of one shape: which loss belongs to which cannot be told from the shapes."""
+    import keras
+
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, [keras.layers.Dense(1, name=name)(inputs) for name in ("energy", "angle")])
+
+
 def build_nothing():
     return None
 
 
 def build_raising():
     raise RuntimeError("no such layer")
+
+
+def build_or_leave():
+    """As where the last rank's host lacks something."""
+    from mpi4py import MPI
+
+    if MPI.COMM_WORLD.rank == MPI.COMM_WORLD.size - 1:
+        sys.exit("boom")
+    return build_model()
 
 
 def absolute_error(labels, outputs):

@@ -81,6 +81,21 @@ def test_bad_input_is_status_2_and_one_message(folder, old, new, said):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [("", "--output"), ("trace: file/traces", "trace"), ("checkpoint: {path: file/checkpoints}", "checkpoint.path")],
+)
+def test_a_folder_that_cannot_be_is_said_before_the_training(folder, line, where):
+    (folder / "file").touch()
+    (folder / "training.yaml").write_text(f"{TRAINING}{line}\n")
+    done = run(folder, "train", "training.yaml", *(() if line else ("--output", "file/out")))
+    assert done.returncode == 2
+    assert where in done.stderr
+    assert "nothing can be written there" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
 def test_debug_shows_the_traceback(folder):
     (folder / "training.yaml").write_text(TRAINING.replace("batch_size", "batchsize"))
     done = run(folder, "train", "training.yaml", "--debug")
@@ -110,6 +125,7 @@ def test_failed_training_is_status_1_and_names_the_rank(folder):
     assert done.returncode == 1
     assert "training failed on rank 0" in done.stderr
     assert "ZeroDivisionError" in done.stderr
+    assert "models.py" in done.stderr  # in the traceback of that rank
     assert done.stderr.count("mpi-learn:") == 1
 
 

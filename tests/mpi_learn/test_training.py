@@ -118,6 +118,20 @@ def test_several_inputs_and_outputs(comm):
     assert len(result.validation[0]) == 2
 
 
+def test_losses_and_metrics_go_to_the_outputs_of_their_names(comm):
+    x = np.random.default_rng(0).normal(size=(60, 3)).astype("f")
+    samples = Samples((x,), (x.sum(1, keepdims=True), x[:, :1] ** 2))
+    common = {"model": f"{MODELS}:build_named_pair", "epochs": 2, "batch_size": 16}
+    in_order = {"loss": ["mse", "mae"], "metrics": {"energy": ["mape"], "angle": ["mse"]}}
+    by_name = {"loss": {"angle": "mae", "energy": "mse"}, "metrics": {"angle": ["mse"]}}
+    ordered, named = (train(common | one, comm, data=Dataset(samples, samples)).history for one in (in_order, by_name))
+    assert named["val_loss"] == ordered["val_loss"]
+    assert named["val_angle_mse"] == ordered["val_angle_mse"]
+    wrong = common | {"loss": {"angle": "mae", "enrgy": "mse"}}
+    with pytest.raises(ConfigurationError, match="use the names of the outputs: energy, angle"):
+        train(wrong, comm, data=Dataset(samples, samples))
+
+
 def test_target_ends_the_training(comm):
     target = {"metric": "val_loss", "below": 0.5}
     result = train(NUMBERS | {"target": target, "epochs": 200, "batch_size": 16}, comm, data=line())
@@ -194,6 +208,22 @@ def test_finished_training_resumes_to_the_same_result(comm, tmp_path):
     longer = train(configuration | {"epochs": 3}, comm, data=line())
     assert longer.history["loss"][:2] == first.history["loss"]
     assert len(longer.history["loss"]) == 3
+
+
+@pytest.mark.parametrize(
+    "end", [{"target": {"metric": "val_loss", "below": 0.5}}, {"early_stopping": {"metric": "val_loss", "patience": 2}}]
+)
+def test_a_training_that_came_to_its_end_is_not_trained_on(comm, tmp_path, end):
+    configuration = NUMBERS | {"epochs": 200, "batch_size": 8, "checkpoint": {"path": str(tmp_path)}}
+    configuration |= {"optimizer": {"name": "sgd", "learning_rate": 0.3}} | end
+    first, second = (train(configuration, comm, data=line()) for _ in range(2))
+    assert first.epochs < 200
+    assert (second.history, second.stopped_by, second.best_epoch) == (
+        first.history, first.stopped_by, first.best_epoch,
+    )  # fmt: skip
+    np.testing.assert_array_equal(second.model.get_weights()[0], first.model.get_weights()[0])
+    without = {key: value for key, value in configuration.items() if key not in end}
+    assert train(without | {"epochs": first.epochs + 1}, comm, data=line()).epochs == first.epochs + 1
 
 
 def test_checkpoint_of_another_training_is_refused_unless_started_from(comm, tmp_path):

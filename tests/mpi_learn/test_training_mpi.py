@@ -68,12 +68,15 @@ def test_half_of_the_ranks_train_on_a_communicator_of_their_own():
 
 @pytest.mark.parametrize("n", [2])
 def test_a_rank_that_raises_stops_all_with_its_traceback(n):
-    places = ["data", "gradient", "callback", "validation"]
-    done = mpirun(n, "-m", "tests.mpi_learn.programs.failing", *places, timeout=120)
+    places = ["data", "gradient", "accumulated", "callback", "progress", "validation"]
+    done = mpirun(n, "-m", "tests.mpi_learn.programs.failing", *places, "exit", "build", timeout=120)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     for where in places:
-        assert seen[where] == [f"TrainingError of rank {n - 1}: RuntimeError: boom"] * n
+        rank = 0 if where == "progress" else n - 1
+        assert seen[where] == [f"TrainingError of rank {rank}: RuntimeError: boom"] * n, where
+    assert seen["exit"] == [f"TrainingError of rank {n - 1}: SystemExit: boom"] * n
+    assert all("raised SystemExit: boom" in one for one in seen["build"])
     assert seen["nowhere"] == ["no error"] * n
 
 

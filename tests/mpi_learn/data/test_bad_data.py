@@ -202,6 +202,18 @@ TABLE = {
     "a function that returns text": Bad(
         lambda d: function(d, "['a'] * len(x)"), ["data.features", "text"], "numeric", BY_FUNCTION
     ),
+    "a function that raises": Bad(
+        lambda d: function(d, "1 / 0"),
+        ["data.features", "a.h5", "ZeroDivisionError: division by zero"],
+        "",
+        BY_FUNCTION,
+    ),
+    "a function that exits": Bad(
+        lambda d: function(d, "exit('no calibration')"),
+        ["data.features", "SystemExit: no calibration"],
+        "",
+        BY_FUNCTION,
+    ),
     "a function that changes its mind": Bad(
         lambda d: function(d, "x if len(x) < 9 else x[:, :1]"),
         ["data.features", "(20, 1)"],

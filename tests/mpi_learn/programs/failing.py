@@ -26,6 +26,10 @@ def boom(*arguments):
     raise RuntimeError("boom")
 
 
+def left(*arguments):
+    sys.exit("boom")
+
+
 class FailingBatches(Batches):
     def epoch(self, epoch):
         for step, batch in enumerate(super().epoch(epoch)):
@@ -47,12 +51,22 @@ class FailingGradient:
 
 def attempt(where: str) -> str:
     batches, built = mpi_learn.training.make_batches, mpi_learn.training.built_model
-    on_epoch = None
+    on_epoch = progress = None
+    changes = {}
+    if where == "progress":
+        progress = boom
     if where == "data":
         mpi_learn.training.make_batches = FailingBatches
     if where == "callback" and world.rank == LAST:
         on_epoch = boom
-    if where == "gradient":
+    if where == "accumulated":  # others average moving means at the step at which this one fails
+        changes = {"algorithm": {"name": "allreduce", "accumulate": 2}, "sync_batchnorm": True}
+        changes["parameters"] = {"norm": True}
+    if where == "exit" and world.rank == LAST:
+        on_epoch = left
+    if where == "build":  # on one rank alone, as where a host lacks something
+        changes = {"model": CONFIGURATION["model"].replace("build_model", "build_or_leave")}
+    if where in ("gradient", "accumulated"):
 
         def failing(*arguments):
             model = built(*arguments)
@@ -71,9 +85,9 @@ def attempt(where: str) -> str:
 
         mpi_learn.training.built_model = failing
     try:
-        train(CONFIGURATION, world, data=digits(), on_epoch=on_epoch)
+        train(CONFIGURATION | changes, world, data=digits(), on_epoch=on_epoch, progress=progress)
     except MPILearnError as error:
-        return f"{type(error).__name__} of rank {error.rank}: {error.reason}"
+        return f"{type(error).__name__} of rank {getattr(error, 'rank', LAST)}: {getattr(error, 'reason', error)}"
     finally:
         mpi_learn.training.make_batches, mpi_learn.training.built_model = batches, built
     return "no error"
