@@ -33,7 +33,7 @@ def flags(is_protected: bool) -> list[str]:
 
 
 def trials_per_second(is_protected: bool, trials: int = 12_000) -> float:
-    """Trials that do nothing, on two blocks of one rank; counted from the first result to the last."""
+    """Trials that do nothing, on one block of one rank, a core for each; counted from the first result to the last."""
     content = {
         "study": "cost",
         "store": "sqlite:///cost.db",
@@ -42,7 +42,7 @@ def trials_per_second(is_protected: bool, trials: int = 12_000) -> float:
         "search": {"strategy": "random", "trials": trials, "seed": 1},
     }
     sql = "SELECT count(*) / (86400 * (julianday(max(finished_at)) - julianday(min(finished_at)))) FROM trials"
-    return _measured(content, is_protected, sql)
+    return _measured(content, is_protected, sql, 2)
 
 
 def samples_per_second(is_protected: bool, data: Path) -> float:
@@ -50,11 +50,11 @@ def samples_per_second(is_protected: bool, data: Path) -> float:
     content = space(data, 2, 1)
     content["search"]["trials"] = 1
     content["training"]["epochs"] = 60
-    return _measured(content, is_protected, "SELECT 60 * 1437 / duration_s FROM trials")
+    return _measured(content, is_protected, "SELECT 60 * 1437 / duration_s FROM trials", 3)
 
 
-def _measured(content: dict, is_protected: bool, sql: str) -> float:
-    with tempfile.TemporaryDirectory() as name, Launched(Path(name), 3, content, flags(is_protected)) as search:
+def _measured(content: dict, is_protected: bool, sql: str, ranks: int) -> float:
+    with tempfile.TemporaryDirectory() as name, Launched(Path(name), ranks, content, flags(is_protected)) as search:
         status = search.wait(LIMIT_S)
         assert status == 0, (Path(name) / "out.txt").read_text()
         return query(Path(name) / f"{content['study']}.db", sql)[0][0]
