@@ -39,8 +39,8 @@ class HalvingOptions(Options):
         exploration: Part of the epochs that go to new configurations; promotions, but the first of each rung, wait for
             that. 0: they never wait, and every rung gets about as much (as published).
         proposer: Where new configurations come from: ``bayesian`` learns from the highest rung that says enough.
-        await_refit_up_to: As with ``bayesian``, of which configurations come while no higher rung says enough; then,
-            with at most so many trials pending, a proposal knows all that was told.
+        await_refit_up_to: With at most so many trials pending a new configuration of ``bayesian`` waits for a model of
+            all that was told; with more pending, it comes from a stock that is prepared beside.
         resume: Promoted trials are new trials that go on from a checkpoint. If false, every trial has the full budget
             and is stopped at a rung, by what it reports, unless it is among the best there.
     """

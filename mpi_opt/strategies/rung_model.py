@@ -6,7 +6,9 @@ values at the highest rung that has enough of them; all other configurations cou
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, final
 
 from mpi_opt.space import Parameters, Space
@@ -15,8 +17,7 @@ from mpi_opt.strategies.strategy import Cost
 from mpi_opt.trial import Failed, Proposal
 
 FEWEST_VALUES, VALUES_PER_DIMENSION = 8, 2
-GROWTH = 1.05
-"""With many trials pending a model serves until its rung has so many times the values that it knows."""
+LARGEST_STOCK = 64
 
 
 @final
@@ -27,17 +28,20 @@ class RungModel:
         space: The search space.
         seed: What is proposed depends on it.
         options: Of `Bayesian`.
-        await_up_to: With at most so many trials pending each proposal has a model of all that is known.
+        await_up_to: With at most so many trials pending each proposal has a model of all that is known. With more they
+            come from a stock, which a thread prepares anew whenever it is ready: the blocks are too many to wait.
     """
 
     def __init__(self, space: Space, seed: int, options: Mapping[str, Any], await_up_to: int = 16) -> None:
         self._space, self._seed, self._await_up_to = space, seed, await_up_to
-        # it is asked because a block waits: the model is made with all that is known, however many trials are pending
+        # a model is asked once, with all that is known then, however many trials are pending
         self._options = dict(options) | {"initial": (), "initial_points": 1, "await_refit_up_to": 10**9}
         self._enough = max(FEWEST_VALUES, VALUES_PER_DIMENSION * len(space))
-        self._made_of: tuple[int, int] = (-1, 0)
-        self._strategy: Bayesian | None = None
         self._n_merits = 1
+        self._stock: deque[Parameters] = deque()
+        self._n_taken = 0
+        self._thread = ThreadPoolExecutor(1, "rungs")
+        self._refit: Future[list[Parameters]] | None = None
 
     def expect(self, n_merits: int) -> None:
         """There are several figures of merit."""
@@ -46,7 +50,7 @@ class RungModel:
     def point(
         self, points: Sequence[Parameters], rungs: Sequence[Mapping[int, Cost | None]], n_pending: int
     ) -> Parameters | None:
-        """What to try next; None as long as only the first rung has enough values.
+        """What to try next; None as long as only the first rung has enough values, and when the stock is used up.
 
         Args:
             points: The configurations so far, by number.
@@ -57,13 +61,32 @@ class RungModel:
         index = max((i for i, count in enumerate(counts) if count >= self._enough), default=0)
         if index == 0:
             return None
-        is_old = index != self._made_of[0] or counts[index] > GROWTH * self._made_of[1]
-        if self._strategy is None or n_pending <= self._await_up_to or is_old:
-            self._strategy, self._made_of = self._made(points, rungs, index), (index, counts[index])
-        (proposal,) = self._strategy.ask(1)
-        return proposal.parameters
+        if n_pending > self._await_up_to:
+            return self._prepared(points, rungs, index)
+        self._stock.clear()
+        return self._made(points, rungs, index, 1)[0]
 
-    def _made(self, points: Sequence[Parameters], rungs: Sequence[Mapping[int, Cost | None]], index: int) -> Bayesian:
+    def _prepared(
+        self, points: Sequence[Parameters], rungs: Sequence[Mapping[int, Cost | None]], index: int
+    ) -> Parameters | None:
+        """The next of the stock. Takes in what the thread made, and sets it to work again."""
+        self._n_taken += 1
+        if self._refit is None or self._refit.done():
+            if self._refit is not None:
+                self._stock = deque(self._refit.result())
+            count, self._n_taken = min(max(8, self._n_taken + self._n_taken // 4), LARGEST_STOCK), 0
+            known = [dict(values) for values in rungs]
+            self._refit = self._thread.submit(self._made, [*points, *self._stock], known, index, count)
+        while self._stock:
+            point = self._stock.popleft()
+            if point not in points:
+                return point
+        return None
+
+    def _made(
+        self, points: Sequence[Parameters], rungs: Sequence[Mapping[int, Cost | None]], index: int, count: int
+    ) -> list[Parameters]:
+        """The next `count` configurations by a model of the rung `index`."""
         outcomes: dict[int, Cost | Failed] = {n: value for n, value in rungs[index].items() if value is not None}
         for values in rungs:
             outcomes |= {number: Failed("failed") for number, value in values.items() if value is None}
@@ -75,4 +98,4 @@ class RungModel:
             [(proposals[number], outcomes[number]) for number in sorted(outcomes)],
             [proposal for proposal in proposals if proposal.number not in outcomes],
         )
-        return strategy
+        return [proposal.parameters for proposal in strategy.ask(count)]

@@ -1,4 +1,5 @@
 import math
+import time
 
 import numpy as np
 import pytest
@@ -7,7 +8,7 @@ from mpi_opt.errors import ConfigurationError
 from mpi_opt.space import Integer, Real, Space
 from mpi_opt.strategies import Decision, make_strategy
 from mpi_opt.strategies.rung_model import RungModel
-from mpi_opt.trial import Failed
+from mpi_opt.trial import Failed, Proposal
 
 SPACE = Space({"x": Real(0, 1)})
 OPTIONS = {"min_budget": 1, "max_budget": 9, "factor": 3, "exploration": 0}
@@ -134,14 +135,37 @@ def test_configurations_come_from_the_highest_rung_that_says_enough():
     assert model.point(points, [low, failed, {}], 0)["x"] < 0.75
 
 
-def test_with_many_pending_a_model_serves_several_proposals():
+def test_with_many_pending_configurations_come_from_a_stock_of_that_model():
     points = [{"x": (number + 0.5) / 30} for number in range(30)]
     values = {number: (point["x"] - 0.8) ** 2 for number, point in enumerate(points)}
-    model = RungModel(SPACE, 0, {})
-    found = [model.point(points, [values, values], n_pending=255)["x"] for _ in range(20)]
-    assert len(set(found)) == 20
-    fresh = RungModel(SPACE, 0, {})
-    assert found[0] == fresh.point(points, [values, values], n_pending=255)["x"]
+    model, found = RungModel(SPACE, 0, {}), []
+    for _ in range(40):
+        point = model.point(points, [values, values], n_pending=255)
+        model._refit.result()  # as if trials took so long
+        if point is not None:
+            found.append(point)
+            points.append(point)
+    assert len(found) > 35  # none is there the first time
+    assert len({point["x"] for point in points}) == len(points)
+    assert abs(found[0]["x"] - 0.8) < 0.1
+
+
+def test_ask_is_quick_with_255_pending_and_many_rungs_reached():
+    rng, space = np.random.default_rng(0), Space({name: Real(0, 1) for name in "abcdef"})
+    strategy, told = make_strategy("halving", space, seed=1, options={"await_refit_up_to": 0}), []
+    for number in range(600):
+        told.append((Proposal(number, space.sample(rng), 1.0), float(rng.random())))
+    told += [(Proposal(600 + number, told[number][0].parameters, 5.0, number), float(number)) for number in range(60)]
+    strategy.resume(told)
+    pending, waited = strategy.ask(255), []
+    for _ in range(60):
+        strategy.tell(pending.pop(0), float(rng.random()))
+        began = time.perf_counter()
+        pending += strategy.ask(1)
+        waited.append(time.perf_counter() - began)
+        time.sleep(0.005)
+    assert np.median(waited) < 0.020
+    assert strategy._model._refit is not None  # the model is in use, beside
 
 
 @pytest.mark.parametrize("name", ["random", "bayesian"])
