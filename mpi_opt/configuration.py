@@ -150,7 +150,7 @@ def read_space(entries: Mapping[str, Mapping[str, Any]]) -> Space:
             raise SpaceError("a hyperparameter's name must be letters, digits and _", where=where)
         keys = dict(entry)
         kind = keys.pop("type", None)
-        if kind not in DIMENSIONS:
+        if not isinstance(kind, str) or kind not in DIMENSIONS:
             raise SpaceError(f"type must be one of {', '.join(DIMENSIONS)}, not {kind!r}", where=f"{where}.type")
         dimensions[name] = _dimension(DIMENSIONS[kind], keys, where)
     return Space(dimensions)

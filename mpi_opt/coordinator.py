@@ -22,7 +22,7 @@ from mpi_opt.others import told
 from mpi_opt.patience import PatientStore
 from mpi_opt.progress import Progress, Silence
 from mpi_opt.reports import Reports
-from mpi_opt.rules import HOPELESS, Luck, Rules, TimeLimit
+from mpi_opt.rules import Luck, Rules, TimeLimit
 from mpi_opt.store.records import Finish
 from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.trial import Outcome, Proposal, TrialRecord
@@ -176,7 +176,9 @@ class Coordinator:
             self._free(running.block, outcome)
             self.progress.finished(running.block, outcome, running.proposal.parameters)
         if self.course.is_hopeless:
-            raise SearchFailed(f"the first {HOPELESS} trials all failed; the last one:\n{outcomes[-1][1].error}")
+            raise SearchFailed(
+                f"the first {self.course.n_failed} trials all failed; the last one:\n{outcomes[-1][1].error}"
+            )
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.course.tell(proposal, outcome)
@@ -226,7 +228,7 @@ class Coordinator:
             self.progress.started(running.block, one.number)
 
     def _take_losses(self, ranks: frozenset[int]) -> None:
-        for rank in sorted(ranks):
+        for rank in sorted(ranks - self.crew.roster.lost):  # others were given up, and so ended
             self._event("rank_lost", f"rank {rank}, {self.crew.part_of(rank)}")
         for block in self.crew.lose(ranks):
             self._give_up(block, "a rank of its block was lost")

@@ -96,8 +96,11 @@ class Course:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether something must be wrong with all trials."""
-        return self.n_failed >= HOPELESS and not self.n_usable
+        """Whether something must be wrong with all trials: with as many as say so, or with all that there are."""
+        if self.n_usable or not self.n_failed:
+            return False
+        is_all = self.strategy.finished and not self.is_waiting_for_results and not self.agenda.waiting
+        return self.n_failed >= min(HOPELESS, self._rules.trials) or is_all
 
     @property
     def is_waiting_for_results(self) -> bool:

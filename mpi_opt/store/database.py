@@ -11,7 +11,7 @@ from sqlalchemy import URL, Connection, Dialect
 from sqlalchemy.exc import DBAPIError
 
 from mpi_opt.store import opening
-from mpi_opt.store.errors import explained
+from mpi_opt.store.errors import damaged, explained
 
 
 class Database:
@@ -83,6 +83,8 @@ class Database:
             yield self._connection
         except DBAPIError as error:
             raise explained(error.orig, self.url, read_only=self.read_only) from error
+        except ValueError as error:  # JSON, numbers and text that are none
+            raise damaged(str(error), self.url) from error
         finally:
             self._connection.rollback()
 

@@ -12,7 +12,7 @@ import sqlite3
 
 from mpi_opt.errors import StoreError
 
-__all__ = ["StoreError", "StoreFullError", "StoreLockedError", "StoreNotReadyError", "explained"]
+__all__ = ["StoreError", "StoreFullError", "StoreLockedError", "StoreNotReadyError", "damaged", "explained"]
 
 
 class StoreNotReadyError(StoreError):
@@ -26,6 +26,8 @@ class StoreFullError(StoreNotReadyError):
 class StoreLockedError(StoreNotReadyError):
     """Another program holds the database for writing."""
 
+
+RECOVER = "save what is left: sqlite3 FILE .recover | sqlite3 NEW.db"
 
 SQLITE_ERRORS: dict[int, tuple[type[StoreError], str, str]] = {
     sqlite3.SQLITE_FULL: (StoreFullError, "there is no room on the disk", "free some space"),
@@ -52,7 +54,7 @@ SQLITE_ERRORS: dict[int, tuple[type[StoreError], str, str]] = {
     sqlite3.SQLITE_PERM: (StoreError, "it may not be opened", "look at its permissions"),
     sqlite3.SQLITE_CANTOPEN: (StoreError, "it cannot be opened", "look at the path and its permissions"),
     sqlite3.SQLITE_NOTADB: (StoreError, "it is not a SQLite database", "name another file as the store"),
-    sqlite3.SQLITE_CORRUPT: (StoreError, "it is damaged", "save what is left: sqlite3 FILE .recover | sqlite3 NEW.db"),
+    sqlite3.SQLITE_CORRUPT: (StoreError, "it is damaged", RECOVER),
 }
 
 SQLSTATES: dict[str, tuple[type[StoreError], str, str]] = {
@@ -68,6 +70,11 @@ READ_ONLY_TRANSACTION = "25006"
 """PostgreSQL's SQLSTATE for an attempt to write in a transaction that may only read."""
 
 TWICE = "this study or trial stands there already"
+
+
+def damaged(how: str, where: str) -> StoreError:
+    """What stands in the database is nothing that this program wrote."""
+    return StoreError(f"it is damaged: {how}", where=where, cure=RECOVER)
 
 
 def explained(error: Exception, where: str, *, read_only: bool = False) -> StoreError:

@@ -17,7 +17,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
 from mpi_opt.errors import without_password
 from mpi_opt.store import schema
-from mpi_opt.store.errors import StoreError, explained
+from mpi_opt.store.errors import StoreError, damaged, explained
 
 WAIT_S = 10.0
 """How long a database that is locked by another program is waited for, in seconds."""
@@ -99,6 +99,9 @@ def connect(address: URL, *, read_only: bool) -> Connection:
     except StoreError:
         engine.dispose()
         raise
+    except (ValueError, TypeError) as error:  # bytes that are no text, a version that is no number
+        engine.dispose()
+        raise damaged(str(error), where(address)) from error
     return connection
 
 

@@ -90,6 +90,7 @@ CASES = [
     ("space", {}, ["space is empty", "name at least one"]),
     ("space.units", 5, ["space.units"]),
     ("space.units.type", "int", ["space.units.type", "real, integer, categorical"]),
+    ("space.units.type", ["real", "integer"], ["space.units.type", "['real', 'integer']"]),
     ("space.units.type", DROP, ["space.units.type", "None"]),
     ("space.units.low", 9, ["space.units", "low must be less than high"]),
     ("space.units.low", 8, ["space.units", "low must be less than high"]),

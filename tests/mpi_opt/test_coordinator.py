@@ -85,6 +85,15 @@ def test_a_search_whose_first_trials_all_fail_gives_up_with_the_reason():
     assert link.dismissed
 
 
+@pytest.mark.parametrize(("trials", "n_proposals"), [(5, 99), (99, 4)])
+def test_a_search_all_of_whose_trials_fail_has_failed(trials, n_proposals):
+    class Short(ListedStrategy):
+        finished = property(lambda self: not self.left)
+
+    with pytest.raises(SearchFailed, match=f"the first {min(trials, n_proposals)} trials all failed"):
+        search(ScriptedLink(failing), trials=trials, blocks=2, strategy=Short(n_proposals))
+
+
 def test_a_strategy_that_has_no_more_ends_the_search():
     _, store = search(ScriptedLink(squares), trials=100, strategy=ListedStrategy(n=5), blocks=4)
     assert len(store.finished) == 5
@@ -195,8 +204,14 @@ def test_a_block_that_fails_again_and_again_is_given_up():
         return receive(timeout_s)
 
     link.send, link.receive = send, receive
+
+    def call(rank, message, call=link.call):
+        call(rank, message)
+        link.waiting.append((0, Lost(frozenset({rank}))))  # its process has ended, as it was told
+
+    link.call = call
     _, store = search(link, blocks=2, trials=30)
-    assert "block_retired" in store.events
+    assert store.events == ["block_retired"]
     assert (2, "End") in link.called
 
 

@@ -99,6 +99,27 @@ def test_newer_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
     assert "schema 99" in refused(path, read_only=True).problem
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE schema_version SET version = 'two'",
+        "UPDATE studies SET space = 'x'",
+        "UPDATE studies SET configuration = '{'",
+        "UPDATE trials SET parameters = '{'",
+    ],
+)
+def test_store_with_content_that_cannot_be_is_told(tmp_path: Path, change: str) -> None:
+    path = tmp_path / "results.db"
+    with Store.open(str(path)) as store:
+        make_study(store, n_trials=4)
+    with sqlite3.connect(path) as connection:
+        connection.execute(change)
+    connection.close()
+    with pytest.raises(StoreError, match="damaged") as caught, Store.open(str(path), read_only=True) as store:
+        store.trials(store.studies()[0].id)
+    assert "recover" in caught.value.cure
+
+
 def test_older_schema_is_brought_up_to_date_when_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "results.db"
     with Store.open(str(path)) as store:
