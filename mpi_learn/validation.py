@@ -157,6 +157,8 @@ def _explained(first: Any, path: list[str], section: list[type[BaseModel]]) -> t
     if kind in ("literal_error", "enum"):
         known = re.findall(r"'([^']+)'", str(first["ctx"]["expected"]))
         return _no_such(_shown(value), known)
+    if kind == "path_type":
+        return f"expected a path, found {_shown(value)}", ""
     if kind in ("model_type", "dict_type", "model_attributes_type"):
         return f"expected a section of keys, found {_shown(value)}", ""
     said = first["msg"].removeprefix("Value error, ")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 import time
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -223,6 +224,20 @@ def _log_to_file(plan: Plan, rank: int) -> None:
     for standard in (1, 2):
         os.dup2(descriptor, standard)
     os.close(descriptor)
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(io.BufferedWriter(_Log(standard, "w", closefd=False)), errors="replace", line_buffering=True)
+        for standard in (1, 2)
+    )
+
+
+class _Log(io.FileIO):
+    """What finds no room in a log is lost: no reason to fail a trial that prints something."""
+
+    def write(self, data: Any) -> int:
+        """As much as there is room for; says that it was all."""
+        with suppress(OSError):
+            super().write(data)
+        return memoryview(data).nbytes
 
 
 def _closing_words(plan: Plan, study: Study) -> str:

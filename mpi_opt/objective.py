@@ -150,8 +150,10 @@ class TrainingObjective(Objective):
                 for name, value in parameters.items()
                 if name in signature.names or (signature.accepts_any and name not in referred)
             }
-            content["parameters"] = named | (content.get("parameters") or {})
-            signature.check(content["parameters"], model)
+            own = content.get("parameters") or {}
+            if isinstance(own, Mapping) and all(isinstance(name, str) for name in own):  # else: see what is said below
+                content["parameters"] = named | own
+                signature.check(content["parameters"], model)
         return read_configuration(content | dict(changes or {}), directory=self.directory, where=where)
 
     def _changes(self, trial: Trial) -> dict[str, Any]:

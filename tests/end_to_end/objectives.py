@@ -52,6 +52,12 @@ def nap(trial) -> float:
     return trial.parameters["x"]
 
 
+def talkative(trial) -> float:
+    """Prints more than a full disk takes."""
+    print("x" * 10_000, flush=True)
+    return trial.parameters["x"]
+
+
 def hours(trial) -> float:
     """Trial 2 takes longer than anybody waits."""
     time.sleep(3600 if trial.number == 2 else 0)

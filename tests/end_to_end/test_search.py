@@ -141,6 +141,16 @@ def test_other_ranks_write_to_files(space_file, tmp_path):
 
 
 @pytest.mark.mpi
+def test_trials_that_print_do_not_fail_because_there_is_no_room_for_it(space_file, query, tmp_path):
+    (tmp_path / "test.logs").mkdir()
+    for rank in (1, 2):
+        (tmp_path / "test.logs" / f"rank-{rank:04d}.log").symlink_to("/dev/full")
+    done = mpirun(3, *SEARCH, str(space_file("talkative")), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(12,)]
+
+
+@pytest.mark.mpi
 def test_n_starts_mpirun(space_file, query, tmp_path):
     done = python("-m", "mpi_opt", "search", str(space_file("parabola")), "-n", "4", "--block-size", "3", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
