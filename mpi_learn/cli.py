@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import Annotated, Any
@@ -18,6 +19,9 @@ app = typer.Typer(
     help="Trains one model on all ranks of one MPI communicator.", no_args_is_help=True, add_completion=False,
     pretty_exceptions_enable=False,
 )  # fmt: skip
+
+GRACE_S = 1.0
+"""The one rank that speaks of lost ones has so long before the others end the job."""
 
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
@@ -40,7 +44,9 @@ def train(
 ) -> None:
     """Trains one model on all ranks of the world."""
     if n is not None:
-        launch(["mpi_learn", *_without_n(sys.argv[1:])], n)
+        with _reported(None, debug):
+            status = launch(["mpi_learn", *_without_n(sys.argv[1:])], n)
+        raise typer.Exit(status)
     with starting():
         from mpi4py import MPI
 
@@ -138,6 +144,8 @@ class _reported:  # noqa: N801 - used as a word: with _reported(world, debug)
             return False
         if isinstance(error, KeyboardInterrupt):
             os._exit(130)  # the other ranks may wait for this one: no finalising
+        if self.world is not None and (lost := _lost_ranks(self.world, error)):
+            self._end_without(lost, error)
         is_agreed = isinstance(error, MPILearnError)
         if is_agreed and self.world is not None:
             self.world.Barrier()  # mpirun ends all ranks as soon as one ends badly: let the message out first
@@ -149,12 +157,31 @@ class _reported:  # noqa: N801 - used as a word: with _reported(world, debug)
             self.world.Abort(1)
         raise typer.Exit(2 if isinstance(error, UserError) else 1)
 
+    def _end_without(self, lost: set[int], error: BaseException) -> None:
+        """The lowest rank that lives says which are lost, and the job ends; nothing collective works any more."""
+        if self.world.rank == min(set(range(self.world.size)) - lost):
+            names = ", ".join(map(str, sorted(lost)))
+            text = f"rank {names} was lost: killed, out of memory or crashed"
+            print(f"mpi-learn: {text}\n  → with `checkpoint:` the same command goes on", file=sys.stderr, flush=True)
+            if self.debug:
+                self._print(error)
+        else:
+            time.sleep(GRACE_S)
+        self.world.Abort(1)
+
     def _print(self, error: BaseException) -> None:
         if isinstance(error, MPILearnError) and not self.debug:
             text = str(error) if isinstance(error, UserError) else _short(error)
         else:
             text = "".join(traceback.format_exception(error))
         print(f"mpi-learn: {text}", file=sys.stderr, flush=True)
+
+
+def _lost_ranks(world: Any, error: BaseException) -> set[int]:
+    """The ranks whose death made `error`; none where it is another."""
+    from mpi_learn.comm import is_communication_error, lost_ranks
+
+    return lost_ranks(world) if is_communication_error(error) else set()
 
 
 def _short(error: MPILearnError) -> str:

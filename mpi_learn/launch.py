@@ -29,19 +29,20 @@ def is_launched() -> bool:
     return any(name in os.environ for name in LAUNCHER_VARIABLES)
 
 
-def launch(arguments: list[str], n: int) -> None:
-    """Replaces this process by ``mpirun -np n python -m ARGUMENTS``; never returns.
+def launch(arguments: list[str], n: int) -> int:
+    """Runs ``mpirun -np n python -m ARGUMENTS``.
 
     Args:
         arguments: The module and its arguments, e.g. ``["mpi_learn", "train", "training.yaml"]``.
         n: The number of ranks.
 
+    Returns:
+        The exit status; 130 after Ctrl-C or SIGTERM, whatever ``mpirun`` makes of it.
+
     Raises:
         UserError: There is no ``mpirun``, or this process already runs under one.
     """
-    command = _command(arguments, n)
-    sys.stdout.flush()
-    os.execve(command[0], command, launch_environment())
+    return _run(arguments, n, n_asked=0)
 
 
 def launch_shielded(arguments: list[str], n: int) -> int:
@@ -60,13 +61,18 @@ def launch_shielded(arguments: list[str], n: int) -> int:
     Raises:
         UserError: As `launch`.
     """
+    return _run(arguments, n, n_asked=1)
+
+
+def _run(arguments: list[str], n: int, n_asked: int) -> int:
+    """Of the signals that ask this process to end, the first `n_asked` only ask the ranks."""
     command, asked = _command(arguments, n), []
     process = None
 
     def pass_on(number: int, frame: object) -> None:
         asked.append(number)
         if process is not None:
-            process.send_signal(signal.SIGUSR1 if len(asked) == 1 else signal.SIGHUP)
+            process.send_signal(signal.SIGUSR1 if len(asked) <= n_asked else signal.SIGHUP)
 
     for name in ENDING:
         signal.signal(name, pass_on)
@@ -75,7 +81,7 @@ def launch_shielded(arguments: list[str], n: int) -> int:
     process = subprocess.Popen(command, env=launch_environment(), preexec_fn=_end_with_parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
     status = process.wait()
-    return 130 if len(asked) > 1 else status if status >= 0 else 128 - status
+    return 130 if len(asked) > n_asked else status if status >= 0 else 128 - status
 
 
 def _end_with_parent() -> None:

@@ -64,6 +64,8 @@ class KerasModel(Model):
     ) -> None:
         if not model.built:
             model(as_called([keras.ops.convert_to_tensor(one[:1]) for one in x]))
+        if not model.trainable_variables:
+            raise ModelError("the model has no array to train", where="model", cure="make one of its layers trainable")
         outputs = check_shapes(model, x)
         self.network = KerasNetwork(model, stream, computing)
         self.layout = self.network.layout

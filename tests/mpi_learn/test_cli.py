@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -129,10 +130,48 @@ def test_failed_training_is_status_1_and_names_the_rank(folder):
     assert done.stderr.count("mpi-learn:") == 1
 
 
+@pytest.mark.mpi
+def test_a_lost_rank_is_named_in_one_message(folder):
+    source = MODELS.read_text() + "\n\ndef build_and_die():\n    import os, signal\n"
+    source += "    if os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n        os.kill(os.getpid(), signal.SIGKILL)\n"
+    source += "    return build_model(16)\n"
+    (folder / "models.py").write_text(source)
+    text = TRAINING.replace("build_model", "build_and_die").replace("{units: 16}", "{}")
+    (folder / "training.yaml").write_text(text)
+    done = run(folder, "train", "training.yaml", "-n", "3")
+    assert done.returncode == 1
+    assert "mpi-learn: rank 1 was lost" in done.stderr
+    assert done.stderr.count("mpi-learn:") == 1
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_ends_a_training_gets_status_130_at_once(folder, number):
+    (folder / "training.yaml").write_text(TRAINING.replace("epochs: 2", "epochs: 100000"))
+    command = [sys.executable, "-m", "mpi_learn", "train", "training.yaml", "-n", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder)
+    assert process.stdout.readline().startswith("epoch")
+    process.send_signal(number)
+    try:
+        process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+
+
 def test_usage_errors_are_status_2(folder):
     assert run(folder, "trian").returncode == 2
     assert run(folder, "train").returncode == 2
     assert run(folder, "train", "nowhere.yaml").returncode == 2
+
+
+def test_n_under_mpirun_is_one_message(folder, monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "2")
+    done = run(folder, "train", "training.yaml", "-n", "2")
+    assert done.returncode == 2
+    assert "drop -n, or drop mpirun" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_the_commands_of_a_new_start_leave_n_out():
