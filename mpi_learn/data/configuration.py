@@ -50,9 +50,9 @@ class DataConfiguration(BaseModel):
     )
     features: Names | Transform = Field(
         description="Arrays (HDF5, NPZ): a dataset, a group (all of its datasets), or a list, each an input of the "
-        "model. Tables (ROOT, Parquet, CSV): columns, globs allowed, stacked in this order to one input; a list of "
-        "lists for several inputs. `name[4]`: four values of each row, cut or filled with zeros. Or {names: …, "
-        "function: file.py:f}."
+        "model. Tables (ROOT, Parquet, CSV): columns, stacked in this order to one input; a list of lists for several "
+        "inputs. Globs are allowed and leave the labels out. `name[4]`: four values of each row, cut or filled with "
+        "zeros. Or {names: …, function: file.py:f}."
     )
     labels: Names | Transform | None = Field(
         description="The same for the outputs; null for a model that learns from the features alone."

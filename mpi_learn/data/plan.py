@@ -133,7 +133,7 @@ def readers(source: Source, configuration: DataConfiguration) -> tuple[Reader, R
     Raises:
         DataError: As `Reader`; or they differ in length.
     """
-    x = Reader(source, configuration.features, "data.features")
+    x = Reader(source, configuration.features, "data.features", configuration.labels)
     y = Reader(source, configuration.labels, "data.labels")
     if y.requests and x.n_samples != y.n_samples:
         raise y.error(

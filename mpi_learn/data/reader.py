@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.data.configuration import Names, Transform
-from mpi_learn.data.names import Request, look_up
+from mpi_learn.data.names import Request, look_up, names_in
 from mpi_learn.data.samples import FEATURE_DTYPE, label_dtype
 from mpi_learn.data.source import Jagged, Source, reading
 from mpi_learn.errors import DataError
@@ -63,17 +63,19 @@ class Reader:
         source: The file.
         wanted: What the configuration asks for; None is no array at all.
         key: The configuration's key, for messages: ``"data.features"``.
+        labels: The names of the labels, which globs for features leave out.
 
     Raises:
         DataError: A name is not there, an array is not numeric, or lengths differ.
     """
 
-    def __init__(self, source: Source, wanted: Names | Transform | None, key: str) -> None:
+    def __init__(
+        self, source: Source, wanted: Names | Transform | None, key: str, labels: Names | Transform | None = None
+    ) -> None:
         self.source, self.key, self.is_label = source, key, key.endswith("labels")
         self.function = load_function(wanted.function) if isinstance(wanted, Transform) else None
-        names = wanted.names if isinstance(wanted, Transform) else wanted
         with reading(source):
-            self.requests = self._looked_up(names)
+            self.requests = self._looked_up(_plain(wanted), names_in(_plain(labels)))
             self._names = list(dict.fromkeys(column.name for request in self.requests for column in request.columns))
             self._described = source.describe(self._names)
         self.n_samples = self._agreed_length()
@@ -103,11 +105,12 @@ class Reader:
         """A `DataError` that names the configuration's key, this file, and what of it."""
         return DataError(problem, where=": ".join(filter(None, (self.key, self.source.place, name))), cure=cure)
 
-    def _looked_up(self, names: Names | None) -> list[Request]:
+    def _looked_up(self, names: Names | None, labels: list[str]) -> list[Request]:
         if names is None:
             return []
+        kind = {"is_table": self.source.is_table, "is_label": self.is_label}
         try:
-            return look_up(names, self.source.names(), is_table=self.source.is_table, is_label=self.is_label)
+            return look_up(names, self.source.names(), labels=labels, **kind)
         except DataError as error:
             raise self.error(
                 f"{error.problem} in this {self.source.format} file", error.where, cure=error.cure
@@ -176,6 +179,10 @@ class Reader:
                     cure=f"return one entry for each sample: shape ({n}, …)",
                 )
         return made
+
+
+def _plain(wanted: Names | Transform | None) -> Names | None:
+    return wanted.names if isinstance(wanted, Transform) else wanted
 
 
 def name_of(function: Callable[..., Any]) -> str:

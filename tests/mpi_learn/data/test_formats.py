@@ -76,6 +76,16 @@ def test_columns_are_stacked_in_the_order_asked_for(path):
     np.testing.assert_array_equal(x, np.column_stack([COLUMNS["n_jets"], COLUMNS["px"]]).astype(np.float32))
 
 
+def test_a_glob_for_features_leaves_the_labels_out(path):
+    """Else a model would learn them by heart."""
+    everything = loaded(path, features=[["*"]]).training.x[0]
+    others = np.column_stack([column for name, column in COLUMNS.items() if name != "label"]).astype(np.float32)
+    np.testing.assert_array_equal(np.sort(everything, 1), np.sort(others, 1))  # each format has an order of its own
+    assert loaded(path, features=[["label", "*"]]).training.x[0].shape == (N, len(COLUMNS))  # who names them gets them
+    several = loaded(path, features=[["*"]], labels=[["p?", "label"]]).training
+    assert several.x[0].shape == (N, len(COLUMNS) - 3)
+
+
 def test_a_single_label_is_one_number_a_sample(path):
     y = loaded(path).training.y[0]
     assert y.dtype == np.int64
