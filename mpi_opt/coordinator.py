@@ -30,7 +30,7 @@ from mpi_opt.trial import Outcome, Proposal, TrialRecord
 if TYPE_CHECKING:
     from mpi_opt.store.store import Store
 
-TICK_S = 0.5
+TICK_S = 0.1
 """How often the coordinator looks around when nothing happens, in seconds."""
 
 ELSEWHERE = -1
@@ -101,8 +101,6 @@ class Coordinator:
                 self._record()
                 self._dispatch()
                 self.progress.tick()
-            if numbers := list(self.agenda.running):  # the next search will run them
-                self.store.requeue(numbers, f"the search ended: {self.why_stopped}")
         finally:
             self.crew.dismiss({running.block for running in self.agenda.running.values()})
 
@@ -274,6 +272,8 @@ class Coordinator:
         else:
             return
         self._stop_running()
+        if numbers := list(self.agenda.running):  # at once: told to end, mpirun leaves its ranks a quarter of a second
+            self.store.requeue(numbers, f"the search ended: {self.why_stopped}")
         self._stop_by = now + HALT_S
 
     def _take_from_others(self, record: TrialRecord) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -9,14 +10,19 @@ from mpi_opt.agenda import Agenda
 from mpi_opt.fold_stopping import Yardstick, Yardsticks
 from mpi_opt.others import Others
 from mpi_opt.resuming import Past
-from mpi_opt.rules import HOPELESS, Rules
+from mpi_opt.rules import FATAL, HOPELESS, Rules
 from mpi_opt.store.errors import TWICE, StoreError
+from mpi_opt.store.records import Finish
 from mpi_opt.trial import Failed, Outcome, Proposal
 
 if TYPE_CHECKING:
     from mpi_opt.patience import PatientStore
     from mpi_opt.store.records import Start
     from mpi_opt.strategies.strategy import Strategy
+
+
+WITHOUT_A_WORD = "the search ended before the trial did"
+"""What stands as the error of an attempt whose search was killed."""
 
 
 class Course:
@@ -53,11 +59,16 @@ class Course:
         self._yardsticks = yardsticks
 
     def take_up(self) -> Past:
-        """Continues from what the store knows: what ran when the last search ended is queued again."""
+        """Continues from what the store knows: what ran when the last search ended is queued again.
+
+        Unless it ran each of several times that a search ended so; then it has failed.
+        """
         past = self._read()
-        running = self._left_running(past)
-        if running:
-            self._store.requeue(running, "the search ended before the trial did")
+        if running := self._left_running(past):
+            self._store.requeue(running, WITHOUT_A_WORD)
+            if fatal := self._fatal(running):
+                self._store.finish(fatal)
+                past = self._read()
         if past:
             self._learn(past)
         return past
@@ -114,6 +125,18 @@ class Course:
         """The trials that run in the store, and neither here nor at a workload system."""
         known = past.outside | set(self.agenda.running)
         return [one.number for one in past.unfinished if one.state == "running" and one.number not in known]
+
+    def _fatal(self, running: list[int]) -> list[Finish]:
+        """Those of the trials that were running when the search ended which likely end every search that runs them."""
+        attempts = self._store.store.attempts(self._store.study_id, running)
+        latest = {one.number: one for one in attempts}
+        n_ends = Counter(one.number for one in attempts if one.error == WITHOUT_A_WORD)
+        error = f"the search ended without a word each of the {FATAL} times that this trial ran: likely because of it"
+        return [
+            Finish(Outcome(one.number, "failed", None, None, 0.0, error=error), one.attempt, one.block)
+            for one in latest.values()
+            if n_ends[one.number] >= FATAL
+        ]
 
     def _learn(self, past: Past) -> None:
         past.teach(self.strategy)

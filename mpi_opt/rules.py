@@ -18,6 +18,9 @@ LIKELY = 0.9
 HOPELESS = 10
 """So many failed trials, and no other, end a search: something is wrong with all of them."""
 
+FATAL = 3
+"""A trial that ran each of so many times that a search ended without a word is thought to be what ended it."""
+
 UNLUCKY = 5
 """A block that fails so many trials in a row, and the other blocks hardly ever so, is given up."""
 

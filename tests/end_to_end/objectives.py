@@ -117,6 +117,13 @@ def hanging(trial) -> float:
     return trial.comm.allreduce(trial.parameters["x"])
 
 
+def fatal(trial) -> float:
+    """Trial 1 is the end of its process, every time."""
+    if trial.number == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return trial.parameters["x"]
+
+
 def raising_late(trial) -> float:
     """The last rank fails every other trial when the others wait for it already, in the block or in a part of it."""
     part = trial.comm.Dup()

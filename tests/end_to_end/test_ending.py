@@ -33,6 +33,16 @@ def test_a_signal_to_rank_0_ends_the_search_in_order(name, space_file, query, tm
 
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_an_mpirun_that_is_told_to_end_leaves_time_to_put_trials_back(name, space_file, query, tmp_path):
+    process = start(3, space_file("hours", search={"strategy": "random", "trials": 12, "seed": 1}), tmp_path)
+    while n_complete(query) < 10:
+        time.sleep(0.1)
+    process.send_signal(getattr(signal, name))
+    process.communicate(timeout=20)
+    assert query("SELECT state FROM trials WHERE number = 2") == [("queued",)]
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_ctrl_c_at_the_terminal_ends_the_search_in_order(name, space_file, query, tmp_path):
     process = start_with_n(3, space_file("nap", search={"strategy": "random", "trials": 10_000, "seed": 1}), tmp_path)
     while not n_complete(query):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -78,6 +79,15 @@ def test_the_same_command_continues_a_study(space_file, query, tmp_path):
     assert after[:5] == before
     assert [number for number, *_ in after] == list(range(9))
     assert len({parameters for _, parameters, _ in after}) == 9
+
+
+def test_a_trial_that_ends_every_search_does_not_do_so_for_ever(space_file, query, tmp_path):
+    command = [sys.executable, *SEARCH, str(space_file("fatal"))]
+    statuses = [subprocess.run(command, cwd=tmp_path, timeout=60, check=False).returncode for _ in range(4)]
+    assert statuses == [-signal.SIGKILL] * 3 + [0]
+    assert query("SELECT number, attempts FROM trials WHERE state != 'complete'") == [(1, 3)]
+    assert "each of the 3 times that this trial ran" in query("SELECT error FROM trials WHERE state = 'failed'")[0][0]
+    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(11,)]
 
 
 def test_a_study_is_not_continued_with_another_space(space_file, tmp_path):
