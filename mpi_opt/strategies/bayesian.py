@@ -203,6 +203,7 @@ class Bayesian(Strategy):
         told, number = self._history.told(), self._ledger.n_asked
         if self._n_merits > 1:
             return partial(self._sought_on_front, told, pending, number, count)
+        told = told.without_penalties()
         if self._prior is not None:
             return partial(self._sought_with_prior, told, pending, number, count)
         return partial(self._proposer.propose, told, pending, number, count, self._is_allowed)
@@ -216,7 +217,7 @@ class Bayesian(Strategy):
         """Each with weights of its own, the earlier ones pending; by models that know no other weights."""
         rows: list[np.ndarray] = []
         for one in range(number, number + count):
-            seen = told.weighted(drawn_weights(self._n_merits, self._seed, one))
+            seen = told.weighted(drawn_weights(self._n_merits, self._seed, one)).without_penalties()
             is_allowed = partial(self._is_allowed_beside, rows)
             rows += self._new_proposer().propose(seen, np.vstack([pending, *rows]), one, 1, is_allowed)
         return rows

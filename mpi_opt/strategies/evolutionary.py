@@ -232,6 +232,7 @@ def _selected(members: list[tuple[Cost, np.ndarray]], size: int) -> list[tuple[C
 
 def _interpolated(told: Told, is_category: np.ndarray) -> CubicInterpolation:
     """Through the values told, with the heavy tail pulled in; a failed trial counts like the worst."""
+    told = told.without_penalties()
     values = np.where(np.isfinite(told.values), told.values, np.nanmax(told.values))
     told = Told(told.rows, values, told.variances).scaled().thinned(LARGEST_INTERPOLATION)
     return CubicInterpolation(told.rows, [warped(told.values, offset)[0] for offset in OFFSETS], is_category)

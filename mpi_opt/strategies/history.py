@@ -16,6 +16,9 @@ from mpi_opt.trial import Failed, Proposal
 LARGEST_UNCERTAINTY = 1e150
 """Of a value: the square of it is still a number."""
 
+FEWEST_PENALTIES, FEWEST_MEASURED, PENALTY_GAP = 3, 5, 100.0
+"""What makes a value a penalty: told so often, beside so many others, so many times as far from the best as they."""
+
 
 @dataclass(frozen=True)
 class Told:
@@ -39,6 +42,22 @@ class Told:
         """Those with a value."""
         kept = np.isfinite(self.values)
         return Told(self.rows[kept], self.values[kept], self.variances[kept])
+
+    def without_penalties(self) -> Told:
+        """Without what a user makes up for trials that failed (1e6, say): these count as failed.
+
+        A penalty is one value, told again and again, that is larger than all others by far. A model of it and them
+        would see little but the step between the two.
+        """
+        values = self.values[np.isfinite(self.values)]
+        largest = values.max(initial=-math.inf)
+        measured = values[values < largest]
+        if len(values) - len(measured) < FEWEST_PENALTIES or len(measured) < FEWEST_MEASURED:
+            return self
+        low, extent = measured.min(), np.ptp(measured)
+        if not largest - low > PENALTY_GAP * extent > 0:
+            return self
+        return Told(self.rows, np.where(self.values == largest, math.nan, self.values), self.variances)
 
     def thinned(self, n: int) -> Told:
         """At most `n`: the best half of that, and of the others every so many; the order is kept."""

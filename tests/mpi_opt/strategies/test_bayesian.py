@@ -136,6 +136,39 @@ def test_failed_region_is_avoided():
     assert min(value for _, value in told if isinstance(value, float)) < 0.52
 
 
+PENALISED = Told(np.zeros((9, 1)), np.array([1e6, 3.0, 1e6, 2.0, math.nan, 5.0, 4.0, 1e6, 2.5]), np.zeros(9))
+
+
+def test_a_value_told_again_and_again_far_above_all_others_is_a_failure():
+    found = PENALISED.without_penalties().values
+    np.testing.assert_array_equal(found, [math.nan, 3, math.nan, 2, math.nan, 5, 4, math.nan, 2.5])
+
+
+@pytest.mark.parametrize(
+    "values", [[1e6, 3, 1e5, 2, 5, 4, 1e7, 2.5], [200, 3, 200, 2, 5, 4, 200, 2.5], [7, 7, 7, 7, 7, 9, 9, 9]]
+)
+def test_values_that_differ_lie_near_or_are_all_there_is_are_no_penalties(values):
+    told = Told(np.zeros((len(values), 1)), np.array(values, dtype=float), np.zeros(len(values)))
+    assert told.without_penalties() is told
+
+
+@pytest.mark.parametrize("n_merits", [1, 2])
+@pytest.mark.parametrize("name", ["bayesian", "evolutionary"])
+def test_a_search_learns_from_a_penalty_as_from_a_failure(name, n_merits):
+    rng, points = np.random.default_rng(0), [MIXED.sample(np.random.default_rng(number)) for number in range(40)]
+    is_bad = [point["a"] + rng.random() < 0.8 for point in points]
+
+    def asked(penalty):
+        strategy = make_strategy(name, MIXED, seed=1, n_merits=n_merits)
+        values = [penalty if bad else mixed_cost(point) for point, bad in zip(points, is_bad, strict=True)]
+        if n_merits > 1:
+            values = [value if isinstance(value, Failed) else (value, min(value + 0.3, 1e6)) for value in values]
+        strategy.resume([(Proposal(number, points[number]), value) for number, value in enumerate(values)])
+        return [MIXED.encode(proposal.parameters) for proposal in strategy.ask(6)]
+
+    np.testing.assert_allclose(asked(1e6), asked(Failed("out of memory")), atol=1e-6)
+
+
 def test_uncertain_values_count_less():
     """One wild value: if it is known to be uncertain, the search does not stay there."""
     space = Space({"x": Real(0, 1)})
