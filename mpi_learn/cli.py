@@ -50,6 +50,7 @@ def train(
     with starting():
         from mpi4py import MPI
 
+    from mpi_learn.comm import agreed_errors
     from mpi_learn.live import make_view
     from mpi_learn.saving import save_result
     from mpi_learn.training import train as train_model
@@ -59,11 +60,11 @@ def train(
         configuration = _configuration(training, world, {"epochs": epochs, "seed": seed}, output)
         with make_view(configuration.epochs, is_first=world.rank == 0) as view:
             result = train_model(configuration, world, progress=view)
-        if world.rank == 0:
-            print(f"{result.epochs} epochs, {result.seconds:.1f} s, {result.samples_per_second:,.0f} samples/s", end="")
-            print(f", stopped by {result.stopped_by}" if result.stopped_by != "epochs" else "", flush=True)
-            if output is not None:
-                print(f"saved {save_result(output, configuration, result)}", flush=True)
+        with agreed_errors(world):
+            if world.rank == 0:
+                print(_told(result), flush=True)
+                if output is not None:
+                    print(f"saved {save_result(output, configuration, result)}", flush=True)
 
 
 @app.command()
@@ -117,6 +118,12 @@ def _configuration(path: Path, world: Any, changes: dict[str, Any], output: Path
             if output is not None:
                 make_folder(output, "--output")
     return world.bcast(found, root=0)
+
+
+def _told(result: Any) -> str:
+    """The training in one line."""
+    ended = f", stopped by {result.stopped_by}" if result.stopped_by != "epochs" else ""
+    return f"{result.epochs} epochs, {result.seconds:.1f} s, {result.samples_per_second:,.0f} samples/s{ended}"
 
 
 def _without_n(arguments: list[str]) -> list[str]:

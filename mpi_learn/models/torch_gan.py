@@ -25,7 +25,7 @@ from mpi_learn.models.gan import (
 from mpi_learn.models.model import Arrays, Model
 from mpi_learn.models.torch_calls import Tensors, TorchCalls, resting
 from mpi_learn.models.torch_losses import check_label_range, make_losses
-from mpi_learn.models.torch_model import fill, state_of
+from mpi_learn.models.torch_model import check_parameters, fill, state_of
 
 
 class TorchGan(Model):
@@ -222,9 +222,7 @@ def trainable(module: torch.nn.Module) -> list[torch.nn.Parameter]:
     """The parameters that want a gradient.
 
     Raises:
-        ModelError: There are none, or they are not float32.
+        ModelError: See `check_parameters`.
     """
-    found = [one for one in module.parameters() if one.requires_grad]
-    if not found or any(one.dtype != torch.float32 for one in found):
-        raise ModelError("the module needs parameters, all of them float32", where="model")
-    return found
+    check_parameters(module)
+    return [one for one in module.parameters() if one.requires_grad]

@@ -146,8 +146,7 @@ class TorchModel(Model):
 
     def _tried(self, x: Arrays) -> list[tuple[int, ...]]:
         """The shapes of the outputs, by calling the module on a few samples."""
-        if not self._parameters or any(one.dtype != torch.float32 for one in self._parameters):
-            raise ModelError("the module needs parameters, all of them float32", where="model")
+        check_parameters(self.module)
         self.module.eval()
         try:
             with torch.no_grad():
@@ -157,6 +156,19 @@ class TorchModel(Model):
             raise ModelError(
                 f"the model does not take samples of shape {shapes}: {error}", where="data.features"
             ) from error
+
+
+def check_parameters(module: torch.nn.Module) -> None:
+    """Raises ModelError unless the module has something to train, of a kind and at a place that we know."""
+    found = [one for one in module.parameters() if one.requires_grad]
+    if not found or any(one.dtype != torch.float32 for one in found):
+        raise ModelError("the module needs parameters, all of them float32", where="model")
+    if others := {str(one.device) for one in module.parameters()} - {"cpu"}:
+        raise ModelError(
+            f"its parameters are on {', '.join(sorted(others))}: PyTorch modules compute on the processor here",
+            where="model",
+            cure="return the module as it is made, without .to(device)",
+        )
 
 
 def state_of(*modules: torch.nn.Module) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

@@ -143,6 +143,9 @@ WRONG = {
     ),
     "no such metric": (f"{TORCH}:build_regression", "mse", ["maee"], (X3,), (X3[:, 0],), ConfigurationError, "mae"),
     "label shape": (f"{TORCH}:build_regression", "mse", [], (X3,), (X3,), ModelError, r"\(3,\)"),
+    "not on the processor": (
+        f"{TORCH}:build_elsewhere", "mse", [], (X3,), (X3[:, 0],), ModelError, "on meta: PyTorch modules",
+    ),
     "no tensor": (f"{TORCH}:build_speaking", "mse", [], (X3,), (X3[:, 0],), ModelError, "returns str, not a tensor"),
     "class numbers that are no whole ones": (
         f"{TORCH}:build_classes", "cross_entropy", [], (X64,), (CLASSES.astype("f"),), ModelError, "stored as integers",

@@ -60,6 +60,10 @@ def build_speaking():
     return Speaking(3, 1)
 
 
+def build_elsewhere():
+    return nn.Linear(3, 1, device="meta")
+
+
 def build_nothing():
     return None
 
