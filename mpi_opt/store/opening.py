@@ -148,9 +148,15 @@ def _check_path(path: Path, address: URL, read_only: bool) -> None:
 
 
 def _engine(address: URL, read_only: bool) -> Engine:
+    if address.get_backend_name() == "postgresql" and read_only:
+        # read-only transactions, and each query prepared, for then it cannot hold a COMMIT and a second statement
+        return create_engine(
+            address.set(drivername="postgresql+psycopg"),
+            execution_options={"postgresql_readonly": True},
+            connect_args={"prepare_threshold": 0},
+        )
     if address.get_backend_name() != "sqlite":
-        options = {"postgresql_readonly": True} if read_only and address.get_backend_name() == "postgresql" else {}
-        return create_engine(address, execution_options=options)
+        return create_engine(address)
     if not is_file(address):
         return create_engine(address, poolclass=StaticPool)
     if read_only:

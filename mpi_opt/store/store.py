@@ -248,6 +248,9 @@ class Store:
 
     def sql(self, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """The column names and rows of a user's own query. Open the store `read_only` for queries of unknown intent."""
+        if self.read_only and self._database.dialect.name not in ("sqlite", "postgresql"):
+            cure = "use the database's own client"
+            raise StoreError("a query could change a database of this kind", where=self.url, cure=cure)
         with self._database.reading() as connection:
             return queries.read_sql(connection, query)
 

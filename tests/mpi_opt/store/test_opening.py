@@ -224,8 +224,19 @@ def test_nothing_can_be_changed_through_a_server_open_for_reading(postgresql: st
         name = f"study {len(store.studies())}"
         make_study(store, name, n_trials=8)
     with Store.open(postgresql, read_only=True) as store:
-        for query in ("DELETE FROM trials", "COMMIT; DELETE FROM trials", "SET TRANSACTION READ WRITE"):
+        n_metrics = store.sql("SELECT count(*) FROM metrics")[1]
+        for query in (
+            "DELETE FROM metrics",
+            "COMMIT; DELETE FROM metrics",
+            "ROLLBACK; DROP TABLE metrics",
+            "SET TRANSACTION READ WRITE; DELETE FROM metrics; COMMIT",
+            "COMMIT; BEGIN READ WRITE; DELETE FROM metrics; COMMIT",
+            "DO $$ BEGIN DELETE FROM metrics; END $$",
+        ):
             with pytest.raises(StoreError):
                 store.sql(query)
-                store.sql("DELETE FROM trials")
-        assert len(store.trials(store.study(name).id)) == 8
+        for query in ("COMMIT", "SET TRANSACTION READ WRITE", "SET SESSION CHARACTERISTICS AS TRANSACTION READ WRITE"):
+            store.sql(query)
+            with pytest.raises(StoreError, match="open for reading only"):
+                store.sql("DELETE FROM metrics")
+        assert store.sql("SELECT count(*) FROM metrics WHERE name LIKE '%'")[1] == n_metrics
