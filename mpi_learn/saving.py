@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import tempfile
 from pathlib import Path
 
@@ -32,11 +33,17 @@ def make_folder(folder: Path, key: str) -> None:
 
 
 def save_result(folder: Path, configuration: TrainingConfiguration, result: Result) -> Path:
-    """Writes ``model.keras`` (or ``model.pt``), ``training.yaml`` and ``history.json``; returns the model's file."""
+    """Writes ``model.keras`` (or ``model.pt``), ``training.yaml`` and ``history.json``; returns the model's file.
+
+    In the history null stands where nothing was measured, or what was is no number: JSON knows no NaN.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     content = configuration.model_dump(mode="json", exclude_unset=True)
     write_whole(folder / "training.yaml", yaml.safe_dump(content, sort_keys=False))
-    write_whole(folder / "history.json", json.dumps(result.history, indent=1))
+    columns = {
+        name: [value if math.isfinite(value) else None for value in values] for name, values in result.history.items()
+    }
+    write_whole(folder / "history.json", json.dumps(columns, indent=1))
     return result.save_model(folder / "model")
 
 
