@@ -32,6 +32,9 @@ N_WAITING = 4096
 LONGEST_ANSWER_S = 10.0
 """An answer takes less than a millisecond; the limit is there so that whatever happens, no end waits for ever."""
 
+_BOUND: weakref.WeakSet[socket.socket] = weakref.WeakSet()
+"""The sockets of this process that may hold an address."""
+
 PEER = "3i"
 """What the system says of the process at the other end: its id, its user's, its group's."""
 
@@ -91,6 +94,7 @@ def _acquired(name: str, n_bytes: int, fill: Fill) -> tuple[mmap.mmap, int]:
     pause = Pause()
     while True:
         own = socket.socket(socket.AF_UNIX)
+        _BOUND.add(own)
         try:
             own.bind(address)
         except OSError as error:
@@ -110,7 +114,9 @@ def _asked(address: str) -> int | None:
         other.connect(address)
         if not _is_own_user(other):
             raise PermissionError("another user's process offers memory under the name of this job's")
-        _, files, _, _ = socket.recv_fds(other, 1, 1)
+        answer, files, _, _ = socket.recv_fds(other, 1, 1)
+        if answer and not files:  # it was sent, and this process may open no more files
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return files[0] if files else None
     return None
 
@@ -152,10 +158,25 @@ def _withdraw(own: socket.socket, is_over: threading.Event) -> None:
     Whom the thread has begun to answer it answers first: it stops where it is when Python ends, but MPI's farewell may
     last as long as the other waits for its answer.
     """
+    if own.fileno() < 0:  # withdrawn before; or this is a process that user code forked
+        return
     with suppress(OSError):
         own.shutdown(socket.SHUT_RDWR)  # wakes the thread
     is_over.wait(LONGEST_ANSWER_S)
     own.close()
+
+
+def _forget() -> None:
+    """In a process that user code has forked, which answers nobody: lets the addresses go.
+
+    Else they would be taken as long as it lives, and whoever asks there would wait for it.
+    """
+    for own in list(_BOUND):
+        own.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _is_own_user(other: socket.socket) -> bool:

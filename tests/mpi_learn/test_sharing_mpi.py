@@ -68,5 +68,45 @@ def test_a_rank_that_ends_while_it_answers_another_holds_nobody_up(tmp_path):
     assert done.stdout.split() == ["5", "5"], done.stderr
 
 
+def test_a_process_that_user_code_forked_does_not_keep_the_memorys_address(tmp_path):
+    program = (
+        "import os, time; from mpi4py import MPI; from mpi_learn import shared_memory\n"
+        "take = lambda: shared_memory.shared_by_host(MPI.COMM_SELF, 'a', 5, lambda memory: memory.fill(1))\n"
+        "memory = take()\n"
+        "if (child := os.fork()) == 0:\n"
+        "    del memory\n"  # it is not the child's to withdraw
+        "    time.sleep(60)\n"
+        "time.sleep(0.5)\n"
+        "again = take()\n"
+        "again[0] = 3\n"
+        "print(memory[0], flush=True)\n"  # offered still: the same memory
+        "del memory, again\n"
+        "print(take()[0], flush=True)\n"
+        "os.kill(child, 9)\n"
+    )
+    done = mpirun(1, "-c", program, cwd=tmp_path, timeout=20)
+    assert done.stdout.split() == ["3", "1"], done.stderr
+
+
+def test_a_rank_that_may_open_no_more_files_says_so(tmp_path):
+    program = (
+        "import os, resource; from mpi4py import MPI; from mpi_learn import shared_memory\n"
+        "take = lambda: shared_memory.shared_by_host(MPI.COMM_SELF, 'a', 5, lambda memory: memory.fill(1))\n"
+        "if MPI.COMM_WORLD.rank == 0: memory = take()\n"
+        "MPI.COMM_WORLD.Barrier()\n"
+        "if MPI.COMM_WORLD.rank == 1:\n"
+        "    last = os.open(os.devnull, 0)\n"
+        "    limits = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (last + 1, limits[1]))\n"  # enough to ask, not for an answer
+        "    os.close(last)\n"
+        "    try: take()\n"
+        "    except OSError as error: print(error, flush=True)\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, limits)\n"
+        "MPI.COMM_WORLD.Barrier()\n"
+    )
+    done = mpirun(2, "-c", program, cwd=tmp_path, timeout=20)
+    assert "Too many open files" in done.stdout, done.stderr
+
+
 def test_the_memory_goes_with_the_last_that_uses_it():
     assert all(seen["left"] < 0.2 for seen in sharing().values())
