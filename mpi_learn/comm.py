@@ -183,8 +183,8 @@ def lost_ranks(comm: Communicator) -> set[int]:
     """
     if not is_protected():
         return set()
+    comm.Ack_failed()  # first: who dies in between is named twice, not never
     failed = comm.Get_failed()
-    comm.Ack_failed()
     return set(MPI.Group.Translate_ranks(failed, list(range(failed.size)), comm.group)) if failed.size else set()
 
 
@@ -194,9 +194,15 @@ def skip_farewell() -> None:
 
 
 def _leave() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     os._exit(exit_status if exit_status is not None else int(hasattr(sys, "last_type")))
+
+
+def flush() -> None:
+    """Writes out what was printed, as far as that is possible: user code may have closed where it goes."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
 
 
 exit_status: int | None = None
@@ -229,7 +235,9 @@ def agreed_errors(comm: Communicator) -> Iterator[None]:
     mine: BaseException | None = None
     try:
         yield
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, the other ranks must learn of it
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks must learn of it
         mine = error if isinstance(error, UserError | TrainingError) else described(error, comm.rank)
     first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
     if first < comm.size:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -174,13 +175,14 @@ def dealt_out(comm: Communicator, folder: Path, n_ranks: int) -> Arrays:
     """
     if comm.rank != 0:
         return comm.recv(source=0, tag=OWN)
-    parts = iter(range(1, comm.size))
+    waiting = deque(range(1, comm.size))
     try:
         mine = load_own(folder, 0) if n_ranks == comm.size else {}
-        for rank in parts:
-            comm.send(load_own(folder, rank) if n_ranks == comm.size else {}, rank, OWN)
+        while waiting:
+            own = load_own(folder, waiting[0]) if n_ranks == comm.size else {}
+            comm.send(own, waiting.popleft(), OWN)
     finally:
-        for rank in parts:
+        for rank in waiting:
             comm.send({}, rank, OWN)
     return mine
 

@@ -15,7 +15,7 @@ from mpi_learn.comm import Communicator
 from mpi_learn.errors import MPILearnError
 from mpi_opt.fold_stopping import Yardstick
 from mpi_opt.layout import fold_groups, folds_of_group
-from mpi_opt.lifeline import Lifeline
+from mpi_opt.lifeline import Lifeline, in_this_process
 from mpi_opt.merits import Merits
 from mpi_opt.messages import (
     TO_LEADER,
@@ -165,7 +165,8 @@ class Block:
         try:
             try:
                 self.lifeline.guard(trial.comm, self.terms.timeout_s)
-                value, history = self.objective(trial)
+                with in_this_process():
+                    value, history = self.objective(trial)
             finally:
                 self.lifeline.rest()
             figures = self.terms.merits.read(value) if trial.comm.rank == 0 else ()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,7 @@ def _here(arguments: list[str]) -> Any:
 def _search_everywhere(arguments: list[str]) -> int:
     """Runs ``search`` on every rank of the world: rank 0 understands it, all run it."""
     with starting():  # what rank 0 looks at first may begin MPI, too
-        order = _here(arguments)  # a plan, or an exit status when there is nothing to run
+        order = _ordered(arguments)
         from mpi_learn import comm as communication
     if is_launched():
         from mpi_opt.api import the_world
@@ -52,6 +53,18 @@ def _search_everywhere(arguments: list[str]) -> int:
     status = _guarded(lambda: _run_search(order), "--debug" in arguments)
     communication.exit_status = status
     return status
+
+
+def _ordered(arguments: list[str]) -> Any:
+    """What rank 0 makes of the command: a plan, or an exit status when there is nothing to run.
+
+    The other ranks wait for it, whatever it meets; the user's strategy may have raised anything.
+    """
+    try:
+        return _here(arguments)
+    except BaseException:  # noqa: BLE001 - see above
+        traceback.print_exc()
+        return FAILED
 
 
 def run(arguments: list[str]) -> Any:
@@ -87,8 +100,8 @@ def _guarded(command: Callable[[], Any], debug: bool) -> Any:
         return DONE
     except (MPILearnError, OSError) as error:  # such as a full disk, or a folder that one may not write to
         if debug:
-            raise
-        if launched_rank() == 0 or isinstance(error, OSError):
+            traceback.print_exc()
+        elif launched_rank() == 0 or isinstance(error, OSError):
             print(f"mpi-opt: {error}", file=sys.stderr, flush=True)
         return BAD_INPUT if isinstance(error, UserError) else FAILED
     return DONE if value is None else value

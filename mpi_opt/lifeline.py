@@ -16,7 +16,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
 
 from mpi_learn import comm as communication
 from mpi_learn.comm import Communicator, RankLost
@@ -179,5 +180,32 @@ def end_process(why: str) -> None:
     """Ends this process in the way that other ranks notice as a death; never returns."""
     with contextlib.suppress(OSError, ValueError):  # a full disk, or user code that has closed them, must not keep it
         print(f"rank ends: {why}", file=sys.stderr, flush=True)
-        sys.stdout.flush()
+    communication.flush()
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@contextlib.contextmanager
+def in_this_process() -> Iterator[None]:
+    """A process that user code forks inside, and that comes out here, ends: the search goes on in this one alone."""
+    process = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != process:
+            error = sys.exc_info()[1]
+            status = int(error is not None)
+            if isinstance(error, SystemExit) and isinstance(error.code, int | None):
+                status = error.code or 0
+            elif error is not None:
+                traceback.print_exception(error)
+            communication.flush()
+            os._exit(status)
+
+
+@contextlib.contextmanager
+def or_end() -> Iterator[None]:
+    """What is raised inside ends this process in the way that other ranks notice: they may wait for it."""
+    try:
+        yield
+    except BaseException as error:  # noqa: BLE001 - a rank that does not come any more, for whatever reason
+        end_process("".join(traceback.format_exception(error)))

@@ -299,6 +299,25 @@ def test_what_only_a_framework_can_tell_is_told_before_the_first_trial(path, val
     assert all(word in done.stderr for word in words), done.stderr
 
 
+@pytest.mark.mpi
+def test_a_mistake_that_is_shown_with_its_traceback_hangs_no_rank(folder):
+    (folder / "space.yaml").write_text(yaml.safe_dump(changed("search.trialz", 3)))
+    done = mpirun(2, "-m", "mpi_opt", "search", "space.yaml", "--debug", cwd=folder, timeout=30)
+    assert done.returncode == BAD_INPUT, done.stderr
+    assert "Traceback" in done.stderr
+    assert "trialz" in done.stderr
+
+
+@pytest.mark.mpi
+def test_a_strategy_that_cannot_be_made_hangs_no_rank(folder):
+    raising = "class Mine:\n    def __init__(self, *_, **__):\n        raise RuntimeError('not today')\n"
+    (folder / "strategy.py").write_text(raising)
+    (folder / "space.yaml").write_text(yaml.safe_dump(changed("search.strategy", "strategy.py:Mine")))
+    done = mpirun(2, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=30)
+    assert done.returncode in (1, BAD_INPUT)
+    assert "not today" in done.stderr
+
+
 def _is_one_message(err: str, words: list[str]) -> None:
     assert "Traceback" not in err
     assert len(err.splitlines()) <= 12, err

@@ -211,6 +211,36 @@ def test_the_contracts_python_works_as_written(n_ranks, tmp_path):
     assert len(set(numbers)) == 1  # the same on every rank
 
 
+FORKING = """
+import asyncio, os, sys, mpi_opt
+
+def objective(trial):
+    if trial.number == 1:
+        raise asyncio.CancelledError("given up")
+    child = os.fork()
+    if child == 0 and trial.number == 2:
+        return 7.0
+    if child == 0:
+        sys.exit(3)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+if __name__ == "__main__":
+    space = {"x": mpi_opt.Real(0, 1)}
+    study = mpi_opt.search(objective, space=space, trials=4, strategy="random", timeout=20, store="sqlite:///test.db")
+    print([(trial.state, trial.figure_of_merit) for trial in study.trials])
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("n_ranks", [1, 2])
+def test_processes_that_an_objective_forks_do_not_go_on_with_the_search(n_ranks, tmp_path):
+    (tmp_path / "forking.py").write_text(FORKING)
+    command = [sys.executable, "forking.py"]
+    done = run(command, cwd=tmp_path, timeout=30) if n_ranks == 1 else mpirun(2, *command[1:], cwd=tmp_path, timeout=30)
+    expected = str([("complete", 3.0), ("failed", None), ("complete", 0.0), ("complete", 3.0)])
+    assert done.stdout.splitlines() == [expected] * n_ranks, done.stderr
+
+
 @pytest.mark.mpi
 def test_rank_0_of_a_search_never_loads_a_framework(tmp_path):
     script = tmp_path / "script.py"

@@ -1,0 +1,87 @@
+"""Ranks that fail or die at an unlucky moment: nobody waits for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from mpi_learn.launch import find_mpirun, launch_flags
+from tests.mpirun import mpirun
+
+pytestmark = pytest.mark.mpi
+TIMEOUT_S = 30
+IMPORTS = "import os, sys, time; from mpi4py import MPI; from mpi_learn import comm, progress; world = MPI.COMM_WORLD\n"
+
+RAISED = {
+    "an exit": "sys.exit('no GPU here')",
+    "an error without words": "raise type('Odd', (Exception,), {'__str__': lambda self: 3})()",
+    "a cancelled task": "raise __import__('asyncio').CancelledError",
+}
+
+
+@pytest.mark.parametrize("what", RAISED)
+def test_whatever_one_rank_raises_all_ranks_learn_of_it(what):
+    program = (
+        "try:\n"
+        "    with comm.agreed_errors(world):\n"
+        f"        if world.rank == 1: {RAISED[what]}\n"
+        "except comm.TrainingError as error: print(error.rank, flush=True)\n"
+    )
+    done = mpirun(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
+    assert done.stdout.split() == ["1"] * 3, done.stderr
+
+
+def test_where_one_ranks_part_of_a_checkpoint_cannot_be_read_no_rank_waits_for_its_part():
+    program = (
+        "def load_own(folder, rank):\n"
+        "    if rank == 1: raise OSError('damaged')\n"
+        "    return {}\n"
+        "progress.load_own = load_own\n"
+        "try:\n"
+        "    with comm.agreed_errors(world): progress.dealt_out(world, None, world.size)\n"
+        "except comm.TrainingError as error: print(error.rank, flush=True)\n"
+    )
+    done = mpirun(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
+    assert done.stdout.split() == ["0"] * 3, done.stderr
+
+
+@pytest.mark.skipif("ulfm" not in launch_flags(find_mpirun()), reason="this MPI does not survive lost ranks")
+def test_a_death_while_another_is_acknowledged_is_not_forgotten():
+    program = (
+        "world.Set_errhandler(MPI.ERRORS_RETURN)\n"
+        "if world.rank == 1: os.kill(os.getpid(), 9)\n"
+        "if world.rank == 2:\n"
+        "    comm.receive(world, source=0)\n"
+        "    os.kill(os.getpid(), 9)\n"
+        "class Dying:\n"  # the world, in which rank 2 dies when the first call has returned
+        "    def __getattr__(self, name):\n"
+        "        found = getattr(world, name)\n"
+        "        return found if name == 'group' else lambda *a: (found(*a), death())[0]\n"
+        "def death():\n"
+        "    global death\n"
+        "    death = lambda: None\n"
+        "    world.send(0, dest=2)\n"
+        "    while world.Get_failed().size < 2: world.Iprobe(source=0)\n"
+        "lost = set()\n"
+        "while lost != {1, 2}:\n"
+        "    try: comm.poll(world)\n"
+        "    except comm.RankLost: lost |= comm.lost_ranks(Dying())\n"
+        "print('all are known', flush=True); os._exit(0)\n"
+    )
+    done = mpirun(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
+    assert "all are known" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("closed", ["stdout", "stderr"])
+@pytest.mark.parametrize(
+    ("end", "status"),
+    [
+        ("from mpi_opt.lifeline import end_process; end_process('it must')", -9),
+        ("from mpi_learn import comm; comm.exit_status = 5; comm.skip_farewell()", 5),
+    ],
+)
+def test_a_process_ends_as_it_should_where_user_code_has_closed_its_output(closed, end, status):
+    program = f"import sys; sys.{closed} = open('/dev/null', 'w'); sys.{closed}.close(); {end}"
+    assert subprocess.run([sys.executable, "-c", program], timeout=TIMEOUT_S, check=False).returncode == status
