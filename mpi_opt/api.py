@@ -20,7 +20,7 @@ from mpi_opt.block import Block
 from mpi_opt.configuration import StudyConfiguration
 from mpi_opt.errors import MPILearnError, SearchFailed
 from mpi_opt.halt import Halt, deaf
-from mpi_opt.lifeline import Lifeline, end_process, or_end
+from mpi_opt.lifeline import Lifeline, end_process
 from mpi_opt.links import Link, SerialLink, WorldLink
 from mpi_opt.messages import TO_RANK
 from mpi_opt.objective import FunctionObjective
@@ -175,7 +175,7 @@ def run_study(
         return study
     lifeline = Lifeline(world)
     lifeline.open()
-    with deaf(), or_end():
+    with deaf():
         Rank(world, lambda comm, index: _block(plan, comm, index, WorldReporter(world), lifeline), lifeline).serve()
     lifeline.close()
     return _told_by_coordinator(world)

@@ -200,12 +200,3 @@ def in_this_process() -> Iterator[None]:
                 traceback.print_exception(error)
             communication.flush()
             os._exit(status)
-
-
-@contextlib.contextmanager
-def or_end() -> Iterator[None]:
-    """What is raised inside ends this process in the way that other ranks notice: they may wait for it."""
-    try:
-        yield
-    except BaseException as error:  # noqa: BLE001 - a rank that does not come any more, for whatever reason
-        end_process("".join(traceback.format_exception(error)))

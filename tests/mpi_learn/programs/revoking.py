@@ -40,6 +40,11 @@ WAITING = {
     "itself": lambda comm: comm.allreduce,
     "a duplicate": lambda comm: comm.Dup().allreduce,
     "a part of a duplicate": lambda comm: comm.Dup().Split(0).allreduce,
+    "a clone": lambda comm: comm.Clone().allreduce,
+    "a grid": lambda comm: comm.Create_cart([comm.size]).allreduce,
+    "a line of a grid": lambda comm: comm.Create_cart([1, comm.size]).Sub([False, True]).allreduce,
+    "a part of a grid": lambda comm: comm.Create_cart([comm.size]).Split(0).allreduce,
+    "a graph": lambda comm: comm.Create_dist_graph_adjacent([0], [0]).allreduce,
     "its host": lambda comm: comm.Split_type(MPI.COMM_TYPE_SHARED).allreduce,
 }
 
