@@ -59,6 +59,8 @@ class Plan:
         search, known = self.configuration.search, {}
         if search.options.get("reproducible"):  # results must be waited for by at least as many trials as run at once
             known["lag"] = max(16, len(self.layout.blocks))
+        elif search.strategy == "evolutionary" and search.options.get("generational"):  # or blocks would wait
+            known["population"] = max(10, len(self.layout.blocks))
         if search.strategy == "halving" and self.configuration.training is not None:
             known["max_budget"] = read_epochs(self.configuration.training)
         return known | search.options

@@ -62,7 +62,8 @@ class EvolutionaryOptions(Options):
         crossover: Probability that a child has two parents.
         mutation: Probability that a gene of a child mutates.
         children: Of how many children the most promising is tried; 1: every child is.
-        generational: Wait until all of a generation, as many as the population, have ended before the next is born.
+        generational: Wait until all of a generation, as many as the population, have ended before the next is born. By
+            default it is then at least as many as there are blocks, unless the search is to be ``reproducible``.
     """
 
     population: int = Field(default=10, ge=2)
