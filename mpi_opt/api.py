@@ -255,10 +255,10 @@ def _coordinate(plan: Plan, link: Link, show: Callable[[], Progress] | None) -> 
         )
         if isinstance(link, SerialLink):
             link.on_report = coordinator.take_report
-            link.end_when(coordinator.must_end)
+            link.end_when(coordinator.ending.is_due)
         if progress is not None:
             progress.resumed(Study.read(store, configuration.study))
-            if not communication.is_protected() and not isinstance(link, SerialLink):
+            if not link.is_protected:
                 progress.note(UNPROTECTED)
         coordinator.run()
         return Study.read(store, configuration.study)

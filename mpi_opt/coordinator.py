@@ -11,8 +11,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mpi_opt.agenda import Running
-from mpi_opt.course import Course
+from mpi_opt.course import WITHOUT_A_WORD, Course
 from mpi_opt.crew import Crew
+from mpi_opt.ending import Ending
 from mpi_opt.errors import SearchFailed
 from mpi_opt.fold_stopping import Yardsticks
 from mpi_opt.halt import Halt
@@ -22,9 +23,9 @@ from mpi_opt.others import told
 from mpi_opt.patience import PatientStore
 from mpi_opt.progress import Progress, Silence
 from mpi_opt.reports import Reports
-from mpi_opt.rules import Luck, Rules, TimeLimit
+from mpi_opt.rules import Luck, Rules
 from mpi_opt.store.records import Finish
-from mpi_opt.strategies.strategy import Decision, Strategy
+from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.trial import Outcome, Proposal, TrialRecord
 
 if TYPE_CHECKING:
@@ -72,17 +73,13 @@ class Coordinator:
     ) -> None:
         self.crew, self.link = crew, crew.link
         self.rules, self.folds = rules, folds
-        self.progress, self.halt = progress or Silence(), halt or Halt()
-        self.store = PatientStore(store, study_id, self.progress, self.must_end)
+        self.progress, self.ending = progress or Silence(), Ending(halt or Halt(), rules.time_limit_s)
+        self.store = PatientStore(store, study_id, self.progress, self.ending.is_due)
         self.course = Course(self.store, strategy, rules, folds, yardsticks or Yardsticks(), renew)
         self.agenda = self.course.agenda
-        self.is_stopping = False
-        self.why_stopped = ""
-        self.time_limit = TimeLimit(rules.time_limit_s)
-        self._began = time.monotonic()
-        self._stop_by = float("inf")
+        self.is_stopping, self.why_stopped = False, ""
         self._outcomes: list[tuple[Running, Outcome]] = []
-        self._luck = Luck()
+        self._luck, self._stop_by = Luck(), float("inf")
 
     def run(self) -> None:
         """The search loop; returns when the study is over and every rank has been dismissed.
@@ -107,18 +104,8 @@ class Coordinator:
     def take_report(self, rank: int, report: Report) -> None:
         """Passes an intermediate value on to the strategy, and its decision back."""
         running = self.agenda.running.get(report.number)
-        if running is None:
-            return
-        value = running.reports.take(rank, report.fold, report.step, report.value)
-        if value is None:
-            return
-        decision = self.course.strategy.report(running.proposal, report.step, self.rules.merits.sign * value)
-        if decision is Decision.STOP:
+        if running is not None and self.course.prunes(running, rank, report):
             self.link.stop(report.number, sorted(running.reports.reporters))
-
-    def must_end(self) -> bool:
-        """Whether there is no time to wait, for the store or for a trial."""
-        return self.halt.reason is not None or self.time_limit.is_over(time.monotonic() - self._began)
 
     def _take_up(self) -> None:
         """Continues from what the store knows of this study."""
@@ -188,7 +175,7 @@ class Coordinator:
         """Frees the block of a trial that ended; one that fails again and again is given up."""
         if block not in self.crew:
             return
-        self.time_limit.take(outcome.duration_s)
+        self.ending.take(outcome.duration_s)
         self._luck.take(block, outcome.state == "failed")
         if len(self.crew) > 1 and self._luck.is_sick(block):
             self._event("block_retired", f"block {block} failed {self._luck.in_a_row(block)} trials in a row")
@@ -201,7 +188,7 @@ class Coordinator:
         """Gives every free block a trial, as far as there are any."""
         if self.is_stopping or not self.crew.free:
             return
-        if not self.time_limit.has_time_for_one(time.monotonic() - self._began):
+        if not self.ending.has_time_for_one():
             self._stop("a trial begun now would likely end after the time limit")
             return
         trials = self.agenda.next(len(self.crew.free), self.course.strategy.ask)
@@ -236,16 +223,26 @@ class Coordinator:
         self.crew.disband(block)
         self.progress.given_up(block)
         for running in self.agenda.on(block):
-            number, duration_s = running.proposal.number, self.crew.now_s - running.since
-            if self.rules.is_too_long(duration_s):  # it cost a rank, and would cost another
-                error = f"the trial took longer than trial.timeout, {self.rules.timeout_s:g} s: {why}"
-            elif running.attempt > self.rules.retries:
-                error = f"{why}; attempt {running.attempt} was the last (trial.retries: {self.rules.retries})"
-            else:
-                self._requeue(running, why)
+            if self._is_overdue(running, why):
                 continue
-            del self.agenda.running[number]
-            self._outcomes.append((running, Outcome(number, "failed", None, None, duration_s, error=error)))
+            attempt, retries = running.attempt, self.rules.retries
+            if attempt <= retries:
+                self._requeue(running, why)
+            else:
+                self._fail(running, f"{why}; attempt {attempt} was the last (trial.retries: {retries})")
+
+    def _is_overdue(self, running: Running, why: str) -> bool:
+        """Fails a trial that takes longer than it may: it costs a rank, and would cost another."""
+        is_too_long = self.rules.is_too_long(self.crew.now_s - running.since)
+        if is_too_long:
+            self._fail(running, f"the trial took longer than trial.timeout, {self.rules.timeout_s:g} s: {why}")
+        return is_too_long
+
+    def _fail(self, running: Running, error: str) -> None:
+        number = running.proposal.number
+        del self.agenda.running[number]
+        outcome = Outcome(number, "failed", None, None, self.crew.now_s - running.since, error=error)
+        self._outcomes.append((running, outcome))
 
     def _requeue(self, running: Running, why: str) -> None:
         self.store.requeue([running.proposal.number], why)
@@ -253,7 +250,6 @@ class Coordinator:
 
     def _watch(self) -> None:
         """What is done when time passes: the trials of others, hanging blocks, the time limit, the wish to end."""
-        now = time.monotonic()
         for record in self.course.others.news():
             self._take_from_others(record)
         for rank in sorted(self.crew.watch()):
@@ -263,18 +259,22 @@ class Coordinator:
             for running in [one for one in self.agenda.running.values() if one.since < latest]:
                 self._event("block_lost", f"block {running.block} hangs in trial {running.proposal.number}")
                 self._give_up(running.block, "its block does not answer")
-        if self._stop_by < float("inf"):
-            return
-        if self.halt.reason is not None:
-            self._stop(f"got {self.halt.reason}")
-        elif self.time_limit.is_over(now - self._began):
-            self._stop("the time limit is reached")
-        else:
-            return
-        self._stop_running()
-        if numbers := list(self.agenda.running):  # at once: told to end, mpirun leaves its ranks a quarter of a second
-            self.store.requeue(numbers, f"the search ended: {self.why_stopped}")
-        self._stop_by = now + HALT_S
+        if self._stop_by == float("inf") and (why := self.ending.reason):
+            self._stop(why)
+            self._stop_running()
+            self._put_back()
+            self._stop_by = time.monotonic() + HALT_S
+
+    def _put_back(self) -> None:
+        """What runs is run by the next search. At once: mpirun, told to end, leaves its ranks a quarter of a second.
+
+        Without protection mpirun ends them also where one has died, and what ran there may have been why.
+        """
+        may_be_why = self.ending.halt.reason == "SIGTERM" and not self.link.is_protected
+        why = WITHOUT_A_WORD if may_be_why else f"the search ended: {self.why_stopped}"
+        numbers = [one.proposal.number for one in [*self.agenda.running.values()] if not self._is_overdue(one, why)]
+        if numbers:
+            self.store.requeue(numbers, why)
 
     def _take_from_others(self, record: TrialRecord) -> None:
         if record.state == "queued":

@@ -13,9 +13,12 @@ from mpi_opt.resuming import Past
 from mpi_opt.rules import FATAL, HOPELESS, Rules
 from mpi_opt.store.errors import TWICE, StoreError
 from mpi_opt.store.records import Finish
+from mpi_opt.strategies.strategy import Decision
 from mpi_opt.trial import Failed, Outcome, Proposal
 
 if TYPE_CHECKING:
+    from mpi_opt.agenda import Running
+    from mpi_opt.messages import Report
     from mpi_opt.patience import PatientStore
     from mpi_opt.store.records import Start
     from mpi_opt.strategies.strategy import Strategy
@@ -66,9 +69,9 @@ class Course:
         past = self._read()
         if running := self._left_running(past):
             self._store.requeue(running, WITHOUT_A_WORD)
-            if fatal := self._fatal(running):
-                self._store.finish(fatal)
-                past = self._read()
+        if fatal := self._fatal(past):
+            self._store.finish(fatal)
+            past = self._read()
         if past:
             self._learn(past)
         return past
@@ -101,6 +104,14 @@ class Course:
         if outcome.state == "complete":
             self._yardsticks.take(proposal, outcome.figure_of_merit, outcome.folds)
 
+    def prunes(self, running: Running, rank: int, report: Report) -> bool:
+        """Takes an intermediate value of a trial from a rank; whether the strategy wants no more of the trial."""
+        value = running.reports.take(rank, report.fold, report.step, report.value)
+        if value is None:
+            return False
+        decision = self.strategy.report(running.proposal, report.step, self._rules.merits.sign * value)
+        return decision is Decision.STOP
+
     def yardstick(self, proposal: Proposal) -> Yardstick | None:
         """What the folds of a trial are to be compared with while it runs."""
         return self._yardsticks.of(proposal)
@@ -126,9 +137,10 @@ class Course:
         known = past.outside | set(self.agenda.running)
         return [one.number for one in past.unfinished if one.state == "running" and one.number not in known]
 
-    def _fatal(self, running: list[int]) -> list[Finish]:
-        """Those of the trials that were running when the search ended which likely end every search that runs them."""
-        attempts = self._store.store.attempts(self._store.study_id, running)
+    def _fatal(self, past: Past) -> list[Finish]:
+        """Trials that likely end every search that runs them."""
+        tried = [one.number for one in past.unfinished if one.attempts >= FATAL and one.number not in past.outside]
+        attempts = self._store.store.attempts(self._store.study_id, tried) if tried else []
         latest = {one.number: one for one in attempts}
         n_ends = Counter(one.number for one in attempts if one.error == WITHOUT_A_WORD)
         error = f"the search ended without a word each of the {FATAL} times that this trial ran: likely because of it"

@@ -52,6 +52,11 @@ class Link(ABC):
     def stop(self, number: int, ranks: list[int]) -> None:
         """Tells the first ranks of a trial's fold groups to end it."""
 
+    @property
+    @abstractmethod
+    def is_protected(self) -> bool:
+        """Whether the search survives lost ranks."""
+
     @abstractmethod
     def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
         """All that has come, with the world rank that sent it; waits for the first of it, at most `timeout_s`."""
@@ -79,6 +84,10 @@ class WorldLink(Link):
     def stop(self, number: int, ranks: list[int]) -> None:
         for rank in ranks:
             self._send(Stop(number), rank, STOP)
+
+    @property
+    def is_protected(self) -> bool:
+        return communication.is_protected()
 
     def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
         pause = Pause(LONGEST_PAUSE_S, YIELD_S)
@@ -128,6 +137,10 @@ class SerialLink(Link):
 
     def stop(self, number: int, ranks: list[int]) -> None:
         self._stopped.add(number)
+
+    @property
+    def is_protected(self) -> bool:
+        return True  # there is nobody to lose
 
     def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
         message, self._message = self._message, None

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -81,11 +80,12 @@ def test_the_same_command_continues_a_study(space_file, query, tmp_path):
     assert len({parameters for _, parameters, _ in after}) == 9
 
 
-def test_a_trial_that_ends_every_search_does_not_do_so_for_ever(space_file, query, tmp_path):
-    command = [sys.executable, *SEARCH, str(space_file("fatal"))]
-    statuses = [subprocess.run(command, cwd=tmp_path, timeout=60, check=False).returncode for _ in range(4)]
-    assert statuses == [-signal.SIGKILL] * 3 + [0]
-    assert query("SELECT number, attempts FROM trials WHERE state != 'complete'") == [(1, 3)]
+@pytest.mark.parametrize("launcher", [(), (find_mpirun(), "--oversubscribe", "-np", "2")])
+def test_a_trial_that_ends_every_search_does_not_do_so_for_ever(launcher, space_file, query, tmp_path):
+    command = [*launcher, sys.executable, *SEARCH, str(space_file("fatal"))]
+    statuses = [run(command, cwd=tmp_path, timeout=60).returncode for _ in range(4)]
+    assert [status == 0 for status in statuses] == [False, False, False, True]
+    assert query("SELECT number FROM trials WHERE state != 'complete'") == [(1,)]
     assert "each of the 3 times that this trial ran" in query("SELECT error FROM trials WHERE state = 'failed'")[0][0]
     assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(11,)]
 

@@ -85,6 +85,8 @@ class ScriptedLink(Link):
         self.called: list[tuple[int, str]] = []
         self.dismissed: set[int] = set()
 
+    is_protected = True
+
     def send(self, rank: int, message: ToRank) -> None:
         if isinstance(message, Join):
             if rank == message.ranks[0]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from mpi_opt.coordinator import Coordinator
+from mpi_opt.course import WITHOUT_A_WORD
 from mpi_opt.crew import Crew
 from mpi_opt.errors import SearchFailed, UserError
 from mpi_opt.halt import Halt
@@ -302,6 +303,22 @@ def test_a_wish_to_end_puts_running_trials_back_into_the_queue():
     Coordinator(Crew(link, Roster.of(Layout(2, 1))), ListedStrategy(), store, 1, Rules(100), halt=halt).run()
     assert set(store.requeued) == {max(start.number for start in store.started)}
     assert [finish.outcome.number for finish in store.finished] == list(range(len(store.started) - 1))
+
+
+@pytest.mark.parametrize(
+    ("is_protected", "timeout_s", "what"),
+    [(True, None, "the search ended: got SIGTERM"), (False, None, WITHOUT_A_WORD), (False, 1e-9, None)],
+)
+def test_what_ran_when_mpirun_ended_the_ranks_may_have_been_why(is_protected, timeout_s, what, monkeypatch):
+    monkeypatch.setattr("mpi_opt.coordinator.HALT_S", 0.1)
+    halt, link, store, requeued = Halt(), Deaf(squares, 0), ListedStore(), []
+    link.is_protected = is_protected
+    store.requeue = lambda study, numbers, why: requeued.append((numbers, why))
+    crew, rules = Crew(link, Roster.of(Layout(2, 1))), Rules(9, timeout_s=timeout_s)
+    store.start = lambda study, starts: halt.ask("SIGTERM")
+    Coordinator(crew, ListedStrategy(), store, 1, rules, halt=halt).run()
+    assert requeued == ([] if what is None else [([0], what)])
+    assert [finish.outcome.number for finish in store.finished] == ([0] if what is None else [])
 
 
 def test_no_trial_is_begun_that_would_end_after_the_time_limit():
