@@ -63,8 +63,8 @@ def train(
         with agreed_errors(world):
             if world.rank == 0:
                 print(_told(result), flush=True)
-                if output is not None:
-                    print(f"saved {save_result(output, configuration, result)}", flush=True)
+                saved = save_result(output, configuration, result) if output is not None else None
+                print(f"saved {saved}" if saved else "the model was not saved: --output FOLDER saves it", flush=True)
 
 
 @app.command()

@@ -61,7 +61,7 @@ def test_train_prints_a_line_an_epoch_and_saves_what_can_be_trained_again(folder
 def test_n_starts_mpirun_itself_and_one_rank_speaks(folder):
     done = run(folder, "train", "training.yaml", "-n", "2")
     assert done.returncode == 0, done.stderr
-    assert [line.split()[0] for line in done.stdout.splitlines()] == ["epoch", "epoch", "2"]
+    assert [line.split()[0] for line in done.stdout.splitlines()] == ["epoch", "epoch", "2", "the"]
 
 
 BAD = {
