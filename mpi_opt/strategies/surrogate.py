@@ -19,6 +19,7 @@ SCEPTICAL_LENGTH = 1.0
 SUCCESS_LENGTH, SUCCESS_PRIOR = 0.1, 0.2
 LEAST_SUCCESS = 0.35
 """Where success is less likely than this nothing is tried as long as there is another place."""
+LARGEST_SUCCESS = 2000
 LARGEST_VARIANCE = 10.0
 LARGEST_FIT = 400
 """How many values a model has at most: of more, the best half and an even choice of the others."""
@@ -118,13 +119,14 @@ class Success:
     """How likely a trial gives a value, from the trials around: a kernel estimate with fixed lengths.
 
     Args:
-        told: Failed trials included.
+        told: Failed trials included. Of more than 2,000 an even choice counts.
         is_category: Shape (n_dimensions,), bool.
     """
 
     def __init__(self, told: Told, is_category: np.ndarray) -> None:
-        self._rows, self._is_category = told.rows, is_category
-        self._has_value = np.isfinite(told.values)
+        kept = np.linspace(0, len(told.values) - 1, min(len(told.values), LARGEST_SUCCESS)).astype(int)
+        self._rows, self._is_category = told.rows[kept], is_category
+        self._has_value = np.isfinite(told.values[kept])
         self._rate = max(float(self._has_value.mean()), 0.5)
 
     def log_probability(self, rows: np.ndarray) -> np.ndarray:

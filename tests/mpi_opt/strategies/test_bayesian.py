@@ -15,7 +15,7 @@ from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.acquisition import log_improvement
 from mpi_opt.strategies.gaussian_process import CORRELATIONS, GaussianProcess, Hyperparameters, Likelihood
 from mpi_opt.strategies.history import Told
-from mpi_opt.strategies.surrogate import Surrogate
+from mpi_opt.strategies.surrogate import Success, Surrogate
 from mpi_opt.strategies.warp import OFFSETS, warped
 from mpi_opt.trial import Failed, Measured, Proposal
 from tests.mpi_opt.strategies.spaces import SPACES
@@ -167,6 +167,20 @@ def test_a_search_learns_from_a_penalty_as_from_a_failure(name, n_merits):
         return [MIXED.encode(proposal.parameters) for proposal in strategy.ask(6)]
 
     np.testing.assert_allclose(asked(1e6), asked(Failed("out of memory")), atol=1e-6)
+
+
+def test_where_trials_fail_is_known_at_a_bounded_cost_however_many_there_were():
+    rng = np.random.default_rng(0)
+    rows = rng.random((100_000, 6))
+    values = np.where((rows[:, 0] < 0.5) & (rows[:, 1] < 0.5), math.nan, 1.0)
+    began = time.process_time()
+    success = Success(Told(rows, values, np.zeros(len(rows))), np.zeros(6, bool))
+    inside, outside = rng.random((2, 400, 6))
+    inside[:, :2] = 0.05 + 0.3 * inside[:, :2]
+    outside[:, :2] = 0.65 + 0.3 * outside[:, :2]
+    assert np.median(success.log_probability(inside)) < math.log(0.4)
+    assert np.median(success.log_probability(outside)) > math.log(0.9)
+    assert time.process_time() - began < 3.0
 
 
 def test_uncertain_values_count_less():
