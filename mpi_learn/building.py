@@ -71,7 +71,12 @@ def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset
     model = configuration.model, configuration.parameters, configuration.loss, configuration.metrics
     names = {"seed": configuration.seed, "stream": rank, "gan": configuration.gan}
     names["computing"] = Computing(configuration.precision, configuration.gradient_checkpointing)
-    return make_model(*model, (*few.x, *noise), few.y, **names)
+    made = make_model(*model, (*few.x, *noise), few.y, **names)
+    if configuration.xla is True and not made.has_xla:
+        raise ConfigurationError(
+            "only the step of a single Keras model can be compiled by XLA", where="xla", cure="leave it out"
+        )
+    return made
 
 
 def with_noise(dataset: Dataset, configuration: TrainingConfiguration) -> Dataset:

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from mpi_learn import compiling, train
+from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.build import make_model
 from tests.mpi_learn.models_for_tests import digits
-from tests.mpi_learn.test_models import CLASSES, KERAS, X64
+from tests.mpi_learn.test_models import CLASSES, KERAS, TORCH, X64
 from tests.mpirun import mpirun
 
 LOSS = "sparse_categorical_crossentropy"
@@ -100,6 +101,17 @@ def test_training_by_xla_learns_what_it_learns_without():
     common = {"model": f"{KERAS}:build_model", "loss": LOSS, "epochs": 2, "batch_size": 128}
     histories = [train(common | {"xla": wish}, MPI.COMM_SELF, data=digits()).history for wish in (False, True)]
     assert histories[1]["val_loss"] == pytest.approx(histories[0]["val_loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"model": f"{TORCH}:build_classes", "loss": "cross_entropy"}, {"gan": {"latent": 8}}]
+)
+def test_xla_where_there_is_none_is_refused(changes):
+    from mpi4py import MPI
+
+    configuration = {"model": f"{KERAS}:build_gan", "loss": "binary_crossentropy", "xla": True} | changes
+    with pytest.raises(ConfigurationError, match="only the step of a single Keras model"):
+        train(configuration, MPI.COMM_SELF, data=digits())
 
 
 @pytest.mark.mpi
