@@ -7,6 +7,7 @@ import os
 import sys
 import time
 import traceback
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -62,9 +63,12 @@ def train(
             result = train_model(configuration, world, progress=view)
         with agreed_errors(world):
             if world.rank == 0:
-                print(_told(result), flush=True)
                 saved = save_result(output, configuration, result) if output is not None else None
-                print(f"saved {saved}" if saved else "the model was not saved: --output FOLDER saves it", flush=True)
+                with suppress(OSError):  # such as a full disk, or a reader who has enough: the training went well
+                    print(_told(result))
+                    print(
+                        f"saved {saved}" if saved else "the model was not saved: --output FOLDER saves it", flush=True
+                    )
 
 
 @app.command()

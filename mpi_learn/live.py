@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TextIO
 
@@ -46,15 +47,16 @@ class Lines:
         """Nothing to put away."""
 
     def __call__(self, report: EpochReport) -> None:
-        """Writes the line."""
+        """Writes the line; where that cannot be, the training goes on without."""
         metrics = "  ".join(f"{name} {value:.4f}" for name, value in report.metrics.items())
         width = len(str(report.epochs))
-        print(
-            f"epoch {report.epoch + 1:{width}}/{report.epochs}  {metrics}  "
-            f"{report.samples_per_second:,.0f} samples/s  {report.seconds:.2f} s",
-            file=self.stream,
-            flush=True,
-        )
+        with suppress(OSError):
+            print(
+                f"epoch {report.epoch + 1:{width}}/{report.epochs}  {metrics}  "
+                f"{report.samples_per_second:,.0f} samples/s  {report.seconds:.2f} s",
+                file=self.stream,
+                flush=True,
+            )
 
 
 class LiveView:

@@ -57,6 +57,13 @@ def test_train_prints_a_line_an_epoch_and_saves_what_can_be_trained_again(folder
     assert run(folder / "out", "train", "training.yaml", "--epochs", "1").returncode == 0
 
 
+def test_a_training_goes_on_where_nothing_can_be_printed(folder):
+    command = [sys.executable, "-m", "mpi_learn", "train", "training.yaml", "--output", "out"]
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        subprocess.run(command, cwd=folder, stdout=full, timeout=120, check=False)
+    assert (folder / "out" / "model.keras").exists()
+
+
 @pytest.mark.mpi
 def test_n_starts_mpirun_itself_and_one_rank_speaks(folder):
     done = run(folder, "train", "training.yaml", "-n", "2")
