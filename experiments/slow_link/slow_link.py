@@ -32,7 +32,6 @@ COMMON = {
     "model": f"{HERE}/model.py:mlp",
     "loss": "sparse_categorical_crossentropy",
     "metrics": ["accuracy"],
-    "epochs": 2,
 }
 
 
@@ -48,6 +47,9 @@ RUNS = {
     "clusters, rate 0.004": (4, clusters(2), 0.004, 32),
     "clusters, batch 16": (4, clusters(2), 0.002, 16),
     "clusters, batch 16, rate 0.004": (4, clusters(2), 0.004, 16),
+    "clusters, batch 16, 4 epochs": (4, clusters(2), 0.002, 16),
+    "clusters, batch 8": (4, clusters(2), 0.002, 8),
+    "clusters, batch 8, rate 0.001": (4, clusters(2), 0.001, 8),
     "clusters of 1": (4, clusters(1), 0.002, 32),
     "clusters of 4": (4, clusters(4), 0.002, 32),
     "clusters of 8": (4, clusters(8), 0.002, 32),
@@ -56,6 +58,8 @@ RUNS = {
     "1 host": (1, clusters(8), 0.002, 32),
 }
 """Name -> (hosts that share the ranks, algorithm, learning rate, batch of a rank)."""
+EPOCHS = {"clusters, batch 16, 4 epochs": 4}
+"""Of runs that are longer than the others."""
 SHORT = {"allreduce": 10_240, "downpour": 2_560, "clusters of 4": 10_240, "clusters of 8": 10_240}
 """Samples of the one epoch of which a slow run's speed may be measured, on a machine that has to be quiet meanwhile."""
 
@@ -111,7 +115,12 @@ def configuration(name: str, folder: Path, n_short: int | None) -> dict:
     files = {"train": [f"{folder}/train.h5"], "validation": [f"{folder}/validation.h5"], "features": "X", "labels": "y"}
     settings = {"data": files, "algorithm": algorithm, "optimizer": {"name": "adam", "learning_rate": rate}}
     settings |= {"batch_size": batch}
-    return COMMON | settings | ({"epochs": 1} if n_short else {})
+    return COMMON | settings | {"epochs": n_epochs(name, n_short)}
+
+
+def n_epochs(name: str, n_short: int | None) -> int:
+    """How many epochs a run has."""
+    return 1 if n_short else EPOCHS.get(name, 2)
 
 
 def measure(names: list[str], data: Path, n_short: int | None) -> Iterator[dict]:
@@ -126,7 +135,7 @@ def measure(names: list[str], data: Path, n_short: int | None) -> Iterator[dict]
 
 def key_of(name: str, n_short: int | None = None) -> str:
     """What a run is found again by: everything that determines it."""
-    amount = [n_short, 1] if n_short else [N_TRAINING, COMMON["epochs"]]
+    amount = [n_short or N_TRAINING, n_epochs(name, n_short)]
     return json.dumps([*RUNS[name], *amount, LATENCY_S, BANDWIDTH_MBIT_S], sort_keys=True)
 
 

@@ -1,0 +1,101 @@
+"""What the protection against lost ranks costs a message and a sum of gradients; less noisy than whole searches.
+
+Run it on an otherwise quiet machine, in the project's folder: python experiments/chaos/messages.py [--turns 40]
+Two pairs of ranks stand ready, one started with protection and one without, and take turns of a quarter of a second.
+Nothing else differs: our code does the same for each trial and each step, protected or not. Prints its part of
+README.md's table.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+
+from cost import flags, interval
+
+from mpi_learn.launch import find_mpirun, is_launched, launch_environment
+
+N_TRIPS, N_SUMS, N_PARAMETERS = 3000, 300, 235_146
+MESSAGE = {"number": 1234, "fold": 0, "parameters": {"learning_rate": 1e-3, "units": 128, "activation": "relu"}}
+
+
+def take_turns() -> None:
+    """On both ranks: at each "go" of the driver, prints the µs of a message there and back, and of a sum."""
+    import numpy as np
+    from mpi4py import MPI
+
+    from mpi_learn import comm as communication
+    from mpi_learn.buffers import sum_in_place
+
+    world = communication.duplicate(MPI.COMM_WORLD)
+    both, gradient = communication.group_of(world, [0, 1], "both"), np.zeros(N_PARAMETERS, np.float32)
+
+    def received() -> None:
+        while communication.poll(world, tag=1) is None:
+            os.sched_yield()
+
+    while communication.handed_out(world, sys.stdin.readline() if world.rank == 0 else None) == "go\n":
+        begun = time.perf_counter()
+        for _ in range(N_TRIPS):
+            if world.rank == 0:
+                communication.send_if_alive(world, MESSAGE, 1, 1)
+                received()
+            else:
+                received()
+                communication.send_if_alive(world, MESSAGE, 0, 1)
+        between = time.perf_counter()
+        for _ in range(N_SUMS):
+            sum_in_place(both, gradient)
+        if world.rank == 0:
+            print(json.dumps([1e6 * (between - begun) / N_TRIPS, 1e6 * (time.perf_counter() - between) / N_SUMS]))
+            sys.stdout.flush()
+
+
+def started(is_protected: bool) -> subprocess.Popen[str]:
+    """Two ranks, one a core."""
+    mpirun = find_mpirun()
+    command = [mpirun, *flags(is_protected), "-np", "2", sys.executable, __file__]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=launch_environment())
+
+
+def measured(program: subprocess.Popen[str]) -> list[float]:
+    """What one turn gave."""
+    program.stdin.write("go\n")
+    program.stdin.flush()
+    return json.loads(program.stdout.readline())
+
+
+def main() -> None:
+    """Takes the turns, and prints the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--turns", type=int, default=40)
+    turns = parser.parse_args().turns
+    programs = {is_protected: started(is_protected) for is_protected in (True, False)}
+    for program in programs.values():
+        measured(program)
+    pairs = []
+    for turn in range(turns):
+        found = {which: measured(programs[which]) for which in ((True, False) if turn % 2 else (False, True))}
+        pairs.append(list(zip(found[True], found[False], strict=True)))
+    for program in programs.values():
+        program.stdin.write("end\n")
+        program.stdin.flush()
+        program.wait(60)
+    for what, values in zip(
+        ("a message there and back", "a sum of 235,146 numbers"), zip(*pairs, strict=True), strict=True
+    ):
+        with_it, without = (statistics.median(column) for column in zip(*values, strict=True))
+        more, low, high = (100 * (ratio - 1) for ratio in interval([one / other for one, other in values]))
+        print(
+            f"| {what} with and without, medians of {turns} turns | {with_it:,.1f} µs, {without:,.1f} µs: "
+            f"{more:+.1f} % (95 %: {low:+.1f} … {high:+.1f} %) |"
+        )
+
+
+if __name__ == "__main__":
+    take_turns() if is_launched() else main()
