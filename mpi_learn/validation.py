@@ -56,6 +56,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise ConfigurationError(f"this is not YAML: {_one_line(error)}", where=str(path)) from error
     except UserError as error:
         raise error.at(str(path)) from None
+    except (ValueError, AttributeError, RecursionError) as error:  # dates and numbers that are none, endless brackets
+        raise ConfigurationError(f"this is not YAML: {error}", where=str(path)) from error
     if not isinstance(content, dict):
         raise ConfigurationError(f"expected `key: value` lines, found {_shown(content)}", where=str(path))
     return content

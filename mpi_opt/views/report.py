@@ -73,8 +73,10 @@ def save_report(study: Study, path: Path) -> None:
     """Writes the page of a study, whole or not at all.
 
     Raises:
-        ConfigurationError: The folder does not exist.
+        ConfigurationError: The folder does not exist, or the file is one.
     """
+    if path.is_dir():
+        raise ConfigurationError(f"{path} is a folder", where="-o", cure=f"-o {path / 'report.html'}")
     if not path.parent.is_dir():
         raise ConfigurationError(f"the folder {path.parent} does not exist", where="-o", cure=f"mkdir -p {path.parent}")
     aside = path.with_name(f".{path.name}.unfinished")

@@ -186,6 +186,9 @@ def test_without_a_mistake_there_is_a_plan(folder):
         ("study: a\nstudy: b\n", ["space.yaml", "stands twice"]),
         ("study: !!python/object/apply:os.system [ls]\n", ["space.yaml", "not YAML"]),
         ("study: \x00", ["space.yaml"]),
+        ("study: !!timestamp x\n", ["space.yaml", "not YAML"]),
+        (f"study: {'9' * 5000}\n", ["space.yaml", "not YAML"]),
+        (f"study: {'[' * 3000 + ']' * 3000}\n", ["space.yaml", "not YAML"]),
     ],
 )
 def test_a_file_that_is_no_yaml_is_told_in_one_message(text, words, folder, capsys):

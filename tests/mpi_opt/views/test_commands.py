@@ -113,6 +113,7 @@ def test_results_of_a_query(digits_file: Path, digits: Study) -> None:
         (("plot", "contour", "--x", "unit"), ["'unit' is not a hyperparameter", "units"]),
         (("plot", "curves", "--metric", "accuracy"), ["accuracy", "loss, val_loss"]),
         (("report", "-o", "no/folder/x.html"), ["mkdir -p no/folder"]),
+        (("report", "-o", "."), ["is a folder", "-o report.html"]),
     ],
 )
 def test_mistakes_are_told_in_one_message(
