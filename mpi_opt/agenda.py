@@ -9,6 +9,9 @@ from mpi_opt.reports import Reports
 from mpi_opt.resuming import Past, proposal_of
 from mpi_opt.trial import Proposal, TrialRecord
 
+STRANDED_S = 10.0
+"""A block has so long to answer when one of its ranks has failed and cannot free the others, in seconds."""
+
 
 @dataclass(slots=True)
 class Running:
@@ -20,6 +23,8 @@ class Running:
         attempt: 1-based.
         reports: Its intermediate values.
         since: When it began, in seconds, by the clock of the crew.
+        until: When its block must have answered.
+        error: Why it has failed, where a rank said so that cannot free the others of its block.
     """
 
     proposal: Proposal
@@ -27,6 +32,8 @@ class Running:
     attempt: int
     reports: Reports
     since: float
+    until: float = float("inf")
+    error: str | None = None
 
 
 @dataclass
@@ -76,6 +83,12 @@ class Agenda:
         """A trial that others ran, and gave back, will be run here."""
         self.waiting.append((proposal_of(record), record.attempts + 1))
         self.n_begun -= 1
+
+    def abandon(self, block: int, number: int, error: str, now_s: float) -> None:
+        """A trial has failed on a rank of its block, which has a little time from now to answer, if it can."""
+        running = self.running.get(number)
+        if running is not None and running.block == block:
+            running.error, running.until = error, min(running.until, now_s + STRANDED_S)
 
     def on(self, block: int) -> list[Running]:
         """The trial on a block, if there is one."""

@@ -175,6 +175,8 @@ class Block:
             part.error = str(communication.described(error, self.comm.rank))
             part.is_echo = communication.is_communication_error(error)
             communication.release(trial.comm)
+            if self.comm.size > 1 and not part.is_echo:
+                self.reporter.abandon(self.index, trial.number, part.error)
             return False
         part.was_stopped = trial.was_stopped
         if trial.comm.rank == 0:

@@ -18,7 +18,7 @@ from mpi_opt.errors import SearchFailed
 from mpi_opt.fold_stopping import Yardsticks
 from mpi_opt.halt import Halt
 from mpi_opt.lifeline import HALT_S
-from mpi_opt.messages import Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
+from mpi_opt.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
 from mpi_opt.others import told
 from mpi_opt.patience import PatientStore
 from mpi_opt.progress import Progress, Silence
@@ -142,6 +142,8 @@ class Coordinator:
                 self.progress.ready(message.block)
         elif isinstance(message, Freed):
             self.crew.take_freed(rank)
+        elif isinstance(message, Abandoned):
+            self.agenda.abandon(message.block, message.number, message.error, self.crew.now_s)
         elif isinstance(message, Broken):
             if message.block in self.crew:
                 self._event("block_lost", f"the ranks of block {message.block} cannot reach one another")
@@ -196,10 +198,11 @@ class Coordinator:
             # nothing to wait for: the strategy has no more
             self.is_stopping = not self.course.is_waiting_for_results
             return
-        now_s = self.crew.now_s
+        since = self.crew.now_s
+        due = since + (self.rules.timeout_s or float("inf")) + TIMEOUT_SLACK_S
         started = [
-            Running(proposal, block, attempt, Reports(self.crew.n_groups(block, self.folds), self.rules.merits), now_s)
-            for (proposal, attempt), block in zip(trials, self.crew.free, strict=False)
+            Running(one, block, attempt, Reports(self.crew.n_groups(block, self.folds), self.rules.merits), since, due)
+            for (one, attempt), block in zip(trials, self.crew.free, strict=False)
         ]
         if not self.course.begin([self.crew.start_of(running) for running in started]):
             return  # somebody else was given one of these trials
@@ -223,7 +226,7 @@ class Coordinator:
         self.crew.disband(block)
         self.progress.given_up(block)
         for running in self.agenda.on(block):
-            if self._is_overdue(running, why):
+            if self._has_failed(running, why):
                 continue
             attempt, retries = running.attempt, self.rules.retries
             if attempt <= retries:
@@ -231,18 +234,19 @@ class Coordinator:
             else:
                 self._fail(running, f"{why}; attempt {attempt} was the last (trial.retries: {retries})")
 
-    def _is_overdue(self, running: Running, why: str) -> bool:
-        """Fails a trial that takes longer than it may: it costs a rank, and would cost another."""
-        is_too_long = self.rules.is_too_long(self.crew.now_s - running.since)
-        if is_too_long:
-            self._fail(running, f"the trial took longer than trial.timeout, {self.rules.timeout_s:g} s: {why}")
-        return is_too_long
+    def _has_failed(self, running: Running, why: str) -> bool:
+        """Fails a trial that has raised, or takes longer than it may: it costs ranks, and would cost others."""
+        error = running.error
+        if error is None and self.rules.is_too_long(self.crew.now_s - running.since):
+            error = f"the trial took longer than trial.timeout, {self.rules.timeout_s:g} s: {why}"
+        if error is not None:
+            self._fail(running, error)
+        return error is not None
 
     def _fail(self, running: Running, error: str) -> None:
-        number = running.proposal.number
+        number, lasted_s = running.proposal.number, self.crew.now_s - running.since
         del self.agenda.running[number]
-        outcome = Outcome(number, "failed", None, None, self.crew.now_s - running.since, error=error)
-        self._outcomes.append((running, outcome))
+        self._outcomes.append((running, Outcome(number, "failed", None, None, lasted_s, error=error)))
 
     def _requeue(self, running: Running, why: str) -> None:
         self.store.requeue([running.proposal.number], why)
@@ -254,11 +258,9 @@ class Coordinator:
             self._take_from_others(record)
         for rank in sorted(self.crew.watch()):
             self._event("rank_lost", f"rank {rank} did not leave its block")
-        if self.rules.timeout_s is not None:
-            latest = self.crew.now_s - self.rules.timeout_s - TIMEOUT_SLACK_S
-            for running in [one for one in self.agenda.running.values() if one.since < latest]:
-                self._event("block_lost", f"block {running.block} hangs in trial {running.proposal.number}")
-                self._give_up(running.block, "its block does not answer")
+        for running in [one for one in self.agenda.running.values() if one.until < self.crew.now_s]:
+            self._event("block_lost", f"block {running.block} hangs in trial {running.proposal.number}")
+            self._give_up(running.block, "its block does not answer")
         if self._stop_by == float("inf") and (why := self.ending.reason):
             self._stop(why)
             self._stop_running()
@@ -266,13 +268,11 @@ class Coordinator:
             self._stop_by = time.monotonic() + HALT_S
 
     def _put_back(self) -> None:
-        """What runs is run by the next search. At once: mpirun, told to end, leaves its ranks a quarter of a second.
-
-        Without protection mpirun ends them also where one has died, and what ran there may have been why.
-        """
+        """What runs is run by the next search. At once: mpirun, told to end, leaves its ranks a quarter of a second."""
+        # without protection it ends them also where one has died, and what ran there may have been why
         may_be_why = self.ending.halt.reason == "SIGTERM" and not self.link.is_protected
         why = WITHOUT_A_WORD if may_be_why else f"the search ended: {self.why_stopped}"
-        numbers = [one.proposal.number for one in [*self.agenda.running.values()] if not self._is_overdue(one, why)]
+        numbers = [one.proposal.number for one in [*self.agenda.running.values()] if not self._has_failed(one, why)]
         if numbers:
             self.store.requeue(numbers, why)
 

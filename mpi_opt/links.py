@@ -159,3 +159,6 @@ class SerialLink(Link):
     def is_stopped(self, number: int) -> bool:
         """The block's reporter: whether the coordinator answered with a stop, or the search is to end."""
         return number in self._stopped or self._must_end()
+
+    def abandon(self, block: int, number: int, error: str) -> None:
+        """The block's reporter: there are no other ranks."""

@@ -12,6 +12,7 @@
 | leader of a block | its members | `Verdict` | `VERDICT` | a fold ended that is not the last (block communicator) |
 | member of a block | leader | `PartOutcome` | `TO_LEADER` | its part has ended (block communicator) |
 | leader of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial ended, well or not |
+| any rank of a block | coordinator | `Abandoned` | `TO_COORDINATOR` | it failed, and cannot free those who wait |
 | any rank of a block | coordinator | `Broken` | `TO_COORDINATOR` | it cannot reach the others any more |
 | coordinator | ranks of a block | `Disband` | `TO_LIFELINE` | the block lost a rank, or is given up |
 | any rank | coordinator | `Freed` | `TO_COORDINATOR` | it has left its block and can join another |
@@ -129,6 +130,21 @@ class Broken:
 
 
 @dataclass(frozen=True, slots=True)
+class Abandoned:
+    """The sender has failed its part of a trial, and others may wait for it for ever: without protection.
+
+    Attributes:
+        block: Its index.
+        number: The trial.
+        error: As in its `PartOutcome`.
+    """
+
+    block: int
+    number: int
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
 class Disband:
     """Leave this block."""
 
@@ -201,5 +217,5 @@ class Lost:
     ranks: frozenset[int]
 
 
-ToCoordinator = Ready | Report | Outcome | Broken | Freed | Lost
+ToCoordinator = Ready | Report | Outcome | Abandoned | Broken | Freed | Lost
 ToRank = Join | Assignment | Dismissal

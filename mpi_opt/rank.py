@@ -14,6 +14,7 @@ from mpi_opt.messages import (
     TO_COORDINATOR,
     TO_MEMBER,
     TO_RANK,
+    Abandoned,
     Assignment,
     Broken,
     Dismissal,
@@ -159,7 +160,7 @@ class Rank:
 
 
 class WorldReporter:
-    """Reports over the world communicator; used on the first rank of each fold group."""
+    """Reports over the world communicator; intermediate values from the first rank of each fold group."""
 
     def __init__(self, world: Communicator) -> None:
         self.world = world
@@ -175,3 +176,8 @@ class WorldReporter:
             message: Stop = found[0]
             stopped = stopped or message.number == number
         return stopped
+
+    def abandon(self, block: int, number: int, error: str) -> None:
+        """Tells the coordinator, which gives the block up if it does not answer soon."""
+        if not communication.is_protected():
+            self.world.send(Abandoned(block, number, error), dest=0, tag=TO_COORDINATOR)

@@ -147,6 +147,9 @@ class Reporter(Protocol):
     def is_stopped(self, number: int) -> bool:
         """Whether the trial was told to stop."""
 
+    def abandon(self, block: int, number: int, error: str) -> None:
+        """Says that a rank of the trial has failed, where it cannot free the others that may wait for it."""
+
 
 class Trial:
     """What an objective is called with: one trial, or one fold of it. The same on every rank of its communicator.

@@ -79,6 +79,16 @@ def test_a_rank_that_raises_frees_those_that_wait_for_it(space_file, query, tmp_
     assert query("SELECT count(*) FROM events") == [(0,)]
 
 
+def test_without_protection_a_rank_that_raises_costs_its_block_alone(space_file, query, tmp_path):
+    done = mpirun(
+        5, *SEARCH, str(space_file("raising_once", blocks={"size": 2})), cwd=tmp_path, mpirun_flags=["--oversubscribe"]
+    )
+    assert "12/12 trials" in done.stdout  # those that wait for ever were ended at last, and that is mpirun's status
+    assert "this rank says no" in query("SELECT error FROM trials WHERE number = 1")[0][0]
+    assert query("SELECT state, count(*) FROM trials GROUP BY state") == [("complete", 11), ("failed", 1)]
+    assert query("SELECT kind FROM events") == [("block_lost",)]
+
+
 def test_hanging_trials_that_can_be_interrupted_cost_no_rank(space_file, query, tmp_path):
     path = space_file("dozing", blocks={"size": 3}, trial={"timeout": "1s"})
     done = mpirun(4, *SEARCH, str(path), cwd=tmp_path, timeout=60)

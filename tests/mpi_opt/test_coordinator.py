@@ -9,7 +9,7 @@ from mpi_opt.errors import SearchFailed, UserError
 from mpi_opt.halt import Halt
 from mpi_opt.layout import Layout
 from mpi_opt.merits import Merits
-from mpi_opt.messages import Assignment, Lost, Report
+from mpi_opt.messages import Abandoned, Assignment, Lost, Report
 from mpi_opt.roster import Roster
 from mpi_opt.rules import Luck, Rules
 from mpi_opt.store.errors import StoreFullError
@@ -254,6 +254,24 @@ def test_the_last_trial_is_recorded_also_if_its_block_does_not_answer(monkeypatc
     strategy, store = search(Deaf(squares, 5), blocks=2, trials=6, timeout_s=0.05)
     assert "longer than trial.timeout" in dict(strategy.told)[5].reason
     assert sorted(finish.outcome.number for finish in store.finished) == list(range(6))
+
+
+def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_block(monkeypatch):
+    monkeypatch.setattr("mpi_opt.agenda.STRANDED_S", 0.05)
+    link = Deaf(squares, 2)
+
+    def send(rank, message, send=link.send):
+        send(rank, message)
+        if isinstance(message, Assignment) and message.number == 2:
+            block = 0 if rank == 1 else 1
+            link.waiting += [(rank, Abandoned(block, 0, "late")), (rank, Abandoned(block, 2, "ValueError: no"))]
+
+    link.send = send
+    strategy, store = search(link, blocks=2, trials=6)
+    assert dict(strategy.told)[2] == Failed("ValueError: no")
+    assert sorted(number for number, _ in strategy.told) == list(range(6))
+    assert not store.requeued
+    assert store.events == ["block_lost"]
 
 
 def test_blocks_that_nobody_listened_to_while_the_store_was_waited_for_are_not_late(monkeypatch):
