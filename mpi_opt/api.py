@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -25,7 +26,7 @@ from mpi_opt.links import Link, SerialLink, WorldLink
 from mpi_opt.messages import TO_RANK
 from mpi_opt.objective import FunctionObjective
 from mpi_opt.plan import Plan
-from mpi_opt.rank import Rank, WorldReporter
+from mpi_opt.rank import Rank, WorldReporter, forget_stops
 from mpi_opt.resuming import new_strategy, opened_study
 from mpi_opt.roster import Roster
 from mpi_opt.space import Dimension, Space
@@ -40,6 +41,9 @@ UNPROTECTED = (
     "a lost rank would end this search (the same command would go on from there); "
     "to survive it: mpirun --with-ft ulfm, with Open MPI 5 or newer"
 )
+
+_BLOCKS = itertools.count()
+"""Numbers of blocks. In the searches of one script none comes twice: a late word of an earlier one is known by it."""
 
 
 def search(
@@ -201,6 +205,7 @@ def _told_by_coordinator(world: Communicator) -> Study | None:
         study, error, is_parting = communication.receive(world, source=0, tag=TO_RANK)[0]
     except communication.FAILURES:
         end_process("the coordinator was lost")
+    forget_stops(world)
     if is_parting:
         communication.skip_farewell()
     if error is not None:
@@ -231,7 +236,7 @@ def _coordinate(plan: Plan, link: Link, show: Callable[[], Progress] | None) -> 
     from mpi_opt.study import Study
 
     configuration = plan.configuration
-    crew = Crew(link, Roster.of(plan.layout))
+    crew = Crew(link, Roster.of(plan.layout, _BLOCKS if isinstance(link, WorldLink) else None))
     with contextlib.ExitStack() as stack:
         stack.callback(crew.dismiss)
         progress = None if show is None else show()

@@ -130,8 +130,8 @@ class Coordinator:
             running = self.agenda.running.get(message.number)
             if running is None or rank != self.crew.ranks(running.block)[0]:
                 return  # of a block that was given up: the trial is run again
-            if message.state == "pruned" and self._stop_by < float("inf"):
-                self._requeue(running, f"the search ended: {self.why_stopped}")
+            if message.state != "complete" and (why := self.ending.reason):  # which may be why it failed
+                self._requeue(running, f"the search ended: {why}")
                 return
             del self.agenda.running[message.number]
             self._outcomes.append((running, message))

@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from mpi_learn.launch import is_launched
 from mpi_opt.lifeline import end_process
@@ -62,10 +63,30 @@ def slurm_time_left_s(environment: Mapping[str, str], now_s: float) -> float | N
 
 @contextlib.contextmanager
 def deaf() -> Iterator[None]:
-    """For ranks that do not coordinate: signals that ``mpirun`` passes on to all are left to rank 0."""
+    """For ranks that do not coordinate: signals that ``mpirun`` passes on to all are left to rank 0.
+
+    Not for processes that user code starts: who ends one by SIGTERM waits for its end. So that signal is not ignored,
+    which programs and forked processes would do, too, but comes to nothing in this process alone.
+    """
     before = {name: signal.signal(getattr(signal, name), signal.SIG_IGN) for name in SIGNALS}
+    signal.signal(signal.SIGTERM, lambda number, frame: None)
+    _DEAF.append(before["SIGTERM"])
     try:
         yield
     finally:
+        _DEAF.pop()
         for name, handler in before.items():
             signal.signal(getattr(signal, name), handler)
+
+
+_DEAF: list[Any] = []
+"""What SIGTERM did before this process became deaf."""
+
+
+def _hear_again() -> None:
+    if _DEAF:
+        signal.signal(signal.SIGTERM, _DEAF[0])
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_hear_again)

@@ -73,6 +73,7 @@ class WorldLink(Link):
         self.world = world
         self.has_called = False
         self._lost: set[int] = set()
+        self._is_new = True
 
     def send(self, rank: int, message: ToRank) -> None:
         self._send(message, rank, TO_RANK)
@@ -100,15 +101,20 @@ class WorldLink(Link):
             communication.send_if_alive(self.world, message, rank, tag)
 
     def _arrived(self) -> list[tuple[int, ToCoordinator]]:
-        messages = []
+        messages = self._losses() if self._is_new else []  # of an earlier search nothing else tells
+        self._is_new = False
         try:
             while len(messages) < MOST_AT_ONCE and (found := communication.poll(self.world, tag=TO_COORDINATOR)):
                 messages.append((found[1], found[0]))
         except RankLost:
-            lost = communication.lost_ranks(self.world)
-            messages.append((0, Lost(frozenset(lost - self._lost))))
-            self._lost |= lost
+            messages += self._losses()
         return messages
+
+    def _losses(self) -> list[tuple[int, ToCoordinator]]:
+        """The deaths of which nothing was said yet."""
+        lost = communication.lost_ranks(self.world)
+        new, self._lost = lost - self._lost, self._lost | lost
+        return [(0, Lost(frozenset(new)))] if new else []
 
 
 class SerialLink(Link):

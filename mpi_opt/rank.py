@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 
 from mpi_learn import comm as communication
 from mpi_learn.comm import Communicator
@@ -181,3 +182,10 @@ class WorldReporter:
         """Tells the coordinator, which gives the block up if it does not answer soon."""
         if not communication.is_protected():
             self.world.send(Abandoned(block, number, error), dest=0, tag=TO_COORDINATOR)
+
+
+def forget_stops(world: Communicator) -> None:
+    """Drops words to stop that no trial has looked for: trials of the next search have the same numbers."""
+    with suppress(*communication.FAILURES):  # the coordinator may have gone
+        while communication.poll(world, source=0, tag=STOP) is not None:
+            pass

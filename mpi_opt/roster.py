@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from mpi_opt.layout import Layout
@@ -18,6 +19,7 @@ class Roster:
         spare: Ranks that wait for a block.
         leaving: Ranks of disbanded blocks that have not yet said that they are free.
         lost: Ranks that have died.
+        numbers: Of the blocks to come, ascending.
     """
 
     block_size: int
@@ -25,12 +27,13 @@ class Roster:
     spare: set[int] = field(default_factory=set)
     leaving: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
-    _n_formed: int = 0
+    numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @classmethod
-    def of(cls, layout: Layout) -> Roster:
+    def of(cls, layout: Layout, numbers: Iterator[int] | None = None) -> Roster:
         """The roster at the start: every block of the layout, its spare ranks waiting."""
         roster = cls(min((len(block) for block in layout.blocks), default=1), spare=set(layout.spare_ranks))
+        roster.numbers = numbers or roster.numbers
         for ranks in layout.blocks:
             roster._add(ranks)
         return roster
@@ -86,7 +89,7 @@ class Roster:
         return formed
 
     def _add(self, ranks: Iterable[int]) -> int:
-        block, self._n_formed = self._n_formed, self._n_formed + 1
+        block = next(self.numbers)
         self.blocks[block] = tuple(ranks)
         self.spare -= set(ranks)
         return block

@@ -175,6 +175,33 @@ def test_hanging_trials_are_ended_and_their_block_goes_on(size, space_file, quer
     assert query("SELECT count(*) FROM trials WHERE state IN ('complete', 'failed')") == [(12,)]
 
 
+TWICE = """
+import os, time, mpi_opt
+
+def objective(trial):
+    if trial.number == 1 and trial.comm.rank == 1 and not os.path.exists("died"):
+        open("died", "w").close()
+        os.kill(os.getpid(), 9)
+    trial.comm.Barrier()
+    return 1.0
+
+if __name__ == "__main__":
+    settings = {"space": {"x": mpi_opt.Real(0, 1)}, "strategy": "random", "trials": 3, "block_size": 2}
+    mpi_opt.search(objective, study="first", store="sqlite:///first.db", **settings)
+    began = time.monotonic()
+    mpi_opt.search(objective, study="second", store="sqlite:///test.db", **settings)
+    print(time.monotonic() - began)
+"""
+
+
+def test_the_next_search_of_a_script_knows_who_was_lost_before(query, tmp_path):
+    (tmp_path / "twice.py").write_text(TWICE)
+    done = mpirun(3, "twice.py", cwd=tmp_path)
+    assert max(map(float, done.stdout.split())) < 15, done.stderr
+    assert query("SELECT state FROM trials") == [("complete",)] * 3
+    assert query("SELECT count(*) FROM events WHERE kind = 'rank_lost'") == [(1,)]
+
+
 def test_a_killed_search_is_resumed_with_everything_that_was_finished(space_file, query, tmp_path):
     path = space_file("nap", search={"strategy": "random", "trials": 100, "seed": 1})
     process = start(3, path, tmp_path)

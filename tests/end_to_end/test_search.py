@@ -211,6 +211,63 @@ def test_the_contracts_python_works_as_written(n_ranks, tmp_path):
     assert len(set(numbers)) == 1  # the same on every rank
 
 
+STARTING = """
+import multiprocessing, os, subprocess, sys, time, mpi_opt
+
+def objective(trial):
+    child = multiprocessing.get_context("fork").Process(target=time.sleep, args=(60,))
+    child.start()
+    started = subprocess.Popen(["sleep", "60"])
+    time.sleep(0.2)
+    child.terminate(), started.terminate()
+    child.join()
+    return child.exitcode + started.wait()
+
+if __name__ == "__main__":
+    study = mpi_opt.search(objective, space={"x": mpi_opt.Real(0, 1)}, trials=1, strategy="random", store="sqlite://")
+    print(study.best.figure_of_merit)
+"""
+
+
+@pytest.mark.mpi
+def test_processes_that_an_objective_starts_can_be_told_to_end(tmp_path):
+    (tmp_path / "starting.py").write_text(STARTING)
+    done = mpirun(2, "starting.py", cwd=tmp_path, timeout=30)
+    assert done.stdout.split() == ["-30.0"] * 2, done.stderr
+
+
+TWICE = """
+import time, mpi_opt
+from mpi4py import MPI
+
+def first(trial):
+    time.sleep(1 + trial.number)
+    return float(trial.number)
+
+def second(trial):
+    time.sleep(0.3)
+    trial.should_stop()
+    return 1.0
+
+if __name__ == "__main__":
+    settings = {"space": {"x": mpi_opt.Real(0, 1)}, "strategy": "random", "store": "sqlite:///test.db"}
+    mpi_opt.search(first, trials=2, target=0.0, study="first", **settings)  # trial 1 is told to stop, and does not look
+    study = mpi_opt.search(second, trials=4, study="second", **settings)
+    print([trial.state for trial in study.trials])
+"""
+
+
+@pytest.mark.mpi
+def test_what_one_search_of_a_script_said_last_does_not_reach_the_next_one(query, tmp_path):
+    (tmp_path / "twice.py").write_text(TWICE)
+    done = mpirun(3, "twice.py", cwd=tmp_path, timeout=60)
+    assert done.stdout.splitlines() == [str(["complete"] * 4)] * 3, done.stderr
+    blocks = [
+        set(query(f"SELECT block FROM attempts JOIN trials ON id = trial_id WHERE study_id = {i}")) for i in (1, 2)
+    ]
+    assert not blocks[0] & blocks[1]
+
+
 FORKING = """
 import asyncio, os, sys, mpi_opt
 

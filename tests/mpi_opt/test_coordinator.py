@@ -304,14 +304,15 @@ def test_a_store_that_is_not_ready_is_not_waited_for_beyond_the_time_limit(monke
     assert link.dismissed
 
 
-def test_a_wish_to_end_puts_running_trials_back_into_the_queue():
+@pytest.mark.parametrize("state", ["pruned", "failed"])  # the wish may be why it failed
+def test_a_wish_to_end_puts_running_trials_back_into_the_queue(state):
     halt = Halt()
     link = ScriptedLink(squares)
 
     def receive(timeout_s, receive=link.receive):
         if len(link.log) >= 4:
             halt.reason = "SIGTERM"
-            return [(rank, Outcome(n, "pruned", 1.0, None, 1.0)) for n, (rank, _) in link.assigned.items()][
+            return [(rank, Outcome(n, state, 1.0, None, 1.0)) for n, (rank, _) in link.assigned.items()][
                 : 1 if link.stopped else 0
             ]
         return receive(timeout_s)
