@@ -9,6 +9,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -27,8 +29,9 @@ search: {{strategy: {strategy}, trials: {trials}, seed: 3, target: {target}}}
 
 OBJECTIVE = """
 import time
+from pathlib import Path
 def slow(trial):
-    time.sleep(0.05)
+    time.sleep(0.5 if Path("patient").exists() else 0.05)
     return trial.parameters["x"] ** 2
 """
 
@@ -67,20 +70,29 @@ def wait_for(folder, n_ended: int) -> None:
     raise AssertionError("the search does not get on")
 
 
+@contextmanager
+def patience(folder) -> Iterator[None]:
+    """Trials take long meanwhile: to ask takes seconds on a busy machine, and a search must not be over before."""
+    (folder / "patient").touch()
+    yield
+    (folder / "patient").unlink()
+
+
 def trials(folder) -> list:
     return Study.open(f"sqlite:///{folder}/shared.db", "shared").trials
 
 
 @pytest.mark.parametrize("strategy", ["random", "evolutionary"])
 def test_a_search_goes_on_while_others_ask_and_tell(program, searching, tmp_path, strategy):  # noqa: F811
-    process = searching(strategy)
-    wait_for(tmp_path, 3)
     asked = []
-    for _ in range(3):
-        _, proposals, _ = program("ask", "space.yaml", "-k", "2")
-        asked += proposals
-        for one in proposals:
-            program("tell", "space.yaml", "--number", str(one["number"]), "--value", "1e-3")
+    with patience(tmp_path):
+        process = searching(strategy)
+        wait_for(tmp_path, 3)
+        for _ in range(3):
+            _, proposals, _ = program("ask", "space.yaml", "-k", "2")
+            asked += proposals
+            for one in proposals:
+                program("tell", "space.yaml", "--number", str(one["number"]), "--value", "1e-3")
     assert process.wait(60) == 0, (tmp_path / "out").read_text()
     ended = trials(tmp_path)
     assert len(asked) == 6
@@ -95,9 +107,10 @@ def test_a_search_goes_on_while_others_ask_and_tell(program, searching, tmp_path
 
 
 def test_a_search_ends_while_others_still_run_theirs_and_leaves_them_alone(program, searching, tmp_path):  # noqa: F811
-    process = searching(trials=10)
-    wait_for(tmp_path, 1)
-    _, (theirs,), _ = program("ask", "space.yaml")
+    with patience(tmp_path):
+        process = searching(trials=10)
+        wait_for(tmp_path, 1)
+        _, (theirs,), _ = program("ask", "space.yaml")
     assert process.wait(60) == 0, (tmp_path / "out").read_text()
     assert Counter(trial.state for trial in trials(tmp_path)) == {"complete": 9, "running": 1}
     assert searching(trials=10).wait(60) == 0  # again: nothing is left for it
@@ -107,11 +120,12 @@ def test_a_search_ends_while_others_still_run_theirs_and_leaves_them_alone(progr
 
 
 def test_a_trial_that_others_lost_is_run_by_the_search(program, searching, tmp_path):  # noqa: F811
-    process = searching(trials=60)
-    wait_for(tmp_path, 2)
-    _, (theirs,), _ = program("ask", "space.yaml")
-    wait_for(tmp_path, theirs["number"] + 2)
-    status, told, _ = program("tell", "space.yaml", "--number", str(theirs["number"]), "--lost", "the site is down")
+    with patience(tmp_path):
+        process = searching(trials=60)
+        wait_for(tmp_path, 2)
+        _, (theirs,), _ = program("ask", "space.yaml")
+        wait_for(tmp_path, theirs["number"] + 2)
+        status, told, _ = program("tell", "space.yaml", "--number", str(theirs["number"]), "--lost", "the site is down")
     assert (status, told["told"]) == (0, [theirs["number"]])
     assert process.wait(60) == 0, (tmp_path / "out").read_text()
     one = trials(tmp_path)[theirs["number"]]
