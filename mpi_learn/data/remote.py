@@ -21,6 +21,9 @@ N_TRIES = 3
 PAUSE_S = 1.0
 """Networks fail for moments: between two tries."""
 
+_HELD: set[int] = set()
+"""The descriptors of the lock files that this process holds."""
+
 Answer = TypeVar("Answer")
 
 
@@ -104,14 +107,15 @@ def _copy(url: str, folder: Path, keep: bool) -> Iterator[Path]:
                 if _is_current(lock, lock_path) and not target.exists():
                     _fetch(url, system, path, target)
             finally:
-                os.close(lock)
+                _release(lock)
     try:
         yield target
     finally:
-        if not keep and _is_last(lock):
-            target.unlink(missing_ok=True)
-            lock_path.unlink(missing_ok=True)
-        os.close(lock)
+        if lock in _HELD:  # not in a process that was forked meanwhile
+            if not keep and _is_last(lock):
+                target.unlink(missing_ok=True)
+                lock_path.unlink(missing_ok=True)
+            _release(lock)
 
 
 def _held(path: Path) -> int | None:
@@ -120,11 +124,27 @@ def _held(path: Path) -> int | None:
     The system takes the lock from a process that dies.
     """
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    _HELD.add(lock)
     fcntl.flock(lock, fcntl.LOCK_SH)
     if _is_current(lock, path):
         return lock
-    os.close(lock)
+    _release(lock)
     return None
+
+
+def _release(lock: int) -> None:
+    _HELD.discard(lock)
+    os.close(lock)
+
+
+def _forget() -> None:
+    """In a process that user code has forked: else it would hold the locks as long as it lives."""
+    while _HELD:
+        os.close(_HELD.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _is_current(lock: int, path: Path) -> bool:

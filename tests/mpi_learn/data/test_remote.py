@@ -6,6 +6,7 @@ import contextlib
 import functools
 import http.server
 import multiprocessing
+import sys
 import threading
 import time
 from pathlib import Path
@@ -18,7 +19,7 @@ from mpi4py import MPI
 
 from mpi_learn.data import DataConfiguration, inspect, load, remote
 from mpi_learn.errors import DataError, UserError
-from tests.mpirun import mpirun
+from tests.mpirun import mpirun, run
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -136,6 +137,32 @@ def test_a_copy_is_not_removed_while_another_reads_it(remote_folder, tmp_path):
             assert second.path(url) == path
         assert path.exists()
     assert not path.exists()
+
+
+FORKING = """
+import os, signal, sys, time
+from pathlib import Path
+from mpi_learn.data.remote import Copies
+url, cache = sys.argv[1], Path("cache")
+with Copies(cache, keep=True) as copies:
+    copy = copies.path(url)
+    if (child := os.fork()) == 0:
+        time.sleep(60)
+    if (brief := os.fork()) == 0:
+        sys.exit()  # through the context, where the parent's copy stays
+    os.waitpid(brief, 0)
+    assert copy.exists()
+copy.unlink()  # somebody made room
+with Copies(cache, keep=False) as copies:
+    print(copies.path(url).read_text(), flush=True)
+os.kill(child, signal.SIGKILL)
+"""
+
+
+def test_a_process_that_user_code_forked_does_not_hold_the_locks(tmp_path):
+    (tmp_path / "source.csv").write_text("1")
+    done = run([sys.executable, "-c", FORKING, f"file://{tmp_path}/source.csv"], cwd=tmp_path, timeout=20)
+    assert done.stdout.split() == ["1"], done.stderr
 
 
 def test_a_web_server_is_asked_for_a_file_once(remote_folder, tmp_path):
