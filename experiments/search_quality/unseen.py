@@ -19,6 +19,8 @@ def unseen() -> list[Problem]:
         "dixon8": (cube(8, -10, 10), dixon, 0.0),
         "powell8": (cube(8, -4, 5), powell, 0.0),
         "trid10": (cube(10, -100, 100), trid, -210.0),
+        "cliffs3": (cube(3, 0, 1), cliffs, 0.0),
+        "peaks4": (cube(4, 0, 1), peaks, -3.0),
     }
     mixed = (("tree10", TREE, tree), ("bowls60", BOWLS, bowls))
     return [of_reals(name, *described) for name, described in reals.items()] + [
@@ -48,6 +50,21 @@ def powell(x: np.ndarray) -> float:
 
 def trid(x: np.ndarray) -> float:
     return float(np.sum((x - 1) ** 2) - np.sum(x[1:] * x[:-1]))
+
+
+def cliffs(x: np.ndarray) -> float:
+    """A bowl on a checkerboard whose dark fields are raised."""
+    is_dark = np.floor(5 * x[:2]).sum() % 2 != 0
+    return float(4 * np.sum((x - 0.37) ** 2) + 2.0 * is_dark + 1.0 * (x[2] > 0.5))
+
+
+CENTRES = np.random.default_rng(7).uniform(0.15, 0.85, (4, 4))
+DEPTHS, WIDTHS = np.array([3.0, 2.2, 1.8, 1.5]), np.array([0.18, 0.35, 0.3, 0.4])
+
+
+def peaks(x: np.ndarray) -> float:
+    """Four holes; the deepest is the narrowest."""
+    return -float((DEPTHS * np.exp(-np.sum((x - CENTRES) ** 2, axis=1) / (2 * WIDTHS**2))).max())
 
 
 TREE = {
