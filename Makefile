@@ -11,7 +11,7 @@ MPI_ENV := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rm
 help:
 	@echo "make demo   search on the handwritten digits, 5 ranks, about two minutes"
 	@echo "make test   the test suite"
-	@echo "make lint   ruff"
+	@echo "make lint   ruff, and who imports whom"
 	@echo "make slow   the tests that take long, too"
 
 demo: $(VENV)/demo.stamp
@@ -27,6 +27,7 @@ slow: $(VENV)/test.stamp
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --line-length 120 .
+	$(BIN)/lint-imports
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -24,12 +24,12 @@ from json_schemas import (
     training_schema,
 )
 
-from mpi_learn.cli import app as mpi_learn_app
-from mpi_learn.configuration import TrainingConfiguration
-from mpi_opt.cli import _app as mpi_opt_app
-from mpi_opt.configuration import DIMENSIONS, StudyConfiguration
+from mpi_learn.cli.commands import app as mpi_learn_app
+from mpi_learn.training.configuration import TrainingConfiguration
+from mpi_opt.cli.main import _app as mpi_opt_app
+from mpi_opt.configuration.configuration import DIMENSIONS, StudyConfiguration
 from mpi_opt.strategies import STRATEGIES
-from mpi_opt.strategies.options import Options
+from mpi_opt.strategies.points.options import Options
 
 DOCS = Path(__file__).parent
 NOTE = "<!-- written by docs/generate.py: change the code, then run it again -->\n"

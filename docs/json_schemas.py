@@ -10,10 +10,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from mpi_learn.configuration import TrainingConfiguration
-from mpi_opt.configuration import DIMENSIONS, StudyConfiguration
+from mpi_learn.training.configuration import TrainingConfiguration
+from mpi_opt.configuration.configuration import DIMENSIONS, StudyConfiguration
 from mpi_opt.strategies import STRATEGIES
-from mpi_opt.strategies.options import Options
+from mpi_opt.strategies.points.options import Options
 
 HYPERPARAMETER = {"type": "string", "pattern": r"^\$[A-Za-z_]\w*$", "description": "Takes a hyperparameter."}
 SCHEMA_URL = "https://json-schema.org/draft/2020-12/schema"

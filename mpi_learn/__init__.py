@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from mpi_learn.configuration import read_configuration
-    from mpi_learn.result import Result
-    from mpi_learn.training import rehearse, train
+    from mpi_learn.training.configuration import read_configuration
+    from mpi_learn.training.loop import rehearse, train
+    from mpi_learn.training.result import Result
 
 __all__ = ["Result", "read_configuration", "rehearse", "train"]
 
 _HOMES = {
-    "Result": "result",
-    "read_configuration": "configuration",
-    "rehearse": "training",
-    "train": "training",
+    "Result": "training.result",
+    "read_configuration": "training.configuration",
+    "rehearse": "training.loop",
+    "train": "training.loop",
 }
 
 

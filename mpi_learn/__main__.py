@@ -1,6 +1,6 @@
 """``python -m mpi_learn``."""
 
-from mpi_learn.cli import main
+from mpi_learn.cli.commands import main
 
 if __name__ == "__main__":
     main()

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mpi_opt.api import search
-    from mpi_opt.space import Categorical, Integer, Real
-    from mpi_opt.study import Study
-    from mpi_opt.trial import Trial
+    from mpi_opt.core.space import Categorical, Integer, Real
+    from mpi_opt.core.trial import Trial
+    from mpi_opt.study.study import Study
 
 __version__ = "0.1.0"
 
 __all__ = ["Categorical", "Integer", "Real", "Study", "Trial", "search"]
 
 _HOMES = {
-    "Categorical": "space",
-    "Integer": "space",
-    "Real": "space",
-    "Study": "study",
-    "Trial": "trial",
+    "Categorical": "core.space",
+    "Integer": "core.space",
+    "Real": "core.space",
+    "Study": "study.study",
+    "Trial": "core.trial",
     "search": "api",
 }
 

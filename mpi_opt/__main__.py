@@ -1,5 +1,5 @@
 """``python -m mpi_opt``."""
 
-from mpi_opt.cli import main
+from mpi_opt.cli.main import main
 
 main()

@@ -13,28 +13,28 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn import comm as communication
-from mpi_learn.comm import Communicator
-from mpi_learn.launch import is_launched
-from mpi_learn.validation import validated
-from mpi_opt.block import Block
-from mpi_opt.configuration import StudyConfiguration
+from mpi_learn.cli.launch import is_launched
+from mpi_learn.mpi import communicators as communication
+from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.settings.yaml_file import validated
+from mpi_opt.configuration.configuration import StudyConfiguration
+from mpi_opt.configuration.plan import Plan
+from mpi_opt.coordinator.halt import Halt, deaf
+from mpi_opt.coordinator.roster import Roster
+from mpi_opt.core.space import Dimension, Space
+from mpi_opt.core.trial import Reporter, Trial
 from mpi_opt.errors import MPILearnError, SearchFailed
-from mpi_opt.halt import Halt, deaf
-from mpi_opt.lifeline import Lifeline, end_process
-from mpi_opt.links import Link, SerialLink, WorldLink
-from mpi_opt.messages import TO_RANK
-from mpi_opt.objective import FunctionObjective
-from mpi_opt.plan import Plan
-from mpi_opt.rank import Rank, WorldReporter, forget_stops
-from mpi_opt.resuming import new_strategy, opened_study
-from mpi_opt.roster import Roster
-from mpi_opt.space import Dimension, Space
-from mpi_opt.trial import Reporter, Trial
+from mpi_opt.messages.link import Link, SerialLink, WorldLink
+from mpi_opt.messages.messages import TO_RANK
+from mpi_opt.study.open_study import new_strategy, opened_study
+from mpi_opt.worker.block import Block
+from mpi_opt.worker.objective import FunctionObjective
+from mpi_opt.worker.watchdog import Lifeline, end_process
+from mpi_opt.worker.worker import Rank, WorldReporter, forget_stops
 
 if TYPE_CHECKING:
-    from mpi_opt.progress import Progress
-    from mpi_opt.study import Study
+    from mpi_opt.study.progress import Progress
+    from mpi_opt.study.study import Study
 
 
 UNPROTECTED = (
@@ -230,10 +230,10 @@ def _block(plan: Plan, comm: Communicator, index: int, reporter: Reporter, lifel
 
 def _coordinate(plan: Plan, link: Link, show: Callable[[], Progress] | None) -> Study:
     """Rank 0's part: opens the store, runs the coordinator, sums up. Dismisses the others whatever happens."""
-    from mpi_opt.coordinator import Coordinator
-    from mpi_opt.crew import Crew
+    from mpi_opt.coordinator.block_pool import Crew
+    from mpi_opt.coordinator.coordinator import Coordinator
     from mpi_opt.store import Store
-    from mpi_opt.study import Study
+    from mpi_opt.study.study import Study
 
     configuration = plan.configuration
     crew = Crew(link, Roster.of(plan.layout, _BLOCKS if isinstance(link, WorldLink) else None))

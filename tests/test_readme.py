@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 
-from mpi_opt.cli import run as run_command
+from mpi_opt.cli.main import run as run_command
 from tests.mpirun import run
 
 ROOT = Path(__file__).parents[1]

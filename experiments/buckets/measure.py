@@ -18,7 +18,7 @@ from pathlib import Path
 import h5py
 import yaml
 
-from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
 
 HERE = Path(__file__).resolve().parent
 NETWORK = "10.78.0"

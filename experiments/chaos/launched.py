@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
 
 
 class Hung(Exception):

@@ -18,7 +18,7 @@ import time
 
 from cost import flags, interval
 
-from mpi_learn.launch import find_mpirun, is_launched, launch_environment
+from mpi_learn.cli.launch import find_mpirun, is_launched, launch_environment
 
 N_TRIPS, N_SUMS, N_PARAMETERS = 3000, 300, 235_146
 MESSAGE = {"number": 1234, "fold": 0, "parameters": {"learning_rate": 1e-3, "units": 128, "activation": "relu"}}
@@ -29,8 +29,8 @@ def take_turns() -> None:
     import numpy as np
     from mpi4py import MPI
 
-    from mpi_learn import comm as communication
-    from mpi_learn.buffers import sum_in_place
+    from mpi_learn.mpi import communicators as communication
+    from mpi_learn.mpi.collectives import sum_in_place
 
     world = communication.duplicate(MPI.COMM_WORLD)
     both, gradient = communication.group_of(world, [0, 1], "both"), np.zeros(N_PARAMETERS, np.float32)

@@ -17,8 +17,8 @@ from pathlib import Path
 import h5py
 import yaml
 
-from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
-from mpi_learn.timeline import DATA, read_traces
+from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.training.tracing import DATA, read_traces
 
 HERE = Path(__file__).resolve().parent
 MODELS = HERE.parent / "training_speed"

@@ -7,7 +7,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from mpi_learn import train
-from mpi_learn.configuration import read_configuration
+from mpi_learn.training.configuration import read_configuration
 
 training = Path(sys.argv[1])
 speeds = []

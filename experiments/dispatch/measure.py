@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
 
 HERE = Path(__file__).parent
 SPACE = {

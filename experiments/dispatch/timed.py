@@ -2,8 +2,8 @@
 
 import time
 
-from mpi_opt.cli import main
-from mpi_opt.coordinator import Coordinator
+from mpi_opt.cli.main import main
+from mpi_opt.coordinator.coordinator import Coordinator
 
 run = Coordinator.run
 

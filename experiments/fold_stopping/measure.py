@@ -17,11 +17,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from mpi_opt.fold_stopping import Yardsticks
-from mpi_opt.folds import split
-from mpi_opt.space import Categorical, Dimension, Integer, Parameters, Real
+from mpi_opt.core.cross_validation import split
+from mpi_opt.core.fold_stopping import Yardsticks
+from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real
+from mpi_opt.core.trial import FoldOutcome, Measured
 from mpi_opt.strategies import make_strategy
-from mpi_opt.trial import FoldOutcome, Measured
 
 N_TRIALS = 50
 K = 5

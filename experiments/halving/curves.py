@@ -18,7 +18,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from mpi_opt.space import Dimension, Integer, Parameters, Real, Space
+from mpi_opt.core.space import Dimension, Integer, Parameters, Real, Space
 from mpi_opt.strategies import make_strategy
 
 TABLE = Path(__file__).resolve().parents[3] / "shared" / "data" / "hpo" / "lcbench_curves.npz"

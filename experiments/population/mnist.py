@@ -18,10 +18,10 @@ import numpy as np
 import torch
 from networks import N_PIXELS, Images, Networks
 
-from mpi_learn.prepare import prepare
-from mpi_opt.space import Real
+from mpi_learn.cli.datasets import prepare
+from mpi_opt.core.space import Real
+from mpi_opt.core.trial import Failed
 from mpi_opt.strategies import make_strategy
-from mpi_opt.trial import Failed
 
 N_NETWORKS, N_EPOCHS, BATCH_SIZE = 8, 10, 16
 N_TRAINING = 50_000

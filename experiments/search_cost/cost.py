@@ -19,9 +19,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "search_quality"))
 import numpy as np
 from searchers import SEARCHERS
 
-from mpi_opt.space import Categorical, Integer, Parameters, Real, Space
+from mpi_opt.core.space import Categorical, Integer, Parameters, Real, Space
+from mpi_opt.core.trial import Proposal
 from mpi_opt.strategies import make_strategy
-from mpi_opt.trial import Proposal
 
 SPACE = {
     "rate": Real(1e-4, 1, prior="log-uniform"),

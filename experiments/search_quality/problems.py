@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpi_opt.space import Categorical, Dimension, Integer, Parameters, Real
+from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real
 
 TABLES = Path(__file__).resolve().parents[3] / "shared" / "data" / "hpo"
 

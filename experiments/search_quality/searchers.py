@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from protocol import Searcher
 
-from mpi_opt.space import Categorical, Dimension, Integer, Parameters, Space
+from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Space
+from mpi_opt.core.trial import Failed
 from mpi_opt.strategies import make_strategy
-from mpi_opt.trial import Failed
 
 
 class Ours:

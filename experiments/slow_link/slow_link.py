@@ -21,7 +21,7 @@ import numpy as np
 from network import SUBNET, Network, slow_network
 from tables import show
 
-from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results.json"

@@ -83,7 +83,7 @@ def start_to_first_step(data: str, ranks: int = 4) -> dict:
 
 def timeline_off_s(n: int = 100_000) -> float:
     """Seconds a step that the spans of a timeline cost which records nothing."""
-    from mpi_learn.timeline import COMPUTE, Timeline
+    from mpi_learn.training.tracing import COMPUTE, Timeline
 
     timeline = Timeline()
     begun = time.perf_counter()

@@ -39,7 +39,7 @@ def bare_keras(model, x, y):
     import keras_models
     import tensorflow as tf
 
-    from mpi_learn.flat import FlatLayout, aligned_empty
+    from mpi_learn.flat_layout import FlatLayout, aligned_empty
     from mpi_learn.optimizers import make_optimizer
     from mpi_learn.optimizers.configuration import Adam
 
@@ -82,7 +82,7 @@ def bare_torch(model, x, y):
     import torch
     import torch_models
 
-    from mpi_learn.flat import FlatLayout, aligned_empty
+    from mpi_learn.flat_layout import FlatLayout, aligned_empty
     from mpi_learn.optimizers import make_optimizer
     from mpi_learn.optimizers.configuration import Adam
 

@@ -13,10 +13,10 @@ import numpy as np
 from benchmark import RESULTS, known
 from mpi4py import MPI
 
+from mpi_learn.algorithms.build import make_algorithm
 from mpi_learn.algorithms.configuration import Downpour
-from mpi_learn.algorithms.making import make_algorithm
-from mpi_learn.flat import FlatLayout, aligned_empty
-from mpi_learn.layout import layout_of
+from mpi_learn.algorithms.rank_layout import layout_of
+from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers import configuration as options
 from mpi_learn.optimizers import make_optimizer
 

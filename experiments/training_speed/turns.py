@@ -15,8 +15,8 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from mpi_learn.comm import handed_out
-from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.mpi.communicators import handed_out
 
 HERE = Path(__file__).parent
 READY = "ready"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpi_opt.space import Parameters, Real, Space
+from mpi_opt.core.space import Parameters, Real, Space
 from mpi_opt.strategies import Transfer, make_strategy
 
 SPACE = Space({name: Real(0, 1) for name in ("a", "b", "c", "d")})

@@ -25,7 +25,7 @@ class Algorithm(ABC):
 
         Args:
             weights: (n,) float32.
-            step: (n + sums,) float32 step vector (see `mpi_learn.flat`); its content is lost.
+            step: (n + sums,) float32 step vector (see `mpi_learn.flat_layout`); its content is lost.
 
         Returns:
             The sums to be added up over the epoch, float32, a view; None if some rank failed: leave the epoch.

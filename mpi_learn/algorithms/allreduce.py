@@ -8,9 +8,9 @@ import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm, OnReady
 from mpi_learn.algorithms.buckets import Buckets
-from mpi_learn.algorithms.compression import Compression
-from mpi_learn.comm import Communicator
-from mpi_learn.flat import FAILED, N_SAMPLES
+from mpi_learn.algorithms.reduction import Compression
+from mpi_learn.flat_layout import FAILED, N_SAMPLES
+from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.optimizer import Optimizer
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.algorithms.compression import Compression
-from mpi_learn.buffers import Request, is_done, sum_in_place, sum_later, wait_for_all
-from mpi_learn.comm import Communicator
-from mpi_learn.flat import FlatLayout
+from mpi_learn.algorithms.reduction import Compression
+from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.mpi.collectives import Request, is_done, sum_in_place, sum_later, wait_for_all
+from mpi_learn.mpi.communicators import Communicator
 
 
 class Buckets(Compression):

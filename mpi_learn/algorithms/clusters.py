@@ -16,10 +16,10 @@ from __future__ import annotations
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm
-from mpi_learn.algorithms.neighbours import Exchange, partners
-from mpi_learn.buffers import broadcast_in_place, maximum, sum_in_place
-from mpi_learn.comm import Communicator
-from mpi_learn.flat import FAILED, N_SAMPLES, WORD
+from mpi_learn.algorithms.pair_exchange import Exchange, partners
+from mpi_learn.flat_layout import FAILED, N_SAMPLES, WORD
+from mpi_learn.mpi.collectives import broadcast_in_place, maximum, sum_in_place
+from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.optimizer import Optimizer
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn.data.batches import Batch, Batches, Dealer
 from mpi_learn.data.configuration import DataConfiguration, Transform
-from mpi_learn.data.feeding import make_batches, validation_batches
 from mpi_learn.data.inspection import DataSummary, inspect
-from mpi_learn.data.samples import Dataset, Samples, shares
+from mpi_learn.data.samples.batches import Batch, Batches, Dealer
+from mpi_learn.data.samples.dataset import Dataset, shares
+from mpi_learn.data.samples.feeding import make_batches, validation_batches
+from mpi_learn.data.samples.in_memory import Samples
 
 if TYPE_CHECKING:
     from mpi_learn.data.loading import load

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from mpi_learn.data.location import located
-from mpi_learn.functions import located_specification
+from mpi_learn.data.files.location import located
+from mpi_learn.settings.user_code import located_specification
 
 
 def _as_list(value: Any) -> Any:

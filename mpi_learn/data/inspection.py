@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.plan import OpenSource, Plan, make_plans, n_validation, opening, readers
+from mpi_learn.data.files.plan import OpenSource, Plan, make_plans, n_validation, opening, readers
 
 
 @dataclass(frozen=True)

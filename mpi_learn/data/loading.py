@@ -6,16 +6,17 @@ from itertools import accumulate
 
 import numpy as np
 
-from mpi_learn.comm import Communicator, agreed_errors
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.copying import copy_samples
-from mpi_learn.data.fitting import host_memory_bytes, is_streamed
-from mpi_learn.data.plan import OpenSource, Plan, make_plans, n_validation, opening, readers
-from mpi_learn.data.samples import Dataset, Samples
-from mpi_learn.data.streamed import StreamedSamples
-from mpi_learn.data.versions import digest, versions
-from mpi_learn.flat import ALIGNMENT_BYTES
-from mpi_learn.shared_memory import shared_by_host
+from mpi_learn.data.files.copying import copy_samples
+from mpi_learn.data.files.fingerprint import digest, versions
+from mpi_learn.data.files.plan import OpenSource, Plan, make_plans, n_validation, opening, readers
+from mpi_learn.data.memory_budget import host_memory_bytes, is_streamed
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.streamed import StreamedSamples
+from mpi_learn.flat_layout import ALIGNMENT_BYTES
+from mpi_learn.mpi.communicators import Communicator, agreed_errors
+from mpi_learn.mpi.host_memory import shared_by_host
 
 
 def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dataset:

@@ -8,10 +8,10 @@ from typing import Any
 
 from mpi_learn.environment import prepare_environment, quiet_stderr
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.functions import imports_of, is_function, load_function, signature_of, users_code
 from mpi_learn.models.configuration import PLAIN, Computing, Gan
 from mpi_learn.models.gan import check_pair
 from mpi_learn.models.model import Arrays, Model
+from mpi_learn.settings.user_code import imports_of, is_function, load_function, signature_of, users_code
 
 
 def make_model(
@@ -49,8 +49,8 @@ def make_model(
     if "torch" in packages and not packages & {"keras", "tensorflow"}:
         return _torch_model(specification, parameters, (loss, metrics, x, y), seed, stream, n_threads, gan, computing)
     _load_keras(n_threads)
-    from mpi_learn.models.keras_calls import policy
-    from mpi_learn.models.keras_model import KerasModel, keras
+    from mpi_learn.models.keras_.keras_checkpointing import policy
+    from mpi_learn.models.keras_.keras_model import KerasModel, keras
 
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
@@ -58,7 +58,7 @@ def make_model(
         called = is_function(specification)
         model = _called(specification, parameters) if called else _loaded(keras, Path(specification))
     if gan is not None:
-        from mpi_learn.models.keras_gan import KerasGan
+        from mpi_learn.models.keras_.keras_gan import KerasGan
 
         check_pair(model, keras.Model, "Keras", specification)
         return KerasGan(model, gan, loss, metrics, x, y, stream, computing)
@@ -81,13 +81,13 @@ def _torch_model(
         import torch
     except ImportError as error:
         raise ModelError(f"PyTorch is needed: {error}", cure="pip install mpi-opt[torch]") from error
-    from mpi_learn.models.torch_model import TorchModel
+    from mpi_learn.models.torch_.torch_model import TorchModel
 
     torch.set_num_threads(n_threads)
     torch.manual_seed(seed)
     module = _called(specification, parameters)
     if gan is not None:
-        from mpi_learn.models.torch_gan import TorchGan
+        from mpi_learn.models.torch_.torch_gan import TorchGan
 
         check_pair(module, torch.nn.Module, "PyTorch", specification)
         return TorchGan(module, gan, *rest, seed * 1_000_003 + stream, computing)

@@ -6,8 +6,6 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from mpi_learn.optimizers.configuration import OptimizerConfiguration
-
 
 class Computing(NamedTuple):
     """How a framework computes with a model.
@@ -70,8 +68,6 @@ class Gan(BaseModel):
     loss_weights: list[float] | None = Field(
         None, description="A factor for the loss of each output of the discriminator; null is 1 for all."
     )
-    discriminator_optimizer: OptimizerConfiguration | None = Field(None, description="null: as `optimizer`.")
-    generator_optimizer: OptimizerConfiguration | None = Field(None, description="null: as `optimizer`.")
 
     @property
     def turns(self) -> tuple[Turn, ...]:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.flat import N_WORDS, FlatLayout
-from mpi_learn.functions import metric_key
+from mpi_learn.flat_layout import N_WORDS, FlatLayout
 from mpi_learn.models.configuration import Gan, Turn
 from mpi_learn.models.model import Arrays
+from mpi_learn.settings.user_code import metric_key
 
 DISCRIMINATOR, GENERATOR = "discriminator", "generator"
 N_D, D_LOSS, N_G, G_LOSS = 2, 3, 4, 5

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.flat import FlatLayout
+from mpi_learn.flat_layout import FlatLayout
 
 Arrays = Sequence[np.ndarray]
 
@@ -20,7 +20,7 @@ class Model(ABC):
     Attributes:
         layout: Which part of `weights` is which trainable array.
         weights: (layout.size,) float32, the memory that the framework computes with: change it in place.
-        n_sums: How many sums ride behind a gradient (see `mpi_learn.flat`).
+        n_sums: How many sums ride behind a gradient (see `mpi_learn.flat_layout`).
         has_xla: Whether XLA can be chosen to compile its step.
         is_xla: Whether it is chosen.
     """

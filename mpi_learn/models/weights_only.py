@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.flat import FlatLayout, aligned_empty
+from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.models.model import Arrays, Model
 
 

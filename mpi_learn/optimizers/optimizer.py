@@ -12,7 +12,7 @@ import numpy as np
 os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")  # else colour codes go to stdout
 from numba import njit
 
-from mpi_learn.flat import FlatLayout, aligned_empty
+from mpi_learn.flat_layout import FlatLayout, aligned_empty
 
 Float = np.float32
 

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Dialect
 from sqlalchemy.exc import DBAPIError
 
-from mpi_opt.store import opening
+from mpi_opt.store import connecting
 from mpi_opt.store.errors import damaged, explained
 
 
@@ -26,9 +26,9 @@ class Database:
     """
 
     def __init__(self, address: URL, *, read_only: bool) -> None:
-        self.url, self.read_only = opening.where(address), read_only
-        self._connection: Connection = opening.connect(address, read_only=read_only)
-        self._is_file = opening.is_file(address)
+        self.url, self.read_only = connecting.where(address), read_only
+        self._connection: Connection = connecting.connect(address, read_only=read_only)
+        self._is_file = connecting.is_file(address)
 
     @property
     def dialect(self) -> Dialect:

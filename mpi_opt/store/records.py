@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from mpi_opt.merits import Merits
-from mpi_opt.space import Parameters, Space
-from mpi_opt.trial import Outcome, State, TrialRecord
+from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.trial import Outcome, State, TrialRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +131,17 @@ class EventRecord:
     at: str
     kind: str
     detail: str
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A trial of an earlier study as a new one knows it.
+
+    Attributes:
+        parameters: Those of the new study's hyperparameters that the earlier one had, too; values outside of the new
+            range are its end.
+        figure_of_merit: As good as it was, in the new study's direction.
+    """
+
+    parameters: Parameters
+    figure_of_merit: float

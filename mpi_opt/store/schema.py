@@ -27,9 +27,9 @@ from sqlalchemy import (
     literal,
 )
 
-from mpi_opt import space
-from mpi_opt.merits import Merits
-from mpi_opt.space import DIMENSIONS, Dimension, Space
+from mpi_opt.core import space
+from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.space import DIMENSIONS, Dimension, Space
 
 VERSION = 2
 """The version that this program reads and writes."""

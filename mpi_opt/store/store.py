@@ -10,15 +10,17 @@ from typing import Any
 
 from sqlalchemy import URL, func, select
 
-from mpi_opt.merits import Direction, Merits
-from mpi_opt.space import Space
-from mpi_opt.store import opening, queries, rows, schema
+from mpi_opt.core.figures_of_merit import Direction, Merits
+from mpi_opt.core.space import Space
+from mpi_opt.core.trial import State, TrialRecord
+from mpi_opt.store import connecting, reading, schema, writing
 from mpi_opt.store.database import Database
 from mpi_opt.store.errors import StoreError
-from mpi_opt.store.front import Front
+from mpi_opt.store.pareto_flags import Front
 from mpi_opt.store.records import (
     AttemptRecord,
     CurveRecord,
+    Earlier,
     EventRecord,
     Finish,
     FoldRecord,
@@ -26,8 +28,6 @@ from mpi_opt.store.records import (
     StudyRecord,
 )
 from mpi_opt.store.statements import Statements
-from mpi_opt.transfer import Earlier
-from mpi_opt.trial import State, TrialRecord
 
 
 class Store:
@@ -59,7 +59,7 @@ class Store:
         Raises:
             StoreError: Unknown URL, missing directory, no permission, not a database of this program, a newer one.
         """
-        return cls(opening.parsed(url), read_only=read_only)
+        return cls(connecting.parsed(url), read_only=read_only)
 
     @property
     def address(self) -> str:
@@ -127,7 +127,7 @@ class Store:
             statement = schema.create_view(view, study_id, space, merits, connection.dialect)
             connection.exec_driver_sql(statement)
             if earlier:
-                connection.execute(schema.transferred.insert(), rows.transferred(study_id, earlier))
+                connection.execute(schema.transferred.insert(), writing.transferred(study_id, earlier))
         return self.study(name)
 
     def start(self, study_id: int, starts: Sequence[Start]) -> None:
@@ -139,8 +139,8 @@ class Store:
             StoreError: With the problem `TWICE`, if somebody else has begun one of them.
         """
         at, unfinished = now(), self._numbers(study_id)
-        trials = [rows.started_trial(study_id, start, at) for start in starts]
-        attempts = [rows.started_attempt(study_id, start, at) for start in starts]
+        trials = [writing.started_trial(study_id, start, at) for start in starts]
+        attempts = [writing.started_attempt(study_id, start, at) for start in starts]
         write = self._statements
         with self._writing(durably=False) as cursor:
             write.insert_trial.run(cursor, [row for row in trials if row["number"] not in unfinished])
@@ -152,13 +152,13 @@ class Store:
         """Enters what came of trials: they, their folds, metrics and attempts."""
         at, unfinished = now(), self._numbers(study_id)
         n_ended = self._n_ended[study_id]
-        trials = [rows.ended_trial(study_id, finish, at, n_ended + i) for i, finish in enumerate(finished)]
-        attempts = [rows.ended_attempt(study_id, finish, at) for finish in finished]
-        folds = [row for finish in finished for row in rows.ended_folds(study_id, finish)]
-        metrics = [row for finish in finished for row in rows.ended_metrics(study_id, finish)]
-        earlier = [{"key_id": rows.trial_id(study_id, f.outcome.number)} for f in finished if f.attempt > 1]
-        figures = [row for finish in finished for row in rows.ended_figures(study_id, finish)]
-        fold_figures = [row for finish in finished for row in rows.ended_fold_figures(study_id, finish)]
+        trials = [writing.ended_trial(study_id, finish, at, n_ended + i) for i, finish in enumerate(finished)]
+        attempts = [writing.ended_attempt(study_id, finish, at) for finish in finished]
+        folds = [row for finish in finished for row in writing.ended_folds(study_id, finish)]
+        metrics = [row for finish in finished for row in writing.ended_metrics(study_id, finish)]
+        earlier = [{"key_id": writing.trial_id(study_id, f.outcome.number)} for f in finished if f.attempt > 1]
+        figures = [row for finish in finished for row in writing.ended_figures(study_id, finish)]
+        fold_figures = [row for finish in finished for row in writing.ended_fold_figures(study_id, finish)]
         write, merits = self._statements, self._merits_of(study_id)
         with self._writing() as cursor:
             if merits.are_several:
@@ -180,7 +180,7 @@ class Store:
 
     def requeue(self, study_id: int, numbers: Sequence[int], error: str) -> None:
         """Puts running trials back into the queue; their attempts end with the outcome ``lost`` and `error`."""
-        ids = [rows.trial_id(study_id, number) for number in numbers]
+        ids = [writing.trial_id(study_id, number) for number in numbers]
         lost = {"finished_at": now(), "outcome": "lost", "error": error}
         with self._writing() as cursor:
             self._statements.requeue_trial.run(cursor, [{"state": "queued", "error": None, "key_id": i} for i in ids])
@@ -197,54 +197,54 @@ class Store:
     def studies(self) -> list[StudyRecord]:
         """All studies, in the order in which they were created."""
         with self._database.reading() as connection:
-            return queries.read_studies(connection)
+            return reading.read_studies(connection)
 
     def study(self, name: str) -> StudyRecord | None:
         """The study of this name, if there is one."""
         with self._database.reading() as connection:
-            return queries.read_study(connection, name)
+            return reading.read_study(connection, name)
 
     def trials(
         self, study_id: int, states: Iterable[State] | None = None, numbers: Sequence[int] | None = None
     ) -> list[TrialRecord]:
         """The trials in one of `states` and of `numbers` (None: all), by number."""
         with self._database.reading() as connection:
-            return queries.read_trials(connection, study_id, states, numbers)
+            return reading.read_trials(connection, study_id, states, numbers)
 
     def earlier(self, study_id: int) -> list[Earlier]:
         """What another study taught this one when it began, best first."""
         with self._database.reading() as connection:
-            return queries.read_earlier(connection, study_id)
+            return reading.read_earlier(connection, study_id)
 
     def told_order(self, study_id: int) -> list[TrialRecord]:
         """The finished trials in the order in which they ended."""
         with self._database.reading() as connection:
-            return queries.read_told_order(connection, study_id)
+            return reading.read_told_order(connection, study_id)
 
     def best(self, study: StudyRecord, count: int = 1) -> list[TrialRecord]:
         """The `count` best complete trials, best first; of equal ones the earlier number."""
         with self._database.reading() as connection:
-            return queries.read_best(connection, study.id, study.maximize, count)
+            return reading.read_best(connection, study.id, study.maximize, count)
 
     def folds(self, study_id: int, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
         """The folds of the trials `numbers` (None: of all), by trial and fold."""
         with self._database.reading() as connection:
-            return queries.read_folds(connection, study_id, numbers)
+            return reading.read_folds(connection, study_id, numbers)
 
     def curves(self, study_id: int, numbers: Sequence[int] | None = None) -> list[CurveRecord]:
         """The metrics of the trials `numbers` (None: of all), by trial, fold and name."""
         with self._database.reading() as connection:
-            return queries.read_curves(connection, study_id, numbers)
+            return reading.read_curves(connection, study_id, numbers)
 
     def attempts(self, study_id: int, numbers: Sequence[int] | None = None) -> list[AttemptRecord]:
         """The attempts of the trials `numbers` (None: of all), by trial and attempt."""
         with self._database.reading() as connection:
-            return queries.read_attempts(connection, study_id, numbers)
+            return reading.read_attempts(connection, study_id, numbers)
 
     def events(self, study_id: int) -> list[EventRecord]:
         """What happened to the search, in order of time."""
         with self._database.reading() as connection:
-            return queries.read_events(connection, study_id)
+            return reading.read_events(connection, study_id)
 
     def sql(self, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
         """The column names and rows of a user's own query. Open the store `read_only` for queries of unknown intent."""
@@ -252,7 +252,7 @@ class Store:
             cure = "use the database's own client"
             raise StoreError("a query could change a database of this kind", where=self.url, cure=cure)
         with self._database.reading() as connection:
-            return queries.read_sql(connection, query)
+            return reading.read_sql(connection, query)
 
     def _numbers(self, study_id: int) -> set[int]:
         """The unfinished trials of a study; asks the database once."""
@@ -269,7 +269,7 @@ class Store:
         """The figures of merit of a study; asks the database once."""
         if study_id not in self._merits:
             with self._database.reading() as connection:
-                self._merits[study_id] = queries.read_merits(connection, study_id)
+                self._merits[study_id] = reading.read_merits(connection, study_id)
         return self._merits[study_id]
 
     @contextmanager

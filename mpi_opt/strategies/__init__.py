@@ -7,11 +7,11 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from mpi_learn.validation import nearest
+from mpi_learn.settings.yaml_file import nearest
+from mpi_opt.core.space import Dimension, Space
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.space import Dimension, Space
+from mpi_opt.strategies.points.warm_start import Transfer
 from mpi_opt.strategies.strategy import Decision, Strategy
-from mpi_opt.strategies.transfer import Transfer
 
 __all__ = ["REFITTING", "STRATEGIES", "Decision", "Strategy", "Transfer", "make_strategy"]
 
@@ -128,7 +128,7 @@ def _named(name: str) -> type[Strategy]:
     if name in STRATEGIES:
         return STRATEGIES[name]
     if ":" in name:
-        from mpi_learn.functions import load_function
+        from mpi_learn.settings.user_code import load_function
 
         return load_function(name)
     near = nearest(name, STRATEGIES)

@@ -19,26 +19,26 @@ from typing import Any, Literal, final
 import numpy as np
 from pydantic import Field, model_validator
 
+from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.space import Parameters, Space
-from mpi_opt.strategies.acquisition import (
+from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.encoding import Encoding
+from mpi_opt.strategies.points.options import Options, read_options
+from mpi_opt.strategies.points.sampling import Draws
+from mpi_opt.strategies.points.sobol import SobolPoints
+from mpi_opt.strategies.strategy import Cost, Strategy
+from mpi_opt.strategies.surrogates.acquisition import (
     Criterion,
     ExpectedImprovement,
     LogExpectedImprovement,
     LowerConfidenceBound,
     ProbabilityOfImprovement,
 )
-from mpi_opt.strategies.draws import Draws
-from mpi_opt.strategies.encoding import Encoding
-from mpi_opt.strategies.history import History, Told
-from mpi_opt.strategies.ledger import Ledger
-from mpi_opt.strategies.options import Options, read_options
-from mpi_opt.strategies.prior import Prior
-from mpi_opt.strategies.proposer import Proposer
-from mpi_opt.strategies.scalarisation import drawn_weights
-from mpi_opt.strategies.sobol import SobolPoints
-from mpi_opt.strategies.strategy import Cost, Strategy
-from mpi_opt.trial import Failed, Proposal
+from mpi_opt.strategies.surrogates.observations import History, Told
+from mpi_opt.strategies.surrogates.prior import Prior
+from mpi_opt.strategies.surrogates.proposer import Proposer
+from mpi_opt.strategies.surrogates.scalarization import drawn_weights
 
 FEWEST_TOLD = 4
 MOST_DIMENSIONS = 60

@@ -14,15 +14,15 @@ from typing import Any, final
 import numpy as np
 from pydantic import Field
 
-from mpi_learn.validation import nearest
+from mpi_learn.settings.yaml_file import nearest
+from mpi_opt.core.pareto import dominates
+from mpi_opt.core.space import Integer, Parameters, Space
+from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.pareto import dominates
-from mpi_opt.space import Integer, Parameters, Space
-from mpi_opt.strategies.draws import Draws
-from mpi_opt.strategies.ledger import Ledger
-from mpi_opt.strategies.options import Options, read_options
+from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.options import Options, read_options
+from mpi_opt.strategies.points.sampling import Draws
 from mpi_opt.strategies.strategy import Cost, Strategy
-from mpi_opt.trial import Failed, Proposal
 
 N_ATTEMPTS = 50
 

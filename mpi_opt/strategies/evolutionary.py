@@ -26,18 +26,18 @@ import numpy as np
 from deap import base, tools
 from pydantic import Field
 
-from mpi_opt.space import Parameters, Space
-from mpi_opt.strategies.draws import Draws
-from mpi_opt.strategies.encoding import Encoding
-from mpi_opt.strategies.history import History, Told
-from mpi_opt.strategies.interpolation import CubicInterpolation, distances
-from mpi_opt.strategies.ledger import Ledger
-from mpi_opt.strategies.options import Options, read_options
-from mpi_opt.strategies.scalarisation import drawn_weights
-from mpi_opt.strategies.sobol import SobolPoints
+from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.trial import Failed, Proposal
+from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.encoding import Encoding
+from mpi_opt.strategies.points.options import Options, read_options
+from mpi_opt.strategies.points.sampling import Draws
+from mpi_opt.strategies.points.sobol import SobolPoints
 from mpi_opt.strategies.strategy import Cost, Strategy
-from mpi_opt.strategies.warp import warped
-from mpi_opt.trial import Failed, Proposal
+from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, distances
+from mpi_opt.strategies.surrogates.observations import History, Told
+from mpi_opt.strategies.surrogates.scalarization import drawn_weights
+from mpi_opt.strategies.surrogates.warp import warped
 
 N_ATTEMPTS = 4
 CROSSOVER_ETA = 5.0

@@ -8,14 +8,14 @@ from typing import Any, final
 import numpy as np
 from pydantic import Field
 
-from mpi_learn.validation import nearest
+from mpi_learn.settings.yaml_file import nearest
+from mpi_opt.core.space import Categorical, Dimension, Parameters, Space, Value
+from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.space import Categorical, Dimension, Parameters, Space, Value
-from mpi_opt.strategies.draws import all_points, values_of
-from mpi_opt.strategies.ledger import Ledger
-from mpi_opt.strategies.options import Options, read_options
+from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.options import Options, read_options
+from mpi_opt.strategies.points.sampling import all_points, values_of
 from mpi_opt.strategies.strategy import Cost, Strategy
-from mpi_opt.trial import Failed, Proposal
 
 
 class GridOptions(Options):

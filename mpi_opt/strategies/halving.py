@@ -14,16 +14,16 @@ from typing import Any, Literal, final
 
 from pydantic import Field
 
+from mpi_opt.core.pareto import order
+from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.pareto import order
-from mpi_opt.space import Parameters, Space
 from mpi_opt.strategies.bayesian import Bayesian
-from mpi_opt.strategies.ledger import Ledger
-from mpi_opt.strategies.options import Options, read_options
+from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.random_search import RandomSearch
-from mpi_opt.strategies.rung_model import RungModel
 from mpi_opt.strategies.strategy import Cost, Decision, Strategy
-from mpi_opt.trial import Failed, Proposal
+from mpi_opt.strategies.surrogates.rung_model import RungModel
 
 PROPOSERS: dict[str, type[Strategy]] = {"random": RandomSearch, "bayesian": Bayesian}
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
+from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.strategy import Strategy
-from mpi_opt.trial import Failed, Proposal
 
 
 @final

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, final
 
-from mpi_opt.space import Parameters, Space
-from mpi_opt.strategies.draws import Draws
-from mpi_opt.strategies.ledger import Ledger
-from mpi_opt.strategies.options import Options, read_options
-from mpi_opt.strategies.sobol import SobolPoints
+from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.trial import Failed, Proposal
+from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.options import Options, read_options
+from mpi_opt.strategies.points.sampling import Draws
+from mpi_opt.strategies.points.sobol import SobolPoints
 from mpi_opt.strategies.strategy import Cost, Strategy
-from mpi_opt.trial import Failed, Proposal
 
 
 @final

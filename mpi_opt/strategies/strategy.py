@@ -14,9 +14,9 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Any
 
+from mpi_opt.core.space import Parameters
+from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.space import Parameters
-from mpi_opt.trial import Failed, Proposal
 
 Cost = float | tuple[float, ...]
 """What a trial gave, to minimise; a tuple where a study has several figures of merit."""

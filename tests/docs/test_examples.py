@@ -15,11 +15,11 @@ import pytest
 import typer
 import yaml
 
-from mpi_learn.cli import app as mpi_learn_app
-from mpi_learn.configuration import TrainingConfiguration, read_configuration
-from mpi_learn.validation import _Loader
-from mpi_opt.cli import _app as mpi_opt_app
-from mpi_opt.configuration import StudyConfiguration, read_study
+from mpi_learn.cli.commands import app as mpi_learn_app
+from mpi_learn.settings.yaml_file import _Loader
+from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
+from mpi_opt.cli.main import _app as mpi_opt_app
+from mpi_opt.configuration.configuration import StudyConfiguration, read_study
 from mpi_opt.store import Store
 from mpi_opt.strategies import make_strategy
 from tests.docs.pages import ROOT, Example, examples

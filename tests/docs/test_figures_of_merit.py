@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from mpi_learn.functions import load_function
+from mpi_learn.settings.user_code import load_function
 from tests.docs.pages import DOCS
 from tests.docs.test_examples import ATLAS, write_files
 

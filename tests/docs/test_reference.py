@@ -9,8 +9,8 @@ import sys
 import pytest
 import yaml
 
-from mpi_learn.validation import _Loader
-from mpi_opt.configuration import read_study
+from mpi_learn.settings.yaml_file import _Loader
+from mpi_opt.configuration.configuration import read_study
 from mpi_opt.errors import ConfigurationError
 from tests.docs.pages import DOCS, ROOT
 

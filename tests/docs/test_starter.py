@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mpi_opt.cli import main, run
-from mpi_opt.configuration import read_study
-from mpi_opt.starter import write_starter
+from mpi_opt.cli.main import main, run
+from mpi_opt.cli.new_command import write_starter
+from mpi_opt.configuration.configuration import read_study
 from tests.mpirun import run as run_process
 
 KINDS = ("training", "function")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mpi_learn.launch import find_mpirun, launch_environment
-from mpi_opt.cli import main, run
+from mpi_learn.cli.launch import find_mpirun, launch_environment
+from mpi_opt.cli.main import main, run
 from tests.docs.pages import DOCS
 from tests.mpirun import mpirun
 
@@ -46,7 +46,7 @@ FUNCTION = {
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    from mpi_learn.prepare import prepare
+    from mpi_learn.cli.datasets import prepare
 
     path = tmp_path_factory.mktemp("data") / "digits.h5"
     prepare("digits", path)
@@ -132,7 +132,7 @@ def _died_before_mpi() -> None:
     Path("objective.py").write_text(OBJECTIVE)
     Path("space.yaml").write_text(yaml.safe_dump(FUNCTION))
     dying = "import os, signal; os.environ['OMPI_COMM_WORLD_RANK'] == '2' and os.kill(os.getpid(), signal.SIGKILL);"
-    program = f"{dying} from mpi_opt.cli import main; main(['search', 'space.yaml'])"
+    program = f"{dying} from mpi_opt.cli.main import main; main(['search', 'space.yaml'])"
     print(mpirun(3, "-c", program, env={"MPI_LEARN_START_S": "3"}, timeout=60).stderr, file=sys.stderr)
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
 
 SEARCH = ("-m", "mpi_opt", "search")
 PROTECTED = launch_flags(find_mpirun())

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
-from mpi_opt.cli import BAD_INPUT, run
+from mpi_opt.cli.main import BAD_INPUT, run
 from tests.mpirun import mpirun
 
 MODEL = """

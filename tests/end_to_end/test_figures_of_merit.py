@@ -7,9 +7,9 @@ import statistics
 
 import pytest
 
-from mpi_opt.cli import run
-from mpi_opt.pareto import dominates
-from mpi_opt.study import Study
+from mpi_opt.cli.main import run
+from mpi_opt.core.pareto import dominates
+from mpi_opt.study.study import Study
 from tests.mpirun import mpirun
 
 TWO = {"figure_of_merit": ["accuracy", "cost"], "direction": ["maximize", "minimize"]}

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 import mpi_opt
-from mpi_opt.configuration import read_study
+from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.sections import FoldsSection
+from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.fold_stopping import FEWEST_OTHERS
+from mpi_opt.core.space import Real
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.fold_stopping import FEWEST_OTHERS
-from mpi_opt.layout import Layout
-from mpi_opt.sections import FoldsSection
-from mpi_opt.space import Real
-from mpi_opt.study import Study
-from mpi_opt.views.plan import notes
-from mpi_opt.views.tables import trial_page
+from mpi_opt.study.study import Study
+from mpi_opt.views.text.rank_plan import notes
+from mpi_opt.views.text.tables import trial_page
 from tests.end_to_end.objectives import uneven_folds
 from tests.mpirun import mpirun
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mpi_learn.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
 from tests.mpirun import mpirun, run
 
 ROOT = Path(__file__).parents[2]
@@ -303,7 +303,7 @@ def test_rank_0_of_a_search_never_loads_a_framework(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(
         "import resource, sys\n"
-        "from mpi_opt.cli import main\n"
+        "from mpi_opt.cli.main import main\n"
         "try:\n    main()\nfinally:\n"
         "    mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
         "    loaded = sorted({'tensorflow', 'keras', 'torch'} & set(sys.modules))\n"

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from mpi_learn.algorithms.compression import make_compression
+from mpi_learn.algorithms.build import make_algorithm
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration
-from mpi_learn.algorithms.making import make_algorithm
+from mpi_learn.algorithms.rank_layout import lay_out
+from mpi_learn.algorithms.reduction import make_compression
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.flat import FlatLayout, aligned_empty
-from mpi_learn.layout import lay_out
+from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Adam, Sgd
 from tests.mpirun import mpirun

@@ -7,9 +7,9 @@ from functools import cache
 
 import pytest
 
-from mpi_learn.configuration import read_configuration
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.flat import FlatLayout
+from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.training.configuration import read_configuration
 from tests.mpirun import mpirun
 
 pytest.importorskip("torch")

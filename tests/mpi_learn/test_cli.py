@@ -11,7 +11,7 @@ from pathlib import Path
 import h5py
 import pytest
 
-from mpi_learn.cli import _without_n
+from mpi_learn.cli.commands import _without_n
 from tests.mpi_learn.models_for_tests import digits
 from tests.mpirun import mpirun
 

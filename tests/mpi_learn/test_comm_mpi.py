@@ -7,12 +7,15 @@ import sys
 
 import pytest
 
-from mpi_learn.launch import find_mpirun, launch_flags
+from mpi_learn.cli.launch import find_mpirun, launch_flags
 from tests.mpirun import mpirun
 
 pytestmark = pytest.mark.mpi
 TIMEOUT_S = 30
-IMPORTS = "import os, sys, time; from mpi4py import MPI; from mpi_learn import comm, progress; world = MPI.COMM_WORLD\n"
+IMPORTS = (
+    "import os, sys, time; from mpi4py import MPI; from mpi_learn.mpi import communicators as comm; "
+    "from mpi_learn.training import state as progress; world = MPI.COMM_WORLD\n"
+)
 
 RAISED = {
     "an exit": "sys.exit('no GPU here')",
@@ -78,8 +81,8 @@ def test_a_death_while_another_is_acknowledged_is_not_forgotten():
 @pytest.mark.parametrize(
     ("end", "status"),
     [
-        ("from mpi_opt.lifeline import end_process; end_process('it must')", -9),
-        ("from mpi_learn import comm; comm.exit_status = 5; comm.skip_farewell()", 5),
+        ("from mpi_opt.worker.watchdog import end_process; end_process('it must')", -9),
+        ("from mpi_learn.mpi import communicators as comm; comm.exit_status = 5; comm.skip_farewell()", 5),
     ],
 )
 def test_a_process_ends_as_it_should_where_user_code_has_closed_its_output(closed, end, status):

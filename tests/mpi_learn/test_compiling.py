@@ -7,9 +7,10 @@ import json
 import numpy as np
 import pytest
 
-from mpi_learn import compiling, train
+from mpi_learn import train
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.build import make_model
+from mpi_learn.training import xla_choice
 from tests.mpi_learn.models_for_tests import digits
 from tests.mpi_learn.test_models import CLASSES, KERAS, TORCH, X64
 from tests.mpirun import mpirun
@@ -40,7 +41,7 @@ def test_xla_gives_the_same_step_vector_for_full_and_for_smaller_batches(model):
 
 def test_timing_leaves_weights_and_state_as_they_were(model):
     weights, moving, counters = model.weights.copy(), model.moving(), model.counters()
-    plain, fast = compiling.both_seconds(model, (X64,), (CLASSES,))
+    plain, fast = xla_choice.both_seconds(model, (X64,), (CLASSES,))
     assert 0 < plain < 10
     assert 0 < fast < 10
     np.testing.assert_array_equal(model.weights, weights)
@@ -75,23 +76,23 @@ def test_xla_compiles_once_however_often_it_is_chosen(model, monkeypatch):
 def test_xla_is_taken_where_it_wins_and_is_worth_it(model, monkeypatch, wish, worth_s, seconds, expected):
     from mpi4py import MPI
 
-    from mpi_learn.configuration import TrainingConfiguration
+    from mpi_learn.training.configuration import TrainingConfiguration
 
     configuration = TrainingConfiguration(model="unused", loss=LOSS, xla=wish)
-    monkeypatch.setattr(compiling, "WORTH_STEPS", 1)
-    monkeypatch.setattr(compiling, "WORTH_S", worth_s)
-    monkeypatch.setattr(compiling, "both_seconds", lambda *arguments: seconds)
-    compiling.choose_compiler(configuration, MPI.COMM_SELF, digits(), model)
+    monkeypatch.setattr(xla_choice, "WORTH_STEPS", 1)
+    monkeypatch.setattr(xla_choice, "WORTH_S", worth_s)
+    monkeypatch.setattr(xla_choice, "both_seconds", lambda *arguments: seconds)
+    xla_choice.choose_compiler(configuration, MPI.COMM_SELF, digits(), model)
     assert model.is_xla == expected
 
 
 def test_a_training_of_few_steps_is_not_held_up_by_timing_any(model, monkeypatch):
     from mpi4py import MPI
 
-    from mpi_learn.configuration import TrainingConfiguration
+    from mpi_learn.training.configuration import TrainingConfiguration
 
     monkeypatch.setattr(model, "gradient", lambda *batch: pytest.fail("a step was timed"))
-    compiling.choose_compiler(TrainingConfiguration(model="unused", loss=LOSS), MPI.COMM_SELF, digits(), model)
+    xla_choice.choose_compiler(TrainingConfiguration(model="unused", loss=LOSS), MPI.COMM_SELF, digits(), model)
     assert not model.is_xla
 
 

@@ -10,7 +10,7 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.flat import LOSS
+from mpi_learn.flat_layout import LOSS
 from mpi_learn.models.build import make_model
 from mpi_learn.models.configuration import Computing
 from tests.mpi_learn.models_for_tests import digits

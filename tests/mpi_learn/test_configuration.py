@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mpi_learn.configuration import read_configuration
 from mpi_learn.errors import ConfigurationError
+from mpi_learn.training.configuration import read_configuration
 
 GOOD = {"model": "m.py:f", "loss": "mse", "data": {"train": ["a.h5"], "features": "X", "labels": "y"}}
 

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.functions import load_function, located_specification, signature_of
+from mpi_learn.settings.user_code import load_function, located_specification, signature_of
 
 SOURCE = """
 import neighbour

@@ -9,9 +9,9 @@ import pty
 import pytest
 from rich.console import Console
 
-from mpi_learn.live import Lines, LiveView, make_view
-from mpi_learn.progress import EpochReport
-from mpi_learn.terminal import Trend, duration, is_watched, sparkline
+from mpi_learn.cli.epoch_view import Lines, LiveView, make_view
+from mpi_learn.cli.terminal import Trend, duration, is_watched, sparkline
+from mpi_learn.training.state import EpochReport
 
 
 def report(epoch: int, loss: float) -> EpochReport:

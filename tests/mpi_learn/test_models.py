@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
-from mpi_learn.flat import LOSS, N_SAMPLES
+from mpi_learn.flat_layout import LOSS, N_SAMPLES
 from mpi_learn.models.build import make_model
 from tests.mpi_learn.models_for_tests import digits, line
 

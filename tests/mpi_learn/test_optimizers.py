@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from mpi_learn.flat import FlatLayout
+from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import OptimizerConfiguration, Schedule
+from mpi_learn.optimizers.rules.table import OPTIMIZERS
 from mpi_learn.optimizers.schedule import Rate
-from mpi_learn.optimizers.table import OPTIMIZERS
 
 SHAPES = ((7, 5), (5,), (5, 3), (3,))
 LAYOUT = FlatLayout(SHAPES)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_learn.launch import find_mpirun, launch_flags
+from mpi_learn.cli.launch import find_mpirun, launch_flags
 from tests.mpirun import mpirun
 
 

@@ -55,7 +55,7 @@ def test_a_rank_that_has_ended_holds_nobody_up(tmp_path):
 
 def test_a_rank_that_ends_while_it_answers_another_holds_nobody_up(tmp_path):
     program = (
-        "import time; from mpi4py import MPI; from mpi_learn import shared_memory\n"
+        "import time; from mpi4py import MPI; from mpi_learn.mpi import host_memory as shared_memory\n"
         "MPI.COMM_WORLD.Barrier()\n"
         "is_first, known = MPI.COMM_WORLD.rank == 0, shared_memory._is_own_user\n"
         "if is_first: shared_memory._is_own_user = lambda other: (time.sleep(1.5), known(other))[1]\n"
@@ -70,7 +70,7 @@ def test_a_rank_that_ends_while_it_answers_another_holds_nobody_up(tmp_path):
 
 def test_a_process_that_user_code_forked_does_not_keep_the_memorys_address(tmp_path):
     program = (
-        "import os, time; from mpi4py import MPI; from mpi_learn import shared_memory\n"
+        "import os, time; from mpi4py import MPI; from mpi_learn.mpi import host_memory as shared_memory\n"
         "take = lambda: shared_memory.shared_by_host(MPI.COMM_SELF, 'a', 5, lambda memory: memory.fill(1))\n"
         "memory = take()\n"
         "if (child := os.fork()) == 0:\n"
@@ -90,7 +90,7 @@ def test_a_process_that_user_code_forked_does_not_keep_the_memorys_address(tmp_p
 
 def test_a_rank_that_may_open_no_more_files_says_so(tmp_path):
     program = (
-        "import os, resource; from mpi4py import MPI; from mpi_learn import shared_memory\n"
+        "import os, resource; from mpi4py import MPI; from mpi_learn.mpi import host_memory as shared_memory\n"
         "take = lambda: shared_memory.shared_by_host(MPI.COMM_SELF, 'a', 5, lambda memory: memory.fill(1))\n"
         "if MPI.COMM_WORLD.rank == 0: memory = take()\n"
         "MPI.COMM_WORLD.Barrier()\n"

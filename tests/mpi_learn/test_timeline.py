@@ -7,9 +7,9 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from mpi_learn.cli import app
+from mpi_learn.cli.commands import app
 from mpi_learn.errors import DataError
-from mpi_learn.timeline import COMMUNICATION, COMPUTE, RankTrace, chrome_trace, read_traces, summary
+from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, RankTrace, chrome_trace, read_traces, summary
 from tests.mpi_learn.test_training import NUMBERS, line
 
 

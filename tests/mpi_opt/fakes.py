@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
 from mpi_opt.errors import UserError
-from mpi_opt.links import Link
-from mpi_opt.messages import Assignment, Disband, End, Freed, Join, Ready, ToCoordinator, ToRank
+from mpi_opt.messages.link import Link
+from mpi_opt.messages.messages import Assignment, Disband, End, Freed, Join, Ready, ToCoordinator, ToRank
 from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Strategy
-from mpi_opt.trial import Failed, Outcome, Proposal, TrialRecord
 
 
 class ListedStrategy(Strategy):

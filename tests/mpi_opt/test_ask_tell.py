@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from mpi_opt import Integer, Real, search
-from mpi_opt.cli import run
-from mpi_opt.space import Space
+from mpi_opt.cli.main import run
+from mpi_opt.core.space import Space
+from mpi_opt.core.trial import trial_seed
 from mpi_opt.store import Store
 from mpi_opt.strategies import make_strategy
-from mpi_opt.study import Study
-from mpi_opt.trial import trial_seed
+from mpi_opt.study.study import Study
 from tests.docs.pages import examples
 
 SPACE = """
@@ -261,9 +261,9 @@ def test_search_of_a_study_that_others_run_says_so(program, write):
 ASKING = """
 import json, sys
 from pathlib import Path
-from mpi_opt.configuration import read_study
-from mpi_opt.outside import Result, ask, tell
-from mpi_opt.study import Study
+from mpi_opt.configuration.configuration import read_study
+from mpi_opt.study.ask_tell import Result, ask, tell
+from mpi_opt.study.study import Study
 configuration = read_study(Path("space.yaml"))
 for _ in range(5):
     asked = ask(configuration, configuration.model_dump(mode="json"), 2)
@@ -289,7 +289,7 @@ def test_neither_loads_mpi_nor_a_framework(command, write, tmp_path):
     write()
     arguments = {"ask": ["ask", "space.yaml"], "tell": ["tell", "space.yaml", "--number", "0", "--value", "1"]}
     code = (
-        f"import sys; from mpi_opt.cli import run; run({arguments['ask']}); run({arguments[command]});"
+        f"import sys; from mpi_opt.cli.main import run; run({arguments['ask']}); run({arguments[command]});"
         "assert not {'mpi4py', 'tensorflow', 'keras', 'torch', 'sklearn'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60)

@@ -2,19 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.coordinator import Coordinator
-from mpi_opt.course import WITHOUT_A_WORD
-from mpi_opt.crew import Crew
+from mpi_opt.coordinator.block_pool import Crew
+from mpi_opt.coordinator.coordinator import Coordinator
+from mpi_opt.coordinator.halt import Halt
+from mpi_opt.coordinator.roster import Roster
+from mpi_opt.coordinator.study_state import WITHOUT_A_WORD
+from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.limits import Luck, Rules
+from mpi_opt.core.trial import Failed, Outcome, TrialRecord
 from mpi_opt.errors import SearchFailed, UserError
-from mpi_opt.halt import Halt
-from mpi_opt.layout import Layout
-from mpi_opt.merits import Merits
-from mpi_opt.messages import Abandoned, Assignment, Lost, Report
-from mpi_opt.roster import Roster
-from mpi_opt.rules import Luck, Rules
+from mpi_opt.messages.messages import Abandoned, Assignment, Lost, Report
 from mpi_opt.store.errors import StoreFullError
 from mpi_opt.strategies.strategy import Decision
-from mpi_opt.trial import Failed, Outcome, TrialRecord
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 
 
@@ -250,14 +250,14 @@ class Deaf(ScriptedLink):
 
 
 def test_the_last_trial_is_recorded_also_if_its_block_does_not_answer(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.TIMEOUT_SLACK_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.coordinator.TIMEOUT_SLACK_S", 0.0)
     strategy, store = search(Deaf(squares, 5), blocks=2, trials=6, timeout_s=0.05)
     assert "longer than trial.timeout" in dict(strategy.told)[5].reason
     assert sorted(finish.outcome.number for finish in store.finished) == list(range(6))
 
 
 def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_block(monkeypatch):
-    monkeypatch.setattr("mpi_opt.agenda.STRANDED_S", 0.05)
+    monkeypatch.setattr("mpi_opt.coordinator.trial_queue.STRANDED_S", 0.05)
     link = Deaf(squares, 2)
 
     def send(rank, message, send=link.send):
@@ -275,9 +275,9 @@ def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_
 
 
 def test_blocks_that_nobody_listened_to_while_the_store_was_waited_for_are_not_late(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.TIMEOUT_SLACK_S", 0.0)
-    monkeypatch.setattr("mpi_opt.crew.AWAY_S", 0.1)
-    monkeypatch.setattr("mpi_opt.patience.PAUSE_S", 0.6)
+    monkeypatch.setattr("mpi_opt.coordinator.coordinator.TIMEOUT_SLACK_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.AWAY_S", 0.1)
+    monkeypatch.setattr("mpi_opt.study.retrying_store.PAUSE_S", 0.6)
     store, refusals = ListedStore(), [StoreFullError("no room", where="x.db")]
 
     def finish(study_id, finished, finish=store.finish):
@@ -292,7 +292,7 @@ def test_blocks_that_nobody_listened_to_while_the_store_was_waited_for_are_not_l
 
 
 def test_a_store_that_is_not_ready_is_not_waited_for_beyond_the_time_limit(monkeypatch):
-    monkeypatch.setattr("mpi_opt.patience.PAUSE_S", 0.05)
+    monkeypatch.setattr("mpi_opt.study.retrying_store.PAUSE_S", 0.05)
     store = ListedStore()
 
     def finish(study_id, finished):
@@ -329,7 +329,7 @@ def test_a_wish_to_end_puts_running_trials_back_into_the_queue(state):
     [(True, None, "the search ended: got SIGTERM"), (False, None, WITHOUT_A_WORD), (False, 1e-9, None)],
 )
 def test_what_ran_when_mpirun_ended_the_ranks_may_have_been_why(is_protected, timeout_s, what, monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.HALT_S", 0.1)
+    monkeypatch.setattr("mpi_opt.coordinator.coordinator.HALT_S", 0.1)
     halt, link, store, requeued = Halt(), Deaf(squares, 0), ListedStore(), []
     link.is_protected = is_protected
     store.requeue = lambda study, numbers, why: requeued.append((numbers, why))
@@ -347,7 +347,7 @@ def test_no_trial_is_begun_that_would_end_after_the_time_limit():
 
 
 def test_a_store_that_is_not_ready_is_waited_for(monkeypatch):
-    monkeypatch.setattr("mpi_opt.patience.PAUSE_S", 0.01)
+    monkeypatch.setattr("mpi_opt.study.retrying_store.PAUSE_S", 0.01)
     store, refusals = ListedStore(), [StoreFullError("no room", where="x.db")] * 2
 
     def finish(study_id, finished, finish=store.finish):

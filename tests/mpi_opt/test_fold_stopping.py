@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mpi_opt.fold_stopping import ERROR, FEWEST_OTHERS, Yardstick, Yardsticks, pooled
-from mpi_opt.trial import FoldOutcome, Proposal
+from mpi_opt.core.fold_stopping import ERROR, FEWEST_OTHERS, Yardstick, Yardsticks, pooled
+from mpi_opt.core.trial import FoldOutcome, Proposal
 
 K = 5
 NO_PRIOR = 1e-9

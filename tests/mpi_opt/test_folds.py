@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from mpi_opt.core.cross_validation import split
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.folds import split
 
 
 def test_every_sample_validates_in_exactly_one_fold():

@@ -3,7 +3,7 @@ from __future__ import annotations
 import os
 import signal
 
-from mpi_opt.halt import Halt, slurm_time_left_s
+from mpi_opt.coordinator.halt import Halt, slurm_time_left_s
 
 
 def test_slurms_end_of_the_job_is_a_time_limit():

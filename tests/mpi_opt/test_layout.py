@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from mpi_opt.core.block_layout import Layout, fold_groups, folds_of_group, spread
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.layout import Layout, fold_groups, folds_of_group, spread
 
 
 @pytest.mark.parametrize("n_ranks", [2, 3, 5, 8, 17, 256])

@@ -8,7 +8,7 @@ import time
 import pytest
 from mpi4py import MPI
 
-from mpi_opt.lifeline import Lifeline, TrialGivenUp, TrialTimeout
+from mpi_opt.worker.watchdog import Lifeline, TrialGivenUp, TrialTimeout
 
 
 @pytest.fixture
@@ -47,14 +47,14 @@ def test_the_next_guard_knows_nothing_of_the_last_one(lifeline):
 
 
 def test_a_process_ends_also_where_nothing_can_be_written():
-    program = "from mpi_opt.lifeline import end_process; end_process('x')"
+    program = "from mpi_opt.worker.watchdog import end_process; end_process('x')"
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=full, check=False, timeout=60)
     assert done.returncode == -signal.SIGKILL
 
 
 def test_the_trial_of_a_search_of_one_process_is_ended_when_the_search_is_to_end(lifeline, monkeypatch):
-    monkeypatch.setattr("mpi_opt.lifeline.HALT_S", 0.1)
+    monkeypatch.setattr("mpi_opt.worker.watchdog.HALT_S", 0.1)
     lifeline.must_end = lambda: True
     lifeline.guard(MPI.COMM_SELF, None)
     with pytest.raises(TrialGivenUp):

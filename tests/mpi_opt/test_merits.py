@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
+from mpi_opt.core.figures_of_merit import Merits, read_merits, read_target
+from mpi_opt.core.trial import FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.merits import Merits, read_merits, read_target
-from mpi_opt.trial import FoldOutcome, Outcome, TrialRecord
 
 FOLDS = [0.1, 0.4, 0.2, 0.9, 0.15]
 TWO = Merits(("accuracy", "seconds"), ("maximize", "minimize"))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from deap import base, tools
 
-from mpi_opt.pareto import crowding, dominates, order, ranks
+from mpi_opt.core.pareto import crowding, dominates, order, ranks
 
 
 class Fitness(base.Fitness):

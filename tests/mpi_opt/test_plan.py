@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from mpi_opt.configuration import read_study
-from mpi_opt.plan import Plan
+from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.plan import Plan
 from mpi_opt.strategies import make_strategy
 
 

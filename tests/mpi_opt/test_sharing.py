@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from mpi_opt.study import Study
+from mpi_opt.study.study import Study
 from tests.mpi_opt.test_ask_tell import program  # noqa: F401
 
 SPACE = """

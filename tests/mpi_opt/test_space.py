@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import SpaceError
-from mpi_opt.space import Categorical, Integer, Real, Space
 
 DIMENSIONS = [
     Real(-5, 10),

@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from mpi_opt.configuration import read_study
+from mpi_opt.configuration.configuration import read_study
+from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, StoreError
-from mpi_opt.merits import Merits
-from mpi_opt.resuming import new_strategy, opened_study
-from mpi_opt.space import Categorical, Integer, Real, Space
 from mpi_opt.store import Store
 from mpi_opt.strategies import STRATEGIES, Transfer, make_strategy
-from mpi_opt.strategies.history import Told
-from mpi_opt.strategies.prior import Prior
-from mpi_opt.study import Study
-from mpi_opt.transfer import mapped
+from mpi_opt.strategies.surrogates.observations import Told
+from mpi_opt.strategies.surrogates.prior import Prior
+from mpi_opt.study.earlier_study import mapped
+from mpi_opt.study.open_study import new_strategy, opened_study
+from mpi_opt.study.study import Study
 from tests.mpi_opt.store.made_up import finish, start
 
 EARLIER = Space(

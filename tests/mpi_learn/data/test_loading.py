@@ -122,7 +122,7 @@ def test_the_users_function_makes_the_inputs_of_what_is_read(tmp_path):
 def test_reading_in_pieces_gives_the_same(tmp_path, monkeypatch):
     x = np.random.default_rng(0).random((50, 7)).astype(np.float32)
     path = write(tmp_path / "a.h5", X=x, y=np.arange(50))
-    monkeypatch.setattr("mpi_learn.data.copying.CHUNK_BYTES", 100)
+    monkeypatch.setattr("mpi_learn.data.files.copying.CHUNK_BYTES", 100)
     np.testing.assert_array_equal(loaded(str(path)).training.x[0], x)
 
 

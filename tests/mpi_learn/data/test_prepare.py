@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from mpi_learn import prepare as preparation
+from mpi_learn.cli import datasets as preparation
+from mpi_learn.cli.datasets import prepare
 from mpi_learn.data import DataConfiguration, inspect
 from mpi_learn.errors import DataError
-from mpi_learn.prepare import prepare
 
 MNIST = Path(__file__).parents[4] / "shared" / "data" / "mnist"
 

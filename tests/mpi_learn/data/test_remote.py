@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from mpi_learn.data import DataConfiguration, inspect, load, remote
+from mpi_learn.data import DataConfiguration, inspect, load
+from mpi_learn.data.files import remote
 from mpi_learn.errors import DataError, UserError
 from tests.mpirun import mpirun, run
 
@@ -142,7 +143,7 @@ def test_a_copy_is_not_removed_while_another_reads_it(remote_folder, tmp_path):
 FORKING = """
 import os, signal, sys, time
 from pathlib import Path
-from mpi_learn.data.remote import Copies
+from mpi_learn.data.files.remote import Copies
 url, cache = sys.argv[1], Path("cache")
 with Copies(cache, keep=True) as copies:
     copy = copies.path(url)

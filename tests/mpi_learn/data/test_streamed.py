@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
 
-from mpi_learn.data import DataConfiguration, Dealer, fitting, load, make_batches, validation_batches
-from mpi_learn.data.streamed import StreamedSamples
+from mpi_learn.data import DataConfiguration, Dealer, load, make_batches, memory_budget, validation_batches
+from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.errors import DataError
 from tests.mpi_learn.data.formats import FORMATS
 
@@ -215,13 +215,13 @@ def test_text_that_is_larger_than_the_memory_says_what_to_do(tmp_path, monkeypat
 
 
 def test_memory_of_the_host_is_what_the_control_group_allows(tmp_path, monkeypatch):
-    whole = fitting.host_memory_bytes()
+    whole = memory_budget.host_memory_bytes()
     assert whole > 2**28
     (tmp_path / "memory.max").write_text("1000000\n")
-    monkeypatch.setattr(fitting, "CGROUPS", tmp_path)
-    assert fitting.host_memory_bytes() == 1_000_000
+    monkeypatch.setattr(memory_budget, "CGROUPS", tmp_path)
+    assert memory_budget.host_memory_bytes() == 1_000_000
     (tmp_path / "memory.max").write_text("max\n")
-    assert fitting.host_memory_bytes() >= whole
+    assert memory_budget.host_memory_bytes() >= whole
 
 
 def test_a_file_that_breaks_meanwhile_is_named_and_no_thread_is_left(tmp_path):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-import mpi_learn.training
+import mpi_learn.training.loop
 from mpi_learn import train
 from mpi_learn.algorithms.buckets import Buckets
 from mpi_learn.errors import MPILearnError
@@ -68,7 +68,7 @@ for name, changes in CASES.items():
     begun.clear()
     seen[name] = world.gather({"whole": whole, "buckets": trained(changes, bucket_bytes=BUCKET_BYTES)})
 seen["begun"] = world.gather(len(begun))
-built = mpi_learn.training.built_model
+built = mpi_learn.training.loop.built_model
 
 
 def failing(*arguments):
@@ -77,7 +77,7 @@ def failing(*arguments):
     return model
 
 
-mpi_learn.training.built_model = failing
+mpi_learn.training.loop.built_model = failing
 seen["raising"] = world.gather(trained({}, bucket_bytes=BUCKET_BYTES))
 if world.rank == 0:
     print(json.dumps(seen))

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from mpi_learn import compiling, train
-from mpi_learn.models.keras_model import KerasModel
+from mpi_learn import train
+from mpi_learn.models.keras_.keras_model import KerasModel
+from mpi_learn.training import xla_choice
 from tests.mpi_learn.models_for_tests import digits
 
 COMMON = {
@@ -20,8 +21,8 @@ TIMES = {0: (1.0, 1.5), 1: (3.0, 1.0), 2: (1.0, 1.2)}
 
 def main() -> None:
     world = MPI.COMM_WORLD
-    compiling.WORTH_S, compiling.WORTH_STEPS = 0.0, 1
-    compiling.both_seconds = lambda *arguments: TIMES[world.rank]
+    xla_choice.WORTH_S, xla_choice.WORTH_STEPS = 0.0, 1
+    xla_choice.both_seconds = lambda *arguments: TIMES[world.rank]
     chosen = []
     compile_step = KerasModel.compile_step
     KerasModel.compile_step = lambda self, by_xla: (chosen.append(by_xla), compile_step(self, by_xla))[1]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-import mpi_learn.training
+import mpi_learn.training.loop
 from mpi_learn import train
 from mpi_learn.data import Batches
 from mpi_learn.errors import MPILearnError
@@ -50,13 +50,13 @@ class FailingGradient:
 
 
 def attempt(where: str) -> str:
-    batches, built = mpi_learn.training.make_batches, mpi_learn.training.built_model
+    batches, built = mpi_learn.training.loop.make_batches, mpi_learn.training.loop.built_model
     on_epoch = progress = None
     changes = {}
     if where == "progress":
         progress = boom
     if where == "data":
-        mpi_learn.training.make_batches = FailingBatches
+        mpi_learn.training.loop.make_batches = FailingBatches
     if where == "callback" and world.rank == LAST:
         on_epoch = boom
     if where == "accumulated":  # others average moving means at the step at which this one fails
@@ -74,7 +74,7 @@ def attempt(where: str) -> str:
                 model.gradient = FailingGradient(model)
             return model
 
-        mpi_learn.training.built_model = failing
+        mpi_learn.training.loop.built_model = failing
     if where == "validation":
 
         def failing(*arguments):
@@ -83,13 +83,13 @@ def attempt(where: str) -> str:
                 model.evaluate = boom
             return model
 
-        mpi_learn.training.built_model = failing
+        mpi_learn.training.loop.built_model = failing
     try:
         train(CONFIGURATION | changes, world, data=digits(), on_epoch=on_epoch, progress=progress)
     except MPILearnError as error:
         return f"{type(error).__name__} of rank {getattr(error, 'rank', LAST)}: {getattr(error, 'reason', error)}"
     finally:
-        mpi_learn.training.make_batches, mpi_learn.training.built_model = batches, built
+        mpi_learn.training.loop.make_batches, mpi_learn.training.loop.built_model = batches, built
     return "no error"
 
 

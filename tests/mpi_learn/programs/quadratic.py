@@ -11,13 +11,13 @@ import numpy as np
 from mpi4py import MPI
 from pydantic import TypeAdapter
 
-from mpi_learn.algorithms import making
+from mpi_learn.algorithms import build
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration
-from mpi_learn.buffers import rows_of_host
-from mpi_learn.comm import agreed_errors
+from mpi_learn.algorithms.rank_layout import layout_of
 from mpi_learn.errors import TrainingError
-from mpi_learn.flat import FlatLayout, aligned_empty
-from mpi_learn.layout import layout_of
+from mpi_learn.flat_layout import FlatLayout, aligned_empty
+from mpi_learn.mpi.collectives import rows_of_host
+from mpi_learn.mpi.communicators import agreed_errors
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Sgd
 
@@ -43,12 +43,12 @@ def run(options: dict, failing: int | None = None, hosts: int = 1, even: bool = 
         promised.append((updates, make_optimizer(own or Sgd(learning_rate=0.05), FlatLayout(((N,),)))))
         return promised[-1][1]
 
-    making.rows_of_host = {1: rows_of_host, 2: rows_of_two_hosts}[hosts]
+    build.rows_of_host = {1: rows_of_host, 2: rows_of_two_hosts}[hosts]
     configuration = TypeAdapter(AlgorithmConfiguration).validate_python(options)
     layout = layout_of(configuration, world.size)
     weights = aligned_empty(N)
     weights[:] = 1.0
-    algorithm = making.make_algorithm(
+    algorithm = build.make_algorithm(
         configuration, world, layout, weights, n_sums=N_SUMS, n_steps=5, learning_rate=0.05, optimizer=make
     )
     workers = layout.workers

@@ -6,7 +6,7 @@ import time
 
 from mpi4py import MPI
 
-from mpi_learn.comm import release, split
+from mpi_learn.mpi.communicators import release, split
 
 
 def compare() -> None:

@@ -6,10 +6,10 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-import mpi_learn.training
+import mpi_learn.training.loop
 from mpi_learn import read_configuration, train
 from mpi_learn.data import Dataset, Samples
-from mpi_learn.flat import FlatLayout
+from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.weights_only import WeightsOnly
 
 world = MPI.COMM_WORLD
@@ -42,7 +42,7 @@ def spent(share):
     samples = Samples((np.arange(n, dtype=np.float32)[:, None],), (np.zeros(n, np.float32),))
     data = {"train": ["nothing.h5"], "features": "X", "labels": "y", "share": share}
     content = {"model": "m.py:f", "loss": "mse", "data": data, "batch_size": 8, "algorithm": "downpour", "epochs": 2}
-    mpi_learn.training.built_model = lambda *arguments: Sleeper()
+    mpi_learn.training.loop.built_model = lambda *arguments: Sleeper()
     empty = Samples((np.zeros((0, 1), np.float32),), (np.zeros(0, np.float32),))
     reports = []
     result = train(read_configuration(content), world, data=Dataset(samples, empty), progress=reports.append)

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from mpi_opt.space import Categorical, Integer, Real, Space
+from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.trial import FoldOutcome, Outcome
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish, Start, StudyRecord
-from mpi_opt.trial import FoldOutcome, Outcome
 
 SPACE = Space(
     {

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 
 import pytest
 
+from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.trial import FoldOutcome, Outcome
 from mpi_opt.errors import StoreError
-from mpi_opt.space import Categorical, Integer, Real, Space
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish, StudyRecord
-from mpi_opt.trial import FoldOutcome, Outcome
 from tests.mpi_opt.store.made_up import CONFIGURATION, SPACE, finish, make_study, start
 
 ONE = Space({"x": Real(0, 1)})

@@ -15,20 +15,20 @@ from pathlib import Path
 
 import pytest
 
-from mpi_opt.space import Real, Space
-from mpi_opt.store import Store, opening
+from mpi_opt.core.space import Real, Space
+from mpi_opt.store import Store, connecting
 from mpi_opt.store.errors import StoreFullError, StoreLockedError
 from mpi_opt.store.records import StudyRecord
 from tests.mpi_opt.store.made_up import finish, start
 
 WRITER = """
 import sys
-from mpi_opt.store import Store, opening
+from mpi_opt.store import Store, connecting
 from tests.mpi_opt.store.made_up import finish, start
-from mpi_opt.space import Real, Space
+from mpi_opt.core.space import Real, Space
 
 path, journal = sys.argv[1:]
-opening.is_on_network = lambda _: journal == "delete"
+connecting.is_on_network = lambda _: journal == "delete"
 store = Store.open(path)
 study = store.create_study(
     "demo", direction="minimize", strategy="random", seed=1, configuration={}, space=Space({"x": Real(0, 1)})
@@ -157,7 +157,7 @@ def test_lock_of_another_program_is_waited_for(path: Path) -> None:
 
 
 def test_lock_that_stays_is_told_and_the_call_can_be_repeated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "WAIT_S", 0.1)
+    monkeypatch.setattr(connecting, "WAIT_S", 0.1)
     with Store.open(str(path)) as store:
         study = create(store)
         other = sqlite3.connect(path)

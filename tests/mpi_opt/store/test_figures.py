@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
-from mpi_opt.merits import Merits
-from mpi_opt.pareto import dominates
-from mpi_opt.space import Integer, Real, Space
+from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.pareto import dominates
+from mpi_opt.core.space import Integer, Real, Space
+from mpi_opt.core.trial import FoldOutcome, Outcome
 from mpi_opt.store import Store, schema
 from mpi_opt.store.records import Finish
-from mpi_opt.trial import FoldOutcome, Outcome
 from tests.mpi_opt.store.made_up import finish, make_study, start
 
 TWO = Merits(("accuracy", "seconds"), ("maximize", "minimize"))

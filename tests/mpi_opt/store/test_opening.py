@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mpi_opt.errors import StoreError
-from mpi_opt.store import Store, opening, schema
+from mpi_opt.store import Store, connecting, schema
 from tests.mpi_opt.store.made_up import make_study
 
 
@@ -175,14 +175,14 @@ def test_missing_driver_is_named() -> None:
 def test_file_system_is_that_of_the_nearest_mount(path: str, kind: str) -> None:
     mounts = ["/dev/sda / ext4 rw 0 0", "mds:/p /lustre lustre rw 0 0", "/dev/b /data xfs rw 0 0"]
     mounts.append("nas:/x /data/my\\040disk nfs4 rw 0 0")
-    assert opening.file_system(Path(path), "\n".join(mounts)) == kind
+    assert connecting.file_system(Path(path), "\n".join(mounts)) == kind
 
 
 @pytest.mark.parametrize(("is_on_network", "journal"), [(True, "delete"), (False, "wal")])
 def test_journal_suits_the_file_system(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_on_network: bool, journal: str
 ) -> None:
-    monkeypatch.setattr(opening, "is_on_network", lambda _: is_on_network)
+    monkeypatch.setattr(connecting, "is_on_network", lambda _: is_on_network)
     with Store.open(str(tmp_path / "results.db")) as store:
         assert store.sql("PRAGMA journal_mode")[1] == [(journal,)]
         assert store.sql("PRAGMA synchronous")[1] == [(2,)]

@@ -1,6 +1,6 @@
 """Every kind of space that a strategy must cope with."""
 
-from mpi_opt.space import Categorical, Integer, Real, Space
+from mpi_opt.core.space import Categorical, Integer, Real, Space
 
 SPACES = {
     "real": Space({"x": Real(-5, 10), "y": Real(0, 1)}),

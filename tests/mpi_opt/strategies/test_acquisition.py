@@ -4,18 +4,18 @@ import numpy as np
 import pytest
 from skopt import acquisition
 
+from mpi_opt.core.space import Categorical, Real, Space
+from mpi_opt.core.trial import Failed
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.space import Categorical, Real, Space
 from mpi_opt.strategies import make_strategy
-from mpi_opt.strategies.acquisition import (
+from mpi_opt.strategies.surrogates.acquisition import (
     ExpectedImprovement,
     Gain,
     LogExpectedImprovement,
     LowerConfidenceBound,
     ProbabilityOfImprovement,
 )
-from mpi_opt.strategies.gaussian_process import GaussianProcess, Hyperparameters
-from mpi_opt.trial import Failed
+from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess, Hyperparameters
 from tests.mpi_opt.strategies.test_conformance import run
 
 NAMES = ("log-ei", "ei", "pi", "lcb")

@@ -10,14 +10,14 @@ from scipy.stats import norm
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
 
-from mpi_opt.space import Categorical, Integer, Real, Space
+from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.trial import Failed, Measured, Proposal
 from mpi_opt.strategies import make_strategy
-from mpi_opt.strategies.acquisition import log_improvement
-from mpi_opt.strategies.gaussian_process import CORRELATIONS, GaussianProcess, Hyperparameters, Likelihood
-from mpi_opt.strategies.history import Told
-from mpi_opt.strategies.surrogate import Success, Surrogate
-from mpi_opt.strategies.warp import OFFSETS, warped
-from mpi_opt.trial import Failed, Measured, Proposal
+from mpi_opt.strategies.surrogates.acquisition import log_improvement
+from mpi_opt.strategies.surrogates.fitting import Success, Surrogate
+from mpi_opt.strategies.surrogates.gaussian_process import CORRELATIONS, GaussianProcess, Hyperparameters, Likelihood
+from mpi_opt.strategies.surrogates.observations import Told
+from mpi_opt.strategies.surrogates.warp import OFFSETS, warped
 from tests.mpi_opt.strategies.spaces import SPACES
 from tests.mpi_opt.strategies.test_conformance import run
 
@@ -241,7 +241,7 @@ def test_refit_beside_does_not_keep_the_process_from_ending():
     code = (
         "import numpy as np\n"
         "from mpi_opt.strategies import make_strategy\n"
-        "from mpi_opt.space import Real\n"
+        "from mpi_opt.core.space import Real\n"
         "s = make_strategy('bayesian', {'x': Real(0, 1), 'y': Real(0, 1)}, options={'await_refit_up_to': 0})\n"
         "p = s.ask(60)\n"
         "[s.tell(q, q.parameters['x']) for q in p[:30]]\n"

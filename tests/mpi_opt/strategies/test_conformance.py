@@ -8,10 +8,10 @@ import time
 import numpy as np
 import pytest
 
+from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.trial import Failed, Measured, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.space import Categorical, Integer, Real, Space
 from mpi_opt.strategies import STRATEGIES, make_strategy
-from mpi_opt.trial import Failed, Measured, Proposal
 from tests.mpi_opt.strategies.spaces import N_POINTS, SPACES
 
 every_strategy = pytest.mark.parametrize("name", list(STRATEGIES))

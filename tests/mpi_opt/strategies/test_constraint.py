@@ -2,10 +2,10 @@ import time
 
 import pytest
 
+from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.space import Categorical, Integer, Real, Space
 from mpi_opt.strategies import make_strategy
-from mpi_opt.strategies.constraint import Constraint
+from mpi_opt.strategies.points.constraint import Constraint
 
 SPACE = Space({"units": Integer(1, 512), "layers": Integer(1, 8), "kind": Categorical(("a", "b"))})
 

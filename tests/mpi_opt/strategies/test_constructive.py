@@ -1,7 +1,7 @@
 import pytest
 
+from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.space import Categorical, Integer, Real, Space
 from mpi_opt.strategies import make_strategy
 
 SPACE = Space(

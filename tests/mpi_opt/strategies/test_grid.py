@@ -3,9 +3,9 @@ import time
 
 import pytest
 
-from mpi_opt.space import Categorical, Integer, Real, Space
+from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.strategies import make_strategy
-from mpi_opt.strategies.constraint import Constraint
+from mpi_opt.strategies.points.constraint import Constraint
 
 HUGE = Space(
     {"a": Integer(0, 10**12), "b": Real(0, 1, step=1e-9)}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.interpolate import RBFInterpolator
 
-from mpi_opt.strategies.interpolation import CubicInterpolation, distances
+from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, distances
 
 N_DIMENSIONS = 3
 NUMBERS = np.zeros(N_DIMENSIONS, dtype=bool)

@@ -4,14 +4,14 @@ import time
 
 import pytest
 
+from mpi_opt.core.space import Categorical, Integer, Real
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.space import Categorical, Integer, Real
 from mpi_opt.strategies import STRATEGIES, Strategy, make_strategy
 
 OWN = """
 from mpi_opt.strategies.random_search import RandomSearch
 from mpi_opt.strategies import Strategy
-from mpi_opt.trial import Proposal
+from mpi_opt.core.trial import Proposal
 
 class Fixed(Strategy):
     def __init__(self, space, seed, options):
@@ -50,7 +50,7 @@ def test_users_own_class_is_loaded_from_its_file(tmp_path):
 def test_listing_strategies_imports_no_heavy_library():
     code = (
         "import sys, mpi_opt.strategies as s; s.make_strategy('random', {'x': s.__dict__.get('x') or __import__("
-        "'mpi_opt.space').space.Real(0, 1)}).ask(1)\n"
+        "'mpi_opt.core.space').core.space.Real(0, 1)}).ask(1)\n"
         "print([m for m in ('skopt', 'deap', 'sklearn', 'scipy', 'mpi4py') if m in sys.modules])"
     )
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60)

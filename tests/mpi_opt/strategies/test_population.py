@@ -3,10 +3,10 @@ import math
 import numpy as np
 import pytest
 
+from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.trial import Failed
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.space import Categorical, Integer, Real, Space
 from mpi_opt.strategies import make_strategy
-from mpi_opt.trial import Failed
 
 SPACE = Space({"rate": Real(1e-4, 1, prior="log-uniform"), "units": Integer(8, 64)})
 

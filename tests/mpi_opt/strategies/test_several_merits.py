@@ -6,12 +6,12 @@ import random
 import numpy as np
 import pytest
 
+from mpi_opt.core.pareto import ranks
+from mpi_opt.core.space import Categorical, Real, Space
+from mpi_opt.core.trial import Failed, Measured
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.pareto import ranks
-from mpi_opt.space import Categorical, Real, Space
 from mpi_opt.strategies import STRATEGIES, Strategy, make_strategy
-from mpi_opt.strategies.scalarisation import drawn_weights, scalarised
-from mpi_opt.trial import Failed, Measured
+from mpi_opt.strategies.surrogates.scalarization import drawn_weights, scalarised
 from tests.mpi_opt.strategies.spaces import SPACES
 from tests.mpi_opt.strategies.test_conformance import run
 

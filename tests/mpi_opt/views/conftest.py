@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mpi_opt.store import Store
-from mpi_opt.study import Study
+from mpi_opt.study.study import Study
 from tests.mpi_opt.store.made_up import make_study
 
 Browser = Callable[..., str]

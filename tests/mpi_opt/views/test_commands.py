@@ -14,17 +14,17 @@ import pytest
 import yaml
 
 from mpi_opt.store import Store
-from mpi_opt.study import Study
+from mpi_opt.study.study import Study
 from tests.mpi_opt.store.made_up import SPACE, make_study
 
 RUN = """
 import sys
 import typer
 from mpi_learn.errors import UserError
-from mpi_opt import cli_results
+from mpi_opt.cli import results_commands
 
 app = typer.Typer()
-cli_results.register(app)
+results_commands.register(app)
 try:
     app(sys.argv[1:], standalone_mode=False)
 except UserError as error:

@@ -18,11 +18,11 @@ import pytest
 
 pytest.importorskip("optuna_dashboard")
 
+from mpi_opt.core.space import Integer, Real
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.space import Integer, Real
 from mpi_opt.store import Store
-from mpi_opt.study import Study
-from mpi_opt.views import dashboard
+from mpi_opt.study.study import Study
+from mpi_opt.views.page import dashboard
 from tests.mpi_opt.store.made_up import finish, make_study, start
 
 
@@ -123,7 +123,10 @@ def test_page_is_drawn_in_a_browser(served: dashboard.Dashboard, browser, digits
 
 
 def test_command_prints_where_to_look_and_ends_with_ctrl_c(digits_file: Path) -> None:
-    code = "import typer; from mpi_opt import cli_results; app = typer.Typer(); cli_results.register(app); app()"
+    code = (
+        "import typer; from mpi_opt.cli import results_commands; app = typer.Typer();"
+        "results_commands.register(app); app()"
+    )
     command = [sys.executable, "-c", code, "dashboard", "--store", str(digits_file), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         lines = [process.stdout.readline() for _ in range(3)]

@@ -7,15 +7,15 @@ import math
 import numpy as np
 import pytest
 
+from mpi_opt.core.space import Real, Space
+from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.space import Real, Space
 from mpi_opt.store import Store
 from mpi_opt.store.records import AttemptRecord, CurveRecord
-from mpi_opt.study import Study
-from mpi_opt.trial import TrialRecord
-from mpi_opt.views import series
-from mpi_opt.views.surrogate import Surrogate, _without_outliers
-from mpi_opt.views.timeline import make_timeline
+from mpi_opt.study.study import Study
+from mpi_opt.views.figures import series
+from mpi_opt.views.figures.importance import Surrogate, _without_outliers
+from mpi_opt.views.figures.timeline import make_timeline
 from tests.mpi_opt.store.made_up import finish, make_study, start
 
 
@@ -115,7 +115,7 @@ def test_running_attempt_lasts_until_the_last_known_time() -> None:
 @pytest.mark.parametrize("kind", ["history", "parallel", "slice", "contour", "importance", "timeline", "curves"])
 def test_every_figure_is_drawn(digits: Study, kind: str) -> None:
     pytest.importorskip("matplotlib")
-    from mpi_opt.views import plots
+    from mpi_opt.views.figures import plots
 
     figure = plots.KINDS[kind](digits)
     assert figure.axes
@@ -125,7 +125,7 @@ def test_every_figure_is_drawn(digits: Study, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["history", "parallel", "slice", "contour", "importance", "timeline", "curves"])
 def test_figure_of_a_study_that_has_just_begun_is_drawn_or_says_what_it_needs(tmp_path, kind: str) -> None:
     pytest.importorskip("matplotlib")
-    from mpi_opt.views import plots
+    from mpi_opt.views.figures import plots
 
     with Store.open(str(tmp_path / "a.db")) as store:
         options = {"direction": "minimize", "strategy": "random", "seed": 1, "configuration": {}}
@@ -142,7 +142,7 @@ def test_figure_of_a_study_that_has_just_begun_is_drawn_or_says_what_it_needs(tm
 
 def test_history_shows_the_best_so_far(digits: Study) -> None:
     pytest.importorskip("matplotlib")
-    from mpi_opt.views import plots
+    from mpi_opt.views.figures import plots
 
     line = next(line for line in plots.history(digits).axes[0].lines if line.get_label() == "best so far")
     assert line.get_ydata()[-1] == digits.best.figure_of_merit
@@ -151,7 +151,7 @@ def test_history_shows_the_best_so_far(digits: Study) -> None:
 
 def test_figures_leave_the_users_style_alone(digits: Study) -> None:
     matplotlib = pytest.importorskip("matplotlib")
-    from mpi_opt.views import plots
+    from mpi_opt.views.figures import plots
 
     before = dict(matplotlib.rcParams)
     plots.history(digits)
@@ -162,7 +162,7 @@ def test_many_trials_are_plotted_quickly(tmp_path) -> None:
     pytest.importorskip("matplotlib")
     import time
 
-    from mpi_opt.views import plots
+    from mpi_opt.views.figures import plots
 
     with Store.open(str(tmp_path / "a.db")) as store:
         make_study(store, n_trials=3000, n_blocks=100, n_epochs=2, n_folds=1)

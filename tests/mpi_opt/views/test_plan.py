@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_learn.layout import lay_out
-from mpi_opt.cli import run
-from mpi_opt.layout import Layout
-from mpi_opt.views.plan import notes, plan_text
-from mpi_opt.views.ranks import ROLES, picture
+from mpi_learn.algorithms.rank_layout import lay_out
+from mpi_opt.cli.main import run
+from mpi_opt.core.block_layout import Layout
+from mpi_opt.views.text.rank_picture import ROLES, picture
+from mpi_opt.views.text.rank_plan import notes, plan_text
 
 SPACE = """
 study: p

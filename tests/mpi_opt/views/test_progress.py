@@ -10,10 +10,10 @@ import time
 import pytest
 from rich.console import Console
 
-from mpi_opt.trial import Outcome
-from mpi_opt.views import progress
-from mpi_opt.views.counts import Counts
-from mpi_opt.views.progress import LivePanel, PlainProgress, panel
+from mpi_opt.core.trial import Outcome
+from mpi_opt.views.text import progress_display
+from mpi_opt.views.text.counts import Counts
+from mpi_opt.views.text.progress_display import LivePanel, PlainProgress, panel
 
 
 def ended(number: int, value: float | None = None, state: str = "complete", error: str | None = None) -> Outcome:
@@ -111,7 +111,7 @@ def test_many_short_trials_are_drawn_seldom_and_kept_in_little_memory(monkeypatc
         live.started(0, number)
         live.finished(0, ended(number, 1.0 / (number + 1)), {"rate": 0.1})
     assert (time.process_time() - began) / 20_000 < 50e-6
-    assert all(later - earlier >= progress.DRAW_INTERVAL_S for earlier, later in itertools.pairwise(draws))
+    assert all(later - earlier >= progress_display.DRAW_INTERVAL_S for earlier, later in itertools.pairwise(draws))
     assert len(live.counts.trend.values) <= 40
     assert live.counts.trend.values == sorted(live.counts.trend.values, reverse=True)
     assert live.counts.trend.values[-1] == 1.0 / 20_000

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from mpi_opt.space import Categorical, Real, Space
+from mpi_opt.core.space import Categorical, Real, Space
+from mpi_opt.core.trial import FoldOutcome, Outcome
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish, Start
-from mpi_opt.study import Study
-from mpi_opt.trial import FoldOutcome, Outcome
-from mpi_opt.views.report import report, save_report
-from mpi_opt.views.report_data import as_script, short
+from mpi_opt.study.study import Study
+from mpi_opt.views.page.report import report, save_report
+from mpi_opt.views.page.report_data import as_script, short
 from tests.mpi_opt.store.made_up import make_study
 
 EVIL = "</script><script>document.title='stolen'</script><img src=x onerror=\"document.title='stolen'\">{{data}}"

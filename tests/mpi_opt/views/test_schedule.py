@@ -5,10 +5,10 @@ import re
 import pytest
 
 import mpi_opt
-from mpi_opt.space import Integer, Real
-from mpi_opt.study import Study
-from mpi_opt.views.schedule import lineage, schedule, schedule_text
-from mpi_opt.winner import winner_yaml
+from mpi_opt.core.space import Integer, Real
+from mpi_opt.study.study import Study
+from mpi_opt.views.text.best_trial import winner_yaml
+from mpi_opt.views.text.schedule import lineage, schedule, schedule_text
 
 OPTIONS = {"population": 4, "max_budget": 6, "interval": 1, "change": 0.6}
 

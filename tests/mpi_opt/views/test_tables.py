@@ -10,11 +10,12 @@ import pickle
 
 import pytest
 
+from mpi_opt.core.space import Real, Space
 from mpi_opt.errors import StoreError
-from mpi_opt.space import Real, Space
 from mpi_opt.store import Store
-from mpi_opt.study import Study
-from mpi_opt.views import tables
+from mpi_opt.study import trial_table
+from mpi_opt.study.study import Study
+from mpi_opt.views.text import tables
 from tests.mpi_opt.store.made_up import finish, make_study, start
 
 
@@ -29,7 +30,7 @@ def test_text_that_steers_a_terminal_is_made_harmless() -> None:
 
 
 def test_long_text_is_cut() -> None:
-    assert len(tables.cell("x" * 500)) == tables.CELL_WIDTH
+    assert len(tables.cell("x" * 500)) == trial_table.CELL_WIDTH
 
 
 def test_colours_mark_states_only_where_asked() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_opt.winner import training_of
+from mpi_opt.views.text.best_trial import training_of
 
 TRAINING = {
     "model": "net.py:build",

@@ -1,0 +1,1 @@
+"""Algorithms with a parameter server: Downpour, EASGD and GEM."""

@@ -1,0 +1,207 @@
+"""``python -m mpi_learn`` and ``mpi-learn``: train, prepare, trace."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mpi_learn.cli.launch import launch, starting
+from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError
+
+app = typer.Typer(
+    help="Trains one model on all ranks of one MPI communicator.", no_args_is_help=True, add_completion=False,
+    pretty_exceptions_enable=False,
+)  # fmt: skip
+
+GRACE_S = 1.0
+"""The one rank that speaks of lost ones has so long before the others end the job."""
+
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+
+
+@app.callback()
+def _commands() -> None:
+    """Keeps `train` a command of its own even if it were the only one."""
+
+
+@app.command()
+def train(
+    training: Annotated[Path, typer.Argument(help="The training.yaml.", metavar="TRAINING.yaml")],
+    n: Annotated[int | None, typer.Option("-n", help="Start mpirun with this many ranks.", min=1)] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Folder for model, training.yaml and history.")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(help="Instead of the file's.", min=1)] = None,
+    seed: Annotated[int | None, typer.Option(help="Instead of the file's.", min=0)] = None,
+    debug: Debug = False,
+) -> None:
+    """Trains one model on all ranks of the world."""
+    if n is not None:
+        with _reported(None, debug):
+            status = launch(["mpi_learn", *_without_n(sys.argv[1:])], n)
+        raise typer.Exit(status)
+    with starting():
+        from mpi4py import MPI
+
+    from mpi_learn.cli.epoch_view import make_view
+    from mpi_learn.mpi.communicators import agreed_errors
+    from mpi_learn.training.loop import train as train_model
+    from mpi_learn.training.saved_result import save_result
+
+    world = MPI.COMM_WORLD
+    with _reported(world, debug):
+        configuration = _configuration(training, world, {"epochs": epochs, "seed": seed}, output)
+        with make_view(configuration.epochs, is_first=world.rank == 0) as view:
+            result = train_model(configuration, world, progress=view)
+        with agreed_errors(world):
+            if world.rank == 0:
+                saved = save_result(output, configuration, result) if output is not None else None
+                with suppress(OSError):  # such as a full disk, or a reader who has enough: the training went well
+                    print(_told(result))
+                    print(
+                        f"saved {saved}" if saved else "the model was not saved: --output FOLDER saves it", flush=True
+                    )
+
+
+@app.command()
+def prepare(
+    name: Annotated[str, typer.Argument(help="digits or mnist.")],
+    to: Annotated[Path, typer.Option("--to", help="The HDF5 file to write.")],
+    from_: Annotated[Path | None, typer.Option("--from", help="A local folder of the original files.")] = None,
+    debug: Debug = False,
+) -> None:
+    """Writes a known data set in our layout."""
+    with _reported(None, debug):
+        from mpi_learn.cli.datasets import prepare as write
+
+        print(write(name, to, from_))
+
+
+@app.command()
+def trace(
+    folder: Annotated[Path, typer.Argument(help="Where the training wrote its timelines.", metavar="DIR")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="The trace file to write.")] = None,
+    summary: Annotated[bool, typer.Option("--summary", help="Print what each rank spent its time on.")] = False,
+    debug: Debug = False,
+) -> None:
+    """Merges the ranks' timelines to one Chrome or Perfetto trace."""
+    with _reported(None, debug):
+        from mpi_learn.settings.paths import write_whole
+        from mpi_learn.training import tracing
+
+        traces = tracing.read_traces(folder)
+        if output is None and not summary:
+            raise ConfigurationError("nothing to do", where="trace", cure="give -o trace.json, --summary, or both")
+        if output is not None:
+            write_whole(output, json.dumps(tracing.chrome_trace(traces)))
+            print(f"{output}: open it at https://ui.perfetto.dev")
+        if summary:
+            print(tracing.summary(traces))
+
+
+def _configuration(path: Path, world: Any, changes: dict[str, Any], output: Path | None) -> Any:
+    """Read by rank 0, for one message, and for files that only its host has; which also makes the folder `output`."""
+    from mpi_learn.mpi.communicators import agreed_errors
+    from mpi_learn.settings.paths import make_folder
+    from mpi_learn.settings.yaml_file import read_yaml
+    from mpi_learn.training.configuration import read_configuration
+
+    found = None
+    with agreed_errors(world):
+        if world.rank == 0:
+            content = read_yaml(path) | {key: value for key, value in changes.items() if value is not None}
+            found = read_configuration(content, directory=path.resolve().parent, where=str(path))
+            if output is not None:
+                make_folder(output, "--output")
+    return world.bcast(found, root=0)
+
+
+def _told(result: Any) -> str:
+    """The training in one line."""
+    ended = f", stopped by {result.stopped_by}" if result.stopped_by != "epochs" else ""
+    return f"{result.epochs} epochs, {result.seconds:.1f} s, {result.samples_per_second:,.0f} samples/s{ended}"
+
+
+def _without_n(arguments: list[str]) -> list[str]:
+    """The command line again without ``-n 4`` or ``-n4``."""
+    kept, skip = [], False
+    for argument in arguments:
+        if skip or argument == "-n":
+            skip = argument == "-n" and not skip
+        elif not (argument.startswith("-n") and argument[2:].isdigit()):
+            kept.append(argument)
+    return kept
+
+
+class _reported:  # noqa: N801 - used as a word: with _reported(world, debug)
+    """Turns what is raised into one message from one rank and the exit status of the contract."""
+
+    def __init__(self, world: Any, debug: bool) -> None:
+        self.world, self.debug = world, debug
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> bool:
+        if error is None or isinstance(error, SystemExit):
+            return False
+        if isinstance(error, KeyboardInterrupt):
+            os._exit(130)  # the other ranks may wait for this one: no finalising
+        if self.world is not None and (lost := _lost_ranks(self.world, error)):
+            self._end_without(lost, error)
+        is_agreed = isinstance(error, MPILearnError)
+        if is_agreed and self.world is not None:
+            self.world.Barrier()  # mpirun ends all ranks as soon as one ends badly: let the message out first
+        if not is_agreed or self.world is None or self.world.rank == 0:
+            self._print(error)
+        if is_agreed and self.world is not None:
+            self.world.Barrier()
+        if not is_agreed and self.world is not None and self.world.size > 1:
+            self.world.Abort(1)
+        raise typer.Exit(2 if isinstance(error, UserError) else 1)
+
+    def _end_without(self, lost: set[int], error: BaseException) -> None:
+        """The lowest rank that lives says which are lost, and the job ends; nothing collective works any more."""
+        if self.world.rank == min(set(range(self.world.size)) - lost):
+            names = ", ".join(map(str, sorted(lost)))
+            text = f"rank {names} was lost: killed, out of memory or crashed"
+            print(f"mpi-learn: {text}\n  → with `checkpoint:` the same command goes on", file=sys.stderr, flush=True)
+            if self.debug:
+                self._print(error)
+        else:
+            time.sleep(GRACE_S)
+        self.world.Abort(1)
+
+    def _print(self, error: BaseException) -> None:
+        if isinstance(error, MPILearnError) and not self.debug:
+            text = str(error) if isinstance(error, UserError) else _short(error)
+        else:
+            text = "".join(traceback.format_exception(error))
+        print(f"mpi-learn: {text}", file=sys.stderr, flush=True)
+
+
+def _lost_ranks(world: Any, error: BaseException) -> set[int]:
+    """The ranks whose death made `error`; none where it is another."""
+    from mpi_learn.mpi.communicators import is_communication_error, lost_ranks
+
+    return lost_ranks(world) if is_communication_error(error) else set()
+
+
+def _short(error: MPILearnError) -> str:
+    """A failed training in one line, and the traceback of the rank that raised: it is the user's code that failed."""
+    if not isinstance(error, TrainingError):
+        return str(error)
+    return f"training failed on rank {error.rank} ({error.host}): {error.reason}\n{error.traceback}".rstrip()
+
+
+def main() -> None:
+    """The console script."""
+    app()

@@ -1,0 +1,111 @@
+"""The terminal on which somebody may be watching, also through ``mpirun``; and small pictures for it."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from mpi_learn.cli.launch import is_launched
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+BARS = "▁▂▃▄▅▆▇█"
+DEFAULT_SIZE = (80, 25)
+
+
+def is_watched() -> bool:
+    """Whether standard output ends on a terminal that can be drawn on."""
+    if os.environ.get("TERM", "dumb") == "dumb":
+        return False
+    # mpirun gives its ranks a terminal of their own: where its own output goes is what counts
+    return _launcher_terminal() is not None if is_launched() else sys.stdout.isatty()
+
+
+def console_size() -> tuple[int, int]:
+    """Columns and lines of the terminal."""
+    try:
+        path = _launcher_terminal()
+        if path is None:
+            return tuple(os.get_terminal_size(sys.__stdout__.fileno()))
+        terminal = os.open(path, os.O_RDONLY | os.O_NOCTTY)
+        try:
+            return tuple(os.get_terminal_size(terminal))
+        finally:
+            os.close(terminal)
+    except (OSError, ValueError):
+        return DEFAULT_SIZE
+
+
+def make_console(stream: TextIO) -> Console:
+    """A console that draws on the terminal behind `stream`."""
+    from rich.console import Console
+
+    width, height = console_size()
+    return Console(file=stream, force_terminal=True, width=width, height=height)
+
+
+def sparkline(values: Sequence[float], width: int = 32) -> str:
+    """The course of `values` in at most `width` characters; a gap where one is not finite."""
+    if len(values) > width:
+        values = [values[i * len(values) // width] for i in range(width - 1)] + [values[-1]]
+    known = [value for value in values if math.isfinite(value)]
+    if not known:
+        return " " * len(values)
+    low, high = min(known), max(known)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(BARS[round((value - low) * scale)] if math.isfinite(value) else " " for value in values)
+
+
+def duration(seconds: float) -> str:
+    """``3.2 s``, ``4 min 10 s``, ``2 h 5 min``."""
+    if seconds < 10:
+        return f"{seconds:.2g} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+class Trend:
+    """The course of a number in at most `length` values, however often it is told.
+
+    Args:
+        length: Even.
+
+    Attributes:
+        values: Each the last one of as many tellings as the others, the last of fewer.
+    """
+
+    def __init__(self, length: int = 40) -> None:
+        self.values: list[float] = []
+        self._length, self._stride, self._n = length, 1, 0
+
+    def take(self, value: float) -> None:
+        """Appends a value; two become one where there is no room."""
+        if self._n % self._stride == 0:
+            if len(self.values) == self._length:
+                self.values, self._stride = self.values[1::2], 2 * self._stride
+            self.values.append(value)
+        else:
+            self.values[-1] = value
+        self._n += 1
+
+    def __str__(self) -> str:
+        return sparkline(self.values, self._length)
+
+
+def _launcher_terminal() -> Path | None:
+    """The terminal of the ``mpirun`` that started this process on this host, if it has one."""
+    if not is_launched():
+        return None
+    try:
+        terminal = Path(f"/proc/{os.getppid()}/fd/1").readlink()
+    except OSError:
+        return None
+    return terminal if str(terminal).startswith(("/dev/pts/", "/dev/tty")) else None

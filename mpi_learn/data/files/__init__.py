@@ -1,0 +1,1 @@
+"""Finds, copies and reads data files."""

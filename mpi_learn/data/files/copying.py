@@ -1,0 +1,63 @@
+"""From a file to arrays in memory, piece by piece, with every check that a value needs."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mpi_learn.data.files.array_kind import ArrayKind
+from mpi_learn.data.files.reader import Reader
+
+CHUNK_BYTES = 64 * 2**20
+"""So much is read at once, so that reading takes little memory beside what is held."""
+
+
+def copy_samples(reader: Reader, targets: list[np.ndarray], start: int, stop: int) -> None:
+    """Reads samples `start` to `stop` - 1 of one file into `targets`, in pieces.
+
+    Args:
+        reader: Of the features or of the labels.
+        targets: One array for each of the reader's kinds, of length stop - start.
+
+    Raises:
+        DataError: The file cannot be read, or holds what is no number.
+    """
+    sample_bytes = sum(kind.dtype.itemsize * math.prod(kind.shape) for kind in reader.kinds)
+    at_once = max(1, CHUNK_BYTES // max(1, sample_bytes))
+    for first in range(start, stop if targets else start, at_once):
+        end = min(first + at_once, stop)
+        for target, array, kind in zip(targets, reader.read(first, end), reader.kinds, strict=True):
+            if array.shape != (end - first, *kind.shape):
+                raise reader.error(
+                    f"samples {first} to {end - 1} have the shape {array.shape}, not {(end - first, *kind.shape)}",
+                    kind.name,
+                    cure="every sample must have the same shape, and the file must not change while it is read",
+                )
+            here = target[first - start : end - start]
+            with np.errstate(over="ignore", invalid="ignore"):
+                here[...] = array
+            _check_finite(reader, kind, array, array, first)
+            _check_finite(reader, kind, array, here, first)
+            _check_dtype(reader, kind, array, first)
+
+
+def _check_dtype(reader: Reader, kind: ArrayKind, array: np.ndarray, start: int) -> None:
+    if not np.can_cast(array.dtype, kind.dtype, "same_kind"):
+        raise reader.error(
+            f"the samples from {start} on are {array.dtype}, those before {kind.dtype}",
+            kind.name,
+            cure="make them all the same",
+        )
+
+
+def _check_finite(reader: Reader, kind: ArrayKind, stored: np.ndarray, held: np.ndarray, start: int) -> None:
+    if held.dtype.kind != "f" or np.isfinite(held).all():
+        return
+    bad = np.argwhere(~np.isfinite(held))[0]
+    place = f"sample {start + bad[0]}" + (f", element {tuple(map(int, bad[1:]))}" if len(bad) > 1 else "")
+    raise reader.error(
+        f"{place} is {stored[tuple(bad)]}, which is no number that float32 holds",
+        kind.name,
+        cure="take such samples out, or replace the value with {names: …, function: file.py:function}",
+    )

@@ -1,0 +1,55 @@
+"""What tells one content of files from another without reading it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from mpi_learn.data.configuration import DataConfiguration, Transform
+from mpi_learn.data.files.location import is_url
+from mpi_learn.data.files.plan import find_files
+
+Version = tuple[str, int, int]
+"""A file, when it was changed (ns since 1970), its size in bytes."""
+
+
+def data_version(configuration: DataConfiguration) -> str:
+    """The same as long as configuration and files are the same. Files behind URLs count as unchanged.
+
+    Raises:
+        DataError: A file is not there.
+    """
+    places = [
+        *find_files(configuration.train, "data.train"),
+        *(find_files(configuration.validation, "data.validation") if configuration.validation else []),
+    ]
+    return digest(configuration.model_dump_json(), *versions(places, configuration))
+
+
+def versions(places: Iterable[str], configuration: DataConfiguration) -> list[Version]:
+    """Of the files at `places`, of those beside an NPY file, and of the user's functions."""
+    found = []
+    for place in places:
+        if is_url(place):
+            found.append((place, 0, 0))
+        else:
+            path = Path(place)
+            found += map(_version, sorted(path.parent.glob("*.npy")) if path.suffix == ".npy" else [path])
+    for names in (configuration.features, configuration.labels):
+        if isinstance(names, Transform) and (file := Path(names.function.rpartition(":")[0])).is_file():
+            found.append(_version(file))
+    return found
+
+
+def digest(*parts: object) -> str:
+    """A short name of these values."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
+
+
+def _version(file: Path) -> Version:
+    try:
+        known = file.stat()
+    except OSError:  # reading it says more than this could
+        return str(file), 0, 0
+    return str(file), known.st_mtime_ns, known.st_size

@@ -1,0 +1,235 @@
+"""Which samples stand in which files: found once, on one rank, from metadata; plain values that travel."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.files.array_kind import ArrayKind
+from mpi_learn.data.files.location import is_url
+from mpi_learn.data.files.reader import Reader
+from mpi_learn.data.files.remote import Copies, find_urls
+from mpi_learn.data.formats.source import Source, open_source
+from mpi_learn.errors import DataError
+from mpi_learn.settings.yaml_file import nearest
+
+OpenSource = Callable[[str], Source]
+
+N_KEPT = 32
+"""So many sources stay open: a training may have more files than a process may open."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The samples of one file.
+
+    Args:
+        place: The file's path or URL.
+        n_samples: How many it holds; more than none.
+        n_together: How many of them it stores as one piece.
+        obstacle: Why it cannot be read piece by piece; empty where it can.
+    """
+
+    place: str
+    n_samples: int
+    n_together: int = 1
+    obstacle: str = ""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The samples of a list of files, one after the other.
+
+    Args:
+        parts: The files that hold any samples, in order.
+        x: What the inputs look like.
+        y: What the outputs look like.
+    """
+
+    parts: tuple[Part, ...]
+    x: tuple[ArrayKind, ...]
+    y: tuple[ArrayKind, ...]
+
+    @property
+    def n_samples(self) -> int:
+        """How many there are in all files."""
+        return sum(part.n_samples for part in self.parts)
+
+    @property
+    def sample_bytes(self) -> int:
+        """What one sample takes in memory."""
+        return max(1, sum(kind.held_bytes for kind in (*self.x, *self.y)))
+
+    @property
+    def n_bytes(self) -> int:
+        """What all samples take in memory."""
+        return self.n_samples * self.sample_bytes
+
+
+@contextmanager
+def opening(configuration: DataConfiguration) -> Iterator[OpenSource]:
+    """What opens a path or URL, of the last few the same source again. Copies of URLs live inside of the context."""
+    cache = configuration.cache and Path(configuration.cache)
+    with Copies(cache or None, configuration.keep_cache) as copies:
+        yield lru_cache(N_KEPT)(lambda place: open_source(copies.path(place) if is_url(place) else Path(place), place))
+
+
+def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Plan, Plan | None]:
+    """The plans for training and validation, checked against each other.
+
+    Raises:
+        DataError: Names key, file, dataset and cure.
+    """
+    training = make_plan(configuration, "train", opened)
+    if configuration.validation_fraction is not None:
+        n_validation(training.n_samples, configuration.validation_fraction)
+    if configuration.validation is None:
+        return training, None
+    validation = make_plan(configuration, "validation", opened)
+    _check_alike(training, validation)
+    x, y = _united([training.x, validation.x]), _united([training.y, validation.y])
+    return replace(training, x=x, y=y), replace(validation, x=x, y=y)
+
+
+def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) -> Plan:
+    """The plan for ``configuration.train`` or ``configuration.validation``.
+
+    Args:
+        key: ``"train"`` or ``"validation"``.
+        opened: What opens a file.
+
+    Raises:
+        DataError: Names key, file, dataset and cure.
+    """
+    parts, first, x_kinds, y_kinds = [], None, [], []
+    for place in find_files(getattr(configuration, key), f"data.{key}"):
+        x, y = readers(opened(place), configuration)
+        if x.n_samples == 0:
+            continue
+        first = first or (x, y)
+        _check_same(x, first[0])
+        _check_same(y, first[1])
+        obstacle = x.obstacle or y.obstacle
+        if is_url(place) and configuration.cache is None:
+            obstacle = "it is far away, and there is no folder for copies (cache: DIR)"
+        parts.append(Part(place, x.n_samples, max(x.n_together, y.n_together), obstacle))
+        x_kinds.append(x.kinds)
+        y_kinds.append(y.kinds)
+    if not parts:
+        places = ", ".join(getattr(configuration, key))
+        raise DataError("there is no sample in any file", where=f"data.{key}: {places}", cure="name files with samples")
+    return Plan(tuple(parts), _united(x_kinds), _united(y_kinds))
+
+
+def readers(source: Source, configuration: DataConfiguration) -> tuple[Reader, Reader]:
+    """What reads features and labels of one file.
+
+    Raises:
+        DataError: As `Reader`; or they differ in length.
+    """
+    x = Reader(source, configuration.features, "data.features", configuration.labels)
+    y = Reader(source, configuration.labels, "data.labels")
+    if y.requests and x.n_samples != y.n_samples:
+        raise y.error(
+            f"{x.n_samples} samples of features but {y.n_samples} of labels",
+            "; ".join(map(str, y.requests)),
+            cure="features and labels need one entry for each sample",
+        )
+    return x, y
+
+
+def find_files(places: list[str], key: str) -> list[str]:
+    """The files that paths, globs and URLs name, without repetition; what one glob finds is sorted.
+
+    Raises:
+        DataError: One of them finds nothing.
+    """
+    found: dict[str, None] = {}
+    for place in places:
+        files = find_urls(place) if is_url(place) else _matching(place)
+        if not files:
+            raise _no_file(place, key)
+        if is_url(place) and place.endswith(".npy"):
+            raise DataError("NPY files are read by folders", where=f"{key}: {place}", cure="pack them as one .npz")
+        found |= dict.fromkeys(files)
+    return _once_a_folder(list(found))
+
+
+def _check_alike(training: Plan, validation: Plan) -> None:
+    """Raises `DataError` unless validation samples look like training samples."""
+    for key, ours, others in (("features", training.x, validation.x), ("labels", training.y, validation.y)):
+        shapes, other_shapes = [kind.shape for kind in ours], [kind.shape for kind in others]
+        if shapes != other_shapes:
+            raise DataError(
+                f"{_spoken(other_shapes)} for validation but {_spoken(shapes)} for training",
+                where=f"data.{key}: {validation.parts[0].place}: {', '.join(kind.name for kind in others)}",
+                cure="the shapes must be the same",
+            )
+
+
+def n_validation(n: int, fraction: float) -> int:
+    """How many of `n` samples a fraction is; raises `DataError` if none would be left on either side."""
+    count = round(n * fraction)
+    if not 0 < count < n:
+        side = "validate" if count == 0 else "train"
+        raise DataError(
+            f"a fraction of {fraction} of {n} samples leaves none to {side} on",
+            where="data.validation_fraction",
+            cure="more samples or another fraction",
+        )
+    return count
+
+
+def _united(kinds: Sequence[tuple[ArrayKind, ...]]) -> tuple[ArrayKind, ...]:
+    """What the arrays of all files look like: whole numbers in one and real ones in another are real ones."""
+    return tuple(
+        replace(same[0], dtype=np.result_type(*(kind.dtype for kind in same))) for same in zip(*kinds, strict=True)
+    )
+
+
+def _check_same(reader: Reader, first: Reader) -> None:
+    shapes, expected = [kind.shape for kind in reader.kinds], [kind.shape for kind in first.kinds]
+    if shapes != expected:
+        raise reader.error(
+            f"{_spoken(shapes)} here but {_spoken(expected)} in {first.source.place}",
+            "; ".join(map(str, reader.requests)),
+            cure="the shape of a sample must be the same in all files",
+        )
+
+
+def _spoken(shapes: list[tuple[int, ...]]) -> str:
+    return "samples of shape " + ", ".join(map(str, shapes))
+
+
+def _matching(place: str) -> list[str]:
+    matches = [place] if Path(place).is_file() else sorted(glob.glob(place, recursive=True))  # noqa: PTH207
+    return [match for match in matches if Path(match).is_file()]
+
+
+def _once_a_folder(files: list[str]) -> list[str]:
+    """Of the NPY files of one folder only the first: together they are one source."""
+    kept: dict[str, str] = {}
+    for file in files:
+        kept.setdefault(str(Path(file).with_name("*.npy")) if file.endswith(".npy") else file, file)
+    return list(kept.values())
+
+
+def _no_file(place: str, key: str) -> DataError:
+    path = Path(place)
+    if is_url(place) or glob.has_magic(place):
+        return DataError("no file fits this pattern", where=f"{key}: {place}", cure="check the path and the suffix")
+    if path.is_dir():
+        return DataError("this is a folder", where=f"{key}: {place}", cure=f"name its files: {place}/*.h5")
+    if not path.parent.is_dir():
+        return DataError("there is no such folder", where=f"{key}: {path.parent}", cure="check the path")
+    others = [other.name for other in path.parent.iterdir() if other.is_file()]
+    near = nearest(path.name, others)
+    cure = f"did you mean {near!r}?" if near else f"nothing in {path.parent} is called like it"
+    return DataError("there is no such file", where=f"{key}: {place}", cure=cure)

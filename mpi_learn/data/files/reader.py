@@ -1,0 +1,168 @@
+"""What a configuration asks of one file: names looked up, columns stacked, the user's function applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from mpi_learn.data.configuration import Names, Transform
+from mpi_learn.data.files.array_kind import ArrayKind
+from mpi_learn.data.files.names import Request, look_up, names_in
+from mpi_learn.data.formats.source import Jagged, Source, reading
+from mpi_learn.errors import DataError
+from mpi_learn.settings.user_code import load_function, users_code
+
+N_TRIED = 8
+"""The user's function is tried on so many samples, to learn what it makes of them."""
+
+NUMERIC = "biuf"
+
+
+class Reader:
+    """The features, or the labels, of one file.
+
+    Args:
+        source: The file.
+        wanted: What the configuration asks for; None is no array at all.
+        key: The configuration's key, for messages: ``"data.features"``.
+        labels: The names of the labels, which globs for features leave out.
+
+    Raises:
+        DataError: A name is not there, an array is not numeric, or lengths differ.
+    """
+
+    def __init__(
+        self, source: Source, wanted: Names | Transform | None, key: str, labels: Names | Transform | None = None
+    ) -> None:
+        self.source, self.key, self.is_label = source, key, key.endswith("labels")
+        self.function = load_function(wanted.function) if isinstance(wanted, Transform) else None
+        with reading(source):
+            self.requests = self._looked_up(_plain(wanted), names_in(_plain(labels)))
+            self._names = list(dict.fromkeys(column.name for request in self.requests for column in request.columns))
+            self._described = source.describe(self._names)
+        self.n_samples = self._agreed_length()
+        for request in self.requests:
+            self._check_columns(request)
+        self.kinds = tuple(map(self._kind, self.requests) if self.function is None else self._tried())
+
+    @property
+    def n_together(self) -> int:
+        """As of `Source`, for what is wanted of it."""
+        with reading(self.source):
+            return self.source.n_together(self._names)
+
+    @property
+    def obstacle(self) -> str:
+        """As of `Source`, for what is wanted of it."""
+        return self.source.obstacle(self._names)
+
+    def read(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
+        """Samples `start` to `stop` - 1: one array for each of `kinds`, of shape (stop - start, …)."""
+        with reading(self.source):
+            found = self.source.read(self._names, start, stop)
+        arrays = tuple(_assembled(request, found) for request in self.requests)
+        return arrays if self.function is None else self._transformed(arrays, stop - start)
+
+    def error(self, problem: str, name: str = "", *, cure: str = "") -> DataError:
+        """A `DataError` that names the configuration's key, this file, and what of it."""
+        return DataError(problem, where=": ".join(filter(None, (self.key, self.source.place, name))), cure=cure)
+
+    def _looked_up(self, names: Names | None, labels: list[str]) -> list[Request]:
+        if names is None:
+            return []
+        kind = {"is_table": self.source.is_table, "is_label": self.is_label}
+        try:
+            return look_up(names, self.source.names(), labels=labels, **kind)
+        except DataError as error:
+            raise self.error(
+                f"{error.problem} in this {self.source.format} file", error.where, cure=error.cure
+            ) from None
+
+    def _agreed_length(self) -> int:
+        lengths = {name: description.n_samples for name, description in self._described.items()}
+        if len(set(lengths.values())) > 1:
+            listed = ", ".join(f"{name} has {n}" for name, n in lengths.items())
+            raise self.error(f"the numbers of samples differ: {listed}", cure="name arrays with one entry a sample")
+        return next(iter(lengths.values()), 0)
+
+    def _check_columns(self, request: Request) -> None:
+        for column in request.columns:
+            description = self._described[column.name]
+            if description.is_jagged and column.width is None:
+                raise self.error(
+                    "it has another number of values in each sample",
+                    column.name,
+                    cure=f"write {column.name}[4] for the first four, filled up with zeros",
+                )
+            if column.width is not None and not description.is_jagged:
+                raise self.error("it has the same shape in each sample", str(column), cure=f"write {column.name}")
+            if request.is_stacked and len(description.shape) > 1:
+                raise self.error(
+                    f"a column holds one number or one row a sample, this holds {description.shape}",
+                    column.name,
+                    cure="name it alone, as an input of its own",
+                )
+
+    def _kind(self, request: Request) -> ArrayKind:
+        shapes, dtypes = [], []
+        for column in request.columns:
+            description = self._described[column.name]
+            self._check_numeric(str(column), description.dtype)
+            shapes.append(description.shape if column.width is None else (column.width,))
+            dtypes.append(description.dtype)
+        shape = (sum(sum(shape) if shape else 1 for shape in shapes),) if request.is_stacked else shapes[0]
+        return ArrayKind(str(request), shape, np.result_type(*dtypes), self.is_label)
+
+    def _tried(self) -> list[ArrayKind]:
+        """What the user's function makes of the first samples."""
+        name = "; ".join(map(str, self.requests))
+        arrays = self.read(0, min(N_TRIED, self.n_samples))
+        for array in arrays:
+            self._check_numeric(name, array.dtype)
+        return [ArrayKind(name, array.shape[1:], array.dtype, self.is_label) for array in arrays]
+
+    def _check_numeric(self, name: str, dtype: np.dtype) -> None:
+        if dtype.kind not in NUMERIC:
+            raise self.error(
+                f"expected numbers, found {_spoken(dtype)}",
+                name,
+                cure="name numeric data, or make numbers of it with {names: …, function: file.py:function}",
+            )
+
+    def _transformed(self, arrays: tuple[np.ndarray, ...], n: int) -> tuple[np.ndarray, ...]:
+        with users_code("the function", f"{self.key}: {self.source.place}: {name_of(self.function)}", DataError):
+            made = self.function(*arrays)
+        made = tuple(np.asarray(array) for array in (made if isinstance(made, tuple) else (made,)))
+        for array in made:
+            if array.shape[:1] != (n,):
+                raise self.error(
+                    f"the function made an array of shape {array.shape} of {n} samples",
+                    name_of(self.function),
+                    cure=f"return one entry for each sample: shape ({n}, …)",
+                )
+        return made
+
+
+def _plain(wanted: Names | Transform | None) -> Names | None:
+    return wanted.names if isinstance(wanted, Transform) else wanted
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """What messages call the user's function."""
+    return getattr(function, "__name__", "")
+
+
+def _assembled(request: Request, found: Mapping[str, np.ndarray | Jagged]) -> np.ndarray:
+    arrays = [_regular(found[column.name], column.width) for column in request.columns]
+    return np.column_stack(arrays) if request.is_stacked else arrays[0]
+
+
+def _regular(array: np.ndarray | Jagged, width: int | None) -> np.ndarray:
+    return array.padded(width or 0) if isinstance(array, Jagged) else array
+
+
+def _spoken(dtype: np.dtype) -> str:
+    kinds = {"S": "text", "U": "text", "T": "text", "O": "objects", "V": "records", "c": "complex numbers"}
+    return kinds.get(dtype.kind, str(dtype))

@@ -1,0 +1,1 @@
+"""One file per data format, each behind the `Source` interface."""

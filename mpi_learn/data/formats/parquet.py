@@ -1,0 +1,76 @@
+"""Parquet files, read with pyarrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate, pairwise
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mpi_learn.data.formats.optional import imported
+from mpi_learn.data.formats.source import Description, Jagged, Source
+
+
+class Parquet(Source):
+    """The columns of a Parquet file; lists of one length are rows, lists of any length are jagged."""
+
+    format: ClassVar[str] = "Parquet"
+    is_table: ClassVar[bool] = True
+
+    def names(self) -> list[str]:
+        return self._schema.names
+
+    def describe(self, names: Sequence[str]) -> dict[str, Description]:
+        return {name: _described(self._schema.field(name).type, self._first_rows[-1]) for name in names}
+
+    def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
+        first_rows = self._first_rows
+        groups = [i for i in range(len(first_rows) - 1) if first_rows[i] < stop and first_rows[i + 1] > start]
+        with self._opened() as file:
+            table = file.read_row_groups(groups, columns=list(names))
+        table = table.slice(start - first_rows[groups[0]] if groups else 0, stop - start)
+        return {name: _as_numpy(table.column(name)) for name in names}
+
+    def n_together(self, names: Sequence[str]) -> int:
+        return max((stop - start for start, stop in pairwise(self._first_rows)), default=1)
+
+    @cached_property
+    def _schema(self) -> Any:
+        with self._opened() as file:
+            return file.schema_arrow
+
+    @cached_property
+    def _first_rows(self) -> list[int]:
+        """The first row of each row group, and at the end the number of rows."""
+        with self._opened() as file:
+            metadata = file.metadata
+            return [0, *accumulate(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))]
+
+    def _opened(self) -> Any:
+        return imported("pyarrow.parquet", "parquet").ParquetFile(self.path)
+
+
+def _described(kind: Any, n_samples: int) -> Description:
+    types = imported("pyarrow.types", "parquet")
+    shape: tuple[int, ...] = ()
+    is_jagged = types.is_list(kind) or types.is_large_list(kind)
+    if types.is_fixed_size_list(kind):
+        shape = (kind.list_size,)
+    if shape or is_jagged:
+        kind = kind.value_type
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_boolean(kind)
+    return Description(n_samples, shape, np.dtype(kind.to_pandas_dtype() if is_number else object), is_jagged)
+
+
+def _as_numpy(column: Any) -> np.ndarray | Jagged:
+    """A column's values; missing numbers are NaN."""
+    types = imported("pyarrow.types", "parquet")
+    array = column.combine_chunks()
+    if types.is_fixed_size_list(array.type):
+        return array.flatten().to_numpy(zero_copy_only=False).reshape(-1, array.type.list_size)
+    if types.is_list(array.type) or types.is_large_list(array.type):
+        lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
+        return Jagged(array.flatten().to_numpy(zero_copy_only=False), lengths)
+    return array.to_numpy(zero_copy_only=False)

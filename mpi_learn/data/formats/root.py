@@ -1,0 +1,104 @@
+"""ROOT files: trees (TTree) and tuples (RNTuple), read with uproot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mpi_learn.data.formats.optional import imported
+from mpi_learn.data.formats.source import Description, Jagged, Source
+
+TREES = ("TTree", "ROOT::RNTuple")
+N_LOOKED_AT = 1
+"""Entries read to learn the type of a branch."""
+
+
+class ROOT(Source):
+    """The branches of the tree of a ROOT file; as ``tree/branch`` where it has several trees.
+
+    A branch of a split object is called as in ROOT, ``Jet/Jet.PT``.
+    """
+
+    format: ClassVar[str] = "ROOT"
+    is_table: ClassVar[bool] = True
+
+    def names(self) -> list[str]:
+        return list(self._places)
+
+    def describe(self, names: Sequence[str]) -> dict[str, Description]:
+        return {
+            name: _described(self._branch(name).array(entry_stop=N_LOOKED_AT), self._tree(name).num_entries)
+            for name in names
+        }
+
+    def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
+        return {name: _as_numpy(self._branch(name).array(entry_start=start, entry_stop=stop)) for name in names}
+
+    def n_together(self, names: Sequence[str]) -> int:
+        """The longest basket; of an RNTuple the longest cluster."""
+        lengths = [1]
+        for name in names:
+            branch, tree = self._branch(name), self._tree(name)
+            if tree.classname == TREES[0]:
+                lengths += np.diff(getattr(branch, "entry_offsets", [0])).tolist()
+            else:
+                lengths += [cluster.num_entries for cluster in tree.cluster_summaries]
+        return max(lengths)
+
+    @cached_property
+    def _places(self) -> dict[str, tuple[str, str]]:
+        """Name -> tree and branch."""
+        trees = list(dict.fromkeys(self._file.keys(cycle=False, filter_classname=TREES)))
+        return {
+            branch if len(trees) == 1 else f"{tree}/{branch}": (tree, branch)
+            for tree in trees
+            for branch in self._trees(tree).keys(recursive=self._trees(tree).classname == TREES[0])
+        }
+
+    @cached_property
+    def _file(self) -> Any:
+        return imported("uproot", "root").open(self.path)
+
+    def _trees(self, name: str) -> Any:
+        if name not in self._read_trees:
+            self._read_trees[name] = self._file[name]
+        return self._read_trees[name]
+
+    @cached_property
+    def _read_trees(self) -> dict[str, Any]:
+        return {}
+
+    def _tree(self, name: str) -> Any:
+        return self._trees(self._places[name][0])
+
+    def _branch(self, name: str) -> Any:
+        return self._tree(name)[self._places[name][1]]
+
+
+def _described(array: Any, n_samples: int) -> Description:
+    """What an awkward array's type says."""
+    types = imported("awkward", "root").types
+    kind, shape = array.type.content, []
+    while isinstance(kind, types.RegularType):
+        shape.append(kind.size)
+        kind = kind.content
+    is_jagged = _is_jagged(kind)
+    if is_jagged:
+        kind = kind.content
+    dtype = np.dtype(kind.primitive if isinstance(kind, types.NumpyType) else object)
+    return Description(n_samples, tuple(shape), dtype, is_jagged)
+
+
+def _is_jagged(kind: Any) -> bool:
+    """Whether an awkward type is one of lists of any length; text is a list to awkward, but not to us."""
+    return isinstance(kind, imported("awkward", "root").types.ListType) and "__array__" not in kind.parameters
+
+
+def _as_numpy(array: Any) -> np.ndarray | Jagged:
+    awkward = imported("awkward", "root")
+    if _is_jagged(array.type.content):
+        return Jagged(awkward.to_numpy(awkward.flatten(array)), awkward.to_numpy(awkward.num(array)))
+    return awkward.to_numpy(array)

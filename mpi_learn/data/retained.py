@@ -1,0 +1,68 @@
+"""Data that stay in memory from one training to the next."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.files.fingerprint import data_version
+from mpi_learn.data.loading import load
+from mpi_learn.data.memory_budget import host_memory_bytes
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.errors import DataError
+from mpi_learn.mpi.communicators import Communicator, agreed_errors
+
+MOST_KEPT = 4
+KEPT_FRACTION = 0.25
+"""While other data are loaded, those that are kept may take so much of a host's memory."""
+
+
+class KeptData:
+    """The last few datasets of one rank, for trainings that follow each other."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[str, Dataset] = OrderedDict()
+        self._versions: dict[str, str] = {}
+
+    def load(self, configuration: DataConfiguration, comm: Communicator, seed: int) -> Dataset:
+        """As `mpi_learn.data.load`; the same object again while configuration and files do not change.
+
+        Collective over `comm`, whose ranks need not have loaded the same before.
+
+        Raises:
+            DataError: The same on every rank.
+        """
+        key = None
+        with agreed_errors(comm):
+            if comm.rank == 0:
+                key = f"{self._version(configuration)} {seed}"
+        key = comm.bcast(key)
+        if all(comm.allgather(key in self._kept)):
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        self._kept.pop(key, None)
+        while self._kept and (len(self._kept) >= MOST_KEPT or self._n_bytes() > KEPT_FRACTION * host_memory_bytes()):
+            self._kept.popitem(last=False)
+        self._kept[key] = load(configuration, comm, seed)
+        return self._kept[key]
+
+    def _version(self, configuration: DataConfiguration) -> str:
+        """Of the files as they are now; once they were read, they may also be taken away."""
+        asked = configuration.model_dump_json()
+        try:
+            self._versions[asked] = data_version(configuration)
+        except DataError:
+            if asked not in self._versions:
+                raise
+        return self._versions[asked]
+
+    def _n_bytes(self) -> int:
+        arrays = {
+            id(array): array.nbytes
+            for dataset in self._kept.values()
+            for samples in (dataset.training, dataset.validation)
+            if isinstance(samples, Samples)
+            for array in (*samples.x, *samples.y)
+        }
+        return sum(arrays.values())

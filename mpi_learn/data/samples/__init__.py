@@ -1,0 +1,1 @@
+"""Samples in memory or read from files, and the batches drawn from them."""

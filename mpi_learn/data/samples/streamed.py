@@ -1,0 +1,151 @@
+"""Samples that stay in their files: read when they are wanted, in blocks of neighbours."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import lru_cache
+
+import numpy as np
+
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.files.copying import CHUNK_BYTES, copy_samples
+from mpi_learn.data.files.plan import N_KEPT, Plan, opening, readers
+from mpi_learn.data.files.reader import Reader
+from mpi_learn.data.samples.in_memory import Samples, Selection
+from mpi_learn.errors import MPILearnError
+
+BLOCKS_PER_WINDOW = 64
+LEAST_BLOCKS_PER_WINDOW = 4
+"""Where a file stores more samples together than fit into a block, a window grows to hold so many of these pieces."""
+
+
+class StreamedSamples:
+    """Samples like `Samples`, but in files. Any thread may read; one at a time does.
+
+    Args:
+        plan: Which samples stand in which files.
+        configuration: What to read of them.
+    """
+
+    def __init__(self, plan: Plan, configuration: DataConfiguration) -> None:
+        self.plan, self.window_bytes = plan, configuration.window_bytes
+        stack = ExitStack()
+        opened = stack.enter_context(opening(configuration))
+        weakref.finalize(self, stack.close)
+        self._readers = lru_cache(N_KEPT)(lambda place: readers(opened(place), configuration))
+        self._lock = threading.Lock()
+        self._starts = np.cumsum([0, *(part.n_samples for part in plan.parts)])
+        self.blocks = self._bounds()
+
+    def __len__(self) -> int:
+        return self.plan.n_samples
+
+    @property
+    def window_samples(self) -> int:
+        """How many samples are read and shuffled at once."""
+        most_together = max(part.n_together for part in self.plan.parts)
+        return max(1, self.window_bytes // self.plan.sample_bytes, LEAST_BLOCKS_PER_WINDOW * most_together)
+
+    @property
+    def y(self) -> tuple[np.ndarray, ...]:
+        """The labels of all samples, read anew each time: one array, as held in memory, for each output."""
+        room = self.room(len(self)).y
+        self._fill((), room, 0, len(self))
+        return room
+
+    def labels(self) -> Iterator[tuple[np.ndarray, ...]]:
+        """All labels, some at a time."""
+        at_once = max(1, CHUNK_BYTES // self.plan.sample_bytes)
+        for start in range(0, len(self) if self.plan.y else 0, at_once):
+            stop = min(start + at_once, len(self))
+            room = self.room(stop - start).y
+            self._fill((), room, start, stop)
+            yield room
+
+    def room(self, n: int) -> Samples:
+        """Uninitialised room for `n` samples as they are held."""
+        return Samples(
+            tuple(np.empty((n, *kind.shape), kind.held_dtype) for kind in self.plan.x),
+            tuple(np.empty((n, *kind.shape), kind.held_dtype) for kind in self.plan.y),
+        )
+
+    def take(self, indices: Selection) -> Samples:
+        """A copy of some samples, as `Samples.take` gives them.
+
+        Raises:
+            DataError: They cannot be read; names the file.
+        """
+        if isinstance(indices, slice):
+            start, stop, _ = indices.indices(len(self))
+            found = self.room(max(0, stop - start))
+            self.fill(found, 0, start, stop)
+            return found.take(slice(None))
+        order = np.argsort(indices, kind="stable")
+        found = self.room(len(indices))
+        self.fill_chosen(found, 0, np.asarray(indices)[order])
+        return found.take(np.argsort(order))
+
+    def fill(self, room: Samples, at: int, start: int, stop: int) -> None:
+        """Reads samples `start` to `stop` - 1 into `room`, from its entry `at` on.
+
+        Raises:
+            DataError: They cannot be read; names the file.
+        """
+        here = slice(at, at + stop - start)
+        self._fill(tuple(one[here] for one in room.x), tuple(one[here] for one in room.y), start, stop)
+
+    def fill_chosen(self, room: Samples, at: int, indices: np.ndarray) -> None:
+        """Reads samples at ascending `indices` into `room`, from its entry `at` on; of each block what lies between."""
+        block_of = np.searchsorted(self.blocks, indices, "right")
+        for first, stop in zip(*_runs(block_of), strict=True):
+            start, end = int(indices[first]), int(indices[stop - 1]) + 1
+            if end - start == stop - first:
+                self.fill(room, at + first, start, end)
+                continue
+            between = self.room(end - start)
+            self.fill(between, 0, start, end)
+            for target, found in zip((*room.x, *room.y), (*between.x, *between.y), strict=True):
+                target[at + first : at + stop] = found[indices[first:stop] - start]
+
+    def _fill(self, x: tuple[np.ndarray, ...], y: tuple[np.ndarray, ...], start: int, stop: int) -> None:
+        number = int(np.searchsorted(self._starts, start, "right")) - 1
+        done = 0
+        while start + done < stop:
+            part, offset = self.plan.parts[number], int(self._starts[number])
+            end = min(stop, offset + part.n_samples)
+            here = slice(done, end - start)
+            for reader, room in zip(self._opened(part.place), (x, y), strict=True):
+                self._copy(reader, [one[here] for one in room], start + done - offset, end - offset)
+            done, number = end - start, number + 1
+
+    def _opened(self, place: str) -> tuple[Reader, Reader]:
+        with self._lock:
+            return self._readers(place)
+
+    def _copy(self, reader: Reader, targets: list[np.ndarray], start: int, stop: int) -> None:
+        try:
+            with self._lock:
+                copy_samples(reader, targets, start, stop)
+        except MPILearnError:
+            raise
+        except Exception as error:
+            error.add_note(f"while samples {start} to {stop - 1} of {reader.source.place} were read")
+            raise
+
+    def _bounds(self) -> np.ndarray:
+        """Where blocks begin and end: in each file as many samples as make a block, and what it stores together."""
+        wanted = max(1, self.window_bytes // self.plan.sample_bytes // BLOCKS_PER_WINDOW)
+        bounds = [np.zeros(1, np.int64)]
+        for start, part in zip(self._starts, self.plan.parts, strict=False):
+            size = -(-wanted // part.n_together) * part.n_together
+            bounds.append(start + np.append(np.arange(size, part.n_samples, size), part.n_samples))
+        return np.concatenate(bounds)
+
+
+def _runs(values: np.ndarray) -> tuple[list[int], list[int]]:
+    """Where runs of equal `values` begin and end."""
+    cuts = (np.flatnonzero(np.diff(values)) + 1).tolist()
+    return ([0, *cuts], [*cuts, len(values)]) if len(values) else ([], [])

@@ -1,0 +1,174 @@
+"""Batches of samples that stay in their files: shuffled in blocks and windows, and read ahead by a thread."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpi_learn.data.samples.batches import Batch, as_batch, with_noise
+from mpi_learn.data.samples.dataset import Dataset, shares
+from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.latent_noise import VALIDATION
+from mpi_learn.data.samples.read_ahead import ReadAhead
+from mpi_learn.data.samples.streamed import StreamedSamples
+
+
+@dataclass(frozen=True)
+class Window:
+    """Samples that are read and shuffled together: positions `start` to `stop` - 1 of an epoch's order of blocks."""
+
+    epoch: int
+    start: int
+    stop: int
+
+
+class StreamedBatches:
+    """The batches of one worker, like `Batches`, of samples that do not fit into memory.
+
+    An epoch's samples are put in order by blocks of neighbours, drawn at random. Each worker takes its contiguous
+    share of that order and goes through it in windows, each many blocks; a window is read as a whole, and its samples
+    are shuffled. So each sample is used exactly once an epoch, each file is read once by all workers together, and the
+    order depends on seed, epoch, `n_workers` and the configuration alone, never on who is faster.
+
+    While a window is used the next one is read, that of the next epoch included. It holds two windows in memory.
+
+    Args:
+        dataset: Whose training samples are `StreamedSamples`; its training indices ascend.
+        batch_size, n_workers, worker, seed: As of `Batches`.
+        shuffle: Whether each epoch has an order of its own; else each worker goes through its share as it stands.
+    """
+
+    def __init__(
+        self, dataset: Dataset, *, batch_size: int, n_workers: int, worker: int, seed: int, shuffle: bool = True
+    ) -> None:
+        self.dataset, self.batch_size, self.n_workers, self.worker = dataset, batch_size, n_workers, worker
+        self.seed, self.shuffle = seed, shuffle
+        self.samples: StreamedSamples = dataset.training
+        indices, blocks = dataset.training_indices, self.samples.blocks
+        self._blocks = blocks if indices is None else np.searchsorted(indices, blocks)
+        self._width = whole_batches(self.samples.window_samples, batch_size)
+        self._order: tuple[int, np.ndarray, np.ndarray] | None = None
+        self._ahead: ReadAhead[Window, tuple[Samples, np.ndarray]] = ReadAhead(self._read)
+
+    @property
+    def n_steps(self) -> int:
+        """Steps an epoch, the same for all workers."""
+        noise = self.dataset.noise
+        return self._n_parts * (noise.turns if noise is not None else 1)
+
+    @property
+    def _n_parts(self) -> int:
+        return -(-self.dataset.n_training // (self.batch_size * self.n_workers))
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """The `n_steps` batches of an epoch, counted from 0."""
+        share = shares(self.dataset.n_training, self.n_workers, self.worker)
+        windows = self._windows(epoch, share)
+        n_left = self.n_steps
+        for window, following in zip(windows, windows[1:] + self._windows(epoch + 1, share)[:1], strict=True):
+            for batch in self._batches(window, following):
+                n_left -= 1
+                yield batch
+        while n_left:
+            for batch in with_noise(as_batch(self.samples.room(0).take(slice(None))), self.dataset, epoch, 0):
+                n_left -= 1
+                yield batch
+
+    def dealt(self, epoch: int, next_part: Callable[[], slice | None]) -> Iterator[Batch]:
+        """The batches of what a `Dealer` deals to this worker; it is asked one part ahead.
+
+        Args:
+            next_part: Gives the next positions in the epoch's order; None when all are dealt.
+        """
+        windows = self._asked(epoch, next_part)
+        while windows:
+            window = windows.pop(0)
+            windows = windows or self._asked(epoch, next_part)
+            yield from self._batches(window, windows[0] if windows else None)
+
+    def close(self) -> None:
+        """Ends the thread."""
+        self._ahead.close()
+
+    def _asked(self, epoch: int, next_part: Callable[[], slice | None]) -> list[Window]:
+        part = next_part()
+        return [] if part is None else self._windows(epoch, part)
+
+    def _windows(self, epoch: int, part: slice) -> list[Window]:
+        starts = range(part.start, part.stop, self._width)
+        return [Window(epoch, start, min(start + self._width, part.stop)) for start in starts]
+
+    def _batches(self, window: Window, following: Window | None) -> Iterator[Batch]:
+        samples, order = self._ahead.take(window, following)
+        for first in range(0, len(order), self.batch_size):
+            batch = as_batch(samples.take(order[first : first + self.batch_size]))
+            yield from with_noise(batch, self.dataset, window.epoch, window.start + first)
+
+    def _read(self, window: Window) -> tuple[Samples, np.ndarray]:
+        """The samples of a window and the order to take them in. Runs in the thread."""
+        room, at = self.samples.room(window.stop - window.start), 0
+        for start, stop in self._spans(window):
+            if self._ahead.is_closed:
+                raise CancelledError
+            if self.dataset.training_indices is None:
+                self.samples.fill(room, at, start, stop)
+            else:
+                self.samples.fill_chosen(room, at, self.dataset.training_indices[start:stop])
+            at += stop - start
+        order = np.arange(at)
+        if self.shuffle:
+            np.random.default_rng([self.seed, window.epoch, 1 + window.start]).shuffle(order)
+        return room, order
+
+    def _spans(self, window: Window) -> list[tuple[int, int]]:
+        """Which training samples, in ascending order, a window holds, as (start, stop)."""
+        blocks, starts = self._order_of(window.epoch)
+        first = int(np.searchsorted(starts, window.start, "right")) - 1
+        spans = []
+        for number in range(first, len(blocks)):
+            if starts[number] >= window.stop:
+                break
+            start = int(self._blocks[blocks[number]] - starts[number])  # from positions to samples
+            span = max(window.start, int(starts[number])), min(window.stop, int(starts[number + 1]))
+            spans.append((start + span[0], start + span[1]))
+        return sorted(span for span in spans if span[0] < span[1])
+
+    def _order_of(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
+        """The blocks in an epoch's order, and the position at which each begins (one more: the end)."""
+        if self._order is None or self._order[0] != epoch:
+            blocks = np.arange(len(self._blocks) - 1)
+            if self.shuffle:
+                np.random.default_rng([self.seed, epoch]).shuffle(blocks)
+            starts = np.concatenate([[0], np.cumsum(np.diff(self._blocks)[blocks])])
+            self._order = epoch, blocks, starts
+        return self._order[1:]
+
+
+def streamed_validation(dataset: Dataset, part: slice, batch_size: int) -> Iterator[Batch]:
+    """The validation samples at positions `part`, in their order, read ahead by a thread that ends with them."""
+    samples: StreamedSamples = dataset.validation
+    width = whole_batches(samples.window_samples, batch_size)
+    windows = [slice(first, min(first + width, part.stop)) for first in range(part.start, part.stop, width)]
+
+    def read(window: slice) -> Samples:
+        room, indices = samples.room(window.stop - window.start), dataset.validation_indices
+        if indices is None:
+            samples.fill(room, 0, window.start, window.stop)
+        else:
+            samples.fill_chosen(room, 0, indices[window])
+        return room
+
+    with ReadAhead(read) as ahead:
+        for window, following in zip(windows, [*windows[1:], None], strict=True):
+            found = ahead.take(window, following)
+            for first in range(0, len(found), batch_size):
+                batch = as_batch(found.take(slice(first, first + batch_size)))
+                yield next(with_noise(batch, dataset, VALIDATION, window.start + first))
+
+
+def whole_batches(n_samples: int, batch_size: int) -> int:
+    """`n_samples`, made a multiple of `batch_size`; one batch at least."""
+    return max(1, n_samples // batch_size) * batch_size

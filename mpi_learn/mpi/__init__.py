@@ -1,0 +1,1 @@
+"""Communication. The only room that imports mpi4py."""

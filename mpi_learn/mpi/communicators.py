@@ -1,0 +1,278 @@
+"""The only import of mpi4py of this package: communicators, waiting without spinning, errors that ranks agree on.
+
+A rank that waits in ``recv`` or ``wait`` burns a whole core. Wherever ranks may wait long for one another they wait
+with `receive`, which probes and sleeps, ever longer. Inside a training step a blocking collective is right: all arrive
+together.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import sys
+import time
+import traceback
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from mpi4py import MPI
+
+from mpi_learn.errors import TrainingError, UserError
+from mpi_learn.mpi.revocable import Revocable
+
+Communicator = MPI.Comm
+
+FIRST_PAUSE_S = 10e-6
+LONGEST_PAUSE_S = 0.1
+PATIENCE = 0.05
+"""A waiting rank sleeps this fraction of the time that it has waited so far: so it answers late by 5 % at the most."""
+
+
+LOSSES = tuple(getattr(MPI, name, -1) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED"))
+"""The error classes with which MPI says that a rank has died, or that the communicator was given up for that reason."""
+
+
+class RankLost(Exception):
+    """A rank of a communicator has died, or the communicator was given up because one has."""
+
+
+FAILURES = (MPI.Exception, RankLost)
+"""What a communication over a communicator that no longer works raises."""
+
+
+class Pause:
+    """Sleeps between two looks, ever longer: a fixed fraction of the time waited, between 10 µs and `longest_s`.
+
+    Args:
+        longest_s: The longest single sleep, in seconds: what an answer may come late by.
+        yield_s: For so long it only gives way to others, without sleeping.
+    """
+
+    def __init__(self, longest_s: float = LONGEST_PAUSE_S, yield_s: float = 0.0) -> None:
+        self.longest_s, self.yield_s = longest_s, yield_s
+        self.reset()
+
+    def reset(self) -> None:
+        """Something happened: look often again."""
+        self._since = time.monotonic()
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds since something last happened."""
+        return time.monotonic() - self._since
+
+    def __call__(self) -> None:
+        """Sleeps once."""
+        waited_s = self.waited_s
+        if waited_s < self.yield_s:
+            os.sched_yield()
+            return
+        time.sleep(min(max(FIRST_PAUSE_S, PATIENCE * waited_s), self.longest_s))
+
+
+def receive(
+    comm: Communicator,
+    source: int = MPI.ANY_SOURCE,
+    tag: int = MPI.ANY_TAG,
+    *,
+    longest_s: float = LONGEST_PAUSE_S,
+    meanwhile: Callable[[], None] | None = None,
+) -> tuple[Any, int, int]:
+    """Waits for a message without spinning.
+
+    Args:
+        meanwhile: Called between two looks, for whoever has something else to watch; it may raise.
+
+    Returns:
+        The object, the rank that sent it, its tag.
+    """
+    pause = Pause(longest_s)
+    while (found := poll(comm, source, tag)) is None:
+        if meanwhile is not None:
+            meanwhile()
+        pause()
+    return found
+
+
+def poll(comm: Communicator, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> tuple[Any, int, int] | None:
+    """A message that has arrived, as (object, source, tag); None if there is none. Never waits.
+
+    Raises:
+        RankLost: `source` has died; or, from any source, somebody has died and that was not yet acknowledged.
+    """
+    status = MPI.Status()
+    try:
+        message = comm.improbe(source=source, tag=tag, status=status)
+        if message is None:
+            return None
+        return message.recv(), status.Get_source(), status.Get_tag()
+    except MPI.Exception as error:
+        if error.Get_error_class() in LOSSES:
+            raise RankLost(str(error)) from None
+        raise
+
+
+def send_if_alive(comm: Communicator, message: Any, to: int, tag: int) -> None:
+    """Sends to a rank that may have died; then nothing happens."""
+    with suppress(MPI.Exception):
+        comm.send(message, dest=to, tag=tag)
+
+
+def send_to_all(comm: Communicator, message: Any, ranks: Sequence[int], tag: int) -> None:
+    """Sends to several ranks at once; those that have died do not matter."""
+    requests = []
+    for rank in ranks:
+        with suppress(MPI.Exception):
+            requests.append(comm.isend(message, dest=rank, tag=tag))
+    for request in requests:
+        with suppress(MPI.Exception):
+            request.wait()
+
+
+def handed_out(comm: Communicator, message: Any) -> Any:
+    """Rank 0's `message`, on every rank; who waits for it sleeps, for rank 0 may have much to do first. Collective."""
+    if comm.rank != 0:
+        return receive(comm, source=0)[0]
+    send_to_all(comm, message, range(1, comm.size), tag=0)
+    return message
+
+
+def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
+    """The communicator of all ranks with the same `color`. Collective over `comm`."""
+    part = Revocable(comm.Split(color, key))
+    part.Set_errhandler(MPI.ERRORS_RETURN)
+    comm.Barrier()  # Open MPI crashes if one rank gives the part up while another is still making it
+    return part
+
+
+def group_of(comm: Communicator, ranks: Sequence[int], name: str) -> Communicator:
+    """A communicator of some ranks of `comm`; other ranks, dead ones among them, do not matter.
+
+    Collective over `ranks`.
+
+    Args:
+        comm: Where the ranks count.
+        ranks: Its members, in order.
+        name: The same on all members, and never used before.
+    """
+    group = comm.Get_group().Incl(ranks)
+    if len(ranks) == 1:
+        part = Revocable(MPI.COMM_SELF.Dup())
+    else:
+        try:
+            part = Revocable(MPI.Intracomm.Create_from_group(group, name))
+        except NotImplementedError:  # an MPI library older than MPI 4
+            part = Revocable(comm.Create_group(group, tag=zlib.crc32(name.encode()) % 30_000))
+    part.Set_errhandler(MPI.ERRORS_RETURN)
+    try:
+        part.Barrier()  # nobody gives it up before all have made it: see `split`
+    except MPI.Exception:
+        release(part)  # a member has died: the others may wait for this rank
+        raise
+    return part
+
+
+def lost_ranks(comm: Communicator) -> set[int]:
+    """Acknowledges the deaths in `comm` so far, so that its wildcard receives work again.
+
+    Returns:
+        All ranks of `comm` that are known to have died.
+    """
+    if not is_protected():
+        return set()
+    comm.Ack_failed()  # first: who dies in between is named twice, not never
+    failed = comm.Get_failed()
+    return set(MPI.Group.Translate_ranks(failed, list(range(failed.size)), comm.group)) if failed.size else set()
+
+
+def skip_farewell() -> None:
+    """Ends this process, when it ends, without MPI's collective farewell, which may wait for lost ranks for ever."""
+    atexit.register(_leave)
+
+
+def _leave() -> None:
+    flush()
+    os._exit(exit_status if exit_status is not None else int(hasattr(sys, "last_type")))
+
+
+def flush() -> None:
+    """Writes out what was printed, as far as that is possible: user code may have closed where it goes."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+
+
+exit_status: int | None = None
+"""What a process that skips the farewell ends with; None: 1 after an uncaught exception, else 0."""
+
+
+def duplicate(comm: Communicator) -> Communicator:
+    """The same ranks with messages of their own, which no user code can take away. Collective over `comm`.
+
+    Where lost ranks are survived (`is_protected`) it is `comm` itself, and nothing is collective: to make another
+    communicator all ranks are needed, and one may be dead already.
+    """
+    twin = comm if is_protected() else comm.Dup()
+    twin.Set_errhandler(MPI.ERRORS_RETURN)
+    return twin
+
+
+def host_name() -> str:
+    """This machine's name."""
+    return socket.gethostname()
+
+
+@contextmanager
+def agreed_errors(comm: Communicator) -> Iterator[None]:
+    """What is raised inside on one rank is raised after it on all. Collective over `comm` at the end of the block.
+
+    Nothing inside may communicate over `comm` in a way that needs a rank which may already have raised. A `UserError`
+    stays what it is; anything else becomes a `TrainingError` with the rank's traceback. The lowest rank's error wins.
+    """
+    mine: BaseException | None = None
+    try:
+        yield
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks must learn of it
+        mine = error if isinstance(error, UserError | TrainingError) else described(error, comm.rank)
+    first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
+    if first < comm.size:
+        raise comm.bcast(mine, root=first)
+
+
+def described(error: BaseException, rank: int) -> TrainingError:
+    """`error` as a value that travels: with this rank, host and the traceback as text."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - an exception of the user's own that cannot even say what it is
+        said = "(its text cannot be read)"
+    return TrainingError(f"{type(error).__name__}: {said}", rank=rank, host=host_name(), traceback=text)
+
+
+def is_protected() -> bool:
+    """Whether this world survives lost ranks: Open MPI 5 started with ``--with-ft ulfm``."""
+    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - Open MPI spells it so
+
+
+def is_communication_error(error: BaseException) -> bool:
+    """Whether `error` is MPI's own word that a communicator no longer works."""
+    return isinstance(error, FAILURES)
+
+
+def release(comm: Communicator) -> None:
+    """Frees ranks that wait in `comm`, or in a part of it, for this one, which will not come: their calls raise.
+
+    Without protection (`is_protected`) nothing can be done for them.
+    """
+    if comm.size > 1 and is_protected():
+        comm.Revoke()
+
+
+def on_this_host(comm: Communicator) -> Communicator:
+    """A new communicator of those ranks of `comm` that share this one's memory; to be freed. Collective over `comm`."""
+    return comm.Split_type(MPI.COMM_TYPE_SHARED)

@@ -1,0 +1,23 @@
+"""Every optimizer: name -> class."""
+
+from __future__ import annotations
+
+from mpi_learn.optimizers.optimizer import Optimizer
+from mpi_learn.optimizers.rules.adadelta import AdaptiveDelta
+from mpi_learn.optimizers.rules.adagrad import AdaptiveGradient
+from mpi_learn.optimizers.rules.adam import AdaptiveMoments
+from mpi_learn.optimizers.rules.lamb import LayerwiseAdaptiveMoments
+from mpi_learn.optimizers.rules.lars import LayerwiseAdaptiveRates
+from mpi_learn.optimizers.rules.rmsprop import RootMeanSquarePropagation
+from mpi_learn.optimizers.rules.sgd import StochasticGradientDescent
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    "sgd": StochasticGradientDescent,
+    "adam": AdaptiveMoments,
+    "adamw": AdaptiveMoments,
+    "rmsprop": RootMeanSquarePropagation,
+    "adadelta": AdaptiveDelta,
+    "adagrad": AdaptiveGradient,
+    "lars": LayerwiseAdaptiveRates,
+    "lamb": LayerwiseAdaptiveMoments,
+}

@@ -1,0 +1,1 @@
+"""Reads and validates YAML files and the Python functions that they name."""

@@ -1,0 +1,237 @@
+"""Functions and classes of the user's that a YAML file names: ``file.py:name`` or ``package.module:name``."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mpi_learn.errors import ConfigurationError, UserError
+from mpi_learn.settings.yaml_file import nearest
+
+
+@dataclass(frozen=True)
+class FunctionSignature:
+    """What a function may be called with.
+
+    Attributes:
+        names: The parameters that can be given by name, in order (``self`` left out for a class).
+        accepts_any: Whether it has ``**kwargs``.
+        required: Those of `names` that have no default.
+    """
+
+    names: tuple[str, ...]
+    accepts_any: bool
+    required: tuple[str, ...] = ()
+
+    def check(self, arguments: dict[str, Any] | list[str], specification: str) -> None:
+        """Raises ConfigurationError if the function does not know one of `arguments`, or needs another."""
+        unknown = [] if self.accepts_any else [name for name in arguments if name not in self.names]
+        if unknown:
+            near = nearest(unknown[0], self.names)
+            known = ", ".join(self.names) or "none"
+            raise ConfigurationError(
+                f"{specification} has no parameter {unknown[0]}",
+                cure=f"{f'did you mean {near}? ' if near else ''}it has: {known}",
+            )
+        missing = [name for name in self.required if name not in arguments]
+        if missing:
+            raise ConfigurationError(
+                f"{specification} needs a value for {missing[0]}", cure=f"give `{missing[0]}` or a default to it"
+            )
+
+
+def is_function(specification: str) -> bool:
+    """Whether this is ``file.py:name`` or ``package.module:name``."""
+    source, colon, name = specification.rpartition(":")
+    return bool(colon and source and name.isidentifier())
+
+
+def metric_key(specification: str) -> str:
+    """The name of a metric in the history: a function's own name, a Keras name as written."""
+    return specification.rpartition(":")[2]
+
+
+def located_specification(specification: str, directory: Path) -> str:
+    """The same with a relative file taken from `directory`; module and other names stay."""
+    source, colon, name = specification.rpartition(":") if is_function(specification) else (specification, "", "")
+    if source.endswith((".py", ".keras", ".json", ".pt")) and "://" not in source:
+        return f"{directory / source}{colon}{name}"
+    return specification
+
+
+def load_function(specification: str, directory: Path | None = None) -> Callable[..., Any]:
+    """The function or class that `specification` names; a file is run once per process, and again when it changed.
+
+    Args:
+        specification: ``file.py:name`` or ``package.module:name``.
+        directory: Where a relative file stands; default: the current folder.
+
+    Raises:
+        ConfigurationError: The file, module or name does not exist, or running the file failed.
+    """
+    source, name = _parts(specification)
+    module = _file_module(_found(source, directory)) if source.endswith(".py") else _named_module(source, directory)
+    found = getattr(module, name, None)
+    if not callable(found):
+        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise _no_such_function(source, name, names)
+    return found
+
+
+def signature_of(specification: str, directory: Path | None = None) -> FunctionSignature:
+    """What the function may be called with, read from its source: nothing is imported or run.
+
+    Raises:
+        ConfigurationError: The file, module or name does not exist, or the file is not Python.
+    """
+    source, name = _parts(specification)
+    path = _found(source, directory) if source.endswith(".py") else _module_path(source, directory)
+    try:
+        tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+    except (SyntaxError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"this is not Python: {error}", where=str(path)) from error
+    found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    if name in found:
+        return _signature(found[name])
+    if name in _other_names(tree):  # assigned or imported: what it takes cannot be read here
+        return FunctionSignature((), True)
+    raise _no_such_function(source, name, [key for key in found if not key.startswith("_")])
+
+
+def imports_of(specification: str, directory: Path | None = None) -> set[str]:
+    """The top packages that a function imports, or where it imports none, those of its file; nothing is run."""
+    source, name = _parts(specification)
+    path = _found(source, directory) if source.endswith(".py") else _module_path(source, directory)
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    function = next((node for node in tree.body if getattr(node, "name", None) == name), tree)
+    return _imported(function) or _imported(tree)
+
+
+def _imported(tree: ast.AST) -> set[str]:
+    nodes = list(ast.walk(tree))
+    names = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    return {name.split(".")[0] for name in names}
+
+
+def _parts(specification: str) -> tuple[str, str]:
+    if not is_function(specification):
+        raise ConfigurationError(
+            f"expected a function, found {specification!r}", cure="write file.py:function or package.module:function"
+        )
+    source, _, name = specification.rpartition(":")
+    return source, name
+
+
+def _found(source: str, directory: Path | None) -> Path:
+    path = (directory or Path.cwd()) / source
+    if not path.is_file():
+        near = nearest(path.name, [other.name for other in path.parent.glob("*.py")] if path.parent.is_dir() else [])
+        cure = f"did you mean {near}?" if near else f"there is no Python file in {path.parent}"
+        raise ConfigurationError("there is no such file", where=str(path), cure=cure)
+    return path.resolve()
+
+
+@contextmanager
+def users_code(doing: str, where: str, kind: type[UserError] = ConfigurationError) -> Iterator[None]:
+    """Whatever the user's code raises inside is an error of `kind`, for the user to mend; a `UserError` stays one.
+
+    Args:
+        doing: What raised, e.g. ``"importing it"``.
+        where: The file or function.
+        kind: The error to raise.
+    """
+    try:
+        yield
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:
+        is_script = isinstance(error, SystemExit)
+        cure = 'what only a script does belongs under `if __name__ == "__main__":`' if is_script else ""
+        raise kind(f"{doing} raised {type(error).__name__}: {error}", where=where, cure=cure) from error
+
+
+def _file_module(path: Path) -> ModuleType:
+    name = f"_user_{path.stem}_{zlib.crc32(str(path).encode()):x}"
+    changed = path.stat().st_mtime_ns
+    loaded = sys.modules.get(name)
+    if loaded is not None and getattr(loaded, "__changed__", None) == changed:
+        return loaded
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    module.__changed__ = changed
+    sys.modules[name] = module  # dataclasses and pickles look it up there while it runs
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # its neighbours can be imported
+    try:
+        with users_code("running this file", str(path)):
+            spec.loader.exec_module(module)
+    except UserError:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _named_module(source: str, directory: Path | None) -> ModuleType:
+    _module_path(source, directory)
+    with users_code("importing it", source):
+        return importlib.import_module(source)
+
+
+def _module_path(source: str, directory: Path | None) -> Path:
+    here = str(directory or Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        spec = importlib.util.find_spec(source)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or not spec.origin:
+        near = nearest(f"{source}.py", [path.name for path in Path(here).glob("*.py")])
+        cure = f"did you mean {near}:…?" if near else "is it installed in this environment?"
+        raise ConfigurationError(f"there is no module {source}", where=source, cure=cure)
+    return Path(spec.origin)
+
+
+def _signature(node: ast.FunctionDef | ast.ClassDef) -> FunctionSignature:
+    if isinstance(node, ast.ClassDef):
+        inits = [part for part in node.body if isinstance(part, ast.FunctionDef) and part.name == "__init__"]
+        return _signature_of_arguments(inits[0].args, skip=1) if inits else FunctionSignature((), True)
+    return _signature_of_arguments(node.args)
+
+
+def _signature_of_arguments(arguments: ast.arguments, skip: int = 0) -> FunctionSignature:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    n_required = len(positional) - len(arguments.defaults)
+    required = positional[skip:n_required]
+    required += [
+        one for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is None
+    ]
+    names = [*positional[skip:], *arguments.kwonlyargs]
+    return FunctionSignature(
+        tuple(one.arg for one in names), arguments.kwarg is not None, tuple(one.arg for one in required)
+    )
+
+
+def _other_names(tree: ast.Module) -> set[str]:
+    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
+    for node in tree.body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {(one.asname or one.name).split(".")[0] for one in node.names}
+    return names
+
+
+def _no_such_function(source: str, name: str, known: list[str]) -> ConfigurationError:
+    near = nearest(name, known)
+    cure = f"{f'did you mean {near}? ' if near else ''}it has: {', '.join(known[:12]) or 'no functions'}"
+    return ConfigurationError(f"there is no function {name}", where=source, cure=cure)

@@ -1,0 +1,232 @@
+"""What a ``training.yaml`` may say: the one place where type, default and meaning of each key stand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.models.configuration import Gan
+from mpi_learn.optimizers.configuration import Adam, OptimizerConfiguration
+from mpi_learn.settings.user_code import is_function, located_specification, metric_key
+from mpi_learn.settings.yaml_file import nearest, place, read_yaml, validated
+
+LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "mape", "msle", "entropy", "divergence", "hinge", "false")
+
+
+def _listed(value: Any) -> Any:
+    """``metrics: accuracy`` is short for ``metrics: [accuracy]``."""
+    return [value] if isinstance(value, str) else value
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+
+class EarlyStopping(_Section):
+    """``early_stopping:`` end when a metric no longer gets better."""
+
+    metric: str = Field("val_loss", description="A metric of the training, ``val_`` before it for validation.")
+    patience: int = Field(3, ge=1, description="Epochs without improvement before the training ends.")
+    mode: Literal["auto", "min", "max"] = Field("auto", description="Which direction is better; auto goes by the name.")
+    min_delta: float = Field(0.0, ge=0, description="A smaller change is no improvement.")
+    restore_best: bool = Field(True, description="End with the weights of the best epoch.")
+
+    @property
+    def is_minimised(self) -> bool:
+        """Whether smaller is better."""
+        return self.mode == "min" or (self.mode == "auto" and any(word in self.metric for word in LOWER_IS_BETTER))
+
+
+class Target(_Section):
+    """``target:`` end as soon as a metric is this good."""
+
+    metric: str = Field(description="A metric of the training.")
+    above: float | None = Field(None, description="End when it is at least this.")
+    below: float | None = Field(None, description="End when it is at most this.")
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Self:
+        if (self.above is None) == (self.below is None):
+            raise ValueError("give exactly one of above and below")
+        return self
+
+
+class Checkpoint(_Section):
+    """``checkpoint:`` what to go on from after an interruption."""
+
+    path: Path = Field(description="A folder; it is made when missing.")
+    every: int = Field(1, ge=1, description="Epochs between two checkpoints; one is written at the end as well.")
+    resume: bool = Field(True, description="Go on from the checkpoint in `path`, if there is one.")
+    start_from: Path | None = Field(
+        None, description="A folder with another training's checkpoint: start from its weights, optimizer and epoch."
+    )
+
+
+class Validation(_Section):
+    """``validation:`` when and by whom the validation data are looked at."""
+
+    every: int = Field(1, ge=1, description="Epochs between two validations; the last epoch always has one.")
+    mode: Literal["distributed", "master", "thread"] = Field(
+        "distributed",
+        description="distributed: all workers take a share. master: the first worker takes all. thread: each worker's "
+        "share is looked at by a thread while the next epoch goes on, so that stopping may come an epoch late.",
+    )
+    batch_size: int | None = Field(None, ge=1, description="Samples at a time; None: four training batches.")
+
+
+class GanSection(Gan):
+    """``gan:`` `model` returns a generator and a discriminator, which train each other (Goodfellow et al. 2014)."""
+
+    discriminator_optimizer: OptimizerConfiguration | None = Field(None, description="null: as `optimizer`.")
+    generator_optimizer: OptimizerConfiguration | None = Field(None, description="null: as `optimizer`.")
+
+
+class TrainingConfiguration(_Section):
+    """A whole ``training.yaml``."""
+
+    model: str = Field(
+        description="file.py:function or package.module:function that returns a model; or .keras, .json."
+    )
+    parameters: dict[str, Any] = Field({}, description="Arguments of that function.")
+    data: DataConfiguration | None = Field(None, description="What to train on; None only if arrays are handed over.")
+    loss: str | list[str] | dict[str, str] = Field(
+        description="A Keras loss or file.py:function; where the model has several outputs a list, or a mapping from "
+        "the names of the outputs (PyTorch: from any names, in the order of the outputs)."
+    )
+    metrics: Annotated[list[str] | dict[str, list[str]], BeforeValidator(_listed)] = Field(
+        [], description="Keras metrics or file.py:function; where there are several outputs a mapping as for loss."
+    )
+    optimizer: OptimizerConfiguration = Field(Adam(), description="What makes a step of a gradient.")
+    algorithm: AlgorithmConfiguration = Field(AllReduce(), description="How the ranks work together.")
+    sync_batchnorm: bool = Field(
+        False, description="allreduce: average moving means and variances over the ranks every step, not every epoch."
+    )
+    precision: Literal["float32", "mixed_bfloat16"] = Field(
+        "float32",
+        description="mixed_bfloat16: the framework computes in 16 bits where it is safe; weights stay float32.",
+    )
+    gradient_checkpointing: bool = Field(
+        False, description="Compute activations again in the backward pass instead of keeping them: less memory."
+    )
+    gan: GanSection | None = Field(
+        None, description="`model` returns a generator and a discriminator that train each other."
+    )
+    batch_size: int = Field(32, ge=1, description="Samples a worker takes per step.")
+    epochs: int = Field(1, ge=1, description="How often all training samples are seen.")
+    early_stopping: EarlyStopping | None = Field(None, description="End when a metric no longer gets better.")
+    target: Target | None = Field(None, description="End as soon as a metric is this good.")
+    checkpoint: Checkpoint | None = Field(None, description="What to go on from after an interruption.")
+    validation: Validation = Field(Validation(), description="When and by whom the validation data are looked at.")
+    xla: bool | Literal["auto"] = Field(
+        "auto",
+        description="Keras: whether XLA compiles the step. auto: if it is faster in a few timed steps, the same on all "
+        "ranks; tried only if the training takes more than a minute and 600 steps. Last digits depend on it.",
+    )
+    monitor: bool = Field(False, description="Put use of processor and memory into the history, over all ranks.")
+    trace: Path | None = Field(None, description="Folder for every rank's timeline; see `mpi-learn trace`.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Of the initial weights, the shuffling and the dropout.")
+
+    @model_validator(mode="after")
+    def _dealt(self) -> Self:
+        if self.data is None or self.data.share != "dynamic":
+            return self
+        if getattr(self.algorithm, "masters", 0) == 0 or self.algorithm.processes > 1:
+            raise ValueError("data.share: dynamic needs downpour, easgd or gem, with processes: 1: a master deals")
+        return self
+
+    @model_validator(mode="after")
+    def _synchronous_batchnorm(self) -> Self:
+        if self.sync_batchnorm and self.algorithm.name != "allreduce":
+            raise ValueError("sync_batchnorm needs algorithm allreduce: only there all ranks make the same steps")
+        return self
+
+    @model_validator(mode="after")
+    def _two_models(self) -> Self:
+        if self.gan is None:
+            return self
+        if not is_function(self.model):
+            raise ValueError("gan needs `model: file.py:function`, which returns {generator: …, discriminator: …}")
+        if isinstance(self.metrics, dict) or not all(map(is_function, self.metrics)):
+            raise ValueError("with gan, each of metrics is a file.py:function of (real, generated) samples")
+        if self.algorithm.name == "allreduce" and self.algorithm.compression == "top-k":
+            raise ValueError("gan does not go with compression: top-k, which would send a resting model's gradient")
+        if getattr(self.algorithm, "accumulate", 1) > 1 and self.gan.exchange == "model":
+            raise ValueError("gan with accumulate needs `exchange: batch`: with `model` the two models take turns")
+        return self
+
+    def located(self, directory: Path) -> TrainingConfiguration:
+        """The same with every relative path taken from `directory`, so that it means the same anywhere."""
+        changes: dict[str, Any] = {
+            "model": located_specification(self.model, directory),
+            "loss": _located_all(self.loss, directory),
+            "metrics": _located_all(self.metrics, directory),
+        }
+        if self.data is not None:
+            changes["data"] = self.data.located(directory)
+        if self.trace is not None:
+            changes["trace"] = directory / self.trace
+        if self.checkpoint is not None:
+            start = self.checkpoint.start_from
+            paths = {"path": directory / self.checkpoint.path, "start_from": start and directory / start}
+            changes["checkpoint"] = self.checkpoint.model_copy(update=paths)
+        return self.model_copy(update=changes)
+
+    def metric_names(self) -> list[str]:
+        """The keys that ``history`` will have, in order: loss, the metrics, and the same with ``val_``."""
+        if isinstance(self.metrics, dict):
+            own = [f"{output}_{metric_key(name)}" for output, names in self.metrics.items() for name in names]
+        else:
+            own = [metric_key(name) for name in self.metrics]
+        both = ["discriminator_loss", "generator_loss"] if self.gan is not None else []
+        names = ["loss", *both, *own]
+        has_validation = self.data is None or self.data.validation or self.data.validation_fraction
+        return [*names, *(f"val_{name}" for name in names)] if has_validation else names
+
+    def check_metric(self, name: str, where: str) -> None:
+        """Raises ConfigurationError unless the training produces a metric `name`."""
+        known = self.metric_names()
+        if name in known:
+            return
+        near = nearest(name, known)
+        cure = f"{f'did you mean {near}? ' if near else ''}it produces: {', '.join(known)}"
+        if name.startswith("val_") and name.removeprefix("val_") in known:
+            cure += "; give data.validation or data.validation_fraction for val_ metrics"
+        raise ConfigurationError(f"the training does not produce the metric {name}", where=where, cure=cure)
+
+
+def _located_all(value: Any, directory: Path) -> Any:
+    if isinstance(value, dict):
+        return {key: _located_all(one, directory) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_located_all(one, directory) for one in value]
+    return located_specification(value, directory)
+
+
+def read_configuration(
+    source: Path | str | dict[str, Any], *, directory: Path | None = None, where: str = ""
+) -> TrainingConfiguration:
+    """A validated training configuration with absolute paths.
+
+    Args:
+        source: A YAML file, or what one would hold.
+        directory: Where relative paths start; default: the file's own folder, or the current one.
+        where: What error messages call the source, e.g. ``"space.yaml: training"``; default: the file's name.
+
+    Raises:
+        ConfigurationError: Naming file, key, what was expected, what came, and the nearest known name.
+    """
+    if isinstance(source, dict):
+        content, directory, where = source, directory or Path.cwd(), where or "training"
+    else:
+        content = read_yaml(Path(source))
+        directory, where = directory or Path(source).resolve().parent, where or str(source)
+    configuration = validated(TrainingConfiguration, content, where)
+    for section in ("early_stopping", "target"):
+        if (wanted := getattr(configuration, section)) is not None:
+            configuration.check_metric(wanted.metric, place(where, f"{section}.metric"))
+    return configuration.located(directory.resolve())

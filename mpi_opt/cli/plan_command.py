@@ -1,0 +1,66 @@
+"""The command that shows who would do what: ``plan``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mpi_learn.settings.yaml_file import validated
+from mpi_opt.cli.space_options import BlockSize, Folds, SpaceFile, StrategyName, Trials, overrides
+
+if TYPE_CHECKING:
+    from mpi_learn.algorithms.rank_layout import Layout as TrainingLayout
+    from mpi_opt.configuration.configuration import StudyConfiguration
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the command to `app`."""
+    app.command()(plan)
+
+
+def plan(
+    space: SpaceFile,
+    n: Annotated[int, typer.Option("-n", help="How many ranks.", min=1)],
+    trials: Trials = None,
+    strategy: StrategyName = None,
+    block_size: BlockSize = None,
+    folds: Folds = None,
+    slurm: Annotated[bool, typer.Option("--slurm", help="Print a batch script instead.")] = False,
+) -> None:
+    """Print who does what on N ranks. Needs no MPI."""
+    from rich.console import Console
+
+    from mpi_opt.configuration.configuration import read_study
+    from mpi_opt.views.text.rank_picture import picture
+    from mpi_opt.views.text.rank_plan import notes, plan_text, slurm_script
+
+    configuration = read_study(space, overrides(trials, strategy, block_size, folds))
+    if slurm:
+        print(slurm_script(str(space), n))
+        return
+    layout, wanted = configuration.layout(n), configuration.search.trials
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(plan_text(layout, wanted), markup=False)
+    if not layout.is_serial:
+        console.print(picture(layout, wanted, _training_layout(configuration), console.width), end="\n\n")
+    for note in notes(layout, wanted, configuration.folds.stop_early):
+        console.print(f"note: {note}", style="yellow", markup=False)
+
+
+def _training_layout(configuration: StudyConfiguration) -> Callable[[int], TrainingLayout]:
+    """What the ranks of a fold do among themselves: all the same, or what the training's algorithm says."""
+    from mpi_learn.algorithms.rank_layout import lay_out, layout_of
+
+    if configuration.training is None:
+        return lay_out
+    from mpi_learn.algorithms.configuration import AlgorithmKey
+    from mpi_opt.configuration.placeholders import filled
+
+    space = configuration.dimensions()
+    content = filled(
+        {k: v for k, v in configuration.training.items() if k == "algorithm"}, space.decode([0.5] * len(space))
+    )
+    return partial(layout_of, validated(AlgorithmKey, content, "training").algorithm)

@@ -1,0 +1,151 @@
+"""The commands that read a store: ``results`` and ``best``. They import neither MPI nor a framework."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from mpi_opt.cli import view_commands
+from mpi_opt.cli.store_options import StoreUrl, StudyName, numbered, read_study, show, store_url
+from mpi_opt.errors import StoreError
+
+if TYPE_CHECKING:
+    from mpi_opt.core.trial import TrialRecord
+    from mpi_opt.store import Store
+    from mpi_opt.study.study import Study
+
+Format = Literal["table", "csv", "json"]
+State = Literal["queued", "running", "complete", "pruned", "failed"]
+
+TERMINAL_ROWS = 100
+"""So many trials are shown on a terminal unless more are asked for."""
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to `app`, and with them those that draw."""
+    for command in (results, best):
+        app.command()(command)
+    view_commands.register(app)
+
+
+def results(
+    store: StoreUrl = None,
+    study: Annotated[str | None, typer.Option("--study", help="Its trials, best first; without: all studies.")] = None,
+    form: Annotated[Format, typer.Option("--format", help="How to print.")] = "table",
+    sql: Annotated[str | None, typer.Option("--sql", help="A read-only query, e.g. on the view study_NAME.")] = None,
+    n_best: Annotated[int | None, typer.Option("--best", min=1, help="Only the best so many.")] = None,
+    state: Annotated[State | None, typer.Option("--state", help="Only trials in this state.")] = None,
+    pareto: Annotated[bool, typer.Option("--pareto", help="Only the Pareto front, best first figure first.")] = False,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Everything about this trial.")] = None,
+) -> None:
+    """Print trials, best first; or all studies, one trial in full, or the rows of a query."""
+    from mpi_opt.store import Store
+
+    with Store.open(store_url(store), read_only=True) as opened:
+        if sql is not None:
+            _print_query(opened, sql, form)
+        elif study is None and trial is None and n_best is None and state is None and not pareto:
+            _print_studies(opened, form)
+        else:
+            chosen = read_study(opened, study)
+            if trial is not None:
+                _print_trial(opened, chosen, trial, form)
+            else:
+                _print_trials(chosen, form, n_best, _chosen(chosen, n_best, state, pareto))
+
+
+def best(
+    store: StoreUrl = None,
+    study: StudyName = None,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Another trial than the best.")] = None,
+) -> None:
+    """Print the winner as a ready training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
+    from mpi_opt.store import Store
+    from mpi_opt.views.text.best_trial import winner_yaml
+
+    with Store.open(store_url(store), read_only=True) as opened:
+        chosen = read_study(opened, study)
+        winner = chosen.best if trial is None else numbered(chosen, trial)
+        if winner is None:
+            raise StoreError(
+                "no trial is complete yet", where=f"{opened.url}: {chosen.name}", cure="see mpi-opt results"
+            )
+        is_elsewhere = chosen.configuration.get("directory") != str(Path.cwd())
+        show(winner_yaml(chosen, winner, is_elsewhere=is_elsewhere).rstrip("\n"))
+
+
+def _print_query(store: Store, query: str, form: Format) -> None:
+    columns, rows = store.sql(query)
+    _print_rows(columns, rows, form)
+
+
+def _print_rows(columns: list[str], rows: list[Any], form: Format) -> None:
+    from mpi_opt.views.text import tables
+
+    if form == "json":
+        show(tables.to_json(dict(zip(columns, row, strict=True)) for row in rows))
+    elif form == "csv":
+        show(tables.to_csv(columns, rows))
+    elif columns:
+        show(tables.aligned(columns, rows, colour=sys.stdout.isatty()))
+
+
+def _print_studies(store: Store, form: Format) -> None:
+    from mpi_opt.views.text import tables
+
+    studies = store.studies()
+    if form == "table":
+        show(tables.studies_table(studies, colour=sys.stdout.isatty()) if studies else "no studies yet")
+        return
+    objects = [tables.study_object(study) for study in studies]
+    if form == "json":
+        show(tables.to_json(objects))
+    else:
+        columns = ["name", "direction", "strategy", "seed", "created_at", "view"]
+        show(tables.to_csv(columns, [[entry[column] for column in columns] for entry in objects]))
+
+
+def _chosen(study: Study, n_best: int | None, state: State | None, pareto: bool) -> list[TrialRecord]:
+    """The trials to print, best first."""
+    if pareto:
+        trials = [trial for trial in study.pareto() if state in (None, trial.state)]
+    else:
+        trials = study.ranked((state,)) if state else study.ranked(("complete",)) if n_best else study.ranked()
+    return trials[:n_best] if n_best else trials
+
+
+def _print_trials(study: Study, form: Format, n_best: int | None, trials: list[TrialRecord]) -> None:
+    from mpi_opt.views.text import tables
+
+    if form == "json":
+        show(tables.to_json(tables.as_object(trial) for trial in trials))
+    elif form == "csv":
+        show(tables.to_csv(*tables.table_of(study, trials)))
+    else:
+        shown = trials[:TERMINAL_ROWS] if sys.stdout.isatty() and not n_best else trials
+        show(tables.trials_table(study, shown, colour=sys.stdout.isatty()) if trials else "no such trials yet")
+        if len(shown) < len(trials):
+            show(f"… and {len(trials) - len(shown)} more: --best {len(trials)}, or --format csv")
+
+
+def _print_trial(store: Store, study: Study, number: int, form: Format) -> None:
+    from mpi_opt.views.text import tables
+
+    trial = numbered(study, number)
+    if form == "csv":
+        show(tables.to_csv(*tables.table_of(study, [trial])))
+        return
+    details = [read(study.record.id, [number]) for read in (store.folds, store.curves, store.attempts)]
+    if form == "table":
+        from mpi_opt.views.text.schedule import schedule_text
+
+        show(tables.trial_page(study, trial, *details, colour=sys.stdout.isatty()))
+        if learnt := schedule_text(study, trial, colour=sys.stdout.isatty()):
+            show(f"\nwhat changed while it was trained\n{learnt}")
+        return
+    names = ("folds", "curves", "attempts")
+    lists = {n: [tables.as_object(row) for row in rows] for n, rows in zip(names, details, strict=True)}
+    show(tables.to_json([tables.as_object(trial) | lists]))

@@ -1,0 +1,269 @@
+"""The commands around running a search: ``search`` and ``check``."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+import time
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mpi_learn.cli.launch import is_launched, launch_shielded
+from mpi_opt.cli.plan_command import plan
+from mpi_opt.cli.space_options import (
+    BlockSize,
+    Folds,
+    Ranks,
+    Seed,
+    SpaceFile,
+    StoreUrl,
+    StrategyName,
+    StudyName,
+    Trials,
+    overrides,
+)
+from mpi_opt.errors import ConfigurationError, without_password
+
+if TYPE_CHECKING:
+    from mpi_opt.api import Plan
+    from mpi_opt.configuration.configuration import StudyConfiguration
+    from mpi_opt.study.study import Study
+    from mpi_opt.views.text.progress_display import PlainProgress
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to `app`."""
+    for command in (search, check):
+        app.command()(command)
+
+
+def search(
+    space: SpaceFile,
+    n: Annotated[int | None, typer.Option("-n", help="Start mpirun with so many ranks.", min=1)] = None,
+    trials: Trials = None,
+    strategy: StrategyName = None,
+    block_size: BlockSize = None,
+    folds: Folds = None,
+    seed: Seed = None,
+    study: StudyName = None,
+    store: StoreUrl = None,
+    time_limit: Annotated[str | None, typer.Option(help="Such as 2h: no trial begins that would end later.")] = None,
+    report: Annotated[bool, typer.Option("--report", help="Write the study's HTML report at the end.")] = False,
+) -> Any:
+    """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
+    if n is not None:
+        return launch_shielded(["mpi_opt", *_without_n(sys.argv[1:])], n)
+    from mpi_opt.coordinator.halt import slurm_time_left_s
+
+    options = overrides(trials, strategy, block_size, folds, seed, study, store, time_limit)
+    configuration = _read(space, options)
+    left_s, limit_s = slurm_time_left_s(os.environ, time.time()), configuration.search.time_limit_s
+    if left_s is not None and (limit_s is None or left_s < limit_s):
+        configuration = _read(space, options | {"search.time_limit": left_s})
+    n_ranks = _world_size()
+    if n_ranks > 1:
+        _make_log_folder(configuration)
+    return _plan(configuration, space, n_ranks, report)
+
+
+def check(
+    space: SpaceFile,
+    n: Ranks = None,
+    trials: Trials = None,
+    strategy: StrategyName = None,
+    block_size: BlockSize = None,
+    folds: Folds = None,
+    seed: Seed = None,
+) -> None:
+    """Validate file, model, data and space, and print what would run. Needs no MPI."""
+    from mpi_opt.study.earlier_study import read_earlier
+
+    configuration = _read(space, overrides(trials, strategy, block_size, folds, seed))
+    search_space = configuration.dimensions()
+    print(f"study      {configuration.study} in {without_password(configuration.store)}")
+    merits = configuration.merits()
+    named = merits.names if configuration.objective == "train" or merits.are_several else ("what it returns",)
+    shown = ", ".join(" ".join(pair) for pair in zip(merits.directions, named, strict=True))
+    print(f"objective  {configuration.objective}, {shown}")
+    wanted = configuration.search
+    early = ", stopped early where clearly worse" if configuration.folds.stop_early else ""
+    print(f"strategy   {wanted.strategy}, {wanted.trials} trials, {configuration.folds.number} fold(s){early}")
+    if configuration.folds.number > 1 and configuration.selection != "mean":
+        print(f"selection  {configuration.selection} of the folds")
+    earlier = read_earlier(configuration, search_space)
+    if earlier:
+        print(f"transfer   {len(earlier)} trials of an earlier study, the best {wanted.transfer.best} first")
+    for name, dimension in search_space.items():
+        print(f"  {name:<20} {dimension}")
+    _rehearse(configuration, space.resolve().parent)
+    if n is not None:
+        plan(space, n, trials, strategy, block_size, folds)
+    print(f"{space}: all is well")
+
+
+def run_search(plan: Plan) -> None:
+    """Runs a plan on this rank; rank 0 shows progress and the table of the best trials.
+
+    Collective over the world, if there is one.
+    """
+    from mpi_opt.api import run_study, the_world
+
+    world = the_world()
+    if world is not None and world.rank > 0:
+        _log_to_file(plan, world.rank)
+        run_study(plan, world, everywhere=False)
+        return
+    with ExitStack() as shown:
+        study = run_study(plan, world, lambda: shown.enter_context(closing(_progress(plan))), everywhere=False)
+    print(_closing_words(plan, study), flush=True)
+    if plan.report:
+        from mpi_opt.views.page.report import save_report
+
+        path = Path(f"{plan.configuration.file_name}.html")
+        save_report(study, path)
+        print(f"report: {path.resolve()}", flush=True)
+
+
+def _read(path: Path, changes: dict[str, Any]) -> StudyConfiguration:
+    """The configuration, with everything checked that needs no framework."""
+    from mpi_opt.configuration.configuration import read_study
+    from mpi_opt.strategies import make_strategy
+    from mpi_opt.worker.objective import check_objective
+
+    configuration = read_study(path, changes)
+    space, wanted = configuration.dimensions(), configuration.search
+    check_objective(configuration, space, path.resolve().parent, str(path))
+    n_merits = len(configuration.merits().names)
+    make_strategy(wanted.strategy, space, seed=wanted.seed, options=wanted.options, n_merits=n_merits)
+    return configuration
+
+
+def _plan(configuration: StudyConfiguration, path: Path, n_ranks: int, report: bool) -> Plan:
+    from mpi_opt.api import Plan
+    from mpi_opt.worker.objective import make_objective
+
+    directory = path.resolve().parent
+    layout = configuration.layout(n_ranks)
+    record = configuration.model_dump(mode="json") | {"directory": str(directory)}
+    objective = make_objective(configuration, directory)
+    return Plan(configuration, configuration.dimensions(), objective, layout, directory, record, report)
+
+
+def _without_n(arguments: list[str]) -> list[str]:
+    kept, skip = [], False
+    for argument in arguments:
+        if skip or argument == "-n":
+            skip = not skip
+        elif not (argument.startswith("-n") and argument[2:].isdigit()):
+            kept.append(argument)
+    return kept
+
+
+def _world_size() -> int:
+    if not is_launched():
+        return 1
+    from mpi_opt.api import the_world
+
+    world = the_world()
+    return 1 if world is None else world.size
+
+
+def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
+    """Builds one model and loads the data, or imports the user's function, in this process."""
+    from mpi4py import MPI
+
+    from mpi_opt.configuration.configuration import EXTERNAL
+    from mpi_opt.worker.objective import make_objective
+
+    if configuration.objective == EXTERNAL:
+        return
+    space = configuration.dimensions()
+    make_objective(configuration, directory).prepare(MPI.COMM_SELF, space.decode([0.5] * len(space)))
+
+
+def _progress(plan: Plan) -> PlainProgress:
+    from mpi_opt.views.text.progress_display import Counts, make_progress
+    from mpi_opt.views.text.trackers import make_tracker
+
+    configuration = plan.configuration
+    track = configuration.track
+    tracker = None if track is None else make_tracker(track, configuration.study)
+    return make_progress(Counts(configuration.search.trials, configuration.merits().sign < 0), tracker)
+
+
+def _log_folder(configuration: StudyConfiguration) -> Path:
+    return Path(f"{configuration.file_name}.logs")
+
+
+def _make_log_folder(configuration: StudyConfiguration) -> None:
+    """Rank 0 tries first where the others will write, so that a mistake is told once."""
+    folder = _log_folder(configuration)
+    try:
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise ConfigurationError(
+            f"the folder for what the other ranks print cannot be made: {error.strerror}",
+            where=str(folder.absolute()),
+            cure="start the search where you may write",
+        ) from None
+
+
+def _log_to_file(plan: Plan, rank: int) -> None:
+    """Everything that this rank prints, its libraries' own output included, goes to a file from now on."""
+    folder = _log_folder(plan.configuration)
+    try:
+        folder.mkdir(exist_ok=True)  # on this host
+        descriptor = os.open(folder / f"rank-{rank:04d}.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        print(f"rank {rank} has no log: {error}", file=sys.stderr, flush=True)
+        return
+    for standard in (1, 2):
+        os.dup2(descriptor, standard)
+    os.close(descriptor)
+    sys.stdout, sys.stderr = (
+        io.TextIOWrapper(io.BufferedWriter(_Log(standard, "w", closefd=False)), errors="replace", line_buffering=True)
+        for standard in (1, 2)
+    )
+
+
+class _Log(io.FileIO):
+    """What finds no room in a log is lost: no reason to fail a trial that prints something."""
+
+    def write(self, data: Any) -> int:
+        """As much as there is room for; says that it was all."""
+        with suppress(OSError):
+            super().write(data)
+        return memoryview(data).nbytes
+
+
+def _closing_words(plan: Plan, study: Study) -> str:
+    """The best trials, where all of them are, and what to type next."""
+    from mpi_opt.views.text.schedule import schedule_text
+    from mpi_opt.views.text.tables import trials_table
+
+    store, trials = without_password(plan.configuration.store), plan.configuration.search.trials
+    shown = study.pareto()[:20] if study.merits.are_several else study.ranked(("complete",))[:5]
+    lines = [
+        "",
+        "the Pareto front:" if study.merits.are_several else "the best trials:",
+        trials_table(study, shown),
+        "",
+    ]
+    if study.best is not None and (learnt := schedule_text(study, study.best)):
+        lines += ["what the best one learnt to change while it was trained:", learnt, ""]
+    n_ended = sum(study.record.counts.get(state, 0) for state in ("complete", "pruned", "failed"))
+    if n_ended < trials and plan.configuration.search.target is None:
+        lines.append(f"{n_ended} of {trials} trials have ended; to resume, run the same command again")
+    if ":memory:" in store or store.rstrip("/") == "sqlite:":
+        return "\n".join(lines)
+    columns = ", ".join(["number", *study.space, "figure_of_merit"])
+    order = "DESC" if study.record.maximize else "ASC"
+    query = f"SELECT {columns} FROM {study.view} WHERE state = 'complete' ORDER BY figure_of_merit {order} LIMIT 5"
+    if study.merits.are_several:
+        query = f"SELECT * FROM {study.view} WHERE pareto = 1 ORDER BY figure_of_merit {order}"
+    lines += [f"all trials are in {store}; try", f'  mpi-opt results --store {store} --sql "{query}"']
+    return "\n".join(lines)

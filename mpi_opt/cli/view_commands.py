@@ -1,0 +1,104 @@
+"""The commands that draw: ``plot``, ``report`` and ``dashboard``. What they draw with is imported when it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from mpi_opt.cli.store_options import StoreUrl, StudyName, read_study, store_url
+from mpi_opt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from mpi_opt.study.study import Study
+
+Kind = Literal["history", "parallel", "slice", "contour", "importance", "timeline", "curves", "pareto"]
+
+
+def register(app: typer.Typer) -> None:
+    """Adds the commands to `app`."""
+    for command in (plot, report, dashboard):
+        app.command()(command)
+
+
+def plot(
+    kind: Annotated[Kind, typer.Argument(help="What to draw.")],
+    study: StudyName = None,
+    store: StoreUrl = None,
+    output: Annotated[Path | None, typer.Option("-o", help="FILE.png, .svg or .pdf; default: STUDY-KIND.png.")] = None,
+    x: Annotated[str | None, typer.Option("--x", help="contour: a hyperparameter; pareto: a figure of merit.")] = None,
+    y: Annotated[str | None, typer.Option("--y", help="contour, pareto: another one.")] = None,
+    metric: Annotated[str | None, typer.Option("--metric", help="curves: of which metric.")] = None,
+) -> None:
+    """Draw a figure of a study, fit for a paper."""
+    chosen = _study(store, study)
+    with _needing("matplotlib", "plots"):
+        from mpi_opt.views.figures import plots
+    options = {name: value for name, value in (("x", x), ("y", y), ("metric", metric)) if value is not None}
+    fitting = {"contour": {"x", "y"}, "pareto": {"x", "y"}, "curves": {"metric"}}.get(kind, set())
+    for name in options:
+        if name not in fitting:
+            raise ConfigurationError(f"{kind} has no such option", where=f"--{name}", cure="mpi-opt plot --help")
+    path = output or Path(f"{_file_name(chosen)}-{kind}.png")
+    plots.save(plots.KINDS[kind](chosen, **options), path)
+    print(path)
+
+
+def report(
+    study: StudyName = None,
+    store: StoreUrl = None,
+    output: Annotated[Path | None, typer.Option("-o", help="FILE.html; default: STUDY.html.")] = None,
+) -> None:
+    """Write all about a study as one interactive page that opens offline."""
+    chosen = _study(store, study)
+    from mpi_opt.views.page.report import save_report
+
+    path = output or Path(f"{_file_name(chosen)}.html")
+    save_report(chosen, path)
+    print(path)
+
+
+def dashboard(
+    study: StudyName = None,
+    store: StoreUrl = None,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of 127.0.0.1; 0 for any free one.")] = 8080,
+) -> None:
+    """Serve a live page of a study, also of one that is running, on 127.0.0.1; ends with Ctrl-C."""
+    chosen = _study(store, study)
+    with _needing("optuna-dashboard", "dashboard"):
+        from mpi_opt.views.page.dashboard import Dashboard
+
+    served = Dashboard(chosen.store, chosen.name, port)
+    print(
+        f"open      {served.url}\nfrom your own machine first run\n          {served.tunnel}\nCtrl-C ends it",
+        flush=True,
+    )
+    try:
+        served.wait()
+    except KeyboardInterrupt:
+        print()
+    finally:
+        served.close()
+
+
+def _study(store: str | None, name: str | None) -> Study:
+    from mpi_opt.store import Store
+
+    with Store.open(store_url(store), read_only=True) as opened:
+        return read_study(opened, name)
+
+
+def _file_name(study: Study) -> str:
+    return study.view.removeprefix("study_")
+
+
+@contextmanager
+def _needing(package: str, extra: str) -> Iterator[None]:
+    """Imports within it need `package`, which comes with the extra `extra`."""
+    try:
+        yield
+    except ImportError as error:
+        raise ConfigurationError(f"this needs {package}: {error}", cure=f"pip install mpi-opt[{extra}]") from None

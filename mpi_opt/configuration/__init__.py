@@ -1,0 +1,1 @@
+"""Reads and validates ``space.yaml``."""

@@ -1,0 +1,223 @@
+"""What a ``space.yaml`` may say. Pure: no MPI, no framework, no database.
+
+The one place where every key's type, default and meaning stand. `training` is exactly a ``training.yaml`` in which a
+value ``$name`` takes a hyperparameter.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from mpi_learn.settings.yaml_file import nearest, place, read_yaml, validated
+from mpi_opt.configuration.placeholders import references
+from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, Section, TrialSection, as_folds
+from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.figures_of_merit import Direction, Merits, Selection, Target, read_merits, read_target
+from mpi_opt.core.space import DIMENSIONS, Dimension, Space
+from mpi_opt.errors import ConfigurationError, SpaceError, without_password
+
+EXTERNAL = "external"
+"""The objective of a study whose trials others run, by ``mpi-opt ask`` and ``tell``."""
+
+
+class StudyConfiguration(Section):
+    """A whole ``space.yaml``."""
+
+    study: str = Field("study", min_length=1, description="The study's name in the store.")
+    store: str = Field(
+        "sqlite:///mpi_opt.db", description="Any SQLAlchemy URL; a relative path starts where one stands."
+    )
+    direction: Direction | list[Direction] = Field(
+        "minimize", description="Which way is better; a list makes a search for the Pareto front of several figures."
+    )
+    figure_of_merit: str | list[str] = Field(
+        "val_loss",
+        description="A metric of the training, `seconds`, `samples_per_second`, or `file.py:function`, called with the "
+        "training's result; or a list of these. Of a user's objective: what it returns is called so.",
+    )
+    selection: Selection = Field(
+        "mean",
+        description="What the folds of a trial come to: `mean+std` is the mean made worse by a standard deviation.",
+    )
+    objective: str = Field(
+        "train",
+        description="`train`, or `file.py:function`, called with the trial, or `external`: whoever runs `mpi-opt ask`.",
+    )
+    space: dict[str, dict[str, Any]] = Field(
+        description="Hyperparameter: {type, low, high, prior, step, categories, when}."
+    )
+    search: SearchSection = Field(default_factory=SearchSection, description="How to look.")
+    blocks: BlocksSection = Field(default_factory=BlocksSection, description="How the ranks are cut.")
+    folds: Annotated[
+        FoldsSection,
+        BeforeValidator(as_folds, json_schema_input_type=Annotated[int, Field(ge=1)] | FoldsSection),
+    ] = Field(
+        default_factory=FoldsSection,
+        description="K of the K-fold cross-validation; 1: the validation data as given. Or keys.",
+    )
+    trial: TrialSection = Field(default_factory=TrialSection, description="What one trial may cost.")
+    track: str | None = Field(None, description="`tensorboard:FOLDER` or `mlflow:URI`: trials appear there, too.")
+    training: dict[str, Any] | None = Field(None, description="A training.yaml, `$name` for a hyperparameter.")
+
+    @property
+    def file_name(self) -> str:
+        """What the study's own files and folders are called after: its name, less what no file's name can have."""
+        return re.sub(r"[/\0]", "_", self.study)
+
+    def merits(self) -> Merits:
+        """The figures of merit.
+
+        Raises:
+            ConfigurationError: There are more or fewer than directions.
+        """
+        return read_merits(self.figure_of_merit, self.direction, self.selection, is_training=self.objective == "train")
+
+    def target(self) -> Target | None:
+        """How good a trial ends the search.
+
+        Raises:
+            ConfigurationError: There are more or fewer targets than figures of merit.
+        """
+        return read_target(self.search.target, self.merits())
+
+    def layout(self, n_ranks: int) -> Layout:
+        """Who does what on so many ranks."""
+        return Layout.of(n_ranks, self.blocks.size, self.folds.number, self.search.trials, self.blocks.spares)
+
+    def dimensions(self) -> Space:
+        """The search space.
+
+        Raises:
+            SpaceError: It contradicts itself; names the key.
+        """
+        return read_space(self.space)
+
+
+def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> StudyConfiguration:
+    """Reads a ``space.yaml`` and checks all of it that can be checked without touching data or models.
+
+    Args:
+        source: The file, or what stands in it.
+        overrides: Values that come before the file's, by dotted key: ``{"search.trials": 9}``; None: as the file.
+
+    Raises:
+        ConfigurationError: Names file, key, what was expected and what came.
+    """
+    where = str(source) if isinstance(source, Path) else ""
+    values = read_yaml(source) if isinstance(source, Path) else dict(source)
+    for key, value in (overrides or {}).items():
+        if value is not None:
+            _set(values, key, value)
+    configuration = validated(StudyConfiguration, values, where)
+    try:
+        configuration.target()
+        space = configuration.dimensions()
+        _check_references(configuration, space)
+        _check_folds(configuration)
+    except ConfigurationError as error:
+        raise type(error)(error.problem, where=place(where, error.where), cure=error.cure) from None
+    return configuration
+
+
+def publishable(content: Mapping[str, Any]) -> dict[str, Any]:
+    """A study's configuration as others may see it, in its store and in reports: without the passwords of stores."""
+    shown, search = dict(content), dict(content.get("search") or {})
+    if isinstance(shown.get("store"), str):
+        shown["store"] = without_password(shown["store"])
+    match search.get("transfer"):
+        case str() as url:
+            shown["search"] = search | {"transfer": without_password(url)}
+        case {"store": str() as url, **others}:
+            shown["search"] = search | {"transfer": {"store": without_password(url), **others}}
+    return shown
+
+
+def read_space(entries: Mapping[str, Mapping[str, Any]]) -> Space:
+    """The space of a file's ``space:`` section.
+
+    Raises:
+        SpaceError: Names the hyperparameter and the key.
+    """
+    dimensions: dict[str, Dimension] = {}
+    for name, entry in entries.items():
+        where = f"space.{name}"
+        if not str(name).isidentifier():
+            raise SpaceError("a hyperparameter's name must be letters, digits and _", where=where)
+        keys = dict(entry)
+        kind = keys.pop("type", None)
+        if not isinstance(kind, str) or kind not in DIMENSIONS:
+            raise SpaceError(f"type must be one of {', '.join(DIMENSIONS)}, not {kind!r}", where=f"{where}.type")
+        dimensions[name] = _dimension(DIMENSIONS[kind], keys, where)
+    return Space(dimensions)
+
+
+def _dimension(kind: type[Dimension], keys: dict[str, Any], where: str) -> Dimension:
+    known = list(kind.__dataclass_fields__)
+    for key in keys:
+        if key not in known:
+            raise SpaceError(f"unknown key {key!r}", where=where, cure=_did_you_mean(key, known))
+    try:
+        return kind(**keys)
+    except SpaceError as error:
+        raise error.at(f"{where}.") if not error.where else error.at(where) from None
+    except TypeError:
+        missing = [name for name in known if name not in keys and name not in ("prior", "step", "when")]
+        raise SpaceError(f"{', '.join(missing)} missing", where=where) from None
+
+
+def _check_references(configuration: StudyConfiguration, space: Space) -> None:
+    if configuration.objective == "train" and configuration.training is None:
+        raise ConfigurationError(
+            "missing: `objective: train` needs to know what to train",
+            where="training",
+            cure="write a training: section, or objective: file.py:function, or objective: external",
+        )
+    for name in references(configuration.training or {}):
+        if name not in space:
+            raise ConfigurationError(
+                f"${name} is not a hyperparameter of the space", where="training", cure=_did_you_mean(name, list(space))
+            )
+
+
+def _check_folds(configuration: StudyConfiguration) -> None:
+    strategy, options = configuration.search.strategy, configuration.search.options
+    if not configuration.folds.stop_early:
+        return
+    if strategy == "population" or (strategy == "halving" and options.get("resume", True)):
+        raise ConfigurationError(
+            f"the trials of {strategy} go on from one another, and for that each needs all its folds",
+            where="folds.stop_early",
+            cure="take it out, or take another strategy",
+        )
+    if configuration.merits().are_several or configuration.selection != "mean":
+        raise ConfigurationError(
+            "what folds are compared by is the mean of one figure of merit",
+            where="folds.stop_early",
+            cure="take it out, or take one figure of merit and selection: mean",
+        )
+    if configuration.objective == EXTERNAL:
+        raise ConfigurationError(
+            "whoever runs the trials of this study decides about their folds",
+            where="folds.stop_early",
+            cure="take it out",
+        )
+
+
+def _did_you_mean(name: str, known: list[str]) -> str:
+    near = nearest(name, known)
+    return f"did you mean {near}?" if near else f"known: {', '.join(known)}"
+
+
+def _set(values: dict[str, Any], key: str, value: Any) -> None:
+    first, _, rest = key.partition(".")
+    if not rest:
+        values[first] = value
+        return
+    section = values.get(first)
+    values[first] = dict(section) if isinstance(section, Mapping) else {}
+    _set(values[first], rest, value)

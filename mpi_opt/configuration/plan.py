@@ -1,0 +1,86 @@
+"""All that a search needs to know before it begins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpi_opt.configuration.configuration import StudyConfiguration
+from mpi_opt.configuration.placeholders import read_epochs
+from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.fold_stopping import Yardsticks
+from mpi_opt.core.limits import Rules
+from mpi_opt.core.objective import Objective, Terms
+from mpi_opt.core.space import Space
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a search needs to know, the same on every rank.
+
+    Attributes:
+        configuration: What the user wants.
+        space: The search space.
+        objective: What the blocks run.
+        layout: Who does what.
+        directory: Where relative files of the configuration start.
+        record: What the store keeps as the study's configuration.
+        report: Whether the command line is to write a report at the end.
+    """
+
+    configuration: StudyConfiguration
+    space: Space
+    objective: Objective
+    layout: Layout
+    directory: Path
+    record: dict[str, Any] = field(default_factory=dict)
+    report: bool = False
+
+    @property
+    def terms(self) -> Terms:
+        """What all trials have in common."""
+        configuration = self.configuration
+        sample = self.space.decode(np.full(len(self.space), 0.5))
+        return Terms(
+            seed=configuration.search.seed,
+            folds=configuration.folds.number,
+            timeout_s=configuration.trial.timeout_s,
+            sample=sample,
+            merits=configuration.merits(),
+        )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The strategy's options, and what only the search as a whole knows for those that are not given."""
+        search, known = self.configuration.search, {}
+        if search.options.get("reproducible"):  # results must be waited for by at least as many trials as run at once
+            known["lag"] = max(16, len(self.layout.blocks))
+        elif search.strategy == "evolutionary" and search.options.get("generational"):  # or blocks would wait
+            known["population"] = max(10, len(self.layout.blocks))
+        if search.strategy == "halving" and self.configuration.training is not None:
+            known["max_budget"] = read_epochs(self.configuration.training)
+        return known | search.options
+
+    @property
+    def yardsticks(self) -> Yardsticks:
+        """What the folds of trials are compared with, if they are to be stopped early."""
+        folds, options = self.configuration.folds, self.options
+        if not folds.stop_early:
+            return Yardsticks()
+        return Yardsticks(folds.number, self.rules.merits.sign, options["lag"] if options.get("reproducible") else None)
+
+    @property
+    def rules(self) -> Rules:
+        """When the search is over."""
+        search, trial = self.configuration.search, self.configuration.trial
+        return Rules(
+            trials=search.trials,
+            target=self.configuration.target(),
+            merits=self.configuration.merits(),
+            retries=trial.retries,
+            time_limit_s=search.time_limit_s,
+            timeout_s=trial.timeout_s,
+        )

@@ -1,0 +1,300 @@
+"""Rank 0 of a search: ask the strategy, dispatch to blocks, receive, record, tell.
+
+The only place that sees both strategy and store. A result is committed before its block gets its next trial. Figures of
+merit are in the user's direction everywhere but here, where strategies are told values to minimise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from mpi_opt.coordinator.block_pool import Crew
+from mpi_opt.coordinator.fold_reports import Reports
+from mpi_opt.coordinator.halt import Halt
+from mpi_opt.coordinator.stopping import Ending
+from mpi_opt.coordinator.study_state import WITHOUT_A_WORD, Course
+from mpi_opt.coordinator.trial_queue import Running
+from mpi_opt.core.fold_stopping import Yardsticks
+from mpi_opt.core.limits import Luck, Rules
+from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
+from mpi_opt.errors import SearchFailed
+from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
+from mpi_opt.store.records import Finish
+from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.study.external_trials import told
+from mpi_opt.study.progress import Progress, Silence
+from mpi_opt.study.retrying_store import PatientStore
+from mpi_opt.worker.watchdog import HALT_S
+
+if TYPE_CHECKING:
+    from mpi_opt.store.store import Store
+
+TICK_S = 0.1
+"""How often the coordinator looks around when nothing happens, in seconds."""
+
+ELSEWHERE = -1
+"""The block of trials that others run, as far as progress is concerned."""
+
+TIMEOUT_SLACK_S = 20.0
+"""A block that has not ended a trial so long after ``trial.timeout`` is given up: its own watch has failed."""
+
+
+class Coordinator:
+    """Runs a study to its end.
+
+    Args:
+        crew: The ranks that run trials.
+        strategy: What to ask; knows nothing of earlier runs yet.
+        store: Where to record.
+        study_id: The study in the store.
+        rules: When to end.
+        folds: K.
+        yardsticks: Learns from the complete trials what the folds of the next ones are compared with; None: nothing.
+        progress: Whom to tell.
+        halt: Whether somebody wants the search to end.
+        renew: Makes a strategy that knows nothing yet, for when others have changed the study (None: they must not).
+    """
+
+    def __init__(
+        self,
+        crew: Crew,
+        strategy: Strategy,
+        store: Store,
+        study_id: int,
+        rules: Rules,
+        *,
+        folds: int = 1,
+        yardsticks: Yardsticks | None = None,
+        progress: Progress | None = None,
+        halt: Halt | None = None,
+        renew: Callable[[], Strategy] | None = None,
+    ) -> None:
+        self.crew, self.link = crew, crew.link
+        self.rules, self.folds = rules, folds
+        self.progress, self.ending = progress or Silence(), Ending(halt or Halt(), rules.time_limit_s)
+        self.store = PatientStore(store, study_id, self.progress, self.ending.is_due)
+        self.course = Course(self.store, strategy, rules, folds, yardsticks or Yardsticks(), renew)
+        self.agenda = self.course.agenda
+        self.is_stopping, self.why_stopped = False, ""
+        self._outcomes: list[tuple[Running, Outcome]] = []
+        self._luck, self._stop_by = Luck(), float("inf")
+
+    def run(self) -> None:
+        """The search loop; returns when the study is over and every rank has been dismissed.
+
+        Raises:
+            UserError: A block could not prepare its objective.
+            SearchFailed: The first trials all failed, or no rank is left.
+        """
+        try:
+            self._take_up()
+            self.crew.assemble()
+            while not self._is_over():
+                for rank, message in self.crew.hear(TICK_S):
+                    self._note(rank, message)
+                self._watch()
+                self._record()
+                self._dispatch()
+                self.progress.tick()
+        finally:
+            self.crew.dismiss({running.block for running in self.agenda.running.values()})
+
+    def take_report(self, rank: int, report: Report) -> None:
+        """Passes an intermediate value on to the strategy, and its decision back."""
+        running = self.agenda.running.get(report.number)
+        if running is not None and self.course.prunes(running, rank, report):
+            self.link.stop(report.number, sorted(running.reports.reporters))
+
+    def _take_up(self) -> None:
+        """Continues from what the store knows of this study."""
+        past = self.course.take_up()
+        if not past:
+            return
+        if any(self.rules.is_reached(record) for record in past.ended):
+            self._stop("the target was reached before")
+        self._event("study_resumed", str(past))
+
+    def _is_over(self) -> bool:
+        if self.agenda.running and time.monotonic() < self._stop_by:
+            return False
+        if self.is_stopping or self.agenda.is_done:
+            return True
+        if self.crew.is_empty:
+            raise SearchFailed("every rank that could run a trial was lost; the same command goes on from here")
+        return self.course.strategy.finished and not self.agenda.waiting
+
+    def _note(self, rank: int, message: ToCoordinator) -> None:
+        if isinstance(message, Outcome):
+            running = self.agenda.running.get(message.number)
+            if running is None or rank != self.crew.ranks(running.block)[0]:
+                return  # of a block that was given up: the trial is run again
+            if message.state != "complete" and (why := self.ending.reason):  # which may be why it failed
+                self._requeue(running, f"the search ended: {why}")
+                return
+            del self.agenda.running[message.number]
+            self._outcomes.append((running, message))
+        elif isinstance(message, Report):
+            self.take_report(rank, message)
+        elif isinstance(message, Ready):
+            if self.crew.take_ready(message):
+                self.progress.ready(message.block)
+        elif isinstance(message, Freed):
+            self.crew.take_freed(rank)
+        elif isinstance(message, Abandoned):
+            self.agenda.abandon(message.block, message.number, message.error, self.crew.now_s)
+        elif isinstance(message, Broken):
+            if message.block in self.crew:
+                self._event("block_lost", f"the ranks of block {message.block} cannot reach one another")
+                self._give_up(message.block, "the ranks of its block could not reach one another")
+        elif isinstance(message, Lost):
+            self._take_losses(message.ranks)
+
+    def _record(self) -> None:
+        """Commits what has ended, and only then tells the strategy and frees the blocks."""
+        outcomes, self._outcomes = self._outcomes, []
+        if not outcomes:
+            return
+        finished = [Finish(outcome, running.attempt, running.block) for running, outcome in outcomes]
+        self.store.finish(finished)
+        for running, outcome in outcomes:
+            self._tell(running.proposal, outcome)
+            self._free(running.block, outcome)
+            self.progress.finished(running.block, outcome, running.proposal.parameters)
+        if self.course.is_hopeless:
+            raise SearchFailed(
+                f"the first {self.course.n_failed} trials all failed; the last one:\n{outcomes[-1][1].error}"
+            )
+
+    def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
+        self.course.tell(proposal, outcome)
+        if outcome.state == "complete" and self.rules.is_reached(outcome):
+            self._stop(f"trial {proposal.number} reached the target")
+            self._stop_running()
+
+    def _free(self, block: int, outcome: Outcome) -> None:
+        """Frees the block of a trial that ended; one that fails again and again is given up."""
+        if block not in self.crew:
+            return
+        self.ending.take(outcome.duration_s)
+        self._luck.take(block, outcome.state == "failed")
+        if len(self.crew) > 1 and self._luck.is_sick(block):
+            self._event("block_retired", f"block {block} failed {self._luck.in_a_row(block)} trials in a row")
+            self.crew.dissolve(block)
+            self.progress.given_up(block)
+        else:
+            self.crew.free.append(block)
+
+    def _dispatch(self) -> None:
+        """Gives every free block a trial, as far as there are any."""
+        if self.is_stopping or not self.crew.free:
+            return
+        if not self.ending.has_time_for_one():
+            self._stop("a trial begun now would likely end after the time limit")
+            return
+        trials = self.agenda.next(len(self.crew.free), self.course.strategy.ask)
+        if not trials:
+            # nothing to wait for: the strategy has no more
+            self.is_stopping = not self.course.is_waiting_for_results
+            return
+        since = self.crew.now_s
+        due = since + (self.rules.timeout_s or float("inf")) + TIMEOUT_SLACK_S
+        started = [
+            Running(one, block, attempt, Reports(self.crew.n_groups(block, self.folds), self.rules.merits), since, due)
+            for (one, attempt), block in zip(trials, self.crew.free, strict=False)
+        ]
+        if not self.course.begin([self.crew.start_of(running) for running in started]):
+            return  # somebody else was given one of these trials
+        del self.crew.free[: len(started)]
+        for running in started:
+            one = running.proposal
+            self.agenda.running[one.number] = running
+            yardstick = self.course.yardstick(one)
+            assignment = Assignment(one.number, one.parameters, one.budget, one.resume_from, yardstick)
+            self.link.send(self.crew.ranks(running.block)[0], assignment)
+            self.progress.started(running.block, one.number)
+
+    def _take_losses(self, ranks: frozenset[int]) -> None:
+        for rank in sorted(ranks - self.crew.roster.lost):  # others were given up, and so ended
+            self._event("rank_lost", f"rank {rank}, {self.crew.part_of(rank)}")
+        for block in self.crew.lose(ranks):
+            self._give_up(block, "a rank of its block was lost")
+
+    def _give_up(self, block: int, why: str) -> None:
+        """Disbands a block; its trial goes back into the queue, or has failed when it was tried often enough."""
+        self.crew.disband(block)
+        self.progress.given_up(block)
+        for running in self.agenda.on(block):
+            if self._has_failed(running, why):
+                continue
+            attempt, retries = running.attempt, self.rules.retries
+            if attempt <= retries:
+                self._requeue(running, why)
+            else:
+                self._fail(running, f"{why}; attempt {attempt} was the last (trial.retries: {retries})")
+
+    def _has_failed(self, running: Running, why: str) -> bool:
+        """Fails a trial that has raised, or takes longer than it may: it costs ranks, and would cost others."""
+        error = running.error
+        if error is None and self.rules.is_too_long(self.crew.now_s - running.since):
+            error = f"the trial took longer than trial.timeout, {self.rules.timeout_s:g} s: {why}"
+        if error is not None:
+            self._fail(running, error)
+        return error is not None
+
+    def _fail(self, running: Running, error: str) -> None:
+        number, lasted_s = running.proposal.number, self.crew.now_s - running.since
+        del self.agenda.running[number]
+        self._outcomes.append((running, Outcome(number, "failed", None, None, lasted_s, error=error)))
+
+    def _requeue(self, running: Running, why: str) -> None:
+        self.store.requeue([running.proposal.number], why)
+        self.agenda.put_back(running)
+
+    def _watch(self) -> None:
+        """What is done when time passes: the trials of others, hanging blocks, the time limit, the wish to end."""
+        for record in self.course.others.news():
+            self._take_from_others(record)
+        for rank in sorted(self.crew.watch()):
+            self._event("rank_lost", f"rank {rank} did not leave its block")
+        for running in [one for one in self.agenda.running.values() if one.until < self.crew.now_s]:
+            self._event("block_lost", f"block {running.block} hangs in trial {running.proposal.number}")
+            self._give_up(running.block, "its block does not answer")
+        if self._stop_by == float("inf") and (why := self.ending.reason):
+            self._stop(why)
+            self._stop_running()
+            self._put_back()
+            self._stop_by = time.monotonic() + HALT_S
+
+    def _put_back(self) -> None:
+        """What runs is run by the next search. At once: mpirun, told to end, leaves its ranks a quarter of a second."""
+        # without protection it ends them also where one has died, and what ran there may have been why
+        may_be_why = self.ending.halt.reason == "SIGTERM" and not self.link.is_protected
+        why = WITHOUT_A_WORD if may_be_why else f"the search ended: {self.why_stopped}"
+        numbers = [one.proposal.number for one in [*self.agenda.running.values()] if not self._has_failed(one, why)]
+        if numbers:
+            self.store.requeue(numbers, why)
+
+    def _take_from_others(self, record: TrialRecord) -> None:
+        if record.state == "queued":
+            self.agenda.take_back(record)
+            return
+        proposal, outcome = told(record)
+        self._tell(proposal, outcome)
+        self.progress.finished(ELSEWHERE, outcome, proposal.parameters)
+
+    def _stop(self, why: str) -> None:
+        """Begins no more trials."""
+        if not self.is_stopping:
+            self.is_stopping, self.why_stopped = True, why
+            self.progress.note(f"no more trials are begun: {why}")
+
+    def _stop_running(self) -> None:
+        """Tells the trials that run to end at their next opportunity."""
+        for number, running in self.agenda.running.items():
+            self.link.stop(number, sorted({self.crew.ranks(running.block)[0], *running.reports.reporters}))
+
+    def _event(self, kind: str, detail: str) -> None:
+        self.progress.note(f"{kind.replace('_', ' ')}: {detail}")
+        self.store.event(kind, detail)

@@ -1,0 +1,1 @@
+"""Values and rules of a search. No MPI, SQL, files or clock."""

@@ -1,0 +1,223 @@
+"""The figures of merit of a study: what they are called, which way is better, and what several folds come to.
+
+Most studies have one. Of several the first is the main one: it stands wherever there is room for one number, and the
+best trial is the one of the Pareto front that has the best first figure.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from mpi_opt.core.trial import Measured
+from mpi_opt.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from mpi_opt.core.trial import FoldOutcome, Outcome, TrialRecord
+
+Direction = Literal["minimize", "maximize"]
+Selection = Literal["mean", "mean+std", "median"]
+Target = float | tuple[float | None, ...]
+
+MAIN = "figure_of_merit"
+"""What the figure of merit of a user's function is called, unless the user names it."""
+
+
+@dataclass(frozen=True)
+class Merits:
+    """The figures of merit of a study.
+
+    Attributes:
+        names: One or more, each once.
+        directions: Which way is better, one for each name.
+        selection: What a trial's folds come to: their mean, the median, or the mean made worse by one standard
+            deviation (``mean+std``: added where less is better, subtracted where more is).
+    """
+
+    names: tuple[str, ...] = (MAIN,)
+    directions: tuple[Direction, ...] = ("minimize",)
+    selection: Selection = "mean"
+
+    @property
+    def are_several(self) -> bool:
+        """Whether there is more than one."""
+        return len(self.names) > 1
+
+    @property
+    def signs(self) -> tuple[float, ...]:
+        """What turns each into a value to minimise, and back."""
+        return tuple(-1.0 if direction == "maximize" else 1.0 for direction in self.directions)
+
+    @property
+    def sign(self) -> float:
+        """That of the first."""
+        return self.signs[0]
+
+    def read(self, value: object) -> tuple[float, ...]:
+        """What an objective returned: a number, or of several a sequence or a mapping by name.
+
+        Raises:
+            TypeError: It is something else.
+            ValueError: Not every name has a finite number.
+        """
+        if not self.are_several:
+            return (_number(value),)
+        expected = f"the objective must return {len(self.names)} numbers ({', '.join(self.names)})"
+        if isinstance(value, Mapping):
+            if set(value) != set(self.names):
+                raise ValueError(f"{expected}, not those of {', '.join(map(str, value))}")
+            value = [value[name] for name in self.names]
+        if isinstance(value, bool | str | bytes | int | float | type(None)) or not hasattr(value, "__len__"):
+            raise TypeError(f"{expected}, not {value!r}")
+        if len(value) != len(self.names):
+            raise ValueError(f"{expected}, not {len(value)}")
+        return tuple(_number(one) for one in value)
+
+    def by_name(self, figures: Sequence[float]) -> dict[str, float]:
+        """Several figures by their names; of a single one nothing: it needs no name."""
+        return dict(zip(self.names, figures, strict=True)) if self.are_several else {}
+
+    def over_folds(self, folds: Sequence[FoldOutcome]) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
+        """What the folds of a trial come to: each figure, and each one's standard deviation (None: one fold)."""
+        columns = [[fold.figures_of_merit.get(name, fold.figure_of_merit) for fold in folds] for name in self.names]
+        if len(folds) == 1:
+            return tuple(column[0] for column in columns), None
+        spreads = tuple(statistics.pstdev(column) for column in columns)
+        chosen = zip(columns, spreads, self.signs, strict=True)
+        return tuple(self._selected(values, spread, sign) for values, spread, sign in chosen), spreads
+
+    def selected(self, values: Sequence[float]) -> float:
+        """What values of the first figure, one a fold, come to."""
+        return self._selected(values, statistics.pstdev(values), self.sign)
+
+    def minimised(self, ended: TrialRecord | Outcome, folds: int) -> float | tuple[float, ...]:
+        """The figure of merit of a trial as strategies want it; several as a tuple.
+
+        Where there are folds each number says how well it is known.
+
+        Args:
+            ended: It has a figure of merit.
+            folds: K.
+        """
+        if not self.are_several:
+            return self._minimised(ended.figure_of_merit, ended.uncertainty, self.sign, folds)
+        figures, spreads = ended.figures_of_merit, ended.uncertainties
+        return tuple(
+            self._minimised(figures[name], spreads.get(name), sign, folds)
+            for name, sign in zip(self.names, self.signs, strict=True)
+        )
+
+    def is_reached(self, target: Target | None, ended: TrialRecord | Outcome) -> bool:
+        """Whether a trial is as good as `target`, in every figure that has one."""
+        if target is None or ended.figure_of_merit is None:
+            return False
+        figures = tuple(ended.figures_of_merit.get(name, ended.figure_of_merit) for name in self.names)
+        wanted = target if isinstance(target, tuple) else (target,)
+        pairs = zip(figures, wanted, self.signs, strict=True)
+        return all(limit is None or sign * figure <= sign * limit for figure, limit, sign in pairs)
+
+    def _selected(self, values: Sequence[float], spread: float, sign: float) -> float:
+        if self.selection == "median":
+            return statistics.median(values)
+        mean = math.fsum(values) / len(values)
+        return mean + sign * spread if self.selection == "mean+std" else mean
+
+    def _minimised(self, figure: float, spread: float | None, sign: float, folds: int) -> float:
+        value = sign * figure
+        return value if spread is None else Measured(value, spread * self._error(folds))
+
+    def _error(self, folds: int) -> float:
+        """The standard error of what the folds come to, in units of their standard deviation (of normal errors)."""
+        variance = 1.0 / folds
+        if self.selection == "median" and folds > 2:
+            variance *= 0.5 * math.pi
+        elif self.selection == "mean+std" and folds > 1:
+            variance += 0.5 / (folds - 1)
+        return math.sqrt(variance)
+
+
+def read_merits(
+    figure_of_merit: str | Sequence[str],
+    direction: Direction | Sequence[Direction],
+    selection: Selection,
+    *,
+    is_training: bool,
+) -> Merits:
+    """The figures of merit that a configuration asks for.
+
+    Args:
+        figure_of_merit: A name, a function ``file.py:function``, or several of them.
+        direction: One, or one for each figure.
+        selection: As in `Merits`.
+        is_training: Whether they are made from a training; otherwise they only name what the user's code returns.
+
+    Raises:
+        ConfigurationError: Names and directions do not go together.
+    """
+    directions = (direction,) if isinstance(direction, str) else tuple(direction)
+    if isinstance(figure_of_merit, str):
+        names = _names_of_one(figure_of_merit, len(directions), is_training)
+    else:
+        names = tuple(_name(one) for one in figure_of_merit)
+    if len(names) != len(directions):
+        raise ConfigurationError(
+            f"expected a direction for each of {', '.join(names)}; found {len(directions)}",
+            where="direction",
+            cure=f"direction: [{', '.join(['maximize', *['minimize'] * (len(names) - 1)])}]",
+        )
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigurationError(f"{name} stands twice", where="figure_of_merit", cure="name each once")
+    return Merits(names, directions, selection)
+
+
+def _names_of_one(figure_of_merit: str, n: int, is_training: bool) -> tuple[str, ...]:
+    if n == 1:
+        return (figure_of_merit if is_training else MAIN,)
+    if is_training and ":" not in figure_of_merit:
+        raise ConfigurationError(
+            f"{figure_of_merit} is one number, and there are {n} directions",
+            where="direction",
+            cure=f"figure_of_merit: [{figure_of_merit}, seconds], or a function that returns {n} numbers",
+        )
+    base = _name(figure_of_merit) if is_training else MAIN
+    return tuple(f"{base}_{index + 1}" for index in range(n))
+
+
+def _name(figure_of_merit: str) -> str:
+    """A metric's own name; of a function the part after the colon."""
+    return figure_of_merit.rpartition(":")[2]
+
+
+def read_target(target: float | Sequence[float | None] | None, merits: Merits) -> Target | None:
+    """The target that a configuration asks for: a number, or one for each figure (None: any will do).
+
+    Raises:
+        ConfigurationError: There are more or fewer than figures of merit.
+    """
+    wanted = (target,) if isinstance(target, int | float) else None if target is None else tuple(target)
+    if wanted is not None and len(wanted) != len(merits.names):
+        raise ConfigurationError(
+            f"expected a target for each of {', '.join(merits.names)}; found {len(wanted)}",
+            where="search.target",
+            cure=f"target: [{', '.join(['null'] * len(merits.names))}] with a number in place of some null",
+        )
+    return target if isinstance(target, int | float) else wanted
+
+
+def _number(value: object) -> float:
+    """One figure of merit.
+
+    Raises:
+        TypeError: It is not a number.
+        ValueError: It is not finite.
+    """
+    if isinstance(value, bool | str | bytes | type(None)):
+        raise TypeError(f"the objective must return a number, not {value!r}")
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError(f"the objective returned {number}")
+    return number

@@ -1,0 +1,157 @@
+"""The search space: its dimensions, the conditions between them, and how values map to the unit interval.
+
+A point is a plain ``dict`` from hyperparameter to value and holds the *active* hyperparameters only: those whose
+``when`` condition is met. Strategies that need numbers work in the unit cube: `Space.encode` and `Space.decode`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mpi_opt.core.dimension import DIMENSIONS, Categorical, Dimension, Integer, Real, Value
+from mpi_opt.errors import SpaceError
+
+__all__ = ["DIMENSIONS", "Categorical", "Dimension", "Integer", "Parameters", "Real", "Space", "Value"]
+
+Parameters = dict[str, Value]
+
+
+@dataclass(frozen=True)
+class Space(Mapping[str, Dimension]):
+    """An ordered mapping from hyperparameter to `Dimension`.
+
+    Args:
+        dimensions: The hyperparameters in the order of the user's file.
+
+    Raises:
+        SpaceError: A condition names an unknown hyperparameter, a value that it never takes, or goes round in a circle.
+    """
+
+    dimensions: Mapping[str, Dimension]
+    order: tuple[str, ...] = field(init=False)
+    """The names, each after the ones that its condition looks at."""
+
+    def __post_init__(self) -> None:
+        if not self.dimensions:
+            raise SpaceError("the search space is empty", where="space", cure="name at least one hyperparameter")
+        object.__setattr__(self, "dimensions", dict(self.dimensions))
+        for name, dimension in self.dimensions.items():
+            if not isinstance(dimension, Dimension):
+                raise SpaceError(f"expected Real, Integer or Categorical, not {dimension!r}", where=f"space.{name}")
+            self._check_condition(name, dimension)
+        object.__setattr__(self, "order", tuple(self._sorted_by_condition()))
+
+    def __getitem__(self, name: str) -> Dimension:
+        return self.dimensions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.dimensions)
+
+    def __len__(self) -> int:
+        return len(self.dimensions)
+
+    @property
+    def size(self) -> float:
+        """An upper limit of how many different points there are (exact without conditions); ``inf`` for a continuum."""
+        return math.prod(dimension.size for dimension in self.dimensions.values())
+
+    def is_active(self, name: str, parameters: Mapping[str, Value]) -> bool:
+        """Whether the condition of `name` is met by `parameters` (the hyperparameters it looks at must be there)."""
+        when = self.dimensions[name].when
+        if not when:
+            return True
+        return all(parent in parameters and _is_among(parameters[parent], wanted) for parent, wanted in when.items())
+
+    def active(self, parameters: Mapping[str, Value]) -> Parameters:
+        """`parameters` without those whose condition is not met, in the space's order."""
+        kept: Parameters = {}
+        for name in self.order:
+            if name in parameters and self.is_active(name, kept):
+                kept[name] = parameters[name]
+        return {name: kept[name] for name in self.dimensions if name in kept}
+
+    def sample(self, rng: np.random.Generator) -> Parameters:
+        """A point drawn from the priors."""
+        return self.decode(rng.random(len(self.dimensions)))
+
+    def sample_all(self, rng: np.random.Generator) -> Parameters:
+        """A value for each hyperparameter, whether active or not, drawn from the priors."""
+        return {name: dimension.sample(rng) for name, dimension in self.dimensions.items()}
+
+    def encode(self, parameters: Mapping[str, Value]) -> np.ndarray:
+        """A point of the unit cube.
+
+        Returns:
+            Shape (n_dimensions,), float64, one entry for each hyperparameter in order; 0.5 for inactive ones.
+        """
+        return np.array(
+            [
+                dimension.encode(parameters[name]) if name in parameters else 0.5
+                for name, dimension in self.dimensions.items()
+            ]
+        )
+
+    def decode(self, units: np.ndarray) -> Parameters:
+        """The active hyperparameters at a point of the unit cube.
+
+        Args:
+            units: Shape (n_dimensions,), each in [0, 1].
+        """
+        values = {
+            name: dimension.decode(u) for (name, dimension), u in zip(self.dimensions.items(), units, strict=True)
+        }
+        return self.active(values)
+
+    def check(self, parameters: Mapping[str, Value]) -> None:
+        """Raises `SpaceError` unless `parameters` is a point of this space."""
+        for name, value in parameters.items():
+            if name not in self.dimensions:
+                raise SpaceError(f"{name!r} is not a hyperparameter of this space: {', '.join(self.dimensions)}")
+            if value not in self.dimensions[name]:
+                raise SpaceError(f"{value!r} lies outside of {self.dimensions[name]}", where=name)
+        for name in self.order:
+            if self.is_active(name, parameters) != (name in parameters):
+                state = "is missing" if name not in parameters else "does not exist for these values"
+                raise SpaceError(f"hyperparameter {name!r} {state}: {dict(parameters)}")
+
+    def _check_condition(self, name: str, dimension: Dimension) -> None:
+        where = f"space.{name}.when"
+        if dimension.when is None:
+            return
+        if not isinstance(dimension.when, Mapping):
+            raise SpaceError(f"expected a mapping such as {{optimizer: sgd}}, not {dimension.when!r}", where=where)
+        for parent, wanted in dimension.when.items():
+            if parent not in self.dimensions:
+                raise SpaceError(
+                    f"{parent!r} is not a hyperparameter", where=where, cure=f"one of: {', '.join(self.dimensions)}"
+                )
+            for value in wanted if isinstance(wanted, list | tuple) else (wanted,):
+                if value not in self.dimensions[parent]:
+                    raise SpaceError(
+                        f"{parent} never takes the value {value!r}", where=where, cure=f"see {self.dimensions[parent]}"
+                    )
+
+    def _sorted_by_condition(self) -> list[str]:
+        done: list[str] = []
+        left = list(self.dimensions)
+        while left:
+            ready = [name for name in left if all(parent in done for parent in self.dimensions[name].when or ())]
+            if not ready:
+                raise SpaceError(
+                    f"the conditions of {', '.join(left)} go round in a circle", where="space", cure="drop one `when`"
+                )
+            done += ready
+            left = [name for name in left if name not in ready]
+        return done
+
+
+def _is_among(value: Value, wanted: Any) -> bool:
+    options = wanted if isinstance(wanted, list | tuple) else (wanted,)
+    return any(type(option) is type(value) and option == value for option in options) or (
+        isinstance(value, float) and any(isinstance(o, int | float) and o == value for o in options)
+    )

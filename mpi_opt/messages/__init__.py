@@ -1,0 +1,1 @@
+"""The messages between the coordinator and the workers, and the links that carry them."""

@@ -1,0 +1,200 @@
+"""What can be read from the store. Every function takes an open connection and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, Table, func, select
+
+from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.trial import FINISHED, State, TrialRecord
+from mpi_opt.store.records import AttemptRecord, CurveRecord, Earlier, EventRecord, FoldRecord, StudyRecord
+from mpi_opt.store.schema import (
+    attempts,
+    events,
+    figures_of_merit,
+    folds,
+    merits_from,
+    metrics,
+    space_from_json,
+    studies,
+    transferred,
+    trials,
+)
+
+# in the order of TrialRecord's fields
+TRIAL_COLUMNS = (
+    trials.c.number,
+    trials.c.state,
+    trials.c.parameters,
+    trials.c.figure_of_merit,
+    trials.c.uncertainty,
+    trials.c.started_at,
+    trials.c.finished_at,
+    trials.c.duration_s,
+    trials.c.attempts,
+    trials.c.error,
+    trials.c.budget,
+    trials.c.resume_from,
+    trials.c.pareto,
+)
+
+
+def read_studies(connection: Connection) -> list[StudyRecord]:
+    """All studies, in the order in which they were created."""
+    return [_study(connection, row) for row in connection.execute(select(studies).order_by(studies.c.id))]
+
+
+def read_study(connection: Connection, name: str) -> StudyRecord | None:
+    """The study of this name, if there is one."""
+    row = connection.execute(select(studies).where(studies.c.name == name)).one_or_none()
+    return None if row is None else _study(connection, row)
+
+
+def read_merits(connection: Connection, study_id: int) -> Merits:
+    """The figures of merit of a study."""
+    columns = (studies.c.merits, studies.c.direction, studies.c.selection)
+    row = connection.execute(select(*columns).where(studies.c.id == study_id)).one()
+    return merits_from(row.merits, row.direction, row.selection)
+
+
+def read_trials(
+    connection: Connection,
+    study_id: int,
+    states: Iterable[State] | None = None,
+    numbers: Sequence[int] | None = None,
+) -> list[TrialRecord]:
+    """The trials in one of `states` and of `numbers` (None: all), by number."""
+    query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id).order_by(trials.c.number)
+    if states is not None:
+        query = query.where(trials.c.state.in_(list(states)))
+    if numbers is not None:
+        query = query.where(trials.c.number.in_(list(numbers)))
+    return _trials(connection, study_id, query)
+
+
+def read_earlier(connection: Connection, study_id: int) -> list[Earlier]:
+    """What another study taught this one when it began, best first."""
+    columns = (transferred.c.parameters, transferred.c.figure_of_merit)
+    query = select(*columns).where(transferred.c.study_id == study_id).order_by(transferred.c.position)
+    return [Earlier(json.loads(parameters), figure) for parameters, figure in connection.execute(query)]
+
+
+def read_told_order(connection: Connection, study_id: int) -> list[TrialRecord]:
+    """The finished trials in the order in which they ended."""
+    query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id, trials.c.state.in_(FINISHED))
+    return _trials(connection, study_id, query.order_by(trials.c.ended))
+
+
+def read_best(connection: Connection, study_id: int, maximize: bool, count: int = 1) -> list[TrialRecord]:
+    """The `count` best complete trials, best first; of equal ones that on the Pareto front, then the earlier number."""
+    merit = trials.c.figure_of_merit
+    query = select(*TRIAL_COLUMNS).where(
+        trials.c.study_id == study_id, trials.c.state == "complete", merit.is_not(None)
+    )
+    order = merit.desc() if maximize else merit.asc()
+    return _trials(
+        connection, study_id, query.order_by(order, func.coalesce(-trials.c.pareto, 0), trials.c.number).limit(count)
+    )
+
+
+def read_folds(connection: Connection, study_id: int, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
+    """The folds of the trials `numbers` (None: of all), by trial and fold."""
+    query = _of_trials(folds, (folds.c.fold, folds.c.figure_of_merit, folds.c.duration_s), study_id, numbers)
+    return [FoldRecord(*row) for row in connection.execute(query.order_by(folds.c.trial_id, folds.c.fold))]
+
+
+def read_curves(connection: Connection, study_id: int, numbers: Sequence[int] | None = None) -> list[CurveRecord]:
+    """The metrics of the trials `numbers` (None: of all), by trial, fold and name."""
+    columns = (metrics.c.fold, metrics.c.name, metrics.c.epoch, metrics.c.value)
+    query = _of_trials(metrics, columns, study_id, numbers)
+    order = (metrics.c.trial_id, metrics.c.fold, metrics.c.epoch)
+    curves: dict[tuple[int, int, str], list[float]] = {}
+    for number, fold, name, epoch, value in connection.execute(query.order_by(*order)):
+        values = curves.setdefault((number, fold, name), [])
+        values.extend([math.nan] * (epoch - len(values)))
+        values.append(math.nan if value is None else value)
+    return [CurveRecord(*key, values) for key, values in sorted(curves.items())]
+
+
+def read_attempts(connection: Connection, study_id: int, numbers: Sequence[int] | None = None) -> list[AttemptRecord]:
+    """The attempts of the trials `numbers` (None: of all), by trial and attempt."""
+    columns = tuple(column for column in attempts.c if column.name != "trial_id")
+    query = _of_trials(attempts, columns, study_id, numbers)
+    return [AttemptRecord(*row) for row in connection.execute(query.order_by(attempts.c.trial_id, attempts.c.attempt))]
+
+
+def read_events(connection: Connection, study_id: int) -> list[EventRecord]:
+    """What happened to the search, in order of time."""
+    query = select(events.c.at, events.c.kind, events.c.detail).where(events.c.study_id == study_id)
+    return [EventRecord(*row) for row in connection.execute(query.order_by(events.c.id))]
+
+
+def read_sql(connection: Connection, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The column names and rows of a user's own query."""
+    if connection.dialect.paramstyle in ("format", "pyformat"):
+        query = query.replace("%", "%%")  # these drivers look for parameters
+    result = connection.exec_driver_sql(query)
+    if not result.returns_rows:
+        return [], []
+    return list(result.keys()), [tuple(row) for row in result]
+
+
+def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
+    counts = select(trials.c.state, func.count()).where(trials.c.study_id == row.id).group_by(trials.c.state)
+    best = read_best(connection, row.id, row.direction == "maximize")
+    return StudyRecord(
+        id=row.id,
+        name=row.name,
+        direction=row.direction,
+        strategy=row.strategy,
+        seed=row.seed,
+        created_at=row.created_at,
+        configuration=json.loads(row.configuration),
+        space=space_from_json(row.space),
+        view=row.view_name,
+        counts={state: count for state, count in connection.execute(counts)},  # noqa: C416 (rows are no pairs)
+        best=best[0] if best else None,
+        merits=merits_from(row.merits, row.direction, row.selection),
+    )
+
+
+def _trials(connection: Connection, study_id: int, query: Select[Any]) -> list[TrialRecord]:
+    rows = connection.execute(query).all()
+    if all(row.pareto is None for row in rows):  # as in every study with one figure of merit
+        return [TrialRecord(row[0], row[1], json.loads(row[2]), *row[3:]) for row in rows]
+    figures, uncertainties = _figures(connection, study_id)
+    return [
+        TrialRecord(
+            *row[:2],
+            json.loads(row[2]),
+            *row[3:-1],
+            None if row.pareto is None else bool(row.pareto),
+            figures.get(row.number, {}),
+            uncertainties.get(row.number, {}),
+        )
+        for row in rows
+    ]
+
+
+def _figures(connection: Connection, study_id: int) -> tuple[dict[int, dict[str, float]], dict[int, dict[str, float]]]:
+    """Trial number -> its several figures of merit by name, and their uncertainties, in the order of the study's."""
+    order = {name: index for index, name in enumerate(read_merits(connection, study_id).names)}
+    columns = (figures_of_merit.c.name, figures_of_merit.c.value, figures_of_merit.c.uncertainty)
+    rows = connection.execute(_of_trials(figures_of_merit, columns, study_id, None)).all()
+    figures: dict[int, dict[str, float]] = {}
+    uncertainties: dict[int, dict[str, float]] = {}
+    for number, name, value, uncertainty in sorted(rows, key=lambda row: order[row.name]):
+        figures.setdefault(number, {})[name] = value
+        if uncertainty is not None:
+            uncertainties.setdefault(number, {})[name] = uncertainty
+    return figures, uncertainties
+
+
+def _of_trials(table: Table, columns: Sequence[Any], study_id: int, numbers: Sequence[int] | None) -> Select[Any]:
+    query = select(trials.c.number, *columns).join(table, table.c.trial_id == trials.c.id)
+    query = query.where(trials.c.study_id == study_id)
+    return query if numbers is None else query.where(trials.c.number.in_(list(numbers)))

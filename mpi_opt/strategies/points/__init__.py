@@ -1,0 +1,1 @@
+"""Sampling, encoding and bookkeeping of points of the search space, shared by the strategies."""

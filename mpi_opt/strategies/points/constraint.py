@@ -1,0 +1,146 @@
+"""Constraints between hyperparameters: arithmetic and comparisons of names and numbers, read from text.
+
+Nothing of the text is executed as Python: it is parsed, every node is looked up in the tables below, and the tree is
+walked for each point.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable
+from typing import Any, final
+
+from mpi_learn.settings.yaml_file import nearest
+from mpi_opt.core.space import Parameters, Space
+from mpi_opt.errors import ConfigurationError
+
+LARGEST_EXPONENT = 64
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: lambda base, exponent: _power(base, exponent),
+}
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.In: lambda value, options: value in options,
+    ast.NotIn: lambda value, options: value not in options,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.Not: operator.not_,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"abs": abs, "min": min, "max": max, "round": round}
+
+
+@final
+class Constraint:
+    """One expression over the hyperparameters, e.g. ``units * layers < 4096``.
+
+    Args:
+        text: Numbers, text, names of hyperparameters, ``+ - * / // % **``, comparisons, ``and or not in``, and the
+            functions abs, min, max and round.
+        space: Where the names must come from.
+
+    Raises:
+        ConfigurationError: `text` is not such an expression or names an unknown hyperparameter.
+    """
+
+    def __init__(self, text: str, space: Space) -> None:
+        self.text = text
+        try:
+            self._tree = ast.parse(text, mode="eval").body
+        except SyntaxError as error:
+            raise self._wrong(f"this is not an expression: {error.msg}") from None
+        self._check(self._tree, space)
+
+    def __repr__(self) -> str:
+        return f"Constraint({self.text!r})"
+
+    def is_met(self, parameters: Parameters) -> bool:
+        """Whether `parameters` satisfy the expression; one that looks at an inactive hyperparameter is satisfied."""
+        try:
+            return bool(_value(self._tree, parameters))
+        except KeyError:
+            return True
+        except (ArithmeticError, TypeError):  # divided by zero, or compared text with a number: no such point, please
+            return False
+
+    def _check(self, node: ast.expr, space: Space) -> None:
+        if isinstance(node, ast.Name):
+            if node.id not in space:
+                near = nearest(node.id, space)
+                hint = f"did you mean {near}? " if near else ""
+                raise self._wrong(f"{node.id} is not a hyperparameter", f"{hint}it has: {', '.join(space)}")
+        elif not _is_known(node):
+            raise self._wrong(f"{ast.unparse(node)!r} cannot stand in a constraint")
+        for part in _parts(node):
+            self._check(part, space)
+
+    def _wrong(self, problem: str, cure: str = "") -> ConfigurationError:
+        cure = cure or "write an expression such as units * layers < 4096"
+        return ConfigurationError(problem, where=f"search.options.constraints: {self.text!r}", cure=cure)
+
+
+def _is_known(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant():
+            return isinstance(node.value, bool | int | float | str | None)
+        case ast.BinOp():
+            return type(node.op) in _BINARY
+        case ast.UnaryOp():
+            return type(node.op) in _UNARY
+        case ast.Compare():
+            return all(type(op) in _COMPARISONS for op in node.ops)
+        case ast.Call():
+            return isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS and not node.keywords
+    return isinstance(node, ast.BoolOp | ast.List | ast.Tuple)
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.Call):
+        return node.args
+    return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+
+
+def _value(node: ast.expr, parameters: Parameters) -> Any:
+    match node:
+        case ast.Name():
+            return parameters[node.id]
+        case ast.Constant():
+            return node.value
+        case ast.BinOp():
+            return _BINARY[type(node.op)](_value(node.left, parameters), _value(node.right, parameters))
+        case ast.UnaryOp():
+            return _UNARY[type(node.op)](_value(node.operand, parameters))
+        case ast.BoolOp():
+            parts = (_value(part, parameters) for part in node.values)
+            return all(parts) if isinstance(node.op, ast.And) else any(parts)
+        case ast.Compare():
+            return _holds(node, parameters)
+        case ast.Call():
+            return _FUNCTIONS[node.func.id](*(_value(argument, parameters) for argument in node.args))
+    return [_value(element, parameters) for element in node.elts]
+
+
+def _holds(node: ast.Compare, parameters: Parameters) -> bool:
+    sides = [_value(side, parameters) for side in (node.left, *node.comparators)]
+    pairs = zip(sides, node.ops, sides[1:], strict=False)
+    return all(_COMPARISONS[type(op)](left, right) for left, op, right in pairs)
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if abs(exponent) > LARGEST_EXPONENT:
+        raise OverflowError(f"an exponent above {LARGEST_EXPONENT}")
+    return base**exponent

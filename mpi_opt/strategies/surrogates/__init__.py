@@ -1,0 +1,1 @@
+"""Surrogate models and acquisition functions, shared by the model-based strategies."""

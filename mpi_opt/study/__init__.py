@@ -1,0 +1,1 @@
+"""A study as users and other programs see it."""

@@ -1,0 +1,104 @@
+"""How all figures look: style, colours, and axes that suit a hyperparameter."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib import ticker
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mpi_opt.core.space import Categorical, Dimension
+
+STYLE = {
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#e6e8ec",
+    "grid.linewidth": 0.7,
+    "axes.edgecolor": "#8a93a3",
+    "xtick.color": "#4a5262",
+    "ytick.color": "#4a5262",
+    "axes.labelcolor": "#222834",
+    "legend.frameon": False,
+    "figure.constrained_layout.use": True,
+    "pdf.fonttype": 42,  # text stays text in PDF and SVG
+    "svg.fonttype": "none",
+}
+COLOURS = {
+    "complete": "#2f6fde",
+    "pruned": "#9aa3b2",
+    "failed": "#d1453b",
+    "lost": "#f0a59f",
+    "running": "#e0a100",
+    "best": "#0b8a5c",
+    "ink": "#222834",
+    "faint": "#c3c9d4",
+}
+MERIT_MAP = "viridis"
+
+
+def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
+    """`draw` in the style of all figures, whatever the caller's."""
+
+    @functools.wraps(draw)
+    def in_style(*arguments: Any, **options: Any) -> Figure:
+        with matplotlib.rc_context(STYLE):
+            return draw(*arguments, **options)
+
+    return in_style
+
+
+def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
+    """A figure of `width` × `height` inches with one set of axes; it belongs to no window."""
+    figure = Figure(figsize=(width, height), dpi=150)
+    return figure, figure.add_subplot()
+
+
+def shades(n: int, best: float = 0.0, worst: float = 0.92) -> np.ndarray:
+    """Colours for `n` trials, best first: dark to light; shape (n, 4)."""
+    return matplotlib.colormaps[MERIT_MAP](np.linspace(best, worst, max(n, 1)))[:n]
+
+
+def shortened(text: str, length: int = 26) -> str:
+    """`text`, its middle left out if it is longer than `length` characters."""
+    half = (length - 1) // 2
+    return text if len(text) <= length else f"{text[:half]}…{text[-half:]}"
+
+
+def scale_axis(axes: Axes, which: str, dimension: Dimension) -> None:
+    """Makes the axis `which` (x or y) that of a hyperparameter: logarithmic, or with categories as labels."""
+    axis = getattr(axes, f"{which}axis")
+    if isinstance(dimension, Categorical):
+        labels = [shortened(str(category), 16) for category in dimension.categories]
+        slanted = {"rotation": 35, "ha": "right", "fontsize": 7} if which == "x" and len("".join(labels)) > 24 else {}
+        axis.set_ticks(range(len(labels)), labels, **slanted)
+        axis.set_minor_locator(ticker.NullLocator())
+        getattr(axes, f"set_{which}lim")(-0.5, len(labels) - 0.5)
+    elif dimension.prior == "log-uniform":
+        getattr(axes, f"set_{which}scale")("log")
+
+
+def label_parallel(axes: Axes, x: int, dimension: Dimension) -> None:
+    """A vertical axis at `x` of parallel coordinates, with a few values of its dimension."""
+    axes.axvline(x, color=COLOURS["faint"], lw=1, zorder=0)
+    if isinstance(dimension, Categorical):
+        marks = [(dimension.encode(category), str(category)) for category in dimension.categories]
+    else:
+        marks = [(unit, f"{dimension.decode(unit):.3g}") for unit in (0.0, 0.5, 1.0)]
+    for height, text in marks:
+        backing = {"facecolor": "white", "alpha": 0.75, "linewidth": 0, "pad": 1}
+        axes.text(x + 0.04, height, text, fontsize=7, va="center", color=COLOURS["ink"], zorder=9, bbox=backing)
+
+
+def zoom(axes: Axes, limits: tuple[float, float] | None) -> None:
+    """Shows the y-axis between `limits`."""
+    if limits is not None:
+        axes.set_ylim(*limits)

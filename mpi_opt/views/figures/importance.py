@@ -1,0 +1,113 @@
+"""What depends on what: a random forest (scikit-learn) fitted to the trials, and its functional analysis of variance.
+
+The share of a hyperparameter is the first-order term of fANOVA (Hutter, Hoos, Leyton-Brown, ICML 2014, eq. 10): the
+variance over the hyperparameter of the forest's mean over all others, divided by the forest's whole variance. Means are
+over the prior of the space, by Sobol points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mpi_opt.core.trial import is_usable
+
+if TYPE_CHECKING:
+    from mpi_opt.study.study import Study
+
+MIN_TRIALS = 10
+"""With fewer complete trials nothing is said."""
+
+MAX_TRIALS = 2000
+"""So many of the complete trials, drawn at random, are enough to fit the forest."""
+
+N_TREES = 64
+N_BACKGROUND = 256
+
+
+class Surrogate:
+    """A forest over the unit cube of a study's space.
+
+    Attributes:
+        names: The hyperparameters.
+        shares: For each, how much of the variance it explains alone; between 0 and 1, together at most about 1.
+    """
+
+    def __init__(self, names: Sequence[str], units: np.ndarray, merits: np.ndarray) -> None:
+        """Fits the forest.
+
+        Args:
+            names: The hyperparameters.
+            units: Shape (n_trials, n_hyperparameters), points of the unit cube.
+            merits: Shape (n_trials,), figures of merit.
+        """
+        from scipy.stats import qmc
+        from sklearn.ensemble import RandomForestRegressor
+
+        self.names = list(names)
+        leaf = 1 if len(merits) < 200 else 3
+        self._forest = RandomForestRegressor(N_TREES, min_samples_leaf=leaf, random_state=0).fit(units, merits)
+        self._background = qmc.Sobol(len(self.names), scramble=False).random(N_BACKGROUND)
+        variance = self._forest.predict(self._background).var()
+        means = [self._marginal([i], _middles(24)[:, None]) for i in range(len(self.names))]
+        shares = [float(mean.var() / variance) if variance > 0 else 0.0 for mean in means]
+        self.shares = dict(zip(self.names, shares, strict=True))
+
+    @classmethod
+    def of(cls, study: Study) -> Surrogate | None:
+        """The forest of a study; None if too few trials are complete, or all are equally good."""
+        trials = [t for t in study.trials if t.state == "complete" and is_usable(t.figure_of_merit)]
+        if len(trials) > MAX_TRIALS:
+            chosen = np.random.default_rng(0).choice(len(trials), MAX_TRIALS, replace=False)
+            trials = [trials[i] for i in chosen]
+        merits = np.array([trial.figure_of_merit for trial in trials])
+        if len(trials) < MIN_TRIALS or np.ptp(merits) == 0:
+            return None
+        units = np.array([study.space.encode(trial.parameters) for trial in trials])
+        return cls(list(study.space), units, _without_outliers(merits, study.record.maximize))
+
+    def ranked(self) -> list[str]:
+        """The hyperparameters, the most important first."""
+        return sorted(self.names, key=lambda name: -self.shares[name])
+
+    def curve(self, name: str, units: np.ndarray) -> np.ndarray:
+        """The mean figure of merit over all other hyperparameters, at `units` in [0, 1] of this one."""
+        return self._marginal([self.names.index(name)], units[:, None])
+
+    def surface(self, x: str, y: str, units_x: np.ndarray, units_y: np.ndarray) -> np.ndarray:
+        """The mean figure of merit over all but two hyperparameters.
+
+        Args:
+            x: A hyperparameter.
+            y: Another.
+            units_x: Shape (n_x,), in [0, 1].
+            units_y: Shape (n_y,), in [0, 1].
+
+        Returns:
+            Shape (n_y, n_x).
+        """
+        grid = np.stack(np.meshgrid(units_x, units_y), axis=-1).reshape(-1, 2)
+        means = self._marginal([self.names.index(x), self.names.index(y)], grid, n_background=64)
+        return means.reshape(len(units_y), len(units_x))
+
+    def _marginal(self, columns: list[int], points: np.ndarray, n_background: int = N_BACKGROUND) -> np.ndarray:
+        """The forest's mean over the background with `columns` set to each of `points`; shape (n_points,)."""
+        background = self._background[:n_background]
+        cube = np.tile(background, (len(points), 1))
+        cube[:, columns] = np.repeat(points, len(background), axis=0)
+        return self._forest.predict(cube).reshape(len(points), len(background)).mean(axis=1)
+
+
+def _middles(n: int) -> np.ndarray:
+    return (np.arange(n) + 0.5) / n
+
+
+def _without_outliers(merits: np.ndarray, maximize: bool) -> np.ndarray:
+    """Values far on the bad side, e.g. of diverged trainings, moved nearer: they would be all of the variance."""
+    sign = -1.0 if maximize else 1.0
+    values = sign * merits
+    best, three_quarters = values.min(), np.quantile(values, 0.75)
+    limit = three_quarters + 2 * (three_quarters - best)
+    return sign * np.minimum(values, limit) if limit > best else merits

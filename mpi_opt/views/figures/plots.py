@@ -1,0 +1,273 @@
+"""Figures for papers (matplotlib): every function takes a study and returns a figure, which a notebook shows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib import ticker
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+
+from mpi_opt.core.space import Categorical
+from mpi_opt.core.trial import is_usable
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.views.figures import series
+from mpi_opt.views.figures.axes import place, spread, unit_places
+from mpi_opt.views.figures.drawing import (
+    COLOURS,
+    MERIT_MAP,
+    label_parallel,
+    new_figure,
+    scale_axis,
+    shades,
+    shortened,
+    styled,
+    zoom,
+)
+from mpi_opt.views.figures.gantt import timeline
+from mpi_opt.views.figures.importance import MIN_TRIALS, Surrogate
+from mpi_opt.views.figures.pareto_plot import pareto
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from mpi_opt.study.study import Study
+
+N_CURVES = 10
+"""So many of the best trials stand out among the learning curves."""
+
+N_LINES = 1000
+"""So many of the best trials are drawn where each is a line or a ring."""
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+
+@styled
+def history(study: Study) -> Figure:
+    """Figures of merit in the order of ending, and the best so far with its spread over the folds."""
+    trials, maximize = series.in_order_of_ending(study), study.record.maximize
+    figure, axes = new_figure(7, 3.6)
+    for state in ("complete", "pruned"):
+        chosen = [
+            (i, t.figure_of_merit) for i, t in enumerate(trials) if t.state == state and is_usable(t.figure_of_merit)
+        ]
+        if chosen:
+            size = 12 if len(trials) < 1000 else 3
+            axes.scatter(*zip(*chosen, strict=True), s=size, color=COLOURS[state], alpha=0.75, lw=0, label=state)
+    failed = [i for i, t in enumerate(trials) if t.state == "failed"]
+    if failed:
+        heights, transform = [0.015] * len(failed), axes.get_xaxis_transform()
+        axes.plot(failed, heights, "|", ms=6, color=COLOURS["failed"], transform=transform, label="failed")
+    steps = series.improvements(trials, maximize)
+    if steps:
+        ends = [i for i, _ in steps] + [len(trials) - 1]
+        best = [t for _, t in steps] + [steps[-1][1]]
+        merits = np.array([t.figure_of_merit for t in best])
+        spread = np.array([t.uncertainty or 0.0 for t in best])
+        axes.step(ends, merits, where="post", color=COLOURS["best"], lw=1.6, label="best so far")
+        band = {"color": COLOURS["best"], "alpha": 0.18, "lw": 0}
+        axes.fill_between(ends, merits - spread, merits + spread, step="post", **band)
+    zoom(axes, series.sensible_range((t.figure_of_merit for t in series.complete(study)), maximize))
+    axes.set(xlabel="trials in the order of ending", ylabel=series.merit_name(study), title=study.name)
+    if trials:
+        figure.legend(ncols=4, fontsize=8, loc="outside lower right")
+    return figure
+
+
+@styled
+def parallel(study: Study) -> Figure:
+    """Each of the best trials as a line across the hyperparameters; the better, the darker and the further in front."""
+    trials, names = series.complete(study)[:N_LINES], list(study.space)
+    figure, axes = new_figure(min(1.2 + 1.25 * (len(names) + 1), 12), 3.8)
+    limits = series.sensible_range((t.figure_of_merit for t in trials), study.record.maximize)
+    low, high = limits or (0.0, 1.0)
+    merits = np.clip([t.figure_of_merit for t in trials], low, high)
+    x = np.arange(len(names) + 1)
+    units = np.array([study.space.encode(t.parameters) for t in trials]).reshape(len(trials), len(names))
+    lines = [np.column_stack([x, [*row, (m - low) / (high - low)]]) for row, m in zip(units, merits, strict=True)]
+    widths = np.where(np.arange(len(trials)) < N_CURVES, 1.6, 0.6)
+    colours = shades(len(trials))
+    colours[N_CURVES:, 3] = max(0.15, 0.7 * (1 - len(trials) / (1.3 * N_LINES)))
+    axes.add_collection(LineCollection(lines[::-1], colors=colours[::-1], linewidths=widths[::-1]))
+    for i, name in enumerate(names):
+        label_parallel(axes, i, study.space[name])
+    axes.axvline(len(names), color=COLOURS["faint"], lw=1, zorder=0)
+    for fraction in (0.0, 0.5, 1.0):
+        axes.text(len(names) + 0.04, fraction, f"{low + fraction * (high - low):.3g}", fontsize=7, va="center")
+    axes.set(xlim=(-0.2, len(names) + 0.5), ylim=(-0.04, 1.04), yticks=[], title=study.name)
+    labels = [shortened(name) for name in (*names, series.merit_name(study))]
+    axes.set_xticks(x, labels, rotation=20 if max(map(len, labels)) * len(labels) > 90 else 0)
+    axes.grid(visible=False)
+    axes.spines[["left", "bottom"]].set_visible(False)
+    return figure
+
+
+@styled
+def slices(study: Study) -> Figure:
+    """The figure of merit against each hyperparameter; the line is the forest's mean over all others."""
+    trials, surrogate = series.complete(study), Surrogate.of(study)
+    names = surrogate.ranked() if surrogate else list(study.space)
+    n_columns = min(len(names), 3)
+    n_rows = math.ceil(len(names) / n_columns)
+    figure = Figure(figsize=(2.7 * n_columns, 2.4 * n_rows), dpi=150)
+    limits = series.sensible_range((t.figure_of_merit for t in trials), study.record.maximize)
+    for i, name in enumerate(names):
+        axes = figure.add_subplot(n_rows, n_columns, i + 1)
+        _draw_slice(axes, study, name, surrogate)
+        zoom(axes, limits)
+        axes.set(xlabel=shortened(name), ylabel=series.merit_name(study) if i % n_columns == 0 else "")
+    return figure
+
+
+def _draw_slice(axes: Axes, study: Study, name: str, surrogate: Surrogate | None) -> None:
+    dimension, trials = study.space[name], series.complete(study)
+    chosen = [(t, shade) for t, shade in zip(trials, shades(len(trials)), strict=True) if name in t.parameters][::-1]
+    places = spread(dimension, [place(dimension, t.parameters[name]) for t, _ in chosen])
+    size, merits = 10 if len(chosen) < 1000 else 3, [t.figure_of_merit for t, _ in chosen]
+    axes.scatter(places, merits, s=size, c=[shade for _, shade in chosen], lw=0)
+    scale_axis(axes, "x", dimension)
+    if surrogate:
+        units, places = unit_places(dimension)
+        line = "_" if isinstance(dimension, Categorical) else "-"
+        axes.plot(places, surrogate.curve(name, units), line, color=COLOURS["ink"], lw=1, ms=26, mew=1.6)
+
+
+@styled
+def contour(study: Study, x: str | None = None, y: str | None = None) -> Figure:
+    """The forest's mean figure of merit over two hyperparameters; default: the two most important ones.
+
+    Raises:
+        ConfigurationError: No such hyperparameter, or too few trials.
+    """
+    surrogate = _surrogate(study)
+    x, y = _pair(surrogate, x, y)
+    (units_x, places_x), (units_y, places_y) = (unit_places(study.space[name]) for name in (x, y))
+    means = surrogate.surface(x, y, units_x, units_y)
+    figure, axes = new_figure(4.8, 3.8)
+    scale_axis(axes, "x", study.space[x])
+    scale_axis(axes, "y", study.space[y])
+    colours = f"{MERIT_MAP}_r" if study.record.maximize else MERIT_MAP
+    filled = axes.pcolormesh(places_x, places_y, means, cmap=colours, shading="nearest", rasterized=True)
+    figure.colorbar(filled, ax=axes, label=series.merit_name(study))
+    trials = [t for t in series.complete(study) if x in t.parameters and y in t.parameters][:N_LINES]
+    points = [
+        spread(study.space[name], [place(study.space[name], t.parameters[name]) for t in trials], seed)
+        for seed, name in enumerate((x, y))
+    ]
+    size = 9 if len(trials) < 200 else 3
+    axes.scatter(*points, s=size, color="white", edgecolors=COLOURS["ink"], linewidths=0.04 * size)
+    if trials:
+        label = f"best: trial {trials[0].number}"
+        axes.plot(points[0][0], points[1][0], "*", ms=13, color=COLOURS["failed"], mec="white", label=label)
+        axes.legend(fontsize=8, frameon=True)
+    axes.set(xlabel=x, ylabel=y, title=study.name)
+    axes.grid(visible=False)
+    return figure
+
+
+@styled
+def importance(study: Study) -> Figure:
+    """How much of the variance of the figure of merit each hyperparameter explains alone (fANOVA).
+
+    Raises:
+        ConfigurationError: Too few trials.
+    """
+    surrogate = _surrogate(study)
+    names = surrogate.ranked()[::-1]
+    shares = [surrogate.shares[name] for name in names]
+    figure, axes = new_figure(5, 1.0 + 0.32 * len(names))
+    axes.barh(names, shares, color=COLOURS["complete"], height=0.62)
+    for i, share in enumerate(shares):
+        axes.text(share, i, f" {share:.0%}", va="center", fontsize=8)
+    axes.set(xlabel="share of the variance explained alone (fANOVA)", xlim=(0, max(1e-3, *shares) * 1.15))
+    axes.set_title(study.name)
+    axes.xaxis.set_major_formatter(ticker.PercentFormatter(1.0))
+    axes.grid(axis="y", visible=False)
+    return figure
+
+
+@styled
+def curves(study: Study, metric: str | None = None) -> Figure:
+    """The learning curves of all trials, mean over the folds; the best ten stand out.
+
+    Args:
+        study: The study.
+        metric: Default: the figure of merit, if it is a metric.
+
+    Raises:
+        ConfigurationError: Nothing was recorded epoch by epoch, or not this metric.
+    """
+    means = series.mean_curves(series.curves_to_draw(study))
+    metric = metric or series.main_metric(study, means)
+    if metric not in means:
+        cure = f"one of: {', '.join(means)}" if means else "an objective records with trial.report(step, value)"
+        raise ConfigurationError(
+            f"there are no curves of {metric or 'any metric'}", where=f"study {study.name}", cure=cure
+        )
+    best = [t.number for t in series.complete(study) if t.number in means[metric]][:N_CURVES]
+    figure, axes = new_figure(6, 3.6)
+    others = [list(enumerate(values)) for number, values in means[metric].items() if number not in best]
+    axes.add_collection(LineCollection(others, colors=COLOURS["faint"], linewidths=0.6, alpha=0.6))
+    for rank, number in reversed(list(enumerate(best))):
+        width = 2.2 if rank == 0 else 1.1
+        axes.plot(means[metric][number], color=shades(N_CURVES)[rank], lw=width, label=f"trial {number}")
+    axes.autoscale_view()
+    zoom(axes, series.curve_range(v for values in means[metric].values() for v in values))
+    axes.set(xlabel="epoch", ylabel=metric, title=study.name)
+    axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+    axes.legend(*(entries[::-1] for entries in axes.get_legend_handles_labels()), fontsize=7, ncols=2)
+    return figure
+
+
+KINDS: dict[str, Callable[[Study], Figure]] = {
+    "history": history,
+    "parallel": parallel,
+    "slice": slices,
+    "contour": contour,
+    "importance": importance,
+    "timeline": timeline,
+    "curves": curves,
+    "pareto": pareto,
+}
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure whole or not at all, in the format that the file's suffix names.
+
+    Raises:
+        ConfigurationError: The suffix is none of `SUFFIXES`, or the folder does not exist.
+    """
+    if path.suffix.lower() not in SUFFIXES:
+        raise ConfigurationError(
+            f"{path.name!r} does not name a picture", where="-o", cure="end it in .png, .svg or .pdf"
+        )
+    if not path.parent.is_dir():
+        raise ConfigurationError(f"the folder {path.parent} does not exist", where="-o", cure=f"mkdir -p {path.parent}")
+    aside = path.with_name(f".{path.stem}.unfinished{path.suffix}")
+    figure.savefig(aside, dpi=200, bbox_inches="tight")
+    aside.replace(path)
+
+
+def _surrogate(study: Study) -> Surrogate:
+    surrogate = Surrogate.of(study)
+    if surrogate is None:
+        problem = f"this needs {MIN_TRIALS} complete trials with different figures of merit"
+        raise ConfigurationError(problem, where=f"study {study.name}", cure="let the search go on; see mpi-opt results")
+    return surrogate
+
+
+def _pair(surrogate: Surrogate, x: str | None, y: str | None) -> tuple[str, str]:
+    """The two hyperparameters to show: those named, then the most important ones."""
+    for name in (x, y):
+        if name is not None and name not in surrogate.names:
+            cure = f"one of: {', '.join(surrogate.names)}"
+            raise ConfigurationError(f"{name!r} is not a hyperparameter of this study", cure=cure)
+    left = [name for name in surrogate.ranked() if name not in (x, y)]
+    chosen = [name or (left.pop(0) if left else None) for name in (x, y)]
+    if None in chosen:
+        raise ConfigurationError("a contour needs two hyperparameters, and there is one", cure="mpi-opt plot slice")
+    return chosen[0], chosen[1]

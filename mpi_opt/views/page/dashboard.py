@@ -1,0 +1,236 @@
+"""A live page in the browser: Optuna Dashboard, fed with a copy of the study that follows the search.
+
+The copy is in memory: whatever is clicked there, the store is only read. The page is served on 127.0.0.1 alone, to
+those who have the token.
+"""
+
+from __future__ import annotations
+
+import getpass
+import math
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from http.cookies import SimpleCookie
+from socketserver import ThreadingMixIn
+from typing import Any
+from urllib.parse import parse_qs
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+import optuna
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import InMemoryStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+from optuna_dashboard import wsgi
+
+from mpi_opt.core.space import Categorical, Dimension, Integer
+from mpi_opt.core.trial import FINISHED, TrialRecord
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.store import Store
+from mpi_opt.store.errors import StoreNotReadyError
+from mpi_opt.study.study import Study
+from mpi_opt.views.figures import series
+
+HOST = "127.0.0.1"
+INTERVAL_S = 2.0
+"""How often the copy is brought up to date, in seconds."""
+
+CHUNK = 5000
+"""Curves are read of so many trials at once."""
+
+STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
+
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+class LiveCopy:
+    """A study as an Optuna study in memory, with the same numbers.
+
+    Args:
+        store: Open for reading.
+        name: The study.
+    """
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store, self.name = store, name
+        self.storage = InMemoryStorage()
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        study = Study.read(store, name)
+        directions = [StudyDirection[direction.upper()] for direction in study.merits.directions]
+        self.study_id = self.storage.create_new_study(directions, study_name=name)
+        names = list(study.merits.names) if study.merits.are_several else [series.merit_name(study)]
+        self.storage.set_study_system_attr(self.study_id, "study:metric_names", names)
+        self._distributions = {key: distribution(dimension) for key, dimension in study.space.items()}
+        self._ids: dict[int, int] = {}  # our number -> Optuna's id of the trial
+        self._ended: set[int] = set()
+        self.update()
+
+    def update(self) -> None:
+        """Takes over what has begun and ended since the last time."""
+        study = Study.read(self.store, self.name)
+        fresh = [trial for trial in study.trials if trial.number not in self._ended]
+        for first in range(0, len(fresh), CHUNK):
+            self._take(study, fresh[first : first + CHUNK])
+
+    def _take(self, study: Study, trials: Sequence[TrialRecord]) -> None:
+        means = series.mean_curves(self.store.curves(study.record.id, [trial.number for trial in trials]))
+        curves = means.get(series.main_metric(study, means) or "", {})
+        for trial in trials:
+            curve = {i: value for i, value in enumerate(curves.get(trial.number, ())) if math.isfinite(value)}
+            if trial.number not in self._ids:
+                self._ids[trial.number] = self.storage.create_new_trial(self.study_id, self._frozen(trial, curve))
+            elif trial.state in FINISHED:
+                self._end(trial, curve)
+            if trial.state in FINISHED:
+                self._ended.add(trial.number)
+
+    def _end(self, trial: TrialRecord, curve: dict[int, float]) -> None:
+        """Completes a trial that the copy has as running."""
+        key = self._ids[trial.number]
+        for epoch, value in curve.items():
+            self.storage.set_trial_intermediate_value(key, epoch, value)
+        for name, value in _attributes(trial).items():
+            self.storage.set_trial_user_attr(key, name, value)
+        self.storage.set_trial_state_values(key, STATES[trial.state], _values(trial))
+
+    def _frozen(self, trial: TrialRecord, curve: dict[int, float]) -> FrozenTrial:
+        return FrozenTrial(
+            number=trial.number,
+            state=STATES.get(trial.state, TrialState.RUNNING),
+            value=None,
+            values=_values(trial),
+            datetime_start=series.local_time(trial.started_at),
+            datetime_complete=series.local_time(trial.finished_at),
+            params=dict(trial.parameters),
+            distributions={name: self._distributions[name] for name in trial.parameters},
+            user_attrs=_attributes(trial),
+            system_attrs={},
+            intermediate_values=curve,
+            trial_id=-1,
+        )
+
+
+def _values(trial: TrialRecord) -> list[float] | None:
+    """All figures of merit, in the study's order; None where the trial has none."""
+    return list(trial.figures_of_merit.values()) or (None if trial.figure_of_merit is None else [trial.figure_of_merit])
+
+
+def _attributes(trial: TrialRecord) -> dict[str, Any]:
+    names = ("uncertainty", "duration_s", "attempts", "error")
+    return {name: getattr(trial, name) for name in names if getattr(trial, name) is not None}
+
+
+def distribution(dimension: Dimension) -> BaseDistribution:
+    """A dimension as Optuna knows it."""
+    if isinstance(dimension, Categorical):
+        return CategoricalDistribution(dimension.categories)
+    is_log = dimension.prior == "log-uniform"
+    if isinstance(dimension, Integer):
+        high = dimension.low + int(dimension.size - 1) * dimension.step
+        return IntDistribution(dimension.low, high, log=is_log, step=1 if is_log else dimension.step)
+    return FloatDistribution(dimension.low, dimension.high, log=is_log)
+
+
+def guarded(application: Application, token: str, cookie: str, first_page: str = "/") -> Application:
+    """`application` for those only who come with the token, which is a cookie from then on; and for looking only.
+
+    Args:
+        application: A WSGI application.
+        token: Secret.
+        cookie: The cookie's name.
+        first_page: Where those who come with the token land.
+    """
+
+    def guard(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        given = parse_qs(environ.get("QUERY_STRING", "")).get("token", [""])[0]
+        if secrets.compare_digest(given.encode(), token.encode()):
+            kept = f"{cookie}={token}; Path=/; HttpOnly; SameSite=Strict"
+            start_response("303 See Other", [("Location", first_page), ("Set-Cookie", kept), ("Content-Length", "0")])
+            return [b""]
+        morsel = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(cookie)
+        if morsel is None or not secrets.compare_digest(morsel.value.encode(), token.encode()):
+            return _refuse("403 Forbidden", "open the address that `mpi-opt dashboard` printed", start_response)
+        if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
+            return _refuse("405 Method Not Allowed", "here one can only look", start_response)
+        return application(environ, start_response)
+
+    return guard
+
+
+def _refuse(status: str, reason: str, start_response: Callable[..., Any]) -> list[bytes]:
+    text = f"{status}: {reason}\n".encode()
+    start_response(status, [("Content-Type", "text/plain"), ("Content-Length", str(len(text)))])
+    return [text]
+
+
+class _Server(ThreadingMixIn, WSGIServer):
+    daemon_threads = True
+
+
+class _Quiet(WSGIRequestHandler):
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class Dashboard:
+    """The page, being served until `close`.
+
+    Args:
+        store: The store's URL.
+        name: The study.
+        port: Of 127.0.0.1; 0 for any free one.
+
+    Raises:
+        StoreError: There is no such store or study.
+        ConfigurationError: The port is taken.
+    """
+
+    def __init__(self, store: str, name: str, port: int = 8080) -> None:
+        self._store = Store.open(store, read_only=True)
+        self.copy = LiveCopy(self._store, name)
+        self.token = secrets.token_urlsafe(16)
+        page = f"/dashboard/studies/{self.copy.study_id}"
+        application = guarded(wsgi(self.copy.storage), self.token, f"mpi-opt-{secrets.token_hex(4)}", page)
+        try:
+            self._server = make_server(HOST, port, application, _Server, _Quiet)
+        except OSError as error:
+            self._store.close()
+            raise ConfigurationError(f"{error.strerror}: {HOST}:{port}", where="--port", cure="--port 0") from None
+        self.port = self._server.server_port
+        self._is_closing = threading.Event()
+        self._threads = [
+            threading.Thread(target=run, daemon=True) for run in (self._server.serve_forever, self._follow)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def url(self) -> str:
+        """What to open in the browser."""
+        return f"http://{HOST}:{self.port}/?token={self.token}"
+
+    @property
+    def tunnel(self) -> str:
+        """What to type on one's own machine to reach the page from there."""
+        return f"ssh -N -L {self.port}:{HOST}:{self.port} {getpass.getuser()}@{socket.gethostname()}"
+
+    def wait(self) -> None:
+        """Serves until interrupted."""
+        self._is_closing.wait()
+
+    def close(self) -> None:
+        """Ends the serving."""
+        self._is_closing.set()
+        self._server.shutdown()
+        self._server.server_close()
+        for thread in self._threads:
+            thread.join()
+        self._store.close()
+
+    def _follow(self) -> None:
+        while not self._is_closing.wait(INTERVAL_S):
+            with suppress(StoreNotReadyError):  # the next round will do
+                self.copy.update()

@@ -1,0 +1,104 @@
+"""The winner of a study as something to go on with: a ready ``training.yaml``, or the hyperparameters of a function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from mpi_opt.core.space import Parameters
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.views.text.schedule import schedule_text
+from mpi_opt.views.text.tables import cell
+
+if TYPE_CHECKING:
+    from mpi_opt.core.trial import TrialRecord
+    from mpi_opt.study.study import Study
+
+
+def winner_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False) -> str:
+    """What `trial` trained, as the text of a ``training.yaml``; for a user's own objective, its hyperparameters.
+
+    Args:
+        study: The study.
+        trial: One of its trials.
+        is_elsewhere: The text will not stand in the folder of the study's ``space.yaml``: files that it reads are named
+            by their whole paths. Otherwise paths stay as they are, and a comment says where they start.
+    """
+    training = study.configuration.get("training")
+    directory = study.configuration.get("directory")
+    merit = _with_uncertainties(study, trial)
+    lines = [f"# study {study.name}, trial {trial.number}: {merit}"]
+    if learnt := schedule_text(study, trial):
+        lines += ["# while it was trained its hyperparameters changed; below stand the last ones:"]
+        lines += [f"#   {line}" for line in learnt.splitlines()]
+    content = trial.parameters if training is None else training_of(training, trial.parameters, directory)
+    if training and directory and is_elsewhere:
+        content = _located(content, Path(directory))
+    elif training and directory:
+        lines.append(f"# relative paths start in {directory}")
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+    return "\n".join([*(cell(line, None) for line in lines), text])
+
+
+def training_of(training: dict[str, Any], parameters: Parameters, directory: str | None) -> dict[str, Any]:
+    """The ``training:`` section with `parameters` filled in, and those that the model's function takes by name."""
+    from mpi_opt.configuration.placeholders import filled, references
+
+    content = filled(training, parameters)
+    referred = set(references(training))
+    model = str(content.get("model", ""))
+    named = {name: value for name, value in parameters.items() if _takes(model, name, name in referred, directory)}
+    arguments = named | (content.get("parameters") or {})
+    if not arguments:
+        return content
+    rest = {key: value for key, value in content.items() if key not in ("model", "parameters")}
+    return {"model": content.get("model"), "parameters": arguments} | rest
+
+
+def _located(content: dict[str, Any], directory: Path) -> dict[str, Any]:
+    """`content` with the whole paths of the files that it reads; what it writes stays relative."""
+    from mpi_learn.data.files.location import located
+    from mpi_learn.settings.user_code import located_specification
+
+    def each(value: Any, locate: Callable[[str, Path], str]) -> Any:
+        if isinstance(value, dict):
+            return {key: each(item, locate) for key, item in value.items()}
+        if isinstance(value, list):
+            return [each(item, locate) for item in value]
+        return locate(value, directory) if isinstance(value, str) else value
+
+    found = {k: each(v, located_specification) if k in ("model", "loss", "metrics") else v for k, v in content.items()}
+    data = found.get("data")
+    if isinstance(data, dict):
+        files = ("train", "validation")
+        found["data"] = {k: each(v, located if k in files else located_specification) for k, v in data.items()}
+    return found
+
+
+def _takes(model: str, name: str, is_referred: bool, directory: str | None) -> bool:
+    """Whether the model's function takes the hyperparameter; if it cannot be asked: whether nothing else does."""
+    from mpi_learn.settings.user_code import is_function, signature_of
+
+    if not is_function(model):
+        return False
+    try:
+        signature = signature_of(model, None if directory is None else Path(directory))
+    except ConfigurationError:  # the file has moved since
+        return not is_referred
+    return name in signature.names or (signature.accepts_any and not is_referred)
+
+
+def _with_uncertainties(study: Study, trial: TrialRecord) -> str:
+    """Each figure of merit by name, with its uncertainty."""
+    figures = {str(study.configuration.get("figure_of_merit", "figure of merit")): trial.figure_of_merit}
+    spreads = dict.fromkeys(figures, trial.uncertainty)
+    if study.merits.are_several:
+        figures, spreads = {name: trial.figures_of_merit.get(name) for name in study.merits.names}, trial.uncertainties
+    return ", ".join(f"{name} {_shown(figure, spreads.get(name))}" for name, figure in figures.items())
+
+
+def _shown(figure: float | None, spread: float | None) -> str:
+    return "none" if figure is None else f"{figure:.6g}" + ("" if spread is None else f" ± {spread:.3g}")

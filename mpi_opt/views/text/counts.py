@@ -1,0 +1,129 @@
+"""How far a search is: numbers that cost next to nothing to keep, in memory that does not grow with the trials."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mpi_learn.cli.terminal import Trend, duration
+from mpi_opt.views.figures.series import in_order_of_ending
+
+if TYPE_CHECKING:
+    from mpi_opt.core.space import Parameters
+    from mpi_opt.core.trial import Outcome
+    from mpi_opt.study.study import Study
+
+
+@dataclass
+class Counts:
+    """How far a search is.
+
+    Attributes:
+        trials: How many there will be.
+        maximize: Whether more is better.
+        blocks: Block -> whether it still exists.
+        n_done: Finished well, earlier runs included.
+        n_failed: Failed.
+        n_pruned: Pruned.
+        busy: block -> number of its trial.
+        best: Best figure of merit so far.
+        best_number: The trial that has it.
+        best_parameters: Its hyperparameters.
+        trend: The best so far, trial by trial.
+        last_failure: The last failed trial and the first line of its error.
+        began: When the first trial of this run began, on `clock`; None before.
+        n_ended_here: Trials that ended in this run.
+    """
+
+    trials: int
+    maximize: bool
+    blocks: dict[int, bool] = field(default_factory=dict)
+    n_done: int = 0
+    n_failed: int = 0
+    n_pruned: int = 0
+    busy: dict[int, int] = field(default_factory=dict)
+    best: float | None = None
+    best_number: int | None = None
+    best_parameters: Parameters = field(default_factory=dict)
+    trend: Trend = field(default_factory=Trend)
+    last_failure: str = ""
+    began: float | None = None
+    n_ended_here: int = 0
+    clock: Callable[[], float] = time.monotonic
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks that still exist."""
+        return sum(self.blocks.values())
+
+    @property
+    def n_ended(self) -> int:
+        """Trials that are over, well or not."""
+        return self.n_done + self.n_failed + self.n_pruned
+
+    @property
+    def pace_s(self) -> float | None:
+        """Seconds from one end of a trial to the next, on average; None before the first has ended."""
+        if not self.n_ended_here or self.began is None:
+            return None
+        return max(self.clock() - self.began, 1e-9) / self.n_ended_here
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that the rest will take at the pace so far; None before the first trial has ended."""
+        return None if self.pace_s is None else self.pace_s * max(self.trials - self.n_ended, 0)
+
+    def resume(self, study: Study) -> None:
+        """Counts the trials of earlier runs."""
+        states = study.record.counts
+        self.n_done, self.n_failed, self.n_pruned = (states.get(s, 0) for s in ("complete", "failed", "pruned"))
+        for trial in in_order_of_ending(study):
+            if trial.state == "complete":
+                self._note_best(trial.figure_of_merit, trial.number, trial.parameters)
+
+    def begin(self, block: int, number: int) -> None:
+        """Counts a trial that begins."""
+        self.busy[block] = number
+        if self.began is None:
+            self.began = self.clock()
+
+    def take(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
+        """Counts a trial that ended."""
+        self.busy.pop(block, None)
+        self.n_ended_here += 1
+        self.n_done += outcome.state == "complete"
+        self.n_failed += outcome.state == "failed"
+        self.n_pruned += outcome.state == "pruned"
+        if outcome.state == "complete":
+            self._note_best(outcome.figure_of_merit, outcome.number, parameters)
+        elif outcome.state == "failed":
+            reason = next(iter((outcome.error or "").splitlines()), "")
+            self.last_failure = f"trial {outcome.number}: {reason}"
+
+    def lose(self, block: int) -> None:
+        """A block is no more."""
+        self.blocks[block] = False
+        self.busy.pop(block, None)
+
+    def is_better(self, value: float | None) -> bool:
+        """Whether `value` beats the best so far."""
+        if value is None or self.best is None:
+            return value is not None
+        return value > self.best if self.maximize else value < self.best
+
+    def _note_best(self, value: float | None, number: int, parameters: Parameters) -> None:
+        if self.is_better(value):
+            self.best, self.best_number, self.best_parameters = value, number, parameters
+        if self.best is not None:
+            self.trend.take(self.best)
+
+    def __str__(self) -> str:
+        parts = [f"{self.n_ended}/{self.trials} trials", f"{len(self.busy)}/{self.n_blocks} blocks busy"]
+        parts += [f"{self.n_failed} failed"] * bool(self.n_failed) + [f"{self.n_pruned} pruned"] * bool(self.n_pruned)
+        if self.best is not None:
+            parts.append(f"best {self.best:.6g} (trial {self.best_number})")
+        if self.left_s is not None:
+            parts.append(f"{duration(self.left_s)} left")
+        return ", ".join(parts)

@@ -1,0 +1,209 @@
+"""What a running search shows: a live panel on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING, TextIO
+
+from mpi_learn.cli.terminal import console_size, duration, is_watched, make_console
+from mpi_opt.views.text.counts import Counts
+from mpi_opt.views.text.tables import cell
+
+if TYPE_CHECKING:
+    from rich.panel import Panel
+    from rich.text import Text
+
+    from mpi_opt.core.space import Parameters
+    from mpi_opt.core.trial import Outcome
+    from mpi_opt.study.study import Study
+    from mpi_opt.views.text.trackers import Tracker
+
+__all__ = ["Counts", "LivePanel", "PlainProgress", "make_progress"]
+
+LINE_INTERVAL_S = 1.0
+"""Plain lines come no faster than this, however short the trials are."""
+
+DRAW_INTERVAL_S = 0.25
+"""The panel is drawn no more often than this."""
+
+MOST_CELLS = 256
+"""Of more blocks than this, the first are shown."""
+
+
+class PlainProgress:
+    """One line a second at most, without colours: for logs of batch systems.
+
+    Args:
+        counts: What stands already.
+        tracker: Is handed every trial that ended.
+        stream: Where to write.
+    """
+
+    def __init__(self, counts: Counts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
+        self.counts, self.tracker, self.stream = counts, tracker, stream or sys.stdout
+        self._written = float("-inf")
+
+    def resumed(self, study: Study) -> None:
+        """The study has trials of earlier runs."""
+        self.counts.resume(study)
+
+    def ready(self, block: int) -> None:
+        """A block can take trials."""
+        self.counts.blocks[block] = True
+
+    def started(self, block: int, number: int) -> None:
+        """A block begins a trial."""
+        self.counts.begin(block, number)
+
+    def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
+        """A trial ended."""
+        self._take(block, outcome, parameters)
+        now = time.monotonic()
+        if now - self._written >= LINE_INTERVAL_S:
+            self._written = now
+            what = outcome.error.splitlines()[0] if outcome.error else f"{outcome.figure_of_merit:.6g}"
+            took = duration(outcome.duration_s)
+            self._write(f"trial {outcome.number} {outcome.state}: {what} in {took}; {self.counts}")
+
+    def given_up(self, block: int) -> None:
+        """A block is no more."""
+        self.counts.lose(block)
+
+    def note(self, text: str) -> None:
+        """Something that the user should know."""
+        self._write(text)
+
+    def tick(self) -> None:
+        """Time has passed."""
+
+    def close(self) -> None:
+        """The search is over."""
+        self._write(f"done: {self.counts}")
+        self._close_tracker()
+
+    def _close_tracker(self) -> None:
+        if self.tracker is not None:
+            self.tracker.close()
+
+    def _take(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
+        self.counts.take(block, outcome, parameters)
+        if self.tracker is not None:
+            self.tracker.record(outcome, parameters)
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # nobody reads any more, or no room for it: no reason to end a search
+            print(text, file=self.stream, flush=True)
+
+
+class LivePanel(PlainProgress):
+    """A panel that is drawn anew in its place, at most four times a second."""
+
+    def __init__(self, counts: Counts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
+        super().__init__(counts, tracker, stream)
+        from rich.live import Live
+
+        self._live = Live(console=make_console(self.stream), auto_refresh=False)
+        self._live.start()
+        self._live.console.show_cursor(True)  # it stays visible also when the process is killed
+
+    def started(self, block: int, number: int) -> None:
+        """A block begins a trial."""
+        super().started(block, number)
+        self.tick()
+
+    def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
+        """A trial ended."""
+        self._take(block, outcome, parameters)
+        self.tick()
+
+    def tick(self) -> None:
+        """Time has passed."""
+        now = time.monotonic()
+        if now - self._written >= DRAW_INTERVAL_S:
+            self._written = now
+            self._draw()
+
+    def close(self) -> None:
+        """The search is over."""
+        self._draw()
+        self._live.stop()
+        self._close_tracker()
+
+    def note(self, text: str) -> None:
+        """Something that the user should know: above the panel."""
+        self._live.console.print(text, markup=False, highlight=False)
+
+    def _draw(self) -> None:
+        self._live.console.size = console_size()
+        from rich.console import Group
+
+        self._live.update(Group(panel(self.counts), ""), refresh=True)  # mpirun keeps an unfinished line back
+
+
+def panel(counts: Counts) -> Panel:
+    """How far a search is, as a panel of some lines."""
+    from rich.panel import Panel
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    bar = Table.grid(padding=(0, 2))
+    bar.add_row(ProgressBar(counts.trials, counts.n_ended, width=40), f"{counts.n_ended}/{counts.trials}")
+    rows: list[tuple[str, Table | Text]] = [("trials", bar), ("", _states(counts))]
+    if counts.last_failure:
+        rows.append(("failed", Text(cell(counts.last_failure, 70), "red")))
+    if counts.best is not None:
+        rows += [("best", Text.assemble((f"{counts.best:.6g}", "bold green"), f"  trial {counts.best_number}"))]
+        rows += [("", Text("  ".join(_parameter(*item) for item in counts.best_parameters.items())))]
+        rows += [("so far", Text(str(counts.trend), "cyan"))]
+    rows.append(("blocks", _blocks(counts)))
+    if counts.pace_s is not None:
+        rows.append(("pace", Text(f"{_number(3600 / counts.pace_s)} trials/h, {duration(counts.left_s)} left")))
+    grid = Table.grid(padding=(0, 2))
+    for label, content in rows:
+        grid.add_row(Text(label, "dim"), content)
+    return Panel(grid, title="mpi-opt search", expand=False)
+
+
+def _states(counts: Counts) -> Text:
+    from rich.text import Text
+
+    states = [
+        (counts.n_done, "done", "green"),
+        (len(counts.busy), "running", "yellow"),
+        (counts.n_failed, "failed", "red"),
+        (counts.n_pruned, "pruned", "cyan"),
+    ]
+    return Text(", ").join(Text(f"{n} {name}", colour if n else "dim") for n, name, colour in states)
+
+
+def _blocks(counts: Counts) -> Text:
+    """A cell for each block: training, idle or lost; and how many there are of each kind."""
+    from rich.text import Text
+
+    text, n_training = Text(), len(counts.busy)
+    for block, exists in list(counts.blocks.items())[:MOST_CELLS]:
+        if not exists:
+            text.append("✗", "red")
+        elif block in counts.busy:
+            text.append("■", "green")
+        else:
+            text.append("□", "dim")
+    n_lost = len(counts.blocks) - counts.n_blocks
+    kinds = [f"{n_training} training", f"{counts.n_blocks - n_training} idle"] + [f"{n_lost} lost"] * bool(n_lost)
+    return text.append(f"{' …' if len(counts.blocks) > MOST_CELLS else ''} {', '.join(kinds)}")
+
+
+def _parameter(name: str, value: object) -> str:
+    return f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {cell(value, 24)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
+
+
+def make_progress(counts: Counts, tracker: Tracker | None = None) -> PlainProgress:
+    """A panel when a person is watching, lines otherwise."""
+    return (LivePanel if is_watched() else PlainProgress)(counts, tracker)

@@ -1,0 +1,1 @@
+"""Every rank except rank 0: joins blocks and runs trials."""

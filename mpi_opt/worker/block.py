@@ -1,0 +1,181 @@
+"""A block of ranks: receive a trial, run it, answer.
+
+Every rank of a block holds a `Block`. Its rank 0, the leader, talks with the coordinator; the others are its members.
+Whatever user code raises becomes part of an `Outcome` here, and the block goes on with its next trial.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from mpi_learn.errors import MPILearnError
+from mpi_learn.mpi import communicators as communication
+from mpi_learn.mpi.communicators import Communicator
+from mpi_opt.core.block_layout import fold_groups, folds_of_group
+from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.fold_stopping import Yardstick
+from mpi_opt.core.objective import Terms
+from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal, Reporter, Trial
+from mpi_opt.messages.messages import TO_LEADER, VERDICT, Assignment, PartOutcome, Ready, Verdict
+from mpi_opt.worker.objective import Objective
+from mpi_opt.worker.watchdog import Lifeline, in_this_process
+
+
+class Block:
+    """One rank's part of a block.
+
+    Args:
+        comm: The block's communicator.
+        index: The block's number.
+        objective: What to run.
+        terms: What all trials of the study have in common.
+        reporter: Where intermediate values go.
+        lifeline: Ends trials that take too long.
+    """
+
+    def __init__(
+        self,
+        comm: Communicator,
+        index: int,
+        objective: Objective,
+        terms: Terms,
+        *,
+        reporter: Reporter,
+        lifeline: Lifeline,
+    ) -> None:
+        self.comm, self.index, self.objective = comm, index, objective
+        self.terms, self.reporter, self.lifeline = terms, reporter, lifeline
+        self.groups = fold_groups(comm.size, terms.folds)
+        self.group = next(i for i, ranks in enumerate(self.groups) if comm.rank in ranks)
+        self.fold_comm = self._split()
+        self._used_up: list[Communicator] = []
+
+    def prepare(self) -> Ready:
+        """Everything that can be done, and found wrong, before the first trial. Collective over the block."""
+        hosts = self.comm.gather(communication.host_name(), root=0) or []
+        error = None
+        try:
+            with communication.agreed_errors(self.comm):
+                self.objective.prepare(self.comm, self.terms.sample)
+        except MPILearnError as mine:
+            error = mine
+        return Ready(self.index, ",".join(dict.fromkeys(hosts)), error)
+
+    def run(self, assignment: Assignment, check: Callable[[], None] = lambda: None) -> Outcome | None:
+        """Runs one trial. Every rank of the block calls it with the same assignment; the leader gets the outcome.
+
+        Args:
+            assignment: What to run.
+            check: Called while ranks of the block wait for one another; may raise.
+        """
+        started = time.perf_counter()
+        part = self._run_part(assignment, check)
+        if self.comm.rank != 0:
+            self.comm.send(part, dest=0, tag=TO_LEADER)
+            return None
+        parts = [part]
+        while len(parts) < self.comm.size:
+            other, _, _ = communication.receive(self.comm, tag=TO_LEADER, meanwhile=check)
+            parts.append(other)
+        return merged(parts, time.perf_counter() - started, self.terms.merits, assignment.yardstick)
+
+    def renew(self) -> None:
+        """Makes the fold communicator anew, after a trial that may have left it unusable. Collective over the block.
+
+        The old one is kept: were it freed, a late word of its end could reach the next one that gets its number, and
+        Open MPI crashes over that.
+        """
+        self._used_up.append(self.fold_comm)
+        self.fold_comm = self._split()
+
+    def _split(self) -> Communicator:
+        return self.comm if self.comm.size == 1 else communication.split(self.comm, self.group, self.comm.rank)
+
+    def _run_part(self, assignment: Assignment, check: Callable[[], None]) -> PartOutcome:
+        part = PartOutcome(assignment.number)
+        proposal = Proposal(assignment.number, assignment.parameters, assignment.budget, assignment.resume_from)
+        for fold in folds_of_group(self.group, len(self.groups), self.terms.folds):
+            trial = Trial(
+                proposal,
+                comm=self.fold_comm,
+                study_seed=self.terms.seed,
+                fold=fold,
+                folds=self.terms.folds,
+                reporter=self.reporter,
+            )
+            if not self._goes_on(self._run_fold(trial, part), trial, part, assignment.yardstick, check):
+                break
+        return part
+
+    def _goes_on(
+        self, is_fine: bool, trial: Trial, part: PartOutcome, yardstick: Yardstick | None, check: Callable[[], None]
+    ) -> bool:
+        """Whether the next fold is run: the leader compares, if there is a yardstick, and tells the others.
+
+        A rank whose fold went wrong does not wait for the leader's verdict, but the leader gives it in any case.
+        """
+        is_last = len(self.groups) > 1 or trial.fold == self.terms.folds - 1
+        if yardstick is None or is_last:
+            return is_fine
+        if self.comm.rank > 0:
+            return is_fine and self._await_verdict(trial, check)
+        part.is_clearly_worse = is_fine and yardstick.is_clearly_worse([fold.figure_of_merit for fold in part.folds])
+        goes_on = is_fine and not part.is_clearly_worse
+        for member in range(1, self.comm.size):
+            self.comm.send(Verdict(trial.number, trial.fold, goes_on), dest=member, tag=VERDICT)
+        return goes_on
+
+    def _await_verdict(self, trial: Trial, check: Callable[[], None]) -> bool:
+        while True:
+            verdict, _, _ = communication.receive(self.comm, source=0, tag=VERDICT, meanwhile=check)
+            if (verdict.number, verdict.fold) == (trial.number, trial.fold):
+                return verdict.goes_on  # others were meant for folds that went wrong on this rank
+
+    def _run_fold(self, trial: Trial, part: PartOutcome) -> bool:
+        """Runs one fold into `part`; returns whether to go on with the next."""
+        started = time.perf_counter()
+        try:
+            try:
+                self.lifeline.guard(trial.comm, self.terms.timeout_s)
+                with in_this_process():
+                    value, history = self.objective(trial)
+            finally:
+                self.lifeline.rest()
+            figures = self.terms.merits.read(value) if trial.comm.rank == 0 else ()
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is this trial's outcome
+            self.lifeline.rest()
+            part.error = str(communication.described(error, self.comm.rank))
+            part.is_echo = communication.is_communication_error(error)
+            communication.release(trial.comm)
+            if self.comm.size > 1 and not part.is_echo:
+                self.reporter.abandon(self.index, trial.number, part.error)
+            return False
+        part.was_stopped = trial.was_stopped
+        if trial.comm.rank == 0:
+            history = history or ({"report": trial.reported} if trial.reported else {})
+            duration_s, by_name = time.perf_counter() - started, self.terms.merits.by_name(figures)
+            part.folds.append(FoldOutcome(trial.fold, figures[0], duration_s, history, by_name))
+        return not trial.was_stopped
+
+
+def merged(parts: list[PartOutcome], duration_s: float, merits: Merits, yardstick: Yardstick | None = None) -> Outcome:
+    """The outcome of a trial from what the ranks of its block say; its figure of merit is what the folds come to.
+
+    Of a trial that was clearly worse than the `yardstick` after some of its folds it is what all would likely come to.
+    """
+    folds = sorted((fold for part in parts for fold in part.folds), key=lambda fold: fold.fold)
+    errors = sorted((part for part in parts if part.error), key=lambda part: part.is_echo)
+    number = parts[0].number
+    if errors:
+        return Outcome(number, "failed", None, None, duration_s, folds, errors[0].error)
+    figures, spreads = merits.over_folds(folds)
+    is_clearly_worse = any(part.is_clearly_worse for part in parts)
+    if is_clearly_worse:
+        values = [fold.figure_of_merit for fold in folds]
+        figures, spreads = (yardstick.expected(values),), (yardstick.uncertainty(values),)
+    state = "pruned" if is_clearly_worse or any(part.was_stopped for part in parts) else "complete"
+    outcome = Outcome(number, state, figures[0], spreads and spreads[0], duration_s, folds)
+    outcome.figures_of_merit = merits.by_name(figures)
+    outcome.uncertainties = merits.by_name(spreads) if spreads else {}
+    return outcome

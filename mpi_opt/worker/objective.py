@@ -1,0 +1,260 @@
+"""From hyperparameters to a figure of merit: what a block runs for each trial (or each fold of it).
+
+Two kinds: any function of the user's, and a training by `mpi_learn`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.settings.user_code import is_function, load_function, signature_of
+from mpi_learn.settings.yaml_file import place
+from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
+from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
+from mpi_opt.configuration.placeholders import filled, references
+from mpi_opt.core.objective import History, Objective
+from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.trial import Trial
+
+if TYPE_CHECKING:
+    from mpi_learn import Result
+    from mpi_learn.data import Dataset
+    from mpi_learn.data.retained import KeptData
+
+OF_THE_RESULT = ("seconds", "samples_per_second")
+"""What can be a figure of merit beside the metrics: how long a training took, and how fast it was."""
+
+
+class FunctionObjective(Objective):
+    """A function of the user's, called with the `Trial`.
+
+    Args:
+        function: The function, or where to find it: ``file.py:function``.
+        directory: Where a relative file starts.
+    """
+
+    def __init__(self, function: Callable[[Trial], Any] | str, directory: Path | None = None) -> None:
+        self.function, self.directory = function, directory
+
+    def prepare(self, comm: Communicator, parameters: Parameters) -> None:
+        if isinstance(self.function, str):
+            self.function = load_function(self.function, self.directory)
+
+    def __call__(self, trial: Trial) -> tuple[object, History | None]:
+        return self.function(trial), None
+
+
+class TrainingObjective(Objective):
+    """A training by `mpi_learn`.
+
+    Args:
+        training: The ``training:`` section, with ``$name`` where a hyperparameter goes.
+        figure_of_merit: A metric's name, one of `OF_THE_RESULT`, or ``file.py:function``; or several of them.
+        directory: Where relative files start.
+        checkpoints: The folder for checkpoints of trials that others may go on from.
+    """
+
+    def __init__(
+        self,
+        training: Mapping[str, Any],
+        figure_of_merit: str | Sequence[str],
+        directory: Path,
+        checkpoints: Path = Path("checkpoints"),
+    ) -> None:
+        self.training, self.directory = training, directory
+        self.figures = (figure_of_merit,) if isinstance(figure_of_merit, str) else tuple(figure_of_merit)
+        self.checkpoints = checkpoints
+        self._kept: KeptData | None = None
+        self._folds: tuple[Dataset | None, dict[int, Dataset]] = None, {}
+        self._functions: dict[str, Callable[[Any], Any]] = {}
+
+    def prepare(self, comm: Communicator, parameters: Parameters) -> None:
+        from mpi_learn import rehearse
+
+        self._functions = {one: load_function(one, self.directory) for one in self.figures if is_function(one)}
+        configuration = self.configuration(parameters)
+        rehearse(configuration, comm, data=self._loaded(configuration, comm))
+
+    def __call__(self, trial: Trial) -> tuple[object, History | None]:
+        from mpi_learn import train
+
+        configuration = self.configuration(trial.parameters, self._changes(trial))
+        data = self._fold(self._loaded(configuration, trial.comm), trial)
+        result = train(
+            configuration, trial.comm, data=data, on_epoch=lambda epoch, m: self._after_epoch(trial, epoch, m)
+        )
+        if trial.comm.rank != 0:
+            return None, None
+        values = [self._figure(one, result) for one in self.figures]
+        return values[0] if len(values) == 1 else values, result.history
+
+    def _figure(self, name: str, result: Result) -> Any:
+        if name in self._functions:
+            return self._functions[name](result)
+        if name in OF_THE_RESULT:
+            return getattr(result, name)
+        values = result.history[name]
+        return values[-1 if result.best_epoch is None else result.best_epoch]
+
+    def configuration(
+        self, parameters: Parameters, changes: Mapping[str, Any] | None = None, where: str = "training"
+    ) -> TrainingConfiguration:
+        """The training of one trial.
+
+        Args:
+            parameters: The hyperparameters that fill it.
+            changes: Sections that come before the file's.
+            where: What errors call the section.
+
+        Raises:
+            ConfigurationError: These hyperparameters make a training that cannot be.
+        """
+        content = filled(self.training, parameters)
+        model = str(content.get("model", ""))
+        if is_function(model):
+            signature = signature_of(model, self.directory)
+            referred = set(references(self.training))
+            named = {
+                name: value
+                for name, value in parameters.items()
+                if name in signature.names or (signature.accepts_any and name not in referred)
+            }
+            own = content.get("parameters") or {}
+            if isinstance(own, Mapping) and all(isinstance(name, str) for name in own):  # else: see what is said below
+                content["parameters"] = named | own
+                signature.check(content["parameters"], model)
+        return read_configuration(content | dict(changes or {}), directory=self.directory, where=where)
+
+    def _changes(self, trial: Trial) -> dict[str, Any]:
+        """What sets this trial's training apart: its seed, the epochs it is granted, the checkpoint it goes on from."""
+        changes: dict[str, Any] = {"seed": trial.seed}
+        if trial.budget is not None:
+            changes["epochs"] = max(1, round(trial.budget))
+        own = self.training.get("checkpoint") or {}
+        if own or trial.budget is not None or trial.resume_from is not None:
+            base = self.directory / own["path"] if "path" in own else self.checkpoints
+            changes["checkpoint"] = {"every": 10**9} | own | {"path": str(_place(base, trial.number, trial.fold))}
+            if trial.resume_from is not None:
+                changes["checkpoint"]["start_from"] = str(_place(base, trial.resume_from, trial.fold))
+        return changes
+
+    def _after_epoch(self, trial: Trial, epoch: int, metrics: dict[str, float]) -> bool:
+        if self.figures[0] in metrics:
+            trial.report(epoch, metrics[self.figures[0]])
+        return trial.should_stop()
+
+    def _loaded(self, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
+        """The data, kept from trial to trial."""
+        from mpi_learn.data.retained import KeptData
+
+        self._kept = self._kept or KeptData()
+        return self._kept.load(configuration.data, comm, int(self.training.get("seed", 0)))
+
+    def _fold(self, data: Dataset, trial: Trial) -> Dataset:
+        if trial.folds == 1:
+            return data
+        if self._folds[0] is not data:
+            self._folds = data, {}
+        folds = self._folds[1]
+        if trial.fold not in folds:
+            folds[trial.fold] = data.fold(*trial.split(data.n_training, data.training_labels()[0]))
+        return folds[trial.fold]
+
+
+def _place(base: Path, number: int, fold: int) -> Path:
+    return base / f"trial-{number:05d}" / f"fold-{fold}"
+
+
+def make_objective(configuration: StudyConfiguration, directory: Path) -> Objective:
+    """The objective that a ``space.yaml`` asks for.
+
+    Raises:
+        ConfigurationError: It stands outside of this program.
+    """
+    if configuration.objective == EXTERNAL:
+        cure = "drive it with mpi-opt ask and tell, or write objective: file.py:function"
+        raise ConfigurationError("the trials of this study are run by others", where="objective", cure=cure)
+    if configuration.objective == "train":
+        checkpoints = Path.cwd() / f"{configuration.file_name}.checkpoints"
+        return TrainingObjective(configuration.training, configuration.figure_of_merit, directory, checkpoints)
+    return FunctionObjective(configuration.objective, directory)
+
+
+def check_objective(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:
+    """Finds what can be found wrong without a framework: files, functions, names, the shapes of data.
+
+    Rank 0 calls it before anything else happens; no user code runs.
+
+    Raises:
+        UserError: Names file and key.
+    """
+    if configuration.objective == EXTERNAL:
+        return
+    if configuration.objective != "train":
+        _placed(lambda: signature_of(configuration.objective, directory), place(where, "objective"))
+        return
+    objective = TrainingObjective(configuration.training, configuration.figure_of_merit, directory)
+    section = place(where, "training")
+    training = _placed(lambda: objective.configuration(_all_parameters(space), where=section), section)
+    if training.data is None:
+        raise ConfigurationError(
+            "this section is required", where=place(section, "data"), cure="say which files to train on"
+        )
+    _check_figure_of_merit(configuration, training, directory, where)
+    _check_usage(configuration, space, directory, where)
+    from mpi_learn.data import inspect
+
+    summary = _placed(lambda: inspect(training.data), where)
+    if configuration.folds.number > summary.n_training:
+        raise ConfigurationError(
+            f"{summary.n_training} samples cannot be split into {configuration.folds.number} folds",
+            where=place(where, "folds"),
+        )
+
+
+def _check_figure_of_merit(
+    configuration: StudyConfiguration, training: TrainingConfiguration, directory: Path, where: str
+) -> None:
+    key, wanted = place(where, "figure_of_merit"), configuration.figure_of_merit
+    known = dict.fromkeys(name.removeprefix("val_") for name in training.metric_names())
+    for name in [wanted] if isinstance(wanted, str) else wanted:
+        if is_function(name):
+            _placed(partial(signature_of, name, directory), key)
+        elif configuration.folds.number > 1 and name.startswith("val_") and name.removeprefix("val_") in known:
+            pass  # folds bring validation data of their own
+        elif name not in OF_THE_RESULT:
+            training.check_metric(name, key)
+
+
+def _check_usage(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:
+    used = set(references(configuration.training))
+    for dimension in space.values():
+        used |= set(dimension.when or ())
+    model = str(configuration.training.get("model", ""))
+    if is_function(model):
+        signature = _placed(lambda: signature_of(model, directory), place(where, "training.model"))
+        used |= set(space) if signature.accepts_any else set(signature.names)
+    for name in space:
+        if name not in used:
+            raise ConfigurationError(
+                f"the hyperparameter {name} is used by nothing",
+                where=place(where, f"space.{name}"),
+                cure=f"write ${name} somewhere in training:, name it in {model}, or take it out of the space",
+            )
+
+
+def _all_parameters(space: Space) -> Parameters:
+    """A point in the middle of each dimension."""
+    return space.decode([0.5] * len(space))
+
+
+def _placed(check: Callable[[], Any], where: str) -> Any:
+    try:
+        return check()
+    except ConfigurationError as error:
+        raise error if where and where.split(": ")[0] in error.where else error.at(where) from None
