@@ -9,7 +9,6 @@ import contextlib
 import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +25,6 @@ from mpi_opt.core.trial import Reporter, Trial
 from mpi_opt.errors import MPILearnError, SearchFailed
 from mpi_opt.messages.link import Link, SerialLink, WorldLink
 from mpi_opt.messages.messages import TO_RANK
-from mpi_opt.study.open_study import new_strategy, opened_study
 from mpi_opt.worker.block import Block
 from mpi_opt.worker.objective import FunctionObjective
 from mpi_opt.worker.watchdog import Lifeline, end_process
@@ -67,6 +65,7 @@ def search(
     time_limit: str | float | None = None,
     transfer: str | Mapping[str, Any] | None = None,
     spares: int = 0,
+    wait: bool = False,
 ) -> Study:
     """Searches for the hyperparameters with the best figure of merit; continues the study if the store has it.
 
@@ -95,12 +94,14 @@ def search(
         time_limit: Seconds, or text such as ``2h``: no trial is begun that would likely end later.
         transfer: The store of an earlier study to learn from, or ``{"store": …, "study": …, "best": …, "learn": …}``.
         spares: Ranks that wait to take the place of lost ones.
+        wait: Wait for another search that runs the study; otherwise this one raises `UserError`.
 
     Returns:
         The finished study, the same on every rank.
 
     Raises:
-        UserError: An argument, the space, the store or the objective's preparation is wrong; on every rank.
+        UserError: An argument, the space, the store or the objective's preparation is wrong, or another search runs the
+            study; on every rank.
         SearchFailed: The first trials all failed; on every rank.
     """
     dimensions = Space(space)
@@ -130,7 +131,7 @@ def search(
     configuration.target()
     world = the_world()
     layout = configuration.layout(1 if world is None else world.size)
-    plan = Plan(configuration, dimensions, FunctionObjective(objective), layout, Path.cwd(), content)
+    plan = Plan(configuration, dimensions, FunctionObjective(objective), layout, Path.cwd(), content, wait=wait)
     return run_study(plan, world)
 
 
@@ -229,44 +230,56 @@ def _block(plan: Plan, comm: Communicator, index: int, reporter: Reporter, lifel
 
 
 def _coordinate(plan: Plan, link: Link, show: Callable[[], Progress] | None) -> Study:
-    """Rank 0's part: opens the store, runs the coordinator, sums up. Dismisses the others whatever happens."""
+    """Rank 0's part: opens the study, takes its lease, runs the coordinator. Dismisses the others whatever happens."""
     from mpi_opt.coordinator.block_pool import Crew
     from mpi_opt.coordinator.coordinator import Coordinator
-    from mpi_opt.store import Store
+    from mpi_opt.study.lease import leased
+    from mpi_opt.study.open_study import open_study
+    from mpi_opt.study.progress import Silence
     from mpi_opt.study.study import Study
 
     configuration = plan.configuration
     crew = Crew(link, Roster.of(plan.layout, _BLOCKS if isinstance(link, WorldLink) else None))
     with contextlib.ExitStack() as stack:
         stack.callback(crew.dismiss)
-        progress = None if show is None else show()
-        store = stack.enter_context(Store.open(configuration.store))
-        record = opened_study(store, configuration, plan.record, plan.space)
-        make = partial(new_strategy, configuration, plan.space, plan.options, store, record)
+        progress = Silence() if show is None else show()
+        study = stack.enter_context(open_study(plan))
         halt = Halt()
         if threading.current_thread() is threading.main_thread():
             stack.enter_context(halt.listening())
+        lease = stack.enter_context(
+            leased(
+                study.store,
+                study.record,
+                wait=plan.wait,
+                note=progress.note,
+                is_ending=lambda: halt.reason is not None,
+            )
+        )
+        if lease is None:
+            return Study.read(study.store, configuration.study)
         coordinator = Coordinator(
             crew,
-            make(),
-            store,
-            record.id,
+            study.strategy,
+            study.store,
+            study.record.id,
             plan.rules,
             folds=configuration.folds.number,
             yardsticks=plan.yardsticks,
             progress=progress,
             halt=halt,
-            renew=make,
+            renew=study.new_strategy,
+            lease=lease,
         )
         if isinstance(link, SerialLink):
             link.on_report = coordinator.take_report
             link.end_when(coordinator.ending.is_due)
-        if progress is not None:
-            progress.resumed(Study.read(store, configuration.study))
+        if show is not None:
+            progress.resumed(Study.read(study.store, configuration.study))
             if not link.is_protected:
                 progress.note(UNPROTECTED)
         coordinator.run()
-        return Study.read(store, configuration.study)
+        return Study.read(study.store, configuration.study)
 
 
 def _listed(value: Any) -> Any:

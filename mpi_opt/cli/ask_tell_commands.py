@@ -44,12 +44,13 @@ def ask(
     An empty answer while trials run means that their results are needed first; otherwise that the study is over.
     """
     from mpi_opt.configuration.configuration import read_study
+    from mpi_opt.configuration.plan import Plan
     from mpi_opt.study import ask_tell
 
     changes = {"search.trials": trials, "search.strategy": strategy, "search.seed": seed}
     configuration = read_study(space, changes | {"study": study, "store": store})
-    content = configuration.model_dump(mode="json") | {"directory": str(space.resolve().parent)}
-    proposals = [json.dumps(one, ensure_ascii=False) for one in ask_tell.ask(configuration, content, k)]
+    plan = Plan.of(configuration, space.resolve().parent)
+    proposals = [json.dumps(one, ensure_ascii=False) for one in ask_tell.ask(plan, k)]
     if not lines:
         show(f"[{', '.join(proposals)}]")
     elif proposals:

@@ -30,6 +30,7 @@ from mpi_opt.worker.watchdog import HALT_S
 
 if TYPE_CHECKING:
     from mpi_opt.store.store import Store
+    from mpi_opt.study.lease import Lease
 
 TICK_S = 0.1
 """How often the coordinator looks around when nothing happens, in seconds."""
@@ -55,6 +56,7 @@ class Coordinator:
         progress: Whom to tell.
         halt: Whether somebody wants the search to end.
         renew: Makes a strategy that knows nothing yet, for when others have changed the study (None: they must not).
+        lease: The right to run the study (None: no other search can want it).
     """
 
     def __init__(
@@ -70,7 +72,9 @@ class Coordinator:
         progress: Progress | None = None,
         halt: Halt | None = None,
         renew: Callable[[], Strategy] | None = None,
+        lease: Lease | None = None,
     ) -> None:
+        self._lease = lease
         self.crew, self.link = crew, crew.link
         self.rules, self.folds = rules, folds
         self.progress, self.ending = progress or Silence(), Ending(halt or Halt(), rules.time_limit_s)
@@ -95,6 +99,8 @@ class Coordinator:
                 for rank, message in self.crew.hear(TICK_S):
                     self._note(rank, message)
                 self._watch()
+                if self._lease is not None:
+                    self._lease.check()
                 self._record()
                 self._dispatch()
                 self.progress.tick()

@@ -20,6 +20,7 @@ from mpi_opt.core.space import Parameters
 
 State = Literal["queued", "running", "complete", "pruned", "failed"]
 FINISHED: tuple[State, ...] = ("complete", "pruned", "failed")
+UNFINISHED: tuple[State, ...] = ("queued", "running")
 
 
 @dataclass(frozen=True)

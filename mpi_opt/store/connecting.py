@@ -20,7 +20,7 @@ from mpi_opt.store import schema
 from mpi_opt.store.errors import StoreError, damaged, explained
 
 WAIT_S = 10.0
-"""How long a database that is locked by another program is waited for, in seconds."""
+"""How long to wait for a database that another program has locked, in seconds."""
 
 FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
@@ -73,13 +73,34 @@ def where(address: URL) -> str:
     return address.render_as_string(hide_password=True)
 
 
+def is_in_memory(address: URL) -> bool:
+    """Whether it is an SQLite database in memory, which this process alone can open."""
+    return address.get_backend_name() == "sqlite" and address.database in (None, "", ":memory:")
+
+
 def is_file(address: URL) -> bool:
     """Whether it is an SQLite file (not in memory, no server)."""
-    return address.get_backend_name() == "sqlite" and address.database not in (None, "", ":memory:")
+    return address.get_backend_name() == "sqlite" and not is_in_memory(address)
 
 
-def connect(address: URL, *, read_only: bool) -> Connection:
-    """An open connection to a database of this program's schema, which is created or brought up to date when writing.
+def may_exist(url: str) -> bool:
+    """Whether there can be a study: False for a file that does not exist and for a database in memory."""
+    address = parsed(url)
+    return Path(address.database).exists() if is_file(address) else not is_in_memory(address)
+
+
+def is_same(url: str, other: str) -> bool:
+    """Whether two URLs are the same database."""
+    return parsed(url) == parsed(other)
+
+
+def connect(address: URL, *, read_only: bool, beside_s: float | None = None) -> Connection:
+    """An open connection to a database of this program's schema, which is created or migrated when writing.
+
+    Args:
+        address: The database's.
+        read_only: Open it so that nothing can be changed.
+        beside_s: See `Database`.
 
     Raises:
         StoreError: Names the URL, the problem and its cure.
@@ -87,7 +108,7 @@ def connect(address: URL, *, read_only: bool) -> Connection:
     if is_file(address):
         _check_path(Path(address.database), address, read_only)
     try:
-        engine = _engine(address, read_only)
+        engine = _engine(address, read_only, beside_s)
     except ImportError as error:
         raise StoreError(f"its driver is not installed: {error}", where=where(address), cure="pip install it") from None
     try:
@@ -144,10 +165,10 @@ def _check_path(path: Path, address: URL, read_only: bool) -> None:
         raise StoreError(f"the directory {path.parent} does not exist", where=place, cure=f"mkdir -p {path.parent}")
     if not read_only and not os.access(path if path.exists() else path.parent, os.W_OK):
         cure = "name a file that you may write to with --store"
-        raise StoreError("it may not be written to", where=place, cure=cure)
+        raise StoreError("no permission to write to it", where=place, cure=cure)
 
 
-def _engine(address: URL, read_only: bool) -> Engine:
+def _engine(address: URL, read_only: bool, beside_s: float | None) -> Engine:
     if address.get_backend_name() == "postgresql" and read_only:
         # read-only transactions, and each query prepared, for then it cannot hold a COMMIT and a second statement
         return create_engine(
@@ -161,13 +182,14 @@ def _engine(address: URL, read_only: bool) -> Engine:
         return create_engine(address, poolclass=StaticPool)
     if read_only:
         return _reading_engine(Path(address.database))
-    engine = create_engine(address, poolclass=StaticPool, connect_args={"timeout": WAIT_S})
+    wait_s, synchronous = (WAIT_S, "FULL") if beside_s is None else (beside_s, "NORMAL")
+    engine = create_engine(address, poolclass=StaticPool, connect_args={"timeout": wait_s})
     journal = "DELETE" if is_on_network(Path(address.database)) else "WAL"
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: Any) -> None:
         connection.execute(f"PRAGMA journal_mode={journal}")
-        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA synchronous={synchronous}")
 
     return engine
 

@@ -83,10 +83,13 @@ def read_earlier(connection: Connection, study_id: int) -> list[Earlier]:
     return [Earlier(json.loads(parameters), figure) for parameters, figure in connection.execute(query)]
 
 
-def read_told_order(connection: Connection, study_id: int) -> list[TrialRecord]:
-    """The finished trials in the order in which they ended."""
+def read_ended(connection: Connection, study_id: int) -> list[TrialRecord]:
+    """The finished trials in the order in which they ended.
+
+    Databases of versions 1 and 2 may hold a place twice; there the time and then the number decide.
+    """
     query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id, trials.c.state.in_(FINISHED))
-    return _trials(connection, study_id, query.order_by(trials.c.ended))
+    return _trials(connection, study_id, query.order_by(trials.c.ended, trials.c.finished_at, trials.c.number))
 
 
 def read_best(connection: Connection, study_id: int, maximize: bool, count: int = 1) -> list[TrialRecord]:

@@ -41,12 +41,13 @@ class ListedStore:
         self.attempted: list[AttemptRecord] = []
 
     def trials(self, study_id: int, states=None, numbers=None) -> list[TrialRecord]:
-        return [record for record in self.records if numbers is None or record.number in numbers]
+        found = [record for record in self.records if numbers is None or record.number in numbers]
+        return [record for record in found if states is None or record.state in states]
 
     def attempts(self, study_id: int, numbers) -> list[AttemptRecord]:
         return [one for one in self.attempted if one.number in numbers]
 
-    def told_order(self, study_id: int) -> list[TrialRecord]:
+    def ended_trials(self, study_id: int) -> list[TrialRecord]:
         return [record for record in self.records if record.state in ("complete", "failed", "pruned")]
 
     def start(self, study_id: int, starts) -> None:

@@ -75,7 +75,7 @@ def test_read_only_file_is_refused_for_writing(tmp_path: Path, monkeypatch: pyte
     with Store.open(str(path)) as store:
         make_study(store, n_trials=4)
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write to everything
-    assert "may not be written" in refused(path).problem
+    assert "no permission to write" in refused(path).problem
 
 
 def test_store_in_a_folder_without_permission_to_write_is_readable(
