@@ -52,6 +52,13 @@ def nap(trial) -> float:
     return trial.parameters["x"]
 
 
+def gated(trial) -> float:
+    """Waits until the file `gate` is there."""
+    while not Path("gate").exists():
+        time.sleep(0.02)
+    return trial.parameters["x"]
+
+
 def talkative(trial) -> float:
     """Prints more than a full disk takes."""
     print("x" * 10_000, flush=True)
