@@ -32,7 +32,9 @@ def overrides(
 ) -> dict[str, Any]:
     """What the command line says, by dotted key of the file."""
     if block_size is not None and block_size != "auto" and not block_size.isdigit():
-        raise ConfigurationError(f"expected a number or auto, not {block_size!r}", where="--block-size")
+        raise ConfigurationError(
+            f"expected a number or auto, not {block_size!r}", where="--block-size", cure="write --block-size 4"
+        )
     return {
         "search.trials": trials,
         "search.strategy": strategy,

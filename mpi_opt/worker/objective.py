@@ -214,6 +214,7 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
         raise ConfigurationError(
             f"{summary.n_training} samples cannot be split into {configuration.folds.number} folds",
             where=place(where, "folds"),
+            cure=f"write folds: {min(5, summary.n_training)}, or give more samples",
         )
 
 

@@ -79,8 +79,9 @@ class PlainProgress:
         """Time has passed."""
 
     def close(self) -> None:
-        """The search is over."""
-        self._write(f"done: {self.counts}")
+        """The search is over, or was refused before it began."""
+        if self.counts.has_begun:
+            self._write(f"done: {self.counts}")
         self._close_tracker()
 
     def _close_tracker(self) -> None:
@@ -93,7 +94,7 @@ class PlainProgress:
             self.tracker.record(outcome, parameters)
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # nobody reads any more, or no room for it: no reason to end a search
+        with contextlib.suppress(OSError):  # a closed pipe or a full disk: no reason to end a search
             print(text, file=self.stream, flush=True)
 
 
@@ -126,8 +127,9 @@ class LivePanel(PlainProgress):
             self._draw()
 
     def close(self) -> None:
-        """The search is over."""
-        self._draw()
+        """The search is over, or was refused before it began."""
+        if self.counts.has_begun:
+            self._draw()
         self._live.stop()
         self._close_tracker()
 
