@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from mpi_learn.cli.launch import launch, starting
-from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError
+from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError, without_passwords
 
 app = typer.Typer(
     help="Trains one model on all ranks of one MPI communicator.", no_args_is_help=True, add_completion=False,
@@ -185,7 +185,7 @@ class _reported:  # noqa: N801 - used as a word: with _reported(world, debug)
             text = str(error) if isinstance(error, UserError) else _short(error)
         else:
             text = "".join(traceback.format_exception(error))
-        print(f"mpi-learn: {text}", file=sys.stderr, flush=True)
+        print(f"mpi-learn: {without_passwords(text)}", file=sys.stderr, flush=True)
 
 
 def _lost_ranks(world: Any, error: BaseException) -> set[int]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_learn.cli.launch import is_launched, launched_rank, starting
 from mpi_learn.errors import MPILearnError, UserError
+from mpi_opt.errors import without_passwords
 
 if TYPE_CHECKING:
     import typer
@@ -100,9 +101,9 @@ def _guarded(command: Callable[[], Any], debug: bool) -> Any:
         return DONE
     except (MPILearnError, OSError) as error:  # such as a full disk, or a folder that one may not write to
         if debug:
-            traceback.print_exc()
+            print(without_passwords(traceback.format_exc()), end="", file=sys.stderr, flush=True)
         elif launched_rank() == 0 or isinstance(error, OSError):
-            print(f"mpi-opt: {error}", file=sys.stderr, flush=True)
+            print(f"mpi-opt: {without_passwords(str(error))}", file=sys.stderr, flush=True)
         return BAD_INPUT if isinstance(error, UserError) else FAILED
     return DONE if value is None else value
 

@@ -26,7 +26,7 @@ from mpi_opt.cli.space_options import (
     Trials,
     overrides,
 )
-from mpi_opt.errors import ConfigurationError, without_password
+from mpi_opt.errors import ConfigurationError, without_passwords
 
 if TYPE_CHECKING:
     from mpi_opt.api import Plan
@@ -96,7 +96,7 @@ def check(
     build_strategy(
         Plan.of(configuration, space.resolve().parent, n_ranks=n or 1), earlier, configuration.search.transfer
     )
-    print(f"study      {configuration.study} in {without_password(configuration.store)}")
+    print(f"study      {configuration.study} in {without_passwords(configuration.store)}")
     merits = configuration.merits()
     named = merits.names if configuration.objective == "train" or merits.are_several else ("what it returns",)
     shown = ", ".join(" ".join(pair) for pair in zip(merits.directions, named, strict=True))
@@ -241,7 +241,7 @@ def _closing_words(plan: Plan, study: Study) -> str:
     from mpi_opt.views.text.schedule import schedule_text
     from mpi_opt.views.text.tables import trials_table
 
-    store, trials = without_password(plan.configuration.store), plan.configuration.search.trials
+    store, trials = without_passwords(plan.configuration.store), plan.configuration.search.trials
     shown = study.pareto()[:20] if study.merits.are_several else study.ranked(("complete",))[:5]
     lines = [
         "",

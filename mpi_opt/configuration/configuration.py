@@ -20,7 +20,7 @@ from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSe
 from mpi_opt.core.block_layout import Layout
 from mpi_opt.core.figures_of_merit import Direction, Merits, Selection, Target, read_merits, read_target
 from mpi_opt.core.space import DIMENSIONS, Dimension, Space
-from mpi_opt.errors import ConfigurationError, SpaceError, without_password
+from mpi_opt.errors import ConfigurationError, SpaceError, without_passwords
 
 EXTERNAL = "external"
 """The objective of a study whose trials others run, by ``mpi-opt ask`` and ``tell``."""
@@ -125,17 +125,16 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     return configuration
 
 
-def publishable(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A study's configuration as others may see it, in its store and in reports: without the passwords of stores."""
-    shown, search = dict(content), dict(content.get("search") or {})
-    if isinstance(shown.get("store"), str):
-        shown["store"] = without_password(shown["store"])
-    match search.get("transfer"):
-        case str() as url:
-            shown["search"] = search | {"transfer": without_password(url)}
-        case {"store": str() as url, **others}:
-            shown["search"] = search | {"transfer": {"store": without_password(url), **others}}
-    return shown
+def publishable(content: Any) -> Any:
+    """A study's configuration as it may be shown, in its store and in reports: without the passwords in its URLs."""
+    match content:
+        case str():
+            return without_passwords(content)
+        case Mapping():
+            return {key: publishable(value) for key, value in content.items()}
+        case list() | tuple():
+            return [publishable(value) for value in content]
+    return content
 
 
 def read_space(entries: Mapping[str, Mapping[str, Any]]) -> Space:

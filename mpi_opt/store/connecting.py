@@ -15,7 +15,7 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from mpi_opt.errors import without_password
+from mpi_opt.errors import without_passwords
 from mpi_opt.store import schema
 from mpi_opt.store.errors import StoreError, damaged, explained
 
@@ -60,7 +60,7 @@ def parsed(url: str) -> URL:
         address.get_dialect()
     except (ArgumentError, NoSuchModuleError):
         cure = "write sqlite:///results.db, or postgresql://user@host/database"
-        raise StoreError("this is not a database's URL", where=without_password(url), cure=cure) from None
+        raise StoreError("this is not a database's URL", where=without_passwords(url), cure=cure) from None
     if address.drivername == "postgresql":
         address = address.set(drivername="postgresql+psycopg")
     if address.get_backend_name() == "sqlite" and address.database not in (None, "", ":memory:"):
@@ -69,8 +69,8 @@ def parsed(url: str) -> URL:
 
 
 def where(address: URL) -> str:
-    """`address` as errors name it: without its password."""
-    return address.render_as_string(hide_password=True)
+    """`address` as errors name it: without its passwords."""
+    return without_passwords(address.render_as_string(hide_password=True))
 
 
 def is_in_memory(address: URL) -> bool:
@@ -247,7 +247,7 @@ def _bring_up_to_date(connection: Connection, version: int | None) -> None:
 
 def _refused(error: DBAPIError, address: URL) -> StoreError:
     if address.get_backend_name() != "sqlite" and not getattr(error.orig, "sqlstate", None):
-        problem = f"no connection: {str(error.orig).strip().splitlines()[0]}"
+        problem = f"no connection: {without_passwords(str(error.orig).strip().splitlines()[0])}"
         return StoreError(
             problem, where=where(address), cure="look at host, port, user, password and that the server runs"
         )

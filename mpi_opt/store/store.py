@@ -213,7 +213,7 @@ class Store:
     def event(self, study_id: int, kind: str, detail: str) -> None:
         """Enters an event of the search, with the present time."""
         with self._database.writing() as cursor:
-            row = {"study_id": study_id, "at": now(), "kind": kind, "detail": detail}
+            row = {"study_id": study_id, "at": now(), "kind": kind, "detail": writing.clean(detail)}
             self._statements.insert_event.run(cursor, [row])
 
     def _n_ended(self, cursor: Any, study_id: int, count: int) -> int:
@@ -230,7 +230,10 @@ class Store:
     def _requeue(self, cursor: Any, study_id: int, reasons: Mapping[int, str]) -> None:
         at, ids = now(), {writing.trial_id(study_id, number): why for number, why in reasons.items()}
         queued = [{"state": "queued", "error": None, "key_id": key} for key in ids]
-        lost = [{"finished_at": at, "outcome": "lost", "error": why, "key_id": key} for key, why in ids.items()]
+        lost = [
+            {"finished_at": at, "outcome": "lost", "error": writing.clean(why), "key_id": key}
+            for key, why in ids.items()
+        ]
         self._expect(self._statements.requeue_trial.run(cursor, queued), len(queued))
         self._statements.lose_attempts.run(cursor, lost)
 

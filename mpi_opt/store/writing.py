@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 
+from mpi_opt.errors import without_passwords
 from mpi_opt.store.records import Earlier, Finish, Start
 from mpi_opt.store.schema import TRIALS_PER_STUDY
 from mpi_opt.store.statements import Row
@@ -70,7 +71,7 @@ def ended_trial(study_id: int, finish: Finish, at: str, ended: int) -> Row:
         "uncertainty": _number(outcome.uncertainty),
         "finished_at": at,
         "duration_s": outcome.duration_s,
-        "error": _text(outcome.error),
+        "error": clean(outcome.error),
         "ended": ended,
     }
 
@@ -83,7 +84,7 @@ def ended_attempt(study_id: int, finish: Finish, at: str) -> Row:
         "block": finish.block,
         "finished_at": at,
         "outcome": finish.outcome.state,
-        "error": _text(finish.outcome.error),
+        "error": clean(finish.outcome.error),
     }
 
 
@@ -123,9 +124,11 @@ def ended_metrics(study_id: int, finish: Finish) -> Iterator[Row]:
                 yield {"trial_id": key, "fold": fold.fold, "epoch": epoch, "name": name, "value": _number(value)}
 
 
-def _text(text: str | None) -> str | None:
-    """`text` without what databases refuse: NUL and unpaired surrogates, which occur in file names."""
-    return None if text is None else text.replace("\0", "�").encode("utf-8", "replace").decode("utf-8")
+def clean(text: str | None) -> str | None:
+    """`text` without passwords in URLs, and without what databases refuse: NUL and unpaired surrogates."""
+    if text is None:
+        return None
+    return without_passwords(text).replace("\0", "�").encode("utf-8", "replace").decode("utf-8")
 
 
 def _number(value: float | None) -> float | None:

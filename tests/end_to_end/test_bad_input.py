@@ -571,7 +571,11 @@ USAGE = "Try 'mpi-opt {} --help' for help."
             "model.py: this is not a database's URL",
             "write results.db, or postgresql://",
         ),
-        (["best", "--study", "x", "--store", "broken.h5"], "broken.h5: this is not a database's URL", "write results.db"),
+        (
+            ["best", "--study", "x", "--store", "broken.h5"],
+            "broken.h5: this is not a database's URL",
+            "write results.db",
+        ),
     ],
 )
 def test_mistake_on_the_command_line_is_one_message_with_problem_and_cure(arguments, problem, cure, folder, capsys):
