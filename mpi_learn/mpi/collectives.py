@@ -7,9 +7,9 @@ import os
 from typing import TypeVar
 
 import numpy as np
-from mpi4py import MPI
 
 from mpi_learn.mpi.communicators import Communicator, Pause, on_this_host
+from mpi_learn.mpi.library import MPI
 
 Request = MPI.Request
 Number = TypeVar("Number", int, float)

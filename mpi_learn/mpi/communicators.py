@@ -1,4 +1,4 @@
-"""The only import of mpi4py of this package: communicators, waiting without spinning, errors that ranks agree on.
+"""Communicators, waiting without spinning, errors that ranks agree on.
 
 A rank that waits in ``recv`` or ``wait`` burns a whole core. Wherever ranks may wait long for one another they wait
 with `receive`, which probes and sleeps, ever longer. Inside a training step a blocking collective is right: all arrive
@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from mpi4py import MPI
-
 from mpi_learn.errors import TrainingError, UserError
+from mpi_learn.mpi.library import MPI
 from mpi_learn.mpi.revocable import Revocable
 
 Communicator = MPI.Comm

@@ -23,6 +23,7 @@ from mpi_opt.cli.space_options import (
     StoreUrl,
     StrategyName,
     StudyName,
+    TimeLimit,
     Trials,
     overrides,
 )
@@ -51,7 +52,7 @@ def search(
     seed: Seed = None,
     study: StudyName = None,
     store: StoreUrl = None,
-    time_limit: Annotated[str | None, typer.Option(help="Such as 2h: no trial begins that would end later.")] = None,
+    time_limit: TimeLimit = None,
     report: Annotated[bool, typer.Option("--report", help="Write the study's HTML report at the end.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for another search that runs the study.")] = False,
 ) -> Any:
@@ -86,6 +87,9 @@ def check(
     seed: Seed = None,
 ) -> None:
     """Validate file, model, data and space, and print what would run. Needs no MPI."""
+    from mpi_learn.mpi.library import do_without_mpi
+
+    do_without_mpi()
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.study.earlier_study import read_earlier
     from mpi_opt.study.open_study import build_strategy
@@ -169,9 +173,8 @@ def _world_size() -> int:
 
 
 def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
-    """Builds one model and loads the data, or imports the user's function, in this process."""
-    from mpi4py import MPI
-
+    """Builds one model and loads the data, or imports the user's function, in this process and without MPI."""
+    from mpi_learn.mpi.library import MPI
     from mpi_opt.configuration.configuration import EXTERNAL
     from mpi_opt.worker.objective import make_objective
 
