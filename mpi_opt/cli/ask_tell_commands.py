@@ -85,7 +85,7 @@ def tell(
         given |= {"failed": failed, "lost": lost}
         content = {key: entry for key, entry in given.items() if entry is not None}
     results = ask_tell.read_results(content, name)
-    told = ask_tell.tell(url, lambda opened: find_study(opened, name), results)
+    told = ask_tell.tell(url, lambda opened: find_study(opened, name, trials=False), results)
     show(json.dumps(_summary(told, [result.number for result in results]), ensure_ascii=False))
 
 
@@ -132,8 +132,8 @@ def _invalid(error: json.JSONDecodeError) -> ConfigurationError:
 
 
 def _summary(study: Study, told: list[int]) -> dict[str, Any]:
-    """Where the study stands, for a program to read."""
-    best = study.best
+    """The state of the study, for a program to read."""
+    best = study.record.best
     return {
         "study": study.name,
         "told": told,

@@ -265,6 +265,10 @@ class Store:
         """The finished trials in the order in which they ended."""
         return self._read(reading.read_ended, study_id)
 
+    def changed_trials(self, study_id: int, n_ended: int) -> tuple[list[TrialRecord], int]:
+        """The unfinished trials and those that ended after the first `n_ended`, by number; the next `n_ended`."""
+        return self._read(reading.read_changed, study_id, n_ended)
+
     def best(self, study: StudyRecord, count: int = 1) -> list[TrialRecord]:
         """The `count` best complete trials, best first; of equal ones the earlier number."""
         return self._read(reading.read_best, study.id, study.maximize, count)

@@ -86,11 +86,11 @@ def tell(url: str, read: Callable[[Store], Study], results: Sequence[Result]) ->
 
     Args:
         url: The store.
-        read: Finds the study in it.
+        read: Finds the study in it; need not read its trials.
         results: At most one for each trial.
 
     Returns:
-        The study afterwards.
+        The study afterwards; with its trials only if it has several figures of merit.
 
     Raises:
         UserError: There is no such store, study or trial, or a trial has finished or is run by a search.
@@ -168,14 +168,14 @@ def _recorded(url: str, read: Callable[[Store], Study], results: Sequence[Result
     with Store.open(url) as store:
         study = read(store)
         numbers = [result.number for result in results]
-        trials = {trial.number: trial for trial in study.trials}
+        trials = {trial.number: trial for trial in store.trials(study.record.id, numbers=numbers)}
         latest = {one.number: one for one in store.attempts(study.record.id, numbers)}
         n_folds = number_of_folds(study.configuration)
         for result in results:
             _check_given_out(result, trials, latest, study, store)
         finished = [_finish(trials[one.number], one, study.merits, n_folds) for one in results if one.lost is None]
         store.finish(study.record.id, finished, {one.number: one.lost for one in results if one.lost is not None})
-        return Study.read(store, study.name)
+        return Study.read(store, study.name, trials=study.merits.are_several)
 
 
 def _check_given_out(
@@ -193,7 +193,8 @@ def _check_given_out(
     where, number, trial = f"study {study.name}", result.number, trials.get(result.number)
     details = f"mpi-opt results --study {study.name} --trial {number}"
     if trial is None:
-        cure = f"its trials are 0 to {max(trials)}" if trials else "it has none yet: mpi-opt ask"
+        n_trials = sum(study.record.counts.values())
+        cure = f"its trials are 0 to {n_trials - 1}" if n_trials else "it has none yet: mpi-opt ask"
         raise StoreError(f"there is no trial {number}", where=where, cure=cure)
     if trial.state in FINISHED:
         raise StoreError(f"trial {number} has finished before: {trial.state}", where=where, cure=f"see {details}")
