@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mpi_learn.settings.yaml_file import validated
 from mpi_opt.cli.space_options import (
     BlockSize,
     Folds,
@@ -82,6 +81,7 @@ def _training_layout(configuration: StudyConfiguration) -> Callable[[int], Train
     if configuration.training is None:
         return lay_out
     from mpi_learn.algorithms.configuration import AlgorithmKey
+    from mpi_learn.settings.yaml_file import validated
     from mpi_opt.configuration.placeholders import filled
 
     space = configuration.dimensions()

@@ -184,19 +184,19 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
 
 
 def _trials(connection: Connection, study_id: int, query: Select[Any]) -> list[TrialRecord]:
-    rows = connection.execute(query).all()
-    if all(row.pareto is None for row in rows):  # one figure of merit, or no finished trial
-        return [TrialRecord(row[0], row[1], json.loads(row[2]), *row[3:]) for row in rows]
-    numbers = [row.number for row in rows] if len(rows) <= FEW else None
-    figures, uncertainties = _figures(connection, study_id, numbers)
+    rows = [
+        (number, state, json.loads(parameters), *rest, pareto)
+        for number, state, parameters, *rest, pareto in map(tuple, connection.execute(query))
+    ]
+    if all(row[-1] is None for row in rows):  # one figure of merit, or no finished trial
+        return [TrialRecord(*row) for row in rows]
+    figures, uncertainties = _figures(connection, study_id, [row[0] for row in rows] if len(rows) <= FEW else None)
     return [
         TrialRecord(
-            *row[:2],
-            json.loads(row[2]),
-            *row[3:-1],
-            None if row.pareto is None else bool(row.pareto),
-            figures.get(row.number, {}),
-            uncertainties.get(row.number, {}),
+            *row[:-1],
+            None if row[-1] is None else bool(row[-1]),
+            figures.get(row[0], {}),
+            uncertainties.get(row[0], {}),
         )
         for row in rows
     ]

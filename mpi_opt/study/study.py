@@ -165,7 +165,9 @@ class Study:
             return store.events(self.record.id)
 
     def _minimised(self, trial: TrialRecord) -> tuple[float, ...]:
-        """All figures of merit of a trial that has them, less is better."""
+        """All figures of merit of a trial that has them, as values to minimize."""
+        if not self.merits.are_several:
+            return (self.merits.sign * trial.figure_of_merit,)
         pairs = zip(self.merits.names, self.merits.signs, strict=True)
         return tuple(sign * trial.figures_of_merit.get(name, trial.figure_of_merit) for name, sign in pairs)
 
