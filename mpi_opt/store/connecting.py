@@ -22,6 +22,9 @@ from mpi_opt.store.errors import StoreError, damaged, explained
 WAIT_S = 10.0
 """How long to wait for a database that another program has locked, in seconds."""
 
+LOCK_SCHEMA = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "SELECT pg_advisory_xact_lock(7401862209311)"}
+"""By dialect: begins a transaction that one process has at a time. The number names this program's lock."""
+
 FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
 # kinds of /proc/mounts; those in user space stand there with "fuse." before
@@ -209,9 +212,13 @@ def _reading_engine(path: Path) -> Engine:
 
 
 def _check_schema(connection: Connection, address: URL, read_only: bool) -> None:
-    """Creates the tables, or brings them up to date, or says why neither can be."""
-    if not read_only and connection.dialect.name == "sqlite":
-        connection.exec_driver_sql("BEGIN IMMEDIATE")  # two searches may meet a new file at the same moment
+    """Creates the tables or migrates them; one process at a time, because several may find an empty database.
+
+    Raises:
+        StoreError: The database has other tables, an older schema and `read_only`, or a newer schema.
+    """
+    if not read_only and connection.dialect.name in LOCK_SCHEMA:
+        connection.exec_driver_sql(LOCK_SCHEMA[connection.dialect.name])
     tables = set(inspect(connection).get_table_names())
     version = connection.scalar(select(schema.schema_version.c.version)) if "schema_version" in tables else None
     ours = tables & set(schema.metadata.tables)
@@ -233,7 +240,7 @@ def _check_schema(connection: Connection, address: URL, read_only: bool) -> None
 
 
 def _bring_up_to_date(connection: Connection, version: int | None) -> None:
-    """Within the caller's transaction: from nothing, or step by step from `version`, to this program's schema."""
+    """Creates the tables, or migrates them step by step from `version`, within the caller's transaction."""
     if version is None:
         schema.metadata.create_all(connection)
         connection.execute(schema.schema_version.insert().values(version=schema.VERSION))
