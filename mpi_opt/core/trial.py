@@ -90,7 +90,7 @@ class Outcome:
         state: ``complete``, ``pruned`` or ``failed``.
         figure_of_merit: The aggregate over the folds (see `mpi_opt.core.figures_of_merit`), in the user's direction;
             None if failed.
-        uncertainty: Standard deviation over the folds; None with one fold.
+        uncertainty: Sample standard deviation over the folds (K - 1 degrees of freedom); None with one fold.
         duration_s: Seconds from start to end on the block's own clock.
         folds: One for each fold that ended.
         error: Why it failed: reason, rank, host and traceback as text.

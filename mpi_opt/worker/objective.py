@@ -162,7 +162,8 @@ class TrainingObjective(Objective):
             self._folds = data, {}
         folds = self._folds[1]
         if trial.fold not in folds:
-            folds[trial.fold] = data.fold(*trial.split(data.n_training, data.training_labels()[0]))
+            labels = data.training_labels()  # none with `labels: null`
+            folds[trial.fold] = data.fold(*trial.split(data.n_training, labels[0] if labels else None))
         return folds[trial.fold]
 
 
