@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mpi_opt.coordinator.block_pool import Crew
+from mpi_opt.coordinator.block_pool import TICK_S, Crew
 from mpi_opt.coordinator.fold_reports import Reports
 from mpi_opt.coordinator.halt import Halt
 from mpi_opt.coordinator.stopping import Ending
@@ -30,9 +30,6 @@ from mpi_opt.worker.watchdog import HALT_S
 
 if TYPE_CHECKING:
     from mpi_opt.store.store import Store
-
-TICK_S = 0.1
-"""How often the coordinator looks around when nothing happens, in seconds."""
 
 ELSEWHERE = -1
 """The block of trials that others run, as far as progress is concerned."""
@@ -122,7 +119,7 @@ class Coordinator:
         if self.is_stopping or self.agenda.is_done:
             return True
         if self.crew.is_empty:
-            raise SearchFailed("every rank that could run a trial was lost; the same command goes on from here")
+            raise SearchFailed(self.crew.why_empty)
         return self.course.strategy.finished and not self.agenda.waiting
 
     def _note(self, rank: int, message: ToCoordinator) -> None:
@@ -146,8 +143,9 @@ class Coordinator:
             self.agenda.abandon(message.block, message.number, message.error, self.crew.now_s)
         elif isinstance(message, Broken):
             if message.block in self.crew:
-                self._event("block_lost", f"the ranks of block {message.block} cannot reach one another")
-                self._give_up(message.block, "the ranks of its block could not reach one another")
+                self.crew.take_broken(message)
+                self._event("block_lost", f"the ranks of block {message.block} cannot communicate: {message.reason}")
+                self._give_up(message.block, "the ranks of its block could not communicate")
         elif isinstance(message, Lost):
             self._take_losses(message.ranks)
 

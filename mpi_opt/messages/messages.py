@@ -124,9 +124,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The sender's block does not work any more: a communication in it failed."""
+    """A communication in the sender's block failed, so that the block no longer works.
+
+    Attributes:
+        block: Its index.
+        reason: MPI's error, in one line.
+    """
 
     block: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -323,20 +323,6 @@ def test_rank_0_of_a_search_never_loads_a_framework(tmp_path):
     assert "2/2 trials" in done.stdout
 
 
-MPICH = Path(sys.prefix) / "mpich" / "bin"
-
-
-@pytest.mark.mpi
-@pytest.mark.skipif(not (MPICH / "mpirun").exists(), reason="the MPICH wheel is not installed: make test does it")
-def test_a_search_runs_under_mpich(space_file, query, tmp_path):
-    path = space_file("parabola", blocks={"size": 2})
-    command = [str(MPICH / "mpirun"), "-np", "5", str(MPICH / "python"), *SEARCH, str(path)]
-    done = run(command, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)})
-    assert done.returncode == 0, done.stderr
-    assert "a lost rank would end this search" in done.stdout
-    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(12,)]
-
-
 def test_a_process_without_a_terminal_gets_plain_lines(space_file, tmp_path):
     done = python(*SEARCH, str(space_file("parabola")), cwd=tmp_path)
     assert "\x1b" not in done.stdout

@@ -105,10 +105,19 @@ def test_a_master_trains_without_a_framework():
     assert asynchronous()["easgd"][1]["frameworks"] == ["tensorflow"]
 
 
-def test_samples_dealt_to_whoever_is_free_make_up_for_a_slow_worker():
+@cache
+def slow_worker():
     done = mpirun(4, "-m", "tests.mpi_learn.programs.slow_worker", timeout=60)
     assert done.returncode == 0, done.stderr
-    seen = json.loads(done.stdout)
+    return json.loads(done.stdout)
+
+
+def test_a_training_takes_no_message_of_its_caller():
+    assert slow_worker()["static"]["kept"] == ["the caller's"] * 4
+
+
+def test_samples_dealt_to_whoever_is_free_make_up_for_a_slow_worker():
+    seen = slow_worker()
     for share in ("static", "dynamic"):
         assert seen[share]["history"]["samples"] == [960, 960]
         assert seen[share]["history"]["loss"] == [sum(range(960))] * 2

@@ -13,7 +13,7 @@ from mpi_opt.core.fold_stopping import Yardsticks
 from mpi_opt.core.limits import Luck, Rules
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import SearchFailed, UserError
-from mpi_opt.messages.messages import Abandoned, Assignment, Lost, PartOutcome, Report
+from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, PartOutcome, Report
 from mpi_opt.store.errors import StoreFullError
 from mpi_opt.strategies.strategy import Decision
 from mpi_opt.worker.block import merged
@@ -246,6 +246,45 @@ def test_survivors_of_two_blocks_form_a_new_one():
 def test_a_search_without_ranks_says_so():
     with pytest.raises(SearchFailed, match="every rank that could run a trial was lost"):
         search(Deaths(squares, {0: 1}), blocks=1, trials=6)
+
+
+class Unreachable(ScriptedLink):
+    """Some ranks cannot form a block with any other."""
+
+    def __init__(self, run, ranks) -> None:
+        super().__init__(run)
+        self.ranks, self.n_joins = ranks, 0
+
+    def send(self, rank, message):
+        if isinstance(message, Join) and rank == message.ranks[0]:
+            self.n_joins += 1
+            if self.ranks.intersection(message.ranks):
+                self.waiting.append((rank, Broken(message.block, "MPI_ERR_UNSUPPORTED_OPERATION")))
+                return
+        super().send(rank, message)
+
+    def call(self, rank, message):
+        if isinstance(message, Disband):
+            super().call(rank, message)
+
+
+def test_blocks_that_can_never_be_formed_end_the_search_with_the_reason():
+    link, store = Unreachable(squares, set(range(1, 9))), ListedStore()
+    with pytest.raises(SearchFailed, match="no block of ranks could be formed; MPI says: MPI_ERR_UNSUPP"):
+        Coordinator(Crew(link, Roster.of(Layout(9, 2))), ListedStrategy(), store, 1, Rules(6)).run()
+    assert link.n_joins <= 12
+    assert link.dismissed == set(range(1, 9))
+    assert not store.started
+
+
+def test_ranks_that_can_form_no_block_cost_no_trial():
+    link, store = Unreachable(squares, {3}), ListedStore()
+    strategy = ListedStrategy()
+    Coordinator(Crew(link, Roster.of(Layout(9, 2))), strategy, store, 1, Rules(40)).run()
+    assert sorted(number for number, _ in strategy.told) == list(range(40))
+    assert not store.requeued
+    assert link.n_joins <= 10
+    assert link.dismissed == set(range(1, 9))
 
 
 def test_a_block_that_fails_again_and_again_is_given_up():
