@@ -182,12 +182,7 @@ def run_study(
 def _run_coordinator(
     plan: Plan, link: MPICoordinatorLink, show: Callable[[], Progress] | None, *, everywhere: bool
 ) -> Study:
-    """Rank 0's part of `run_study`.
-
-    `MPI_Finalize` needs all ranks. It is left out where a rank was lost, where one may be lost unnoticed, and where the
-    processes end right after the search: a death in those last moments would block the other ranks.
-    """
-    may_finalize = everywhere or not link.is_protected
+    """Rank 0's part of `run_study`."""
     study, error = None, None
     try:
         with _listening() as halt:
@@ -195,9 +190,9 @@ def _run_coordinator(
     except MPILearnError as mine:
         error = mine
     except BaseException as bug:
-        link.part((None, SearchFailed(f"the coordinator failed: {bug!r}")), may_finalize=may_finalize)
+        link.part((None, SearchFailed(f"the coordinator failed: {bug!r}")), may_finalize=everywhere)
         raise
-    link.part((study if everywhere else None, error), may_finalize=may_finalize)
+    link.part((study if everywhere else None, error), may_finalize=everywhere)
     if error is not None:
         raise error
     return study

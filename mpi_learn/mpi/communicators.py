@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -25,14 +25,14 @@ from mpi_learn.mpi.revocable import Revocable
 
 Communicator = MPI.Comm
 
+AT_END = 32_101
+"""The tag of a rank's exit status; large, as the user's own messages have small tags."""
+
 FIRST_PAUSE_S = 10e-6
 LONGEST_PAUSE_S = 0.1
 PATIENCE = 0.05
 """A waiting rank sleeps this fraction of the time that it has waited so far: so it answers late by 5 % at the most."""
 
-
-PARTING = 32_000
-"""The tag with which processes wait for one another at their end; see `skip_finalize`."""
 
 LOSSES = tuple(getattr(MPI, name, -1) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED"))
 """The error classes with which MPI says that a rank has died, or that the communicator was given up for that reason."""
@@ -135,6 +135,33 @@ def send_to_all(comm: Communicator, message: Any, ranks: Sequence[int], tag: int
             request.wait()
 
 
+def deliver(comm: Communicator, message: Any, ranks: Sequence[int], tag: int, limit_s: float) -> None:
+    """Sends to several ranks; returns when each has received the message or has died, or after `limit_s`."""
+    requests = {}
+    for rank in ranks:
+        with suppress(MPI.Exception):
+            requests[rank] = comm.issend(message, dest=rank, tag=tag)
+    pause = Pause()
+    while requests and pause.waited_s < limit_s:
+        for rank, request in list(requests.items()):
+            is_done = True
+            with suppress(MPI.Exception):
+                is_done = request.test()[0]
+            if is_done:
+                del requests[rank]
+        for rank in lost_ranks(comm):
+            requests.pop(rank, None)
+        pause()
+
+
+def await_deaths(comm: Communicator, ranks: Iterable[int], limit_s: float) -> None:
+    """Returns when all of `ranks` are known to have died, or after `limit_s`."""
+    pause, waiting = Pause(), set(ranks)
+    while waiting and pause.waited_s < limit_s:
+        pause()
+        waiting -= lost_ranks(comm)
+
+
 def handed_out(comm: Communicator, message: Any) -> Any:
     """Rank 0's `message`, on every rank; who waits for it sleeps, for rank 0 may have much to do first. Collective."""
     if comm.rank != 0:
@@ -203,45 +230,38 @@ def lost_ranks(comm: Communicator) -> set[int]:
     return set(MPI.Group.Translate_ranks(failed, list(range(failed.size)), comm.group)) if failed.size else set()
 
 
-def skip_finalize(comm: Communicator, present: Sequence[int], finish: Callable[[], None] | None = None) -> None:
-    """Ends this process, when it ends, without `MPI_Finalize`, which would wait for ranks that are lost or stuck.
+def skip_finalize(world: Communicator, reachable: Sequence[int] = ()) -> None:
+    """Makes this process end without ``MPI_Finalize``, which would wait forever for lost or blocked ranks.
 
-    A launcher that does not survive lost ranks ends the whole job as soon as one process ends in this way. There, the
-    processes wait for one another at their end: rank 0 ends when all ranks of `present` have reached theirs, the others
-    when rank 0 does.
+    Without protection (`is_protected`) ``mpirun`` counts a process that ends so as failed. Therefore rank 0 waits until
+    the other ranks have come to their end, too, and ends the job with ``MPI_Abort``, which returns its status.
 
     Args:
-        comm: The communicator over which the processes wait for one another.
-        present: The ranks of `comm`, other than 0, that call this function as well.
-        finish: Called there by rank 0 when all ranks of `present` have reached their end.
+        world: All ranks.
+        reachable: On rank 0: the ranks that call this function as well.
     """
-    global _is_parting
-    _is_parting = True
-    atexit.register(_leave, comm, list(present), finish)
+    global _skips_finalize
+    _skips_finalize = True
+    atexit.register(_leave, world, reachable)
 
 
-_is_parting = False
-"""Whether a rank of this job is lost, or stuck without protection, so that no call may need all ranks."""
+_skips_finalize = False
+"""Whether a rank of this job is lost or hangs, so that no call may need all ranks."""
 
 
-def _leave(comm: Communicator, present: list[int], finish: Callable[[], None] | None) -> None:
+def _leave(world: Communicator, reachable: Sequence[int]) -> None:
     flush()
-    with suppress(*FAILURES):
-        if not is_protected():
-            _leave_together(comm, present, finish)
-    os._exit(exit_status if exit_status is not None else int(hasattr(sys, "last_type")))
-
-
-def _leave_together(comm: Communicator, present: list[int], finish: Callable[[], None] | None) -> None:
-    if comm.rank > 0:
-        comm.send(None, dest=0, tag=PARTING)
-        receive(comm, source=0, tag=PARTING)
-        return
-    for rank in present:
-        receive(comm, source=rank, tag=PARTING)
-    if finish is not None:
-        finish()
-    send_to_all(comm, None, present, PARTING)
+    status = exit_status if exit_status is not None else int(hasattr(sys, "last_type"))
+    if is_protected() or world.size == 1:
+        os._exit(status)
+    if world.rank > 0:
+        world.send(status, dest=0, tag=AT_END)
+        while True:  # until rank 0 ends the job
+            time.sleep(1.0)
+    for rank in reachable:
+        status = max(status, receive(world, source=rank, tag=AT_END)[0])
+    print("some ranks wait for one that has failed: MPI_Abort ends them", file=sys.stderr, flush=True)
+    world.Abort(status)
 
 
 def flush() -> None:
@@ -252,7 +272,7 @@ def flush() -> None:
 
 
 exit_status: int | None = None
-"""The status of a process that ends without `MPI_Finalize`; None: 1 after an uncaught exception, else 0."""
+"""The status of a process that skips ``MPI_Finalize``; None: 1 after an uncaught exception, else 0."""
 
 
 def duplicate(comm: Communicator) -> Communicator:
@@ -264,7 +284,7 @@ def duplicate(comm: Communicator) -> Communicator:
     Raises:
         MPILearnError: A rank of the job is stuck, so that a collective call would not return.
     """
-    if _is_parting and not is_protected():
+    if _skips_finalize and not is_protected():
         raise MPILearnError("a rank still hangs in a trial of the search before this one: start the program again")
     twin = comm if is_protected() else comm.Dup()
     twin.Set_errhandler(MPI.ERRORS_RETURN)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -36,28 +35,25 @@ LONGEST_PAUSE_S = 0.002
 """The longest sleep of the coordinator between two polls, in seconds: all blocks wait for it."""
 
 
-END_S = 2.0
-"""How long ranks that hang may take to end, when rank 0 does, in seconds."""
+DELIVERY_S = 5.0
+"""How long the other ranks may take to receive the results of the search, in seconds."""
 
 
 class MPICoordinatorLink(CoordinatorLink):
     """From rank 0, over the world communicator. Messages to dead ranks are dropped.
-
-    A rank that has to end its process (`End`) does so at once where the search survives lost ranks. Elsewhere this
-    would end the whole job: the rank is left alone, and ends when rank 0 does.
 
     Args:
         world: The communicator of the search.
 
     Attributes:
         has_called: Whether a rank had to leave its block, or to end.
-        stuck: The ranks that are to end when rank 0 does.
+        ended: The ranks that had to end. Without protection they are not told: their death would end the job.
     """
 
     def __init__(self, world: Communicator) -> None:
         self.world = world
         self.has_called = False
-        self.stuck: set[int] = set()
+        self.ended: set[int] = set()
         self._lost: set[int] = set()
         self._is_new = True
 
@@ -65,11 +61,12 @@ class MPICoordinatorLink(CoordinatorLink):
         self._send(message, rank, TO_RANK)
 
     def call(self, rank: int, message: Disband | End) -> None:
+        if isinstance(message, End):
+            self.ended.add(rank)
+            if not self.is_protected:
+                return
         self.has_called = True
-        if isinstance(message, End) and not self.is_protected:
-            self.stuck.add(rank)
-        else:
-            self._send(message, rank, TO_LIFELINE)
+        self._send(message, rank, TO_LIFELINE)
 
     def stop(self, number: int, ranks: list[int]) -> None:
         for rank in ranks:
@@ -88,22 +85,23 @@ class MPICoordinatorLink(CoordinatorLink):
     def part(self, results: object, *, may_finalize: bool) -> None:
         """Sends `results` to every rank that is left, and arranges the end of this process.
 
+        ``MPI_Finalize`` needs all ranks. It is skipped where one was lost, cannot be reached, or may have been lost
+        unnoticed; and, with protection, where the processes end right after the search: a death in those last moments
+        would block the other ranks.
+
         Args:
             results: What `MPIWorkerLink.part` returns on the other ranks.
-            may_finalize: Whether this process may end with `MPI_Finalize`, if no rank is lost or stuck.
+            may_finalize: Whether the processes go on after the search.
         """
-        lost = communication.lost_ranks(self.world)
-        is_final = bool(lost) or self.has_called or not may_finalize
-        present = [rank for rank in range(1, self.world.size) if rank not in lost | self.stuck]
-        communication.send_to_all(self.world, (results, is_final), present, TO_RANK)
+        gone = communication.lost_ranks(self.world) | self.ended
+        is_final = bool(gone) or (self.is_protected and (self.has_called or not may_finalize))
+        reachable = [rank for rank in range(1, self.world.size) if rank not in gone]
+        # a rank that has not received the end would take that of this process for a loss
+        communication.deliver(self.world, (results, is_final), reachable, TO_RANK, DELIVERY_S)
+        if self.is_protected:
+            communication.await_deaths(self.world, self.ended, DELIVERY_S)
         if is_final:
-            communication.skip_finalize(self.world, present, self._end_stuck)
-
-    def _end_stuck(self) -> None:
-        """The ranks that hang end their processes, when all others have done their work."""
-        communication.send_to_all(self.world, End(), sorted(self.stuck), TO_LIFELINE)
-        if self.stuck:
-            time.sleep(END_S)  # with the first process the launcher ends the others, and takes its status
+            communication.skip_finalize(self.world, reachable)
 
     def _send(self, message: object, rank: int, tag: int) -> None:
         if rank not in self._lost:
@@ -116,7 +114,7 @@ class MPICoordinatorLink(CoordinatorLink):
             while len(messages) < MOST_AT_ONCE and (found := communication.poll(self.world, tag=TO_COORDINATOR)):
                 messages.append((found[1], found[0]))
                 if isinstance(found[0], Freed):
-                    self.stuck.discard(found[1])  # it answers after all
+                    self.ended.discard(found[1])  # it answers after all
         except RankLost:
             messages += self._losses()
         return messages
@@ -167,7 +165,7 @@ class MPIWorkerLink(WorkerLink):
             while self.poll(STOP) is not None:
                 pass
         if is_final:
-            communication.skip_finalize(self.world, [])
+            communication.skip_finalize(self.world)
         return results
 
     def _await_members(self, join: Join, meanwhile: Callable[[], None]) -> None:

@@ -170,7 +170,7 @@ class Lifeline:
         except RankLost:
             end_process("the coordinator was lost")
         if isinstance(message, End):
-            end_process("the search is over", quietly=not communication.is_protected())
+            end_process("the search is over")
         if isinstance(message, Disband):
             self.disbanded = max(self.disbanded, message.block)
             self._interrupt(TrialGivenUp, "the trial's block was given up")
@@ -216,18 +216,11 @@ def _with_text(kind: type[Exception], why: str) -> type[Exception]:
     return type(kind.__name__, (kind,), {"__init__": lambda self: kind.__init__(self, why)})
 
 
-def end_process(why: str, *, quietly: bool = False) -> NoReturn:
-    """Ends this process.
-
-    Args:
-        why: Written to standard error.
-        quietly: End with status 0, where nobody has to notice; else in the way that other ranks notice as a death.
-    """
+def end_process(why: str) -> NoReturn:
+    """Ends this process in the way that other ranks notice as a death."""
     with contextlib.suppress(OSError, ValueError):  # a full disk, or user code that has closed standard error
         print(f"rank ends: {why}", file=sys.stderr, flush=True)
     communication.flush()
-    if quietly:
-        os._exit(0)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("a killed process goes on")
 

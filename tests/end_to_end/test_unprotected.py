@@ -13,7 +13,7 @@ from tests.mpirun import run
 
 ROOT = Path(__file__).parents[2]
 MPICH = Path(sys.prefix) / "mpich" / "bin"
-OPEN_MPI = [find_mpirun(), "--oversubscribe", "--prtemca", "prte_allowed_exit_without_sync", "1"]
+OPEN_MPI = [find_mpirun(), "--oversubscribe"]
 LAUNCHERS = {
     "Open MPI": (OPEN_MPI, sys.executable),
     "MPICH": ([str(MPICH / "mpirun")], str(MPICH / "python")),
@@ -72,7 +72,7 @@ def test_a_rank_that_raises_costs_its_block_alone(library, query, tmp_path):
     lines = done.stdout.splitlines()  # of every rank but the one that hangs: each comes to its own end
     assert lines.count("11 are complete") == 4
     assert sum(line.startswith("a rank still hangs in a trial of the search before") for line in lines) == 4
-    assert done.returncode == 0 or library == "MPICH", done.stderr  # which ends the ranks in no fixed order
+    assert done.returncode == 0 or library == "MPICH", done.stderr  # Hydra returns the status of a rank that it ends
 
 
 MANY_FAILURES = """

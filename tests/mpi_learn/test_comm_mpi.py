@@ -90,7 +90,7 @@ def test_a_death_while_another_is_acknowledged_is_not_forgotten():
         ("from mpi_opt.worker.watchdog import end_process; end_process('it must')", -9),
         (
             "from mpi_learn.mpi import communicators as comm; "
-            "comm.exit_status = 5; comm.skip_finalize(comm.MPI.COMM_SELF, [])",
+            "comm.exit_status = 5; comm.skip_finalize(comm.MPI.COMM_SELF)",
             5,
         ),
     ],
