@@ -277,6 +277,8 @@ def _coordinate(
             progress=progress,
             halt=halt,
             renew=make,
+            study=record.key,
+            discard=plan.objective.discard,
         )
         if progress is not None:
             progress.resumed(Study.read(store, configuration.study))

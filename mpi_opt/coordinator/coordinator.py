@@ -52,6 +52,8 @@ class Coordinator:
         progress: Whom to tell.
         halt: Whether somebody wants the search to end.
         renew: Makes a strategy that knows nothing yet, for when others have changed the study (None: they must not).
+        study: The study's key; see `Trial.study`.
+        discard: Removes checkpoints of trials from which no other will resume.
     """
 
     def __init__(
@@ -67,9 +69,12 @@ class Coordinator:
         progress: Progress | None = None,
         halt: Halt | None = None,
         renew: Callable[[], Strategy] | None = None,
+        study: str = "",
+        discard: Callable[[str, list[int]], None] = lambda study, numbers: None,
     ) -> None:
         self.crew, self.link = crew, crew.link
         self.rules, self.folds = rules, folds
+        self.study, self._discard = study, discard
         self.progress, self.ending = progress or Silence(), Ending(halt or Halt(), rules.time_limit_s)
         self.store = PatientStore(store, study_id, self.progress, self.ending.is_due)
         self.course = Course(self.store, strategy, rules, folds, yardsticks or Yardsticks(), renew)
@@ -160,10 +165,15 @@ class Coordinator:
             self._tell(running.proposal, outcome)
             self._free(running.block, outcome)
             self.progress.finished(running.block, outcome, running.proposal.parameters)
+        self._discard_obsolete()
         if self.course.is_hopeless:
             raise SearchFailed(
                 f"the first {self.course.n_failed} trials all failed; the last one:\n{outcomes[-1][1].error}"
             )
+
+    def _discard_obsolete(self) -> None:
+        if obsolete := self.course.strategy.obsolete():
+            self._discard(self.study, obsolete)
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.course.tell(proposal, outcome)
@@ -209,7 +219,7 @@ class Coordinator:
             one = running.proposal
             self.agenda.running[one.number] = running
             yardstick = self.course.yardstick(one)
-            assignment = Assignment(one.number, one.parameters, one.budget, one.resume_from, yardstick)
+            assignment = Assignment(one, self.study, yardstick)
             self.link.send(self.crew.ranks(running.block)[0], assignment)
             self.progress.started(running.block, one.number)
 

@@ -16,7 +16,7 @@ from mpi_opt.core.block_layout import fold_groups, folds_of_group
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.fold_stopping import Yardstick
 from mpi_opt.core.objective import Terms
-from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal, Reporter, Trial
+from mpi_opt.core.trial import FoldOutcome, Outcome, Reporter, Trial
 from mpi_opt.messages.messages import TO_LEADER, VERDICT, Assignment, PartOutcome, Ready, Verdict
 from mpi_opt.worker.objective import Objective
 from mpi_opt.worker.watchdog import Lifeline, in_this_process
@@ -95,15 +95,15 @@ class Block:
 
     def _run_part(self, assignment: Assignment, check: Callable[[], None]) -> PartOutcome:
         part = PartOutcome(assignment.number)
-        proposal = Proposal(assignment.number, assignment.parameters, assignment.budget, assignment.resume_from)
         for fold in folds_of_group(self.group, len(self.groups), self.terms.folds):
             trial = Trial(
-                proposal,
+                assignment.proposal,
                 comm=self.fold_comm,
                 study_seed=self.terms.seed,
                 fold=fold,
                 folds=self.terms.folds,
                 reporter=self.reporter,
+                study=assignment.study,
             )
             if not self._goes_on(self._run_fold(trial, part), trial, part, assignment.yardstick, check):
                 break

@@ -21,7 +21,7 @@ from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 
 
 def squares(assignment) -> Outcome:
-    return Outcome(assignment.number, "complete", float(assignment.parameters["x"]) ** 2, None, 1.0)
+    return Outcome(assignment.number, "complete", float(assignment.proposal.parameters["x"]) ** 2, None, 1.0)
 
 
 def failing(assignment) -> Outcome:
