@@ -85,6 +85,11 @@ class StudyRecord:
     merits: Merits = field(default_factory=Merits)
 
     @property
+    def key(self) -> str:
+        """Tells this study from all others, also from one of the same name in another store: digits of `created_at`."""
+        return "".join(filter(str.isdigit, self.created_at[:26]))
+
+    @property
     def maximize(self) -> bool:
         """Whether more is better."""
         return self.direction == "maximize"

@@ -141,13 +141,6 @@ def raising_late(trial) -> float:
     return waits_in.allreduce(trial.parameters["x"])
 
 
-def raising_once(trial) -> float:
-    """The last rank fails trial 1, for which the others wait."""
-    if trial.number == 1 and trial.comm.rank == trial.comm.size - 1:
-        raise ValueError("this rank says no")
-    return trial.comm.allreduce(trial.parameters["x"])
-
-
 def dozing(trial) -> float:
     """One rank of every third trial sleeps for ever; the others wait for it."""
     if trial.number % 3 == 1 and trial.comm.rank == trial.comm.size - 1:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
 from mpi_opt.errors import UserError
-from mpi_opt.messages.link import Link
+from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import Assignment, Disband, End, Freed, Join, Ready, ToCoordinator, ToRank
 from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Strategy
@@ -63,7 +63,7 @@ class ListedStore:
         self.events.append(kind)
 
 
-class ScriptedLink(Link):
+class ScriptedLink(CoordinatorLink):
     """Blocks that answer at once, in the order that a test wants.
 
     Args:

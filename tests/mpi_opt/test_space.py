@@ -19,6 +19,9 @@ DIMENSIONS = [
     Integer(16, 256, step=16),
     Integer(1, 4096, prior="log-uniform"),
     Integer(1, 99, prior="log-uniform", step=7),
+    Real(0, 1, step=0.3),
+    Integer(1, 10, step=4),
+    Integer(1, 100, prior="log-uniform", step=7),
     Categorical(["relu", "elu", "selu"]),
     Categorical([1, 2.5, True, None, "x"]),
 ]
@@ -40,6 +43,22 @@ def test_every_value_can_be_drawn(dimension):
         for unit in np.linspace(0, 1, 80_001)
     }
     assert len(values) == dimension.size
+
+
+@pytest.mark.parametrize(
+    ("dimension", "values"),
+    [
+        (Real(0, 1, step=0.3), [0.0, 0.3, 0.6, 0.9]),
+        (Real(0, 1, step=0.35), [0.0, 0.35, 0.7]),
+        (Integer(1, 10, step=4), [1, 5, 9]),
+        (Integer(1, 12, step=4), [1, 5, 9]),
+    ],
+)
+def test_a_step_never_goes_beyond_an_upper_bound_that_is_not_on_the_grid(dimension, values):
+    found = sorted({dimension.decode(unit) for unit in np.linspace(0, 1, 1001)})
+    assert found == values
+    assert dimension.size == len(values)
+    assert dimension.decode(dimension.encode(dimension.high)) == values[-1]
 
 
 def test_integers_are_equally_likely():
