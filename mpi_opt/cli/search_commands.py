@@ -137,8 +137,8 @@ def _read(path: Path, changes: dict[str, Any]) -> StudyConfiguration:
     configuration = read_study(path, changes)
     space, wanted = configuration.dimensions(), configuration.search
     check_objective(configuration, space, path.resolve().parent, str(path))
-    n_merits = len(configuration.merits().names)
-    make_strategy(wanted.strategy, space, seed=wanted.seed, options=wanted.options, n_merits=n_merits)
+    n_figures = len(configuration.merits().names)
+    make_strategy(wanted.strategy, space, seed=wanted.seed, options=wanted.options, n_figures=n_figures)
     return configuration
 
 

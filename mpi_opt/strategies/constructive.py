@@ -19,9 +19,9 @@ from mpi_opt.core.pareto import dominates
 from mpi_opt.core.space import Integer, Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
 from mpi_opt.strategies.points.options import Options, read_options
-from mpi_opt.strategies.points.sampling import Draws
+from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Strategy
 
 N_ATTEMPTS = 50
@@ -46,31 +46,35 @@ class Constructive(Strategy):
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         self._options = read_options(ConstructiveOptions, options)
-        self._space, self._seed = space, abs(seed)
-        self._ledger, self._draws = Ledger(space, self._options, keeps_points=True), Draws(space, seed)
+        self._space, self._seed = space, seed
+        self._bookkeeping = Bookkeeping(space, self._options, remembers_points=True)
+        self._sampler = Sampler(space, seed)
         self._depth = self._depth_name()
         self._best: dict[Any, list[tuple[Cost, Parameters]]] = {}
 
-    def expect(self, n_merits: int) -> None:
-        """Goes on from networks of the Pareto front."""
+    def expect(self, n_figures: int) -> None:
+        """Extends networks of the Pareto front."""
+        self._bookkeeping.n_figures = n_figures
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` networks."""
-        return [self._ledger.propose(self._ledger.initial() or self._next()) for _ in range(count)]
+        return proposals_up_to(count, self._proposal)
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Notes the best of each depth."""
-        self._take(proposal, self._ledger.settle(proposal, outcome))
+        self._take(proposal, self._bookkeeping.observe(proposal, outcome))
 
-    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Goes on at the depth that was reached."""
-        for proposal, value in self._ledger.resume(told, pending):
-            self._take(proposal, value)
+    def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Continues at the depth that was reached."""
+        self._bookkeeping.resume(self.tell, observed, pending)
 
     def state(self) -> dict[str, Any]:
         """The books in short, and the best network of each depth."""
         best = [{"value": v, "parameters": p} for _, front in sorted(self._best.items()) for v, p in front]
-        return self._ledger.state() | {"best_of_each_depth": best}
+        return self._bookkeeping.state() | {"best_of_each_depth": best}
+
+    def _proposal(self) -> Proposal:
+        return self._bookkeeping.propose(self._bookkeeping.initial() or self._next())
 
     def _take(self, proposal: Proposal, value: Cost | None) -> None:
         depth = proposal.parameters.get(self._depth, 0) if self._depth else 0
@@ -80,15 +84,15 @@ class Constructive(Strategy):
         self._best[depth] = [(v, p) for v, p in front if not dominates(value, v)] + [(value, proposal.parameters)]
 
     def _next(self) -> Parameters:
-        rng = np.random.default_rng([self._seed, self._ledger.n_asked])
+        rng = np.random.default_rng([self._seed, self._bookkeeping.n_asked])
         for _ in range(N_ATTEMPTS):
             point = self._network(rng)
-            if self._ledger.allows(point) and self._ledger.is_new(point):
+            if self._bookkeeping.accepts(point):
                 return point
-        return self._draws.new_point(self._ledger)
+        return self._sampler.new_point(self._bookkeeping)
 
     def _network(self, rng: np.random.Generator) -> Parameters:
-        stage = self._ledger.n_asked // self._options.trials_per_depth
+        stage = self._bookkeeping.n_asked // self._options.trials_per_depth
         fresh = self._space.decode(rng.random(len(self._space)))
         if self._depth is None:
             return fresh if stage == 0 or not self._best else self._varied(fresh, rng)

@@ -28,11 +28,11 @@ from pydantic import Field
 
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
-from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
 from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.points.options import Options, read_options
-from mpi_opt.strategies.points.sampling import Draws
-from mpi_opt.strategies.points.sobol import SobolPoints
+from mpi_opt.strategies.points.sampling import Sampler
+from mpi_opt.strategies.points.sobol import SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
 from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, distances
 from mpi_opt.strategies.surrogates.observations import History, Told
@@ -81,36 +81,36 @@ class Evolutionary(Strategy):
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         self._options = read_options(EvolutionaryOptions, options)
         self._n_initial = self._options.initial_points or max(self._options.population, 10)
-        self._space, self._seed = space, abs(seed)
-        self._ledger = Ledger(space, self._options, keeps_points=True)
-        self._draws, self._sequence = Draws(space, seed), SobolPoints(len(space), seed)
+        self._space, self._seed = space, seed
+        self._bookkeeping = Bookkeeping(space, self._options, remembers_points=True)
+        self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed)
         self._encoding = Encoding(space)
         self._history = History(self._encoding)
-        self._n_merits = 1
         self._population: list[tuple[Cost, np.ndarray]] = []
         self._grown_up: list[tuple[Cost, np.ndarray]] = []
         self._guess: CubicInterpolation | None = None
 
-    def expect(self, n_merits: int) -> None:
+    def expect(self, n_figures: int) -> None:
         """Searches the Pareto front of several figures of merit."""
-        self._n_merits, self._history = n_merits, History(self._encoding, n_merits)
+        self._bookkeeping.n_figures, self._history = n_figures, History(self._encoding, n_figures)
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` children; points of a space-filling sequence as long as the population is small."""
-        proposals: list[Proposal] = []
-        while len(proposals) < count and not self._is_waiting():
-            proposals.append(self._ledger.propose(self._ledger.initial() or self._next()))
-        return proposals
+        return proposals_up_to(count, self._proposal)
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Takes the point into the population if it is good enough; a failed one dies."""
-        self._take(proposal, self._ledger.settle(proposal, outcome), outcome)
+        value = self._bookkeeping.observe(proposal, outcome)
+        self._history.add(proposal, value, outcome)
+        self._guess = None
+        if value is not None:
+            self._grown_up.append((value, self._space.encode(proposal.parameters)))
+        if not self._options.generational or self._bookkeeping.n_observed % self._options.population == 0:
+            self._select()
 
-    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Goes on with the population that the told points make."""
-        told = list(told)
-        for (proposal, value), (_, outcome) in zip(self._ledger.resume(told, pending), told, strict=True):
-            self._take(proposal, value, outcome)
+    def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Rebuilds the population from the observed trials."""
+        self._bookkeeping.resume(self.tell, observed, pending)
 
     @property
     def waits(self) -> bool:
@@ -120,20 +120,17 @@ class Evolutionary(Strategy):
     def state(self) -> dict[str, Any]:
         """The books in short, and the population, best first."""
         population = [{"value": value, "parameters": self._space.decode(genes)} for value, genes in self._population]
-        return self._ledger.state() | {"population": population}
+        return self._bookkeeping.state() | {"population": population}
 
-    def _take(self, proposal: Proposal, value: Cost | None, outcome: Cost | Failed) -> None:
-        self._history.add(proposal, value, outcome)
-        self._guess = None
-        if value is not None:
-            self._grown_up.append((value, self._space.encode(proposal.parameters)))
-        if not self._options.generational or self._ledger.n_told % self._options.population == 0:
-            self._select()
+    def _proposal(self) -> Proposal | None:
+        if self._is_waiting():
+            return None
+        return self._bookkeeping.propose(self._bookkeeping.initial() or self._next())
 
     def _select(self) -> None:
         """The best of parents and grown-up children are the parents from now on."""
         members, size = self._population + self._grown_up, self._options.population
-        if self._n_merits > 1:
+        if self._bookkeeping.n_figures > 1:
             self._population = _selected(members, size)
         else:
             self._population = sorted(members, key=lambda member: member[0])[:size]
@@ -141,33 +138,34 @@ class Evolutionary(Strategy):
 
     def _is_waiting(self) -> bool:
         """Whether a new generation is due while some of the old one are still being tried."""
-        is_due = self._ledger.n_asked % self._options.population == 0
-        return self._options.generational and is_due and bool(self._ledger.pending)
+        is_due = self._bookkeeping.n_asked % self._options.population == 0
+        return self._options.generational and is_due and bool(self._bookkeeping.pending)
 
     def _next(self) -> Parameters:
-        ledger, number = self._ledger, self._ledger.n_asked
+        bookkeeping, number = self._bookkeeping, self._bookkeeping.n_asked
         if number < self._n_initial or len(self._population) < 2:
-            point = self._space.decode(self._sequence.point(number))
-            return point if ledger.allows(point) and ledger.is_new(point) else self._draws.new_point(ledger)
+            return self._design.new_point(bookkeeping)
         with _seeded(f"{self._seed} {number}"):
             for _ in range(N_ATTEMPTS):
                 points = [self._space.decode(self._child()) for _ in range(self._options.children)]
-                points = [point for point in points if ledger.allows(point) and ledger.is_new(point)]
+                points = [point for point in points if bookkeeping.accepts(point)]
                 if points:
                     return self._most_promising(points)
-        return self._draws.new_point(ledger)
+        return self._sampler.new_point(bookkeeping)
 
     def _most_promising(self, points: list[Parameters]) -> Parameters:
         if len(points) == 1:
             return points[0]
         rows, is_category = np.array([self._encoding.row(point) for point in points]), self._encoding.is_category
         told = self._history.told()
-        if self._n_merits > 1:
-            told = told.weighted(drawn_weights(self._n_merits, self._seed, self._ledger.n_asked))
-        if self._guess is None or self._n_merits > 1:
+        if self._bookkeeping.n_figures > 1:
+            told = told.weighted(drawn_weights(self._bookkeeping.n_figures, self._seed, self._bookkeeping.n_asked))
+        if self._guess is None or self._bookkeeping.n_figures > 1:
             self._guess = _interpolated(told, is_category)
-        tried = np.vstack([told.rows, *(self._history.row(proposal) for proposal in self._ledger.pending.values())])
-        weight = GUESS_WEIGHTS[self._ledger.n_asked % len(GUESS_WEIGHTS)]
+        tried = np.vstack(
+            [told.rows, *(self._history.row(proposal) for proposal in self._bookkeeping.pending.values())]
+        )
+        weight = GUESS_WEIGHTS[self._bookkeeping.n_asked % len(GUESS_WEIGHTS)]
         closeness = -distances(rows, tried, is_category).min(axis=1)
         return points[int(np.argmin(weight * _ranged(self._guess(rows)) + (1.0 - weight) * _ranged(closeness)))]
 
@@ -235,7 +233,7 @@ def _interpolated(told: Told, is_category: np.ndarray) -> CubicInterpolation:
     """Through the values told, with the heavy tail pulled in; a failed trial counts like the worst."""
     told = told.without_penalties()
     values = np.where(np.isfinite(told.values), told.values, np.nanmax(told.values))
-    told = Told(told.rows, values, told.variances).scaled().thinned(LARGEST_INTERPOLATION)
+    told = Told(told.rows, values, told.variances).thinned(LARGEST_INTERPOLATION)
     return CubicInterpolation(told.rows, [warped(told.values, offset)[0] for offset in OFFSETS], is_category)
 
 

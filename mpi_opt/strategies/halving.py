@@ -19,7 +19,7 @@ from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.bayesian import Bayesian
-from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
 from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.random_search import RandomSearch
 from mpi_opt.strategies.strategy import Cost, Decision, Strategy
@@ -88,7 +88,7 @@ class Halving(Strategy):
         self._options = read_options(HalvingOptions, options)
         self._space = space
         self._rungs = [Rung(budget) for budget in _budgets(self._options)]
-        self._ledger = Ledger(space, Options())
+        self._bookkeeping = Bookkeeping(space, Options())
         own = self._options.model_dump(include={"initial", "constraints"})
         await_up_to = self._options.await_refit_up_to
         self._model: RungModel | None = None
@@ -101,7 +101,7 @@ class Halving(Strategy):
         self._new: dict[int, Proposal] = {}
         self._spent_on_new, self._spent_on_promoted = 0.0, 0.0
 
-    def expect(self, n_merits: int) -> None:
+    def expect(self, n_figures: int) -> None:
         """Promotes by Pareto front.
 
         Raises:
@@ -109,44 +109,39 @@ class Halving(Strategy):
         """
         if not self._options.resume:
             raise ConfigurationError(
-                f"what a trial reports is one number, and there are {n_merits} figures of merit",
+                f"what a trial reports is one number, and there are {n_figures} figures of merit",
                 where="search.options.resume",
                 cure="resume: true compares trials that ended",
             )
-        self._proposer.expect(n_merits)
+        self._bookkeeping.n_figures = n_figures
+        self._proposer.expect(n_figures)
         if self._model is not None:
-            self._model.expect(n_merits)
+            self._model.expect(n_figures)
 
     def ask(self, count: int) -> list[Proposal]:
         """Promotions first, from the top, as long as they are affordable; then new configurations."""
-        proposals: list[Proposal] = []
-        while len(proposals) < count:
-            made = self._promotion() or self._first_trial()
-            if made is None:
-                break
-            proposals.append(made)
-        return proposals
+        return proposals_up_to(count, lambda: self._promotion() or self._first_trial())
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Enters the value at the trial's rung; the proposer learns a configuration's first value."""
+        value = self._bookkeeping.observe(proposal, outcome)
         self._admit(proposal)
-        value = self._ledger.settle(proposal, outcome)
         configuration = self._configuration_of[proposal.number]
         if self._options.resume or proposal.budget is not None:
             self._rung_at(proposal.budget).values[configuration] = value
         if configuration in self._new:
             self._proposer.tell(self._new.pop(configuration), outcome)
 
-    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
+    def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Takes up configurations and rungs."""
-        told, pending = list(told), list(pending)
-        for proposal in sorted([proposal for proposal, _ in told] + pending, key=lambda one: one.number):
+        observed, pending = list(observed), list(pending)
+        for proposal in sorted([proposal for proposal, _ in observed] + pending, key=lambda one: one.number):
             self._admit(proposal)
-            self._ledger.enter(proposal)
+            self._bookkeeping.enter(proposal)
         first = {proposal.number: proposal for proposal in self._new.values()}
         outcomes = []
-        for proposal, outcome in told:
-            value = self._ledger.settle(proposal, outcome)
+        for proposal, outcome in observed:
+            value = self._bookkeeping.observe(proposal, outcome)
             configuration = self._configuration_of[proposal.number]
             if self._options.resume or proposal.budget is not None:
                 self._rung_at(proposal.budget).values[configuration] = value
@@ -171,7 +166,7 @@ class Halving(Strategy):
     def state(self) -> dict[str, Any]:
         """The books in short, and how many configurations reached each rung and were promoted from it."""
         rungs = [{"budget": r.budget, "reached": len(r.values), "promoted": len(r.promoted)} for r in self._rungs]
-        return self._ledger.state() | {"rungs": rungs}
+        return self._bookkeeping.state() | {"rungs": rungs}
 
     def _promotion(self) -> Proposal | None:
         """The highest one that is due; none if it is not affordable yet, or cheaper ones would be made in its place."""
@@ -183,7 +178,7 @@ class Halving(Strategy):
                 if rung.promoted and not self._affords(higher.budget - rung.budget):
                     return None
                 last = self._latest[configuration]
-                proposal = self._ledger.propose(last.parameters, budget=higher.budget, resume_from=last.number)
+                proposal = self._bookkeeping.propose(last.parameters, budget=higher.budget, resume_from=last.number)
                 self._admit(proposal)
                 return proposal
         return None
@@ -200,14 +195,14 @@ class Halving(Strategy):
         if point is None:
             return None
         budget = self._rungs[self._bracket(len(self._latest))].budget if self._options.resume else None
-        proposal = self._ledger.propose(point, budget=budget)
+        proposal = self._bookkeeping.propose(point, budget=budget)
         self._admit(proposal)
         return proposal
 
     def _point(self) -> Parameters | None:
         if self._model is not None:
             points = [self._latest[configuration].parameters for configuration in range(len(self._latest))]
-            point = self._model.point(points, [rung.values for rung in self._rungs], len(self._ledger.pending))
+            point = self._model.point(points, [rung.values for rung in self._rungs], len(self._bookkeeping.pending))
             if point is not None:
                 return point
         asked = self._proposer.ask(1)

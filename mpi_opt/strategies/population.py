@@ -25,10 +25,9 @@ from mpi_opt.core.pareto import order
 from mpi_opt.core.space import Integer, Parameters, Real, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
 from mpi_opt.strategies.points.options import Options, read_options
-from mpi_opt.strategies.points.sampling import Draws
-from mpi_opt.strategies.points.sobol import SobolPoints
+from mpi_opt.strategies.points.sobol import SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
 
 
@@ -70,9 +69,9 @@ class Population(Strategy):
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         self._options = read_options(PopulationOptions, options)
-        self._space, self._seed = space, abs(seed)
-        self._ledger = Ledger(space, self._options)
-        self._draws, self._design = Draws(space, seed), SobolPoints(len(space), seed)
+        self._space, self._seed = space, seed
+        self._bookkeeping = Bookkeeping(space, self._options)
+        self._design = SobolDesign(space, seed)
         self._perturbed = self._names_to_perturb()
         self._trials: dict[int, Proposal] = {}
         self._values: dict[int, Cost] = {}
@@ -80,28 +79,18 @@ class Population(Strategy):
         self._recent = self._some()
         self._told_at: defaultdict[float, deque[int]] = defaultdict(self._some)
 
-    def expect(self, n_merits: int) -> None:
-        """Compares by Pareto front."""
+    def expect(self, n_figures: int) -> None:
+        """Compares trials by Pareto front."""
+        self._bookkeeping.n_figures = n_figures
 
     def ask(self, count: int) -> list[Proposal]:
         """Goes on with trials that ended, or starts networks; none if all networks are done or being trained."""
-        proposals: list[Proposal] = []
-        while len(proposals) < count:
-            n_alive = len(self._waiting) + len(self._ledger.pending)
-            if n_alive < self._options.population and not self._is_closed:
-                proposals.append(self._started())
-            elif self._waiting:
-                proposals.append(self._continued(self._waiting.popleft()))
-            elif self._options.max_budget is None:
-                proposals.append(self._started())
-            else:
-                break
-        return proposals
+        return proposals_up_to(count, self._proposal)
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """The trial waits to be continued or replaced."""
+        value = self._bookkeeping.observe(proposal, outcome)
         self._trials[proposal.number] = proposal
-        value = self._ledger.settle(proposal, outcome)
         if value is not None:
             self._values[proposal.number] = value
             self._recent.append(proposal.number)
@@ -109,21 +98,18 @@ class Population(Strategy):
         if (value is not None or self._recent) and not self._is_done(proposal):
             self._waiting.append(proposal.number)
 
-    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Takes up the population: every trial that goes on from another took the first that waited."""
-        told, pending = list(told), list(pending)
-        for proposal in pending:
-            self._ledger.enter(proposal)
-        for proposal, outcome in told:
-            self.tell(proposal, outcome)
-        n_continued = sum(one.resume_from is not None for one in [*pending, *(proposal for proposal, _ in told)])
+    def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Rebuilds the population: each trial that continues another one used the first of those that waited."""
+        observed, pending = list(observed), list(pending)
+        self._bookkeeping.resume(self.tell, observed, pending)
+        n_continued = sum(one.resume_from is not None for one in [*pending, *(proposal for proposal, _ in observed)])
         for _ in range(min(n_continued, len(self._waiting))):
             self._waiting.popleft()
 
     @property
     def finished(self) -> bool:
         """Whether every network has had its `max_budget`."""
-        return self._is_closed and not self._waiting and not self._ledger.pending
+        return self._is_closed and not self._waiting and not self._bookkeeping.pending
 
     @property
     def waits(self) -> bool:
@@ -132,7 +118,7 @@ class Population(Strategy):
 
     def state(self) -> dict[str, Any]:
         """The books in short, and the schedule of the best network: from when on it had which hyperparameters."""
-        return self._ledger.state() | {"schedule": self.schedule()}
+        return self._bookkeeping.state() | {"schedule": self.schedule()}
 
     def schedule(self) -> list[dict[str, Any]]:
         """The best trial's lineage: for each trial the epoch up to which it trained, and its hyperparameters."""
@@ -144,6 +130,14 @@ class Population(Strategy):
         trials = [self._trials[number] for number in reversed(lineage)]
         return [{"trial": one.number, "until": one.budget, "parameters": one.parameters} for one in trials]
 
+    def _proposal(self) -> Proposal | None:
+        n_alive = len(self._waiting) + len(self._bookkeeping.pending)
+        if n_alive < self._options.population and not self._is_closed:
+            return self._started()
+        if self._waiting:
+            return self._continued(self._waiting.popleft())
+        return self._started() if self._options.max_budget is None else None
+
     @property
     def _is_closed(self) -> bool:
         """Whether no new network is started any more."""
@@ -151,22 +145,18 @@ class Population(Strategy):
 
     @property
     def _n_started(self) -> int:
-        everyone = self._trials | self._ledger.pending
+        everyone = self._trials | self._bookkeeping.pending
         return sum(proposal.resume_from is None for proposal in everyone.values())
 
     def _is_done(self, proposal: Proposal) -> bool:
         return self._options.max_budget is not None and (proposal.budget or 0) >= self._options.max_budget
 
     def _started(self) -> Proposal:
-        point = self._ledger.initial()
-        if point is None:
-            point = self._space.decode(self._design.point(self._ledger.n_asked))
-            if not (self._ledger.allows(point) and self._ledger.is_new(point)):
-                point = self._draws.new_point(self._ledger)
-        return self._ledger.propose(point, budget=self._options.interval)
+        point = self._bookkeeping.initial() or self._design.new_point(self._bookkeeping)
+        return self._bookkeeping.propose(point, budget=self._options.interval)
 
     def _continued(self, number: int) -> Proposal:
-        rng = np.random.default_rng([self._seed, self._ledger.n_asked])
+        rng = np.random.default_rng([self._seed, self._bookkeeping.n_asked])
         parent, parameters = self._trials[number], self._trials[number].parameters
         peers = self._peers(parent.budget or 0.0)
         ranked = [peers[index] for index in order([self._values[one] for one in peers])]
@@ -176,7 +166,7 @@ class Population(Strategy):
             parent = self._trials[ranked[int(rng.integers(n_best))]]
             parameters = self._explored(parent.parameters, rng)
         budget = (parent.budget or 0) + self._options.interval
-        return self._ledger.propose(parameters, budget=budget, resume_from=parent.number)
+        return self._bookkeeping.propose(parameters, budget=budget, resume_from=parent.number)
 
     def _peers(self, budget: float) -> list[int]:
         """Those told last with as many epochs; if these are few, because it ran ahead or fell back, all told last."""
@@ -198,7 +188,7 @@ class Population(Strategy):
             name: self._changed(name, value, rng) if name in self._perturbed else value
             for name, value in parameters.items()
         }
-        return changed if self._ledger.allows(changed) else parameters
+        return changed if self._bookkeeping.allows(changed) else parameters
 
     def _changed(self, name: str, value: Value, rng: np.random.Generator) -> Value:
         dimension, factor = self._space[name], 1.0 + self._options.change

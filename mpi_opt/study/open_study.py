@@ -112,8 +112,8 @@ def opened_study(
     """
     record = store.study(configuration.study)
     if record is None:
-        wanted, n_merits = configuration.search, len(configuration.merits().names)
-        make_strategy(wanted.strategy, space, seed=wanted.seed, options=wanted.options, n_merits=n_merits)  # may refuse
+        wanted, n_figures = configuration.search, len(configuration.merits().names)
+        make_strategy(wanted.strategy, space, seed=wanted.seed, options=wanted.options, n_figures=n_figures)  # may refuse
         record = store.create_study(
             configuration.study,
             merits=configuration.merits(),
@@ -160,7 +160,7 @@ def new_strategy(
         found = [(one.parameters, merits.sign * one.figure_of_merit) for one in earlier]
         transfer = Transfer(found, begun_with.best, begun_with.learn)
     return make_strategy(
-        wanted.strategy, space, seed=wanted.seed, options=options, n_merits=len(merits.names), transfer=transfer
+        wanted.strategy, space, seed=wanted.seed, options=options, n_figures=len(merits.names), transfer=transfer
     )
 
 

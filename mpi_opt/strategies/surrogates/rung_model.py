@@ -6,18 +6,17 @@ values at the highest rung that has enough of them; all other configurations cou
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import Any, final
 
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.bayesian import Bayesian
 from mpi_opt.strategies.strategy import Cost
+from mpi_opt.strategies.surrogates.stock import Stock
 
 FEWEST_VALUES, VALUES_PER_DIMENSION = 8, 2
-LARGEST_STOCK = 64
 
 
 @final
@@ -37,15 +36,12 @@ class RungModel:
         # a model is asked once, with all that is known then, however many trials are pending
         self._options = dict(options) | {"initial": (), "initial_points": 1, "await_refit_up_to": 10**9}
         self._enough = max(FEWEST_VALUES, VALUES_PER_DIMENSION * len(space))
-        self._n_merits = 1
-        self._stock: deque[Parameters] = deque()
-        self._n_taken = 0
-        self._thread = ThreadPoolExecutor(1, "rungs")
-        self._refit: Future[list[Parameters]] | None = None
+        self._n_figures = 1
+        self._stock: Stock[Parameters] = Stock()
 
-    def expect(self, n_merits: int) -> None:
-        """There are several figures of merit."""
-        self._n_merits = n_merits
+    def expect(self, n_figures: int) -> None:
+        """Announces several figures of merit."""
+        self._n_figures = n_figures
 
     def point(
         self, points: Sequence[Parameters], rungs: Sequence[Mapping[int, Cost | None]], n_pending: int
@@ -70,15 +66,9 @@ class RungModel:
         self, points: Sequence[Parameters], rungs: Sequence[Mapping[int, Cost | None]], index: int
     ) -> Parameters | None:
         """The next of the stock. Takes in what the thread made, and sets it to work again."""
-        self._n_taken += 1
-        if self._refit is None or self._refit.done():
-            if self._refit is not None:
-                self._stock = deque(self._refit.result())
-            count, self._n_taken = min(max(8, self._n_taken + self._n_taken // 4), LARGEST_STOCK), 0
-            known = [dict(values) for values in rungs]
-            self._refit = self._thread.submit(self._made, [*points, *self._stock], known, index, count)
-        while self._stock:
-            point = self._stock.popleft()
+        known = [dict(values) for values in rungs]
+        self._stock.refill(lambda stock, count: partial(self._made, [*points, *stock], known, index, count))
+        while (point := self._stock.take()) is not None:
             if point not in points:
                 return point
         return None
@@ -92,8 +82,8 @@ class RungModel:
             outcomes |= {number: Failed("failed") for number, value in values.items() if value is None}
         proposals = [Proposal(number, point) for number, point in enumerate(points)]
         strategy = Bayesian(self._space, seed=self._seed, options=self._options)
-        if self._n_merits > 1:
-            strategy.expect(self._n_merits)
+        if self._n_figures > 1:
+            strategy.expect(self._n_figures)
         strategy.resume(
             [(proposals[number], outcomes[number]) for number in sorted(outcomes)],
             [proposal for proposal in proposals if proposal.number not in outcomes],

@@ -131,13 +131,16 @@ def test_all_failed_is_survived(name, kind):
     assert len(asked) >= min(16, N_POINTS.get(kind, 16))
 
 
-@pytest.mark.parametrize("value", [0.0, -1e300, 1e300, 1e-300])
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "values", [(0.0, 1.0), (1e300, 5e299), (-1e300, 1e300), (1.7e308, -1.7e308), (1e-300, 1.0), (0, 5e-324)]
+)
 @every_strategy
-def test_constant_and_extreme_values_are_survived(name, value):
+def test_constant_and_extreme_values_are_survived_without_a_warning(name, values):
     space = SPACES["mixed"]
-    outcome = lambda proposal: value if proposal.number % 4 else value / 2 + 1  # noqa: E731
-    asked, _ = run(make_strategy(name, space, seed=4), space, 20, outcome=outcome)
-    assert asked
+    outcome = lambda proposal: values[proposal.number % 4 == 0]  # noqa: E731
+    asked, _ = run(make_strategy(name, space, seed=4), space, 24, outcome=outcome)
+    assert len(asked) == 24
 
 
 @pytest.mark.parametrize("uncertainty", [0.0, 1e200, math.inf, math.nan])
