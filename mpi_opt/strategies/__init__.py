@@ -18,6 +18,7 @@ __all__ = ["REFITTING", "STRATEGIES", "Decision", "Strategy", "Transfer", "make_
 
 _CLASSES = {
     "bayesian": ("bayesian", "Bayesian"),
+    "scikit-optimize": ("scikit_optimize", "ScikitOptimize"),
     "evolutionary": ("evolutionary", "Evolutionary"),
     "random": ("random_search", "RandomSearch"),
     "sobol": ("sobol_search", "SobolSearch"),

@@ -113,7 +113,9 @@ def opened_study(
     record = store.study(configuration.study)
     if record is None:
         wanted, n_figures = configuration.search, len(configuration.merits().names)
-        make_strategy(wanted.strategy, space, seed=wanted.seed, options=wanted.options, n_figures=n_figures)  # may refuse
+        make_strategy(
+            wanted.strategy, space, seed=wanted.seed, options=wanted.options, n_figures=n_figures
+        )  # may refuse
         record = store.create_study(
             configuration.study,
             merits=configuration.merits(),

@@ -1,4 +1,4 @@
-"""A stock of proposals that a thread prepares while trials run, for searches with too many blocks to wait for a model."""
+"""Proposals that a thread prepares while trials run, for searches with too many blocks to wait for a model."""
 
 from __future__ import annotations
 

@@ -38,3 +38,14 @@ def test_search_neither_uses_nor_changes_the_random_numbers_of_the_program():
     assert children({}) == first
     assert random.getstate() == before
     random.setstate(state)
+
+
+def test_generational_evolution_waits_for_the_whole_generation():
+    strategy = make_strategy("evolutionary", SPACE, options={"generational": True, "population": 6})
+    asked = strategy.ask(10)
+    assert len(asked) == 6
+    for proposal in asked[1:]:
+        strategy.tell(proposal, 1.0)
+    assert strategy.ask(1) == []
+    strategy.tell(asked[0], 1.0)
+    assert len(strategy.ask(10)) == 6
