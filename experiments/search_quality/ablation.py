@@ -4,8 +4,9 @@
 search to ``ablation.jsonl``; searches that are already there are skipped. ``--print`` prints the tables, ``--readme``
 writes them into README.md.
 
-A variant is a set of module attributes and their replacements. Parts that were removed after their ablation exist only
-in the code of commit `MEASURED`; to run those variants again, check that commit out and put it first on PYTHONPATH.
+A variant is a set of options of the strategy, and of attributes of its modules with their replacements. Parts that
+were removed after their ablation exist only in the code of commit `MEASURED`; to run those variants again, check that
+commit out and put it first on PYTHONPATH.
 """
 
 from __future__ import annotations
@@ -85,32 +86,33 @@ def penalties_are_values() -> dict[str, Any]:
     return {"mpi_opt.strategies.surrogates.observations:Told.without_penalties": lambda self: self}
 
 
-VARIANTS: dict[str, dict[str, Any]] = {
+Change = dict[str, Any]
+"""Option of the strategy, or ``module:attribute``, to value."""
+
+VARIANTS: dict[str, dict[str, Change | Callable[[], Change]]] = {
     "bayesian": {
         "all parts": {},
         "no model of the neighbourhood": {f"{PROPOSER}:LOCAL_EVERY": 10**9},
         "never leaves a category": {f"{PROPOSER}:DEPART_EVERY": 10**9},
         "leaves a category, no sceptical model": {f"{FITTING}:SCEPTICAL_LENGTH": math.inf},
-        "neither kind": {f"{PROPOSER}:LOCAL_EVERY": 10**9, f"{PROPOSER}:DEPART_EVERY": 10**9},
         "no logarithm": offsets(math.inf),
         "logarithm or not": offsets(math.inf, 1.0),
         "three logarithms or none": offsets(math.inf, 1.0, 0.1, 0.01),
         "Matérn correlation only": {f"{FITTING}:CORRELATIONS": ("matern",)},
         "Gaussian correlation only": {f"{FITTING}:CORRELATIONS": ("gaussian",)},
-        "chosen afresh at each fit": {f"{FITTING}:_anchor_size": lambda n: n},
         "an eighth of the candidates": {f"{PROPOSER}:N_GLOBAL": 64, f"{PROPOSER}:N_LOCAL": 32},
         "one climb": {f"{PROPOSER}:N_CLIMBS": 1},
         "no candidates near the best": {f"{PROPOSER}:N_LOCAL": 0},
         "unlikely places allowed": {f"{FITTING}:LEAST_SUCCESS": 1e-300},
         "no model of failures": no_model_of_failures,
         "penalties are values": penalties_are_values,
+        "no forest above 60 hyperparameters": {"surrogate": "gp"},
         "distance 1e-4": minimal_distance(1e-4),
         "distance 1e-3": minimal_distance(1e-3),
-        "distance 1e-2": minimal_distance(1e-2),
     },
     "evolutionary": {
         "all parts": {},
-        "no interpolation": "children",
+        "no interpolation": {"children": 1},
         "no differences": {f"{EVOLUTION}:DIFFERENTIAL": 0.0},
         "no wide mutations": {f"{EVOLUTION}:WIDE": 0.0},
         "one logarithm": {f"{EVOLUTION}:OFFSETS": (1.0,)},
@@ -125,47 +127,40 @@ NAMES = (
     "branin",
     "hartmann6",
     "rosenbrock4",
-    "integers6",
     "levy8",
     "zakharov10",
     "ackley5c",
     "branins4c",
     "conditional7",
-    "tree10",
     "nasbench201.cifar10",
-    "hpolib.protein_structure",
-    "branin fails",
-    "hartmann6 penalty",
-)
-NOISY = ("hartmann6", "conditional7")
-NOISE = 0.05
-CATEGORIES = (
-    "ackley5c",
-    "branins4c",
-    "conditional7",
-    "tree10",
-    "nasbench201.cifar10",
-    "hpolib.protein_structure",
-    "conditional7 noise",
+    "hartmann6 noise",
 )
 FAILURES = ("branin fails", "hartmann6 penalty")
+LARGE = ("sphere80", "levy80")
+CATEGORIES = ("ackley5c", "branins4c", "conditional7", "nasbench201.cifar10")
+NOISE = 0.05
 ONLY = {
     "never leaves a category": CATEGORIES,
     "leaves a category, no sceptical model": CATEGORIES,
-    "neither kind": CATEGORIES,
     "unlikely places allowed": FAILURES,
     "no model of failures": FAILURES,
     "penalties are values": FAILURES[1:],
-} | dict.fromkeys((f"distance {distance}" for distance in ("1e-4", "1e-3", "1e-2")), NAMES)
-"""Problems on which a variant can differ at all."""
+    "distance 1e-4": NAMES[:-1],
+    "distance 1e-3": NAMES[:-1],
+    "no forest above 60 hyperparameters": LARGE,
+    "all parts": NAMES + FAILURES + LARGE,
+}
+"""The problems of a variant that can differ on some only; for all others `NAMES`."""
 
 
 def all_problems() -> dict[str, tuple[Problem, float]]:
     """Name -> problem and relative noise."""
     known = {problem.name: problem for problem in [*functions.functions(), *unseen.unseen(), *problems.tables()]}
+    known["sphere80"] = functions.of_reals("sphere80", functions.cube(80, -3, 5), functions.sphere, 0.0)
+    known["levy80"] = functions.of_reals("levy80", functions.cube(80, -10, 10), functions.levy, 0.0)
     known |= {"branin fails": fails(known["branin"]), "hartmann6 penalty": penalised(known["hartmann6"])}
-    found = {name: (known[name], 0.0) for name in NAMES if name in known}
-    return found | {f"{name} noise": (known[name], NOISE) for name in NOISY}
+    found = {name: (problem, 0.0) for name, problem in known.items()}
+    return found | {f"{name} noise": (problem, NOISE) for name, problem in known.items()}
 
 
 def fails(branin: Problem) -> Problem:
@@ -227,8 +222,9 @@ def patched(patches: dict[str, Any]) -> Iterator[None]:
 def search(strategy: str, variant: str, problem: Problem, noise: float, seed: int) -> dict[str, Any]:
     """One search as a line of the results."""
     change = VARIANTS[strategy][variant]
-    options = {"children": 1} if change == "children" else None
-    patches = {} if change == "children" else change() if callable(change) else change
+    change = change() if callable(change) else change
+    patches = {key: value for key, value in change.items() if ":" in key}
+    options = {key: value for key, value in change.items() if ":" not in key}
     made: list[Watched] = []
 
     def make(space: dict, seed: int) -> Watched:
@@ -250,15 +246,15 @@ def read_results() -> list[dict[str, Any]]:
     return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
 
 
-def run(strategy: str, variants: list[str], names: list[str] | None, n_seeds: int) -> None:
+def run(strategy: str, variants: list[str], names: list[str] | None, seeds: range) -> None:
     """Runs what is missing, seed by seed, so that a part of the results is balanced, too."""
     known = all_problems()
     done = {(one["strategy"], one["variant"], one["problem"], one["seed"]) for one in read_results()}
-    for seed in range(n_seeds):
-        for name in names or known:
+    for seed in seeds:
+        for name in names or NAMES + FAILURES + LARGE:
             for variant in variants:
                 key = (strategy, variant, name, seed)
-                if key not in done and name in ONLY.get(variant, known):
+                if key not in done and (names or name in ONLY.get(variant, NAMES)):
                     line = dict(zip(("strategy", "variant", "problem", "seed"), key, strict=True))
                     line |= search(strategy, variant, *known[name], seed)
                     with RESULTS.open("a") as file:
@@ -271,9 +267,15 @@ def main() -> None:
     parser.add_argument("--variants", help="names, separated by commas; default: all")
     parser.add_argument("--problems", help="names, separated by commas; default: all")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--label", help="run the code as it is, and record it as a variant of this name")
     given = parser.parse_args()
+    if given.label:
+        VARIANTS[given.strategy] = {given.label: {}}
+        ONLY[given.label] = NAMES + FAILURES
     variants = given.variants.split(",") if given.variants else list(VARIANTS[given.strategy])
-    run(given.strategy, variants, given.problems.split(",") if given.problems else None, given.seeds)
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    run(given.strategy, variants, given.problems.split(",") if given.problems else None, seeds)
 
 
 if __name__ == "__main__":

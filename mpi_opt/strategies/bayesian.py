@@ -153,6 +153,7 @@ class Bayesian(Strategy):
 
     def _awaited(self, count: int) -> list[Proposal]:
         """Up to `count` proposals of a model that knows all that was told."""
+        self._stock.wait()  # its thread uses the same model
         self._stock.clear()
         rows = self._sought(self._pending_rows(), count)()
         points = [self._encoding.point(row) for row in rows] or [self._sampler.new_point(self._bookkeeping)]

@@ -83,10 +83,8 @@ class GridSearch(Strategy):
 def _counts(space: Space, options: GridOptions) -> dict[str, int]:
     """The number of values of each hyperparameter for which it is given or needed."""
     continuous = [name for name, dimension in space.items() if np.isinf(dimension.size)]
-    if isinstance(options.points, int):
-        given = dict.fromkeys(continuous, options.points)
-    else:
-        given = options.points
+    points = options.points
+    given = dict.fromkeys(continuous, points) if isinstance(points, int) else points
     for name, count in given.items():
         where = f"search.options.points.{name}"
         if name not in space:

@@ -56,7 +56,6 @@ class Stock(Generic[Item]):
             self._preparation.result()
 
     def clear(self) -> None:
-        """Discards all items, also those of a running preparation after waiting for it."""
-        self.wait()
+        """Discards all items, also those of a running preparation."""
         self._preparation = None
         self._items.clear()

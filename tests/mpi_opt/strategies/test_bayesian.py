@@ -270,7 +270,7 @@ def test_refits_beside_leave_no_thread_behind(name, monkeypatch):
     second = [Proposal(40 + number, first[number].parameters, 27.0, number) for number in range(20)]
     strategy.resume([(proposal, proposal.parameters["x"] ** 2) for proposal in first + second])
     proposals = strategy.ask(30)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 100
     while threading.active_count() > before and time.monotonic() < until:
         time.sleep(0.01)
     assert began and len(proposals) == 30

@@ -123,7 +123,7 @@ def test_category_that_may_change_does():
 
 def test_hyperparameter_that_others_depend_on_cannot_change():
     space = {"kind": Categorical(("a", "b")), "x": Real(0, 1, when={"kind": "a"})}
-    with pytest.raises(ConfigurationError, match="others depend on it"):
+    with pytest.raises(ConfigurationError, match="other hyperparameters depend on it"):
         make_strategy("population", space, options={"perturb": ["kind"]})
 
 
