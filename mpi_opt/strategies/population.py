@@ -4,8 +4,8 @@ A population of networks is trained for a few epochs at a time. A network that i
 and the hyperparameters of one of the best (exploit), with its real hyperparameters changed slightly (explore). The
 lineage of the best network is a learnt schedule.
 
-It differs from the paper as follows, because a selection that rewards what pays at once, such as a small learning rate,
-may be worse in the end (Dalibard and Jaderberg, arXiv:2109.13800, 2021). Measurements are in ``experiments/population``.
+It differs from the paper as follows. A selection that rewards what pays at once, such as a small learning rate,
+may be worse in the end (Dalibard and Jaderberg, arXiv:2109.13800, 2021); see ``experiments/population``.
 
 - Networks start on a scrambled Sobol sequence instead of random points.
 - A network is compared with those that were trained for as many epochs (truncation selection among peers).
