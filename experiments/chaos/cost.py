@@ -16,7 +16,7 @@ from pathlib import Path
 from launched import Launched, end_in_order, query
 from storm import space
 
-from mpi_learn.cli.datasets import prepare
+from mpi_learn.known_data import prepare
 from mpi_learn.cli.launch import find_mpirun, launch_flags
 
 HERE = Path(__file__).parent
