@@ -77,7 +77,7 @@ class Origin:
         return self._first(dict.fromkeys(urls, ""), f"--from names a URL or a folder with {self._needed(names)}")
 
     def _downloaded(self, names: tuple[str, ...]) -> tuple[str, bytes]:
-        by_hand = f"get {self._needed(names)} from {self.published}; then --from FOLDER"
+        by_hand = f"get {self._needed(names)} elsewhere ({self.published}), then --from FOLDER"
         known = {url: one.md5 for one in self.originals if one.name in names for url in one.urls}
         if not known:
             raise DataError(f"no address is known to download {names[0]} from", cure=by_hand)

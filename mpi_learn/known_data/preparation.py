@@ -91,7 +91,9 @@ def _simulated(found: DataSet, to: Path, n: int, *, seed: int = 0, **options: An
     blocks = simulation.run(n, seed, **options)
     command = f"--simulate {n} --seed {seed}" + "".join(f" --{key} {_as_typed(one)}" for key, one in options.items())
     by = "MPI Learn, a simplified simulator"
-    attributes = _attributes(found.name, simulation.summary, simulation.method, "free of rights", by, command)
+    attributes = _attributes(
+        found.name, simulation.summary, simulation.method, "none: made by this program", by, command
+    )
     write(to, n, blocks, simulation.arrays, attributes, compress=True)
     shapes = ", ".join(f"{one.name} {one.shape}" for one in simulation.arrays)
     return f"wrote {to}: {n} simulated samples, {shapes}\ndata: {simulation.training.format(file=to.name)}"

@@ -40,9 +40,10 @@ def csv_columns(content: bytes, where: str, names: Sequence[str], dtype: type = 
         raise DataError(f"there is no column {missing[0]}", where=where, cure="is it the published file?")
     places = [header.index(name) for name in names]
     try:
-        return np.loadtxt(io.BytesIO(content), dtype, delimiter=",", skiprows=1, usecols=places, ndmin=2)
+        table: np.ndarray = np.loadtxt(io.BytesIO(content), dtype, delimiter=",", skiprows=1, usecols=places, ndmin=2)
     except ValueError as error:
         raise DataError(f"the file is damaged: {error}", where=where, cure="fetch it again") from error
+    return table
 
 
 def standardised(table: np.ndarray, undefined: float | None = None) -> np.ndarray:
@@ -52,4 +53,4 @@ def standardised(table: np.ndarray, undefined: float | None = None) -> np.ndarra
         values[values == undefined] = np.nan
     spread = np.nanstd(values, axis=0)
     scaled = (values - np.nanmean(values, axis=0)) / np.where(spread > 0, spread, 1)
-    return np.nan_to_num(scaled).astype(np.float32)
+    return np.asarray(np.nan_to_num(scaled), np.float32)

@@ -1,7 +1,7 @@
 """Electromagnetic showers in a block of tungsten, cut into 25 x 25 x 25 voxels.
 
-The parametrisation is that of Grindhammer & Peters (arXiv:hep-ex/0001020) for homogeneous media. In depth t, in radiation
-lengths, a shower of energy E deposits (Longo & Sestili, Nucl. Instrum. Meth. 128 (1975) 283)
+The parametrisation is that of Grindhammer & Peters (arXiv:hep-ex/0001020) for homogeneous media. In depth t, in
+radiation lengths, a shower of energy E deposits (Longo & Sestili, Nucl. Instrum. Meth. 128 (1975) 283)
 
     dE/dt = E β (β t)^(α - 1) exp(-β t) / Γ(α),    T = (α - 1) / β,    y = E / E_c
 
@@ -63,8 +63,8 @@ def simulate_showers(
         energy: The range of the particles' energy in GeV, in which it is distributed evenly.
 
     Returns:
-        An iterator over blocks: ``X`` (m, 25, 25, 25, 1) float32, deposited energies in GeV, first axis depth; and ``energy`` (m, 1) float32, that of
-        the particle in GeV, for m showers each.
+        An iterator over blocks of m showers: ``X`` (m, 25, 25, 25, 1) float32, deposited energies in GeV, first axis
+        depth; and ``energy`` (m, 1) float32, that of the particle in GeV.
 
     Raises:
         ConfigurationError: `energy` is outside of 1 to 1000 GeV.
@@ -137,8 +137,9 @@ def _cell(position: Singles) -> Singles:
 
 def _binned(shower: Integers, place: tuple[Singles, ...], energy: Singles, n: int) -> Reals:
     """The sum of the spots' energies in each voxel; what is outside is lost."""
-    inside = np.all([(0 <= axis) & (axis < N_VOXELS) for axis in place], axis=0)
+    inside = np.all([(axis >= 0) & (axis < N_VOXELS) for axis in place], axis=0)
     index = shower[inside]
     for axis in place:
         index = index * N_VOXELS + axis[inside].astype(np.int64)
-    return np.bincount(index, energy[inside], n * N_VOXELS**3).reshape(n, N_VOXELS, N_VOXELS, N_VOXELS)
+    sums: Reals = np.bincount(index, energy[inside], n * N_VOXELS**3)
+    return sums.reshape(n, N_VOXELS, N_VOXELS, N_VOXELS)

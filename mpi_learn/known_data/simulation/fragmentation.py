@@ -71,4 +71,4 @@ def _quarks(partons: Partons, rng: np.random.Generator) -> Partons:
 def _partners(charges: Integers, rng: np.random.Generator) -> Integers:
     """The charges of the quarks (of antiquarks: the antiquarks) that go on after a meson."""
     sign = np.where((charges == 2) | (charges == -1), 1, -1)
-    return sign * rng.choice(VACUUM_CHARGES, len(charges), p=VACUUM_SHARES)
+    return np.asarray(sign * rng.choice(VACUUM_CHARGES, len(charges), p=VACUUM_SHARES))

@@ -1,12 +1,12 @@
 """The hard partons of a jet: one for a quark or gluon, the quarks of its decay for a W or Z boson or a top quark.
 
-Decays are isotropic and exact in light-cone variables. A particle of momentum P and mass M that decays into A and B, which
-take z P and (1 - z) P at a distance Δ in the plane of η and φ, has
+Decays are isotropic and exact in light-cone variables. A particle of momentum P and mass M that decays into A and B,
+which take z P and (1 - z) P at a distance Δ in the plane of η and φ, has
 
     M² = m_A² / z + m_B² / (1 - z) + z (1 - z) P² Δ²,    z = (E_A* + p* cos θ*) / M
 
-with E_A* and p* of A at rest of the decaying particle. A and B become massive by their own radiation, so Δ is computed after
-the shower: masses of decaying particles are conserved, and what the radiation takes is missing from Δ (recoil).
+with E_A* and p* of A at rest of the decaying particle. A and B become massive by their own radiation, so Δ is computed
+after the shower: masses of decaying particles are conserved, and what the radiation takes is missing from Δ (recoil).
 
 Not simulated: spin correlations (W bosons from top quarks are unpolarised), radiation of the top quark itself, and mass
 effects of b and c quarks.
@@ -164,6 +164,7 @@ def centres_and_squared_masses(partons: Partons, n: int) -> tuple[Points, Reals]
     moments = [
         np.bincount(partons.origin, partons.pt * axis, n) for axis in (partons.position.real, partons.position.imag)
     ]
-    centre = (moments[0] + 1j * moments[1]) / np.maximum(total, 1e-12)
+    centre: Points = (moments[0] + 1j * moments[1]) / np.maximum(total, 1e-12)
     spread = partons.pt * np.abs(partons.position - centre[partons.origin]) ** 2
-    return centre, total * np.bincount(partons.origin, spread, n)
+    squared: Reals = total * np.bincount(partons.origin, spread, n)
+    return centre, squared

@@ -1,8 +1,8 @@
 """Jets as sequences of particles: hard partons, parton shower, fragmentation, and a simple detector.
 
-Simplified on purpose: no underlying event, pile-up, colour reconnection, hadron decays, B hadrons or magnetic field, and the
-detector is a threshold and a resolution. The classes differ where they differ in nature: in colour factor (C_F or C_A), mass,
-number of prongs and charge.
+Simplified on purpose: no underlying event, pile-up, colour reconnection, hadron decays, B hadrons or magnetic field,
+and the detector is a threshold and a resolution. The classes differ where they differ in nature: in colour factor (C_F
+or C_A), mass, number of prongs and charge.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ def simulate_jets(
         energy: The range of the jets' transverse momentum in GeV, in which it is distributed evenly.
 
     Returns:
-        An iterator over blocks: ``X`` (m, particles, 4) float32, ``mask`` (m, particles) uint8, ``jet`` (m, 6) float32 and ``y`` (m,) uint8, for m
-        jets each; see `seen_jets`.
+        An iterator over blocks of m jets: ``X`` (m, particles, 4) float32, ``mask`` (m, particles) uint8, ``jet``
+        (m, 6) float32, all as `seen_jets` returns them, and ``y`` (m,) uint8.
 
     Raises:
         ConfigurationError: An option is outside of its range.

@@ -44,6 +44,11 @@ class Partons:
         return Partons(**{column.name: getattr(self, column.name)[which] for column in fields(self)})
 
 
+def summed(index: Integers, values: Reals, n: int) -> Reals:
+    """For each of 0 … n - 1, the sum of the `values` that have this index."""
+    return np.asarray(np.bincount(index, values, n), np.float64)
+
+
 def joined(parts: Sequence[Partons]) -> Partons:
     """All parts, one after another."""
     return Partons(
