@@ -32,7 +32,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpi_learn.known_data.simulation.energy_range import check_energy
-from mpi_learn.known_data.simulation.partons import Integers, Reals
+from mpi_learn.known_data.simulation.partons import Integers, Reals, summed
 
 Z = 74
 CRITICAL_ENERGY_GEV = 0.008
@@ -141,5 +141,4 @@ def _binned(shower: Integers, place: tuple[Singles, ...], energy: Singles, n: in
     index = shower[inside]
     for axis in place:
         index = index * N_VOXELS + axis[inside].astype(np.int64)
-    sums: Reals = np.bincount(index, energy[inside], n * N_VOXELS**3)
-    return sums.reshape(n, N_VOXELS, N_VOXELS, N_VOXELS)
+    return summed(index, energy[inside], n * N_VOXELS**3).reshape(n, N_VOXELS, N_VOXELS, N_VOXELS)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from mpi_learn.known_data.simulation.partons import Flags, Integers, Partons, Points, Reals
+from mpi_learn.known_data.simulation.partons import Flags, Integers, Partons, Points, Reals, summed
 
 GLUON, QUARK, W, Z, TOP = range(5)
 CLASS_NAMES = ("gluon", "quark", "W", "Z", "top")
@@ -160,11 +160,8 @@ def _charges(classes: Integers, rng: np.random.Generator) -> Integers:
 
 def centres_and_squared_masses(partons: Partons, n: int) -> tuple[Points, Reals]:
     """Of all that descends from each of `n` origins: x = Σ p_i x_i / p, and M² = p Σ p_i |x_i - x|² in GeV²."""
-    total = np.bincount(partons.origin, partons.pt, n)
-    moments = [
-        np.bincount(partons.origin, partons.pt * axis, n) for axis in (partons.position.real, partons.position.imag)
-    ]
-    centre: Points = (moments[0] + 1j * moments[1]) / np.maximum(total, 1e-12)
+    total = summed(partons.origin, partons.pt, n)
+    moments = [summed(partons.origin, partons.pt * axis, n) for axis in (partons.position.real, partons.position.imag)]
+    centre = (moments[0] + 1j * moments[1]) / np.maximum(total, 1e-12)
     spread = partons.pt * np.abs(partons.position - centre[partons.origin]) ** 2
-    squared: Reals = total * np.bincount(partons.origin, spread, n)
-    return centre, squared
+    return centre, total * summed(partons.origin, spread, n)

@@ -16,7 +16,7 @@ from mpi_learn.known_data.simulation.energy_range import check_energy
 from mpi_learn.known_data.simulation.fragmentation import fragment
 from mpi_learn.known_data.simulation.heavy_decays import RADIUS, hard_jets
 from mpi_learn.known_data.simulation.parton_shower import shower
-from mpi_learn.known_data.simulation.partons import Integers, Partons, Reals
+from mpi_learn.known_data.simulation.partons import Integers, Partons, Points, Reals, summed
 
 Jets = dict[str, np.ndarray]
 JETS_PER_BLOCK = 5000
@@ -82,7 +82,7 @@ def seen_jets(hadrons: Partons, n: int, particles: int, rng: np.random.Generator
         ``jet`` (n, 6): `JET_FEATURES` of all particles that were seen, also of those that are not kept.
     """
     jet, pt, position, charge = _measured(hadrons, rng)
-    axis = _sums(jet, pt * position, n) / np.maximum(_sums(jet, pt, n), 1e-9)
+    axis = _added(jet, pt * position, n) / np.maximum(summed(jet, pt, n), 1e-9)
     position = position - axis[jet]
     order = np.lexsort((-pt, jet))
     jet, pt, position, charge = jet[order], pt[order], position[order], charge[order]
@@ -96,7 +96,7 @@ def seen_jets(hadrons: Partons, n: int, particles: int, rng: np.random.Generator
     return {"X": x, "mask": mask, "jet": _features(jet, pt, position, charge, n)}
 
 
-def _measured(hadrons: Partons, rng: np.random.Generator) -> tuple[Integers, Reals, np.ndarray, Reals]:
+def _measured(hadrons: Partons, rng: np.random.Generator) -> tuple[Integers, Reals, Points, Reals]:
     """Jet, smeared transverse momentum, position and charge of the hadrons in the cone and above the threshold.
 
     The relative resolution is 1 % for charged particles (a tracker), and 50 % / √(p / GeV) ⊕ 5 % for neutral ones (a
@@ -111,20 +111,19 @@ def _measured(hadrons: Partons, rng: np.random.Generator) -> tuple[Integers, Rea
     return hadrons.origin[seen], pt[seen], position[seen], hadrons.charge[seen] / 3
 
 
-def _features(jet: Integers, pt: Reals, position: np.ndarray, charge: Reals, n: int) -> np.ndarray:
+def _features(jet: Integers, pt: Reals, position: Points, charge: Reals, n: int) -> np.ndarray:
     """`JET_FEATURES`, shape (n, 6)."""
-    momentum = pt * np.exp(1j * position.imag)
-    px_py, pz, energy = (
-        _sums(jet, one, n) for one in (momentum, pt * np.sinh(position.real), pt * np.cosh(position.real))
-    )
-    mass = np.sqrt(np.maximum(energy.real**2 - pz.real**2 - np.abs(px_py) ** 2, 0))
-    total = np.maximum(np.bincount(jet, pt, n), 1e-9)
-    girth = np.bincount(jet, pt * np.abs(position), n) / total
-    ptd = np.sqrt(np.bincount(jet, pt**2, n)) / total
-    jet_charge = np.bincount(jet, charge * pt**CHARGE_EXPONENT, n) / total**CHARGE_EXPONENT
-    return np.stack([np.abs(px_py), mass, np.bincount(jet, minlength=n), girth, ptd, jet_charge], 1).astype(np.float32)
+    across = _added(jet, pt * np.exp(1j * position.imag), n)  # p_x + i p_y
+    along, energy = (summed(jet, pt * f(position.real), n) for f in (np.sinh, np.cosh))
+    mass = np.sqrt(np.maximum(energy**2 - along**2 - np.abs(across) ** 2, 0))
+    total = np.maximum(summed(jet, pt, n), 1e-9)
+    girth = summed(jet, pt * np.abs(position), n) / total
+    ptd = np.sqrt(summed(jet, pt**2, n)) / total
+    jet_charge = summed(jet, charge * pt**CHARGE_EXPONENT, n) / total**CHARGE_EXPONENT
+    columns = [np.abs(across), mass, np.bincount(jet, minlength=n), girth, ptd, jet_charge]
+    return np.stack(columns, 1).astype(np.float32)
 
 
-def _sums(jet: Integers, values: np.ndarray, n: int) -> np.ndarray:
-    """Of real or complex `values` over the particles of each jet, complex."""
-    return np.bincount(jet, values.real, n) + 1j * np.bincount(jet, values.imag, n)
+def _added(jet: Integers, values: Points, n: int) -> Points:
+    """The same as `summed` for complex values."""
+    return summed(jet, values.real, n) + 1j * summed(jet, values.imag, n)

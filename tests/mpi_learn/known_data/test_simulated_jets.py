@@ -10,8 +10,8 @@ from sklearn.metrics import roc_auc_score
 
 from mpi_learn.known_data.simulation.fragmentation import fragment, meson_fractions
 from mpi_learn.known_data.simulation.heavy_decays import GLUON, QUARK, TOP, W, Z, hard_jets
-from mpi_learn.known_data.simulation.parton_shower import CUTOFF_GEV, shower
 from mpi_learn.known_data.simulation.particle_jets import JET_FEATURES, produced_hadrons, simulate_jets
+from mpi_learn.known_data.simulation.parton_shower import CUTOFF_GEV, shower
 from mpi_learn.known_data.simulation.partons import Partons
 
 N = 12_000
