@@ -162,6 +162,6 @@ def centres_and_squared_masses(partons: Partons, n: int) -> tuple[Points, Reals]
     """Of all that descends from each of `n` origins: x = Σ p_i x_i / p, and M² = p Σ p_i |x_i - x|² in GeV²."""
     total = summed(partons.origin, partons.pt, n)
     moments = [summed(partons.origin, partons.pt * axis, n) for axis in (partons.position.real, partons.position.imag)]
-    centre = (moments[0] + 1j * moments[1]) / np.maximum(total, 1e-12)
+    centre: Points = np.asarray((moments[0] + 1j * moments[1]) / np.maximum(total, 1e-12), np.complex128)
     spread = partons.pt * np.abs(partons.position - centre[partons.origin]) ** 2
     return centre, total * summed(partons.origin, spread, n)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -44,7 +45,7 @@ class Partons:
         return Partons(**{column.name: getattr(self, column.name)[which] for column in fields(self)})
 
 
-def summed(index: Integers, values: Reals, n: int) -> Reals:
+def summed(index: Integers, values: npt.NDArray[np.floating[Any]], n: int) -> Reals:
     """For each of 0 … n - 1, the sum of the `values` that have this index."""
     return np.asarray(np.bincount(index, values, n), np.float64)
 
