@@ -63,5 +63,4 @@ def _solved(system: np.ndarray, values: np.ndarray) -> np.ndarray:
             return solution
     except np.linalg.LinAlgError:
         pass
-    solution = np.linalg.lstsq(system, values, rcond=1e-10)[0]
-    return solution
+    return np.linalg.lstsq(system, values, rcond=1e-10)[0]
