@@ -1,4 +1,4 @@
-"""The database: what was tried, where it ran and what came of it. Only rank 0 of a search writes; anyone may read."""
+"""The database of studies: trials, attempts and outcomes. Only rank 0 of a search writes; any process may read."""
 
 from mpi_opt.store.store import Store
 

@@ -1,8 +1,8 @@
-"""From a URL to an open connection: what can be wrong with it, and what SQLite must be told.
+"""Opens a connection to the database of a URL: checks the path and the schema, and sets the options of SQLite.
 
-One process writes, any number reads. SQLite on a local disk keeps a write-ahead log: readers never wait, and a commit
-costs one fdatasync. That needs shared memory between all who open it, which network file systems do not give: there it
-keeps the rollback journal.
+One process writes, any number of processes read. On a local disk SQLite uses a write-ahead log: readers never wait, and
+a commit costs one fdatasync. The log needs memory that all processes share, which a network file system does not
+provide; on these SQLite uses the rollback journal.
 """
 
 from __future__ import annotations
@@ -23,38 +23,24 @@ WAIT_S = 10.0
 """How long to wait for a database that another program has locked, in seconds."""
 
 LOCK_SCHEMA = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "SELECT pg_advisory_xact_lock(7401862209311)"}
-"""By dialect: begins a transaction that one process has at a time. The number names this program's lock."""
+"""Dialect -> the statement that begins an exclusive transaction. The number identifies this program's lock."""
 
 FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
-# kinds of /proc/mounts; those in user space stand there with "fuse." before
 NETWORK_FILE_SYSTEMS = frozenset(
-    {
-        "nfs",
-        "nfs3",
-        "nfs4",
-        "cifs",
-        "smb2",
-        "smb3",
-        "smbfs",
-        "afs",
-        "coda",
-        "9p",
-        "virtiofs",
-        "davfs",
-        "davfs2",
-        "sshfs",
-    }
+    {"nfs", "nfs3", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "coda", "9p", "virtiofs", "davfs", "davfs2"}
     | {"lustre", "gpfs", "mmfs", "beegfs", "ceph", "glusterfs", "panfs", "pvfs2", "orangefs", "wekafs", "dvs"}
-    | {"eos", "eosxd", "cvmfs2", "s3fs", "rclone", "mergerfs", "ocfs2", "gfs2", "lizardfs", "moosefs", "juicefs"}
+    | {"eos", "eosxd", "cvmfs2", "s3fs", "sshfs", "rclone", "mergerfs", "ocfs2", "gfs2", "lizardfs", "moosefs"}
+    | {"juicefs"}
 )
+"""The types in /proc/mounts of network file systems, without the prefix ``fuse.`` of those in user space."""
 
 
 def parsed(url: str) -> URL:
-    """`url` as SQLAlchemy takes it; a plain path that ends in .db becomes an SQLite URL, and paths become absolute.
+    """Parses a URL. The path of a file that ends in .db becomes an SQLite URL; relative paths become absolute.
 
     Raises:
-        StoreError: It is neither.
+        StoreError: `url` is neither a URL of SQLAlchemy nor the path of such a file.
     """
     if ":" not in url and url.endswith(FILE_SUFFIXES):
         url = f"sqlite:///{url}"
@@ -66,54 +52,59 @@ def parsed(url: str) -> URL:
         raise StoreError("this is not a database's URL", where=without_passwords(url), cure=cure) from None
     if address.drivername == "postgresql":
         address = address.set(drivername="postgresql+psycopg")
-    if address.get_backend_name() == "sqlite" and address.database not in (None, "", ":memory:"):
-        address = address.set(database=str(Path(address.database).expanduser().absolute()))
-    return address
+    path = file_path(address)
+    return address if path is None else address.set(database=str(path.expanduser().absolute()))
 
 
 def where(address: URL) -> str:
-    """`address` as errors name it: without its passwords."""
+    """`address` for error messages: without passwords."""
     return without_passwords(address.render_as_string(hide_password=True))
 
 
 def is_in_memory(address: URL) -> bool:
-    """Whether it is an SQLite database in memory, which this process alone can open."""
+    """Whether `address` is an SQLite database in memory, which only this process can open."""
     return address.get_backend_name() == "sqlite" and address.database in (None, "", ":memory:")
 
 
-def is_file(address: URL) -> bool:
-    """Whether it is an SQLite file (not in memory, no server)."""
-    return address.get_backend_name() == "sqlite" and not is_in_memory(address)
+def file_path(address: URL) -> Path | None:
+    """The path of an SQLite file; None for a database in memory or on a server."""
+    if address.get_backend_name() != "sqlite" or is_in_memory(address):
+        return None
+    return Path(address.database or "")
 
 
 def may_exist(url: str) -> bool:
-    """Whether there can be a study: False for a file that does not exist and for a database in memory."""
+    """Whether the database can contain a study: False for a missing file and for a database in memory."""
     address = parsed(url)
-    return Path(address.database).exists() if is_file(address) else not is_in_memory(address)
+    path = file_path(address)
+    return not is_in_memory(address) if path is None else path.exists()
 
 
 def is_same(url: str, other: str) -> bool:
-    """Whether two URLs are the same database."""
+    """Whether two URLs name the same database."""
     return parsed(url) == parsed(other)
 
 
 def connect(address: URL, *, read_only: bool, beside_s: float | None = None) -> Connection:
-    """An open connection to a database of this program's schema, which is created or migrated when writing.
+    """Opens a connection; unless `read_only`, creates or migrates the tables.
 
     Args:
-        address: The database's.
-        read_only: Open it so that nothing can be changed.
-        beside_s: See `Database`.
+        address: The URL of the database.
+        read_only: Whether to refuse every change.
+        beside_s: For a second connection of this process: the time limit for a locked SQLite file, in seconds.
 
     Raises:
         StoreError: Names the URL, the problem and its cure.
     """
-    if is_file(address):
-        _check_path(Path(address.database), address, read_only)
+    path = file_path(address)
+    if path is not None:
+        _check_path(path, address, read_only)
     try:
         engine = _engine(address, read_only, beside_s)
     except ImportError as error:
-        raise StoreError(f"its driver is not installed: {error}", where=where(address), cure="pip install it") from None
+        raise StoreError(
+            f"the driver is not installed: {error}", where=where(address), cure="install it with pip"
+        ) from None
     try:
         connection = engine.connect()
         _check_schema(connection, address, read_only)
@@ -123,7 +114,7 @@ def connect(address: URL, *, read_only: bool, beside_s: float | None = None) -> 
     except StoreError:
         engine.dispose()
         raise
-    except (ValueError, TypeError) as error:  # bytes that are no text, a version that is no number
+    except (ValueError, TypeError) as error:  # invalid text, or a version that is not a number
         engine.dispose()
         raise damaged(str(error), where(address)) from error
     return connection
@@ -133,22 +124,22 @@ def file_system(path: Path, mounts: str) -> str:
     """The type of the file system that holds `path`.
 
     Args:
-        path: Absolute.
-        mounts: What /proc/mounts says.
+        path: An absolute path.
+        mounts: The content of /proc/mounts.
     """
     found, length = "", -1
     for line in mounts.splitlines():
         fields = line.split()
         if len(fields) < 3:
             continue
-        point = fields[1].encode().decode("unicode_escape")  # a space in a path stands there as \040
+        point = fields[1].encode().decode("unicode_escape")  # a space in a path is written as \040
         if path.is_relative_to(point) and len(point) >= length:
             found, length = fields[2], len(point)
     return found
 
 
 def is_on_network(path: Path) -> bool:
-    """Whether `path` lies on a network file system, as far as /proc/mounts tells."""
+    """Whether `path` is on a network file system, according to /proc/mounts; False without this file."""
     mounts = Path("/proc/mounts")
     return (
         mounts.exists()
@@ -160,7 +151,7 @@ def _check_path(path: Path, address: URL, read_only: bool) -> None:
     place = where(address)
     if path.is_dir():
         raise StoreError(
-            "this is a directory, not a file", where=place, cure=f"write {address.set(database='results.db')}"
+            "expected a file, found a directory", where=place, cure=f"write {address.set(database='results.db')}"
         )
     if read_only and not path.exists():
         raise StoreError("there is no such file", where=place, cure="name the store of a search with --store")
@@ -173,7 +164,7 @@ def _check_path(path: Path, address: URL, read_only: bool) -> None:
 
 def _engine(address: URL, read_only: bool, beside_s: float | None) -> Engine:
     if address.get_backend_name() == "postgresql" and read_only:
-        # read-only transactions, and each query prepared, for then it cannot hold a COMMIT and a second statement
+        # read-only transactions; a prepared query cannot contain a COMMIT and a second statement
         return create_engine(
             address.set(drivername="postgresql+psycopg"),
             execution_options={"postgresql_readonly": True},
@@ -181,13 +172,14 @@ def _engine(address: URL, read_only: bool, beside_s: float | None) -> Engine:
         )
     if address.get_backend_name() != "sqlite":
         return create_engine(address)
-    if not is_file(address):
+    path = file_path(address)
+    if path is None:
         return create_engine(address, poolclass=StaticPool)
     if read_only:
-        return _reading_engine(Path(address.database))
+        return _reading_engine(path)
     wait_s, synchronous = (WAIT_S, "FULL") if beside_s is None else (beside_s, "NORMAL")
     engine = create_engine(address, poolclass=StaticPool, connect_args={"timeout": wait_s})
-    journal = "DELETE" if is_on_network(Path(address.database)) else "WAL"
+    journal = "DELETE" if is_on_network(path) else "WAL"
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: Any) -> None:
@@ -198,10 +190,11 @@ def _engine(address: URL, read_only: bool, beside_s: float | None) -> Engine:
 
 
 def _reading_engine(path: Path) -> Engine:
-    """Reads an SQLite file and can do nothing else: no writing, no attaching of other files."""
+    """An engine that reads an SQLite file; it cannot write, and cannot attach other files."""
 
     def reader() -> sqlite3.Connection:
-        # a log that nobody writes needs no shared memory beside it, which a directory without write permission refuses
+        # the shared memory of the log is a file, which cannot be created in a directory without write permission; a
+        # database without a log does not need it
         is_at_rest = not Path(f"{path}-wal").exists() and not os.access(path.parent, os.W_OK)
         uri = f"{path.as_uri()}?mode=ro{'&immutable=1' if is_at_rest else ''}"
         connection = sqlite3.connect(uri, uri=True, timeout=WAIT_S, check_same_thread=False)
@@ -212,7 +205,9 @@ def _reading_engine(path: Path) -> Engine:
 
 
 def _check_schema(connection: Connection, address: URL, read_only: bool) -> None:
-    """Creates the tables or migrates them; one process at a time, because several may find an empty database.
+    """Checks the schema; unless `read_only`, creates or migrates the tables.
+
+    One process at a time does this: otherwise several could find the same empty database and create its tables.
 
     Raises:
         StoreError: The database has other tables, an older schema and `read_only`, or a newer schema.
@@ -221,26 +216,44 @@ def _check_schema(connection: Connection, address: URL, read_only: bool) -> None
         connection.exec_driver_sql(LOCK_SCHEMA[connection.dialect.name])
     tables = set(inspect(connection).get_table_names())
     version = connection.scalar(select(schema.schema_version.c.version)) if "schema_version" in tables else None
-    ours = tables & set(schema.metadata.tables)
-    if version is None and (ours or read_only):
-        problem = f"it holds other tables ({', '.join(sorted(ours))})" if ours else "it holds no studies"
-        raise StoreError(f"{problem}: not a store of this program", where=where(address), cure="name another --store")
-    if version is not None and version > schema.VERSION:
-        problem = f"it was written by a newer version (schema {version}; this one knows {schema.VERSION})"
-        raise StoreError(problem, where=where(address), cure="pip install --upgrade mpi-opt")
-    if version is not None and version < schema.VERSION and read_only:
-        problem = f"it has an older schema ({version}; this version reads {schema.VERSION})"
-        raise StoreError(
-            problem, where=where(address), cure="open it once for writing: mpi-opt search, or Store.open(url)"
-        )
+    if version is None:
+        _check_without_version(tables & set(schema.metadata.tables), where(address), read_only)
+    else:
+        _check_version(version, where(address), read_only)
     if not read_only:
-        _bring_up_to_date(connection, version)
+        _create_or_migrate(connection, version)
         connection.commit()
     connection.rollback()
 
 
-def _bring_up_to_date(connection: Connection, version: int | None) -> None:
-    """Creates the tables, or migrates them step by step from `version`, within the caller's transaction."""
+def _check_without_version(known_names: set[str], place: str, read_only: bool) -> None:
+    """Verifies that a database without a schema version can become a store.
+
+    Args:
+        known_names: The tables in it that have the name of a table of a store.
+        place: The URL, for the error.
+        read_only: Whether the tables cannot be created.
+    """
+    if known_names:
+        problem = f"contains other tables ({', '.join(sorted(known_names))})"
+    elif read_only:
+        problem = "contains no studies"
+    else:
+        return
+    raise StoreError(f"the database {problem}: not a store of MPI Opt", where=place, cure="name another --store")
+
+
+def _check_version(version: int, place: str, read_only: bool) -> None:
+    if version > schema.VERSION:
+        problem = f"the store was written by a newer version (schema {version}; this version reads {schema.VERSION})"
+        raise StoreError(problem, where=place, cure="pip install --upgrade mpi-opt")
+    if version < schema.VERSION and read_only:
+        problem = f"the store has an older schema ({version}; this version reads {schema.VERSION})"
+        raise StoreError(problem, where=place, cure="open it once for writing: mpi-opt search, or Store.open(url)")
+
+
+def _create_or_migrate(connection: Connection, version: int | None) -> None:
+    """Creates the tables, or migrates them step by step from `version`, within the transaction of the caller."""
     if version is None:
         schema.metadata.create_all(connection)
         connection.execute(schema.schema_version.insert().values(version=schema.VERSION))
@@ -256,6 +269,6 @@ def _refused(error: DBAPIError, address: URL) -> StoreError:
     if address.get_backend_name() != "sqlite" and not getattr(error.orig, "sqlstate", None):
         problem = f"no connection: {without_passwords(str(error.orig).strip().splitlines()[0])}"
         return StoreError(
-            problem, where=where(address), cure="look at host, port, user, password and that the server runs"
+            problem, where=where(address), cure="check host, port, user and password, and that the server runs"
         )
     return explained(error.orig, where(address))

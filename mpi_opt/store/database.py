@@ -1,4 +1,4 @@
-"""A connection to a database, and three ways to use it: reading, repeated writing, and rare changes."""
+"""A connection to a database with three kinds of transactions: reading, frequent writes, and rare changes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from sqlalchemy.exc import DBAPIError
 
 from mpi_opt.store import connecting
 from mpi_opt.store.errors import damaged, explained
+from mpi_opt.store.statements import Cursor
 
 
 class Database:
-    """An open connection. Everything raises `StoreError`.
+    """An open connection. Every method raises `StoreError`.
 
     Args:
-        address: The database's.
-        read_only: Open it so that nothing can be changed.
-        beside_s: For a second connection of this process: how long to wait for a locked SQLite file, in seconds. Such a
-            connection does not wait until the disk has its commits.
+        address: The URL of the database.
+        read_only: Whether to refuse every change.
+        beside_s: For a second connection of this process: the time limit for a locked SQLite file, in seconds. Such a
+            connection does not wait until its commits are on the disk.
 
     Attributes:
         url: The address without its password.
@@ -30,7 +31,7 @@ class Database:
     def __init__(self, address: URL, *, read_only: bool, beside_s: float | None = None) -> None:
         self.url, self.read_only = connecting.where(address), read_only
         self._connection: Connection = connecting.connect(address, read_only=read_only, beside_s=beside_s)
-        self._is_file = connecting.is_file(address)
+        self._is_file = connecting.file_path(address) is not None
 
     @property
     def dialect(self) -> Dialect:
@@ -38,7 +39,7 @@ class Database:
         return self._connection.dialect
 
     def close(self) -> None:
-        """Ends the connection. An SQLite file that no other process has open becomes a single file again."""
+        """Closes the connection. Unless another process has the SQLite file open, its write-ahead log is removed."""
         if self._connection.closed:
             return
         if self._is_file and not self.read_only:
@@ -49,11 +50,14 @@ class Database:
         self._connection.engine.dispose()
 
     @contextmanager
-    def writing(self, *, durably: bool = True) -> Iterator[Any]:
-        """A DBAPI cursor within one transaction, which an exception rolls back.
+    def writing(self, *, durably: bool = True) -> Iterator[Cursor]:
+        """Runs the block in one transaction, which an exception rolls back.
 
         Args:
-            durably: Whether SQLite waits until the disk has the commit.
+            durably: Whether SQLite waits until the commit is on the disk.
+
+        Yields:
+            A DBAPI cursor.
         """
         driver = self._driver
         cursor = driver.cursor()
@@ -75,9 +79,12 @@ class Database:
 
     @contextmanager
     def changing(self) -> Iterator[Connection]:
-        """A Core connection within one transaction, for rare statements; an exception rolls it back.
+        """Runs the block, of rare statements, in one transaction, which an exception rolls back.
 
-        SQLite takes the write lock at the beginning: what is read inside stays true until the commit.
+        SQLite takes the write lock at the beginning: values that are read in the block stay valid until the commit.
+
+        Yields:
+            A Core connection.
         """
         try:
             if self.dialect.name == "sqlite":
@@ -93,7 +100,7 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """The connection, for queries; ends its transaction afterwards."""
+        """Yields the connection for queries; rolls its transaction back afterwards."""
         try:
             yield self._connection
         except DBAPIError as error:

@@ -1,4 +1,4 @@
-"""What a database can refuse, as a tree.
+"""The errors of the store, and the messages of the drivers' errors.
 
 mpi_opt.errors.StoreError   invalid input: URL, directory, permission, version
 ├── StoreNotReadyError          nothing was written; the same call may succeed later
@@ -28,7 +28,7 @@ __all__ = [
 
 
 class StoreNotReadyError(StoreError):
-    """The database cannot take this now. The call wrote nothing and may be repeated later."""
+    """The database cannot be written for the moment. The call wrote nothing and may be repeated later."""
 
 
 class StoreFullError(StoreNotReadyError):
@@ -47,14 +47,14 @@ class StudyOwnedError(StoreError):
     """Another search runs the study."""
 
 
-RECOVER = "save what is left: sqlite3 FILE .recover | sqlite3 NEW.db"
+RECOVER = "recover the readable rows: sqlite3 FILE .recover | sqlite3 NEW.db"
 
 SQLITE_ERRORS: dict[int, tuple[type[StoreError], str, str]] = {
     sqlite3.SQLITE_FULL: (StoreFullError, "the disk is full", "free some space"),
     sqlite3.SQLITE_IOERR: (
         StoreFullError,
-        "the disk refuses to write or read",
-        "check the quota and that the file system is mounted",
+        "reading or writing the disk failed",
+        "check the quota, and that the file system is mounted",
     ),
     sqlite3.SQLITE_BUSY: (
         StoreLockedError,
@@ -72,45 +72,45 @@ SQLITE_ERRORS: dict[int, tuple[type[StoreError], str, str]] = {
         "chmod u+w it, or name another file as the store",
     ),
     sqlite3.SQLITE_PERM: (StoreError, "no permission to open it", "check its permissions"),
-    sqlite3.SQLITE_CANTOPEN: (StoreError, "it cannot be opened", "check the path and its permissions"),
-    sqlite3.SQLITE_NOTADB: (StoreError, "it is not a SQLite database", "name another file as the store"),
-    sqlite3.SQLITE_CORRUPT: (StoreError, "it is damaged", RECOVER),
+    sqlite3.SQLITE_CANTOPEN: (StoreError, "the file cannot be opened", "check the path and its permissions"),
+    sqlite3.SQLITE_NOTADB: (StoreError, "the file is not an SQLite database", "name another file as the store"),
+    sqlite3.SQLITE_CORRUPT: (StoreError, "the database is damaged", RECOVER),
 }
 
 SQLSTATES: dict[str, tuple[type[StoreError], str, str]] = {
     "53": (StoreFullError, "the server has no space left", "free some space there"),
     "55": (StoreLockedError, "another program holds a lock", "end or commit that program's transaction"),
-    "40": (StoreLockedError, "it conflicts with another program's transaction", "try again"),
+    "40": (StoreLockedError, "the transaction conflicts with another program's", "try again"),
     "08": (StoreNotReadyError, "the connection to the server was lost", "check that the server runs"),
     "57": (StoreNotReadyError, "the server is shutting down or starting", "check that the server runs"),
 }
-"""By the first two characters of PostgreSQL's SQLSTATE, its class of errors."""
+"""Class of PostgreSQL's SQLSTATE, its first two characters -> error, problem and cure."""
 
 READ_ONLY_TRANSACTION = "25006"
 """PostgreSQL's SQLSTATE for an attempt to write in a read-only transaction."""
 
 UNIQUE_VIOLATION = "23505"
-"""PostgreSQL's SQLSTATE for a key that exists already."""
+"""PostgreSQL's SQLSTATE for a duplicate key."""
 
 
 def damaged(how: str, where: str) -> StoreError:
-    """The database holds values that this program did not write."""
-    return StoreError(f"it is damaged: {how}", where=where, cure=RECOVER)
+    """The error for values in the database that this program did not write."""
+    return StoreError(f"the database is damaged: {how}", where=where, cure=RECOVER)
 
 
 def conflict(where: str) -> StoreConflictError:
-    """Another process has begun or ended one of the trials, or created the study, since the study was read."""
+    """The error when another process has started or ended a trial, or created the study, since it was read."""
     return StoreConflictError(
         "another process has changed this study or trial", where=where, cure="run the same command again"
     )
 
 
-def explained(error: Exception, where: str, *, read_only: bool = False) -> StoreError:
-    """What a driver's `error` means to a user.
+def explained(error: BaseException | None, where: str, *, read_only: bool = False) -> StoreError:
+    """Converts an error of the driver to an error with a message and a cure for the user.
 
     Args:
-        error: As raised by the DBAPI driver.
-        where: The store's URL, without passwords.
+        error: The exception of the DBAPI driver.
+        where: The URL of the store, without passwords.
         read_only: Whether the store was opened for reading.
     """
     code = getattr(error, "sqlite_errorcode", None)

@@ -1,7 +1,6 @@
-"""Which search runs which study: one row for each study that a search runs, changed by compare-and-swap.
+"""The leases of a database: for each study the search that runs it, one row each, changed by compare-and-swap.
 
-The database's own locks make a change atomic: SQLite's write lock, which its rollback journal needs on network file
-systems anyway, and the study's row lock on a server.
+The locks of the database make a change atomic: the write lock of SQLite, and on a server the row lock of the study.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class Leases:
     """The leases of a database.
 
     Args:
-        database: Open.
+        database: The open database.
     """
 
     def __init__(self, database: Database) -> None:
@@ -31,11 +30,11 @@ class Leases:
 
     @classmethod
     def open(cls, url: str, wait_s: float) -> Leases:
-        """The leases of an existing database, over a connection of their own.
+        """Opens a separate connection for the leases of an existing database.
 
         Args:
             url: As for `Store.open`.
-            wait_s: How long to wait for a locked SQLite file, in seconds.
+            wait_s: The time limit for a locked SQLite file, in seconds.
 
         Raises:
             StoreError: The database cannot be opened.
@@ -43,24 +42,24 @@ class Leases:
         return cls(Database(connecting.parsed(url), read_only=False, beside_s=wait_s))
 
     def close(self) -> None:
-        """Ends the connection."""
+        """Closes the connection."""
         self._database.close()
 
     def read(self, study_id: int) -> LeaseRecord | None:
-        """The search that runs the study, alive or not; None if there is none."""
+        """The search that owns the study, whether or not its process still exists; None if no search owns it."""
         with self._database.reading() as connection:
             return _found(connection, study_id)
 
     def take(self, study_id: int, mine: LeaseRecord, is_gone: Callable[[LeaseRecord], bool]) -> LeaseRecord:
-        """Gives the study to `mine` if no other search has it.
+        """Makes `mine` the owner of the study unless another search owns it.
 
         Args:
             study_id: The study.
-            mine: The search that wants it.
-            is_gone: Whether a search that has the study no longer exists; called while the database is locked.
+            mine: The search that requests the lease.
+            is_gone: Whether the present owner no longer exists; called while the database is locked.
 
         Returns:
-            The search that has the study now.
+            The search that owns the study after the call.
 
         Raises:
             StoreError: The database cannot be written.
@@ -75,10 +74,10 @@ class Leases:
         return mine
 
     def renew(self, study_id: int, token: str, at: str) -> bool:
-        """Enters a sign of life of the search `token`.
+        """Renews the lease of the search `token` at the time `at`.
 
         Returns:
-            Whether this search still has the study.
+            Whether this search still owns the study.
 
         Raises:
             StoreError: The database cannot be written.
@@ -88,7 +87,7 @@ class Leases:
             return connection.execute(update(leases).where(*mine).values(renewed_at=at)).rowcount == 1
 
     def release(self, study_id: int, token: str) -> None:
-        """Ends the lease of the search `token`; does nothing if it no longer has the study.
+        """Deletes the lease of the search `token`; does nothing if this search no longer owns the study.
 
         Raises:
             StoreError: The database cannot be written.

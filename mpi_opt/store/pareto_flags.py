@@ -1,9 +1,9 @@
-"""The Pareto front of a study's complete trials, kept up to date within the transaction that enters their ends."""
+"""The column ``pareto`` of a study's complete trials, updated in the transaction that records their outcomes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 from sqlalchemy import Dialect, bindparam, literal_column, select
 
@@ -11,16 +11,16 @@ from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.pareto import dominates
 from mpi_opt.store.records import Finish
 from mpi_opt.store.schema import figures_of_merit, trials
-from mpi_opt.store.statements import Row, Statement
+from mpi_opt.store.statements import Cursor, Row, Statement
 from mpi_opt.store.writing import trial_id
 
 
 @final
 class Front:
-    """Finds the trials whose column ``pareto`` changes when others end.
+    """Finds the trials whose column ``pareto`` changes when trials end.
 
     Args:
-        dialect: The engine's.
+        dialect: The SQL dialect of the engine.
     """
 
     def __init__(self, dialect: Dialect) -> None:
@@ -30,8 +30,8 @@ class Front:
         on_front = figures.where(trials.c.study_id == bindparam("study_id"), trials.c.pareto == literal_column("1"))
         self._read = Statement(on_front, ["study_id"], dialect)
 
-    def changes(self, cursor: Any, study_id: int, finished: Sequence[Finish], merits: Merits) -> list[Row]:
-        """The trials that join the front, leave it, or end beside it.
+    def changes(self, cursor: Cursor, study_id: int, finished: Sequence[Finish], merits: Merits) -> list[Row]:
+        """The new values of ``pareto``: of all `finished`, and of the trials that leave the front because of them.
 
         Args:
             cursor: Of the transaction that enters `finished`, which has locked the study's row.
@@ -39,25 +39,27 @@ class Front:
             finished: The trials that end, not on the front yet.
             merits: The study's figures of merit.
         """
+        front = self._front(cursor, study_id, merits)
+        changed: dict[int, int] = {}
+        for finish in finished:
+            trial, outcome = trial_id(study_id, finish.outcome.number), finish.outcome
+            figures = _minimised(outcome.figures_of_merit, merits) if outcome.state == "complete" else None
+            if figures is None or any(dominates(other, figures) for other in front.values()):
+                changed[trial] = 0
+                continue
+            for dominated in [other for other, values in front.items() if dominates(figures, values)]:
+                del front[dominated]
+                changed[dominated] = 0
+            front[trial], changed[trial] = figures, 1
+        return [{"key_id": trial, "pareto": pareto} for trial, pareto in changed.items()]
+
+    def _front(self, cursor: Cursor, study_id: int, merits: Merits) -> dict[int, tuple[float, ...]]:
+        """Trial -> its figures of merit, to be minimised, for the trials that are on the front now."""
         self._read.run(cursor, [{"study_id": study_id}])
         found: dict[int, dict[str, float]] = {}
         for trial, name, value in cursor.fetchall():
             found.setdefault(trial, {})[name] = value
-        before = {trial: _minimised(figures, merits) for trial, figures in found.items()}
-        after, changed = dict(before), {}
-        for finish in finished:
-            trial, outcome = trial_id(study_id, finish.outcome.number), finish.outcome
-            changed[trial] = 0
-            if outcome.state != "complete":
-                continue
-            mine = _minimised(outcome.figures_of_merit, merits)
-            if any(dominates(other, mine) for other in after.values()):
-                continue
-            for other in [one for one, values in after.items() if dominates(mine, values)]:
-                del after[other]
-                changed[other] = 0
-            after[trial], changed[trial] = mine, 1
-        return [{"key_id": trial, "pareto": pareto} for trial, pareto in changed.items()]
+        return {trial: _minimised(figures, merits) for trial, figures in found.items()}
 
 
 def _minimised(figures: dict[str, float], merits: Merits) -> tuple[float, ...]:

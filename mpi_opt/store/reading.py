@@ -1,10 +1,11 @@
-"""What can be read from the store. Every function takes an open connection and leaves nothing behind."""
+"""The queries of the store. Every function takes an open connection and changes nothing."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from typing import Any
 
@@ -27,9 +28,8 @@ from mpi_opt.store.schema import (
 )
 
 FEW = 1000
-"""The figures of merit of so many trials are selected by number; for more, those of the whole study are read."""
+"""Up to this many trials, figures of merit are selected by number; otherwise those of the whole study are read."""
 
-# in the order of TrialRecord's fields
 TRIAL_COLUMNS = (
     trials.c.number,
     trials.c.state,
@@ -58,6 +58,11 @@ def read_study(connection: Connection, name: str) -> StudyRecord | None:
     return None if row is None else _study(connection, row)
 
 
+def read_new_study(connection: Connection, name: str) -> StudyRecord:
+    """The study of this name, which exists."""
+    return _study(connection, connection.execute(select(studies).where(studies.c.name == name)).one())
+
+
 def read_merits(connection: Connection, study_id: int) -> Merits:
     """The figures of merit of a study."""
     columns = (studies.c.merits, studies.c.direction, studies.c.selection)
@@ -81,7 +86,7 @@ def read_trials(
 
 
 def read_earlier(connection: Connection, study_id: int) -> list[Earlier]:
-    """What another study taught this one when it began, best first."""
+    """The trials of another study that were transferred when this study was created, best first."""
     columns = (transferred.c.parameters, transferred.c.figure_of_merit)
     query = select(*columns).where(transferred.c.study_id == study_id).order_by(transferred.c.position)
     return [Earlier(json.loads(parameters), figure) for parameters, figure in connection.execute(query)]
@@ -90,18 +95,18 @@ def read_earlier(connection: Connection, study_id: int) -> list[Earlier]:
 def read_ended(connection: Connection, study_id: int) -> list[TrialRecord]:
     """The finished trials in the order in which they ended.
 
-    Databases of versions 1 and 2 may hold a place twice; there the time and then the number decide.
+    In databases of versions 1 and 2 two trials may have the same position; then the time and the number decide.
     """
     query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id, trials.c.state.in_(FINISHED))
     return _trials(connection, study_id, query.order_by(trials.c.ended, trials.c.finished_at, trials.c.number))
 
 
 def read_changed(connection: Connection, study_id: int, n_ended: int) -> tuple[list[TrialRecord], int]:
-    """What has changed since a study had `n_ended` finished trials.
+    """The changes of a study since it had `n_ended` finished trials.
 
     Returns:
-        The trials that have ended since then and those that are unfinished, by number; and the `n_ended` for the next
-        call, which may find some of these trials again.
+        The trials that have ended since then and the unfinished ones, by number; and the `n_ended` of the next call,
+        which may return some of these trials again.
     """
     these, now_ended = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id), studies.c.n_ended
     n_next = connection.execute(select(now_ended).where(studies.c.id == study_id)).scalar_one()
@@ -111,7 +116,7 @@ def read_changed(connection: Connection, study_id: int, n_ended: int) -> tuple[l
 
 
 def read_best(connection: Connection, study_id: int, maximize: bool, count: int = 1) -> list[TrialRecord]:
-    """The `count` best complete trials, best first; of equal ones that on the Pareto front, then the earlier number."""
+    """The `count` best complete trials, best first; among equal ones the Pareto front first, then by number."""
     merit = trials.c.figure_of_merit
     query = select(*TRIAL_COLUMNS).where(
         trials.c.study_id == study_id, trials.c.state == "complete", merit.is_not(None)
@@ -149,15 +154,15 @@ def read_attempts(connection: Connection, study_id: int, numbers: Sequence[int] 
 
 
 def read_events(connection: Connection, study_id: int) -> list[EventRecord]:
-    """What happened to the search, in order of time."""
+    """The events of the search, in order of time."""
     query = select(events.c.at, events.c.kind, events.c.detail).where(events.c.study_id == study_id)
     return [EventRecord(*row) for row in connection.execute(query.order_by(events.c.id))]
 
 
 def read_sql(connection: Connection, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """The column names and rows of a user's own query."""
+    """The column names and rows of a query in SQL."""
     if connection.dialect.paramstyle in ("format", "pyformat"):
-        query = query.replace("%", "%%")  # these drivers look for parameters
+        query = query.replace("%", "%%")  # in these drivers % begins a parameter
     result = connection.exec_driver_sql(query)
     if not result.returns_rows:
         return [], []
@@ -177,37 +182,40 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
         configuration=json.loads(row.configuration),
         space=space_from_json(row.space),
         view=row.view_name,
-        counts={state: count for state, count in connection.execute(counts)},  # noqa: C416 (rows are no pairs)
+        counts={state: count for state, count in connection.execute(counts)},  # noqa: C416 (rows are not tuples)
         best=best[0] if best else None,
         merits=merits_from(row.merits, row.direction, row.selection),
     )
 
 
 def _trials(connection: Connection, study_id: int, query: Select[Any]) -> list[TrialRecord]:
-    rows = [
-        (number, state, json.loads(parameters), *rest, pareto)
-        for number, state, parameters, *rest, pareto in map(tuple, connection.execute(query))
-    ]
-    if all(row[-1] is None for row in rows):  # one figure of merit, or no finished trial
-        return [TrialRecord(*row) for row in rows]
-    figures, uncertainties = _figures(connection, study_id, [row[0] for row in rows] if len(rows) <= FEW else None)
+    records = [_trial(row) for row in connection.execute(query)]
+    if all(record.pareto is None for record in records):  # one figure of merit, or no finished trial
+        return records
+    numbers = [record.number for record in records] if len(records) <= FEW else None
+    figures, uncertainties = _figures(connection, study_id, numbers)
     return [
-        TrialRecord(
-            *row[:-1],
-            None if row[-1] is None else bool(row[-1]),
-            figures.get(row[0], {}),
-            uncertainties.get(row[0], {}),
+        replace(
+            record,
+            figures_of_merit=figures.get(record.number, {}),
+            uncertainties=uncertainties.get(record.number, {}),
         )
-        for row in rows
+        for record in records
     ]
+
+
+def _trial(row: Row[Any]) -> TrialRecord:
+    """A trial from a row of `TRIAL_COLUMNS`, without its several figures of merit."""
+    pareto = None if row.pareto is None else bool(row.pareto)
+    return TrialRecord(**dict(row._mapping) | {"parameters": json.loads(row.parameters), "pareto": pareto})
 
 
 def _figures(
     connection: Connection, study_id: int, numbers: Sequence[int] | None
 ) -> tuple[dict[int, dict[str, float]], dict[int, dict[str, float]]]:
-    """Trial number -> its several figures of merit by name, and their uncertainties, in the order of the study's.
+    """Trial number -> its figures of merit by name, and the same for their uncertainties, in the order of the study.
 
-    Of the trials `numbers`; None: of all.
+    For the trials `numbers`; None: for all.
     """
     order = {name: index for index, name in enumerate(read_merits(connection, study_id).names)}
     columns = (figures_of_merit.c.name, figures_of_merit.c.value, figures_of_merit.c.uncertainty)

@@ -1,4 +1,4 @@
-"""What goes into the store and what comes out of it, as plain values. Times are UTC ISO-8601 text."""
+"""The values that the store reads and writes. Times are UTC ISO-8601 text."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mpi_opt.core.trial import Outcome, State, TrialRecord
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """A trial begins on a block.
+    """A trial that starts on a block.
 
     Attributes:
-        number: The trial.
+        number: The number of the trial.
         parameters: Its active hyperparameters.
-        attempt: 1-based.
-        block: The block's index.
-        ranks: The block's world ranks, e.g. ``"1-4"``.
-        hosts: The hosts of these ranks, each once, separated by commas.
-        budget: Epochs granted, or None.
-        resume_from: The trial whose checkpoint it goes on from, or None.
+        attempt: The attempt to run it, 1-based.
+        block: The index of the block.
+        ranks: The world ranks of the block, e.g. ``"1-4"``.
+        hosts: The hosts of these ranks without duplicates, separated by commas.
+        budget: The granted epochs, or None.
+        resume_from: The trial from whose checkpoint the training continues, or None.
     """
 
     number: int
@@ -38,12 +38,12 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """A trial ended on a block.
+    """A trial that has ended on a block.
 
     Attributes:
-        outcome: What the block said.
-        attempt: 1-based.
-        block: The block's index.
+        outcome: The outcome that the block reported.
+        attempt: The attempt to run the trial, 1-based.
+        block: The index of the block.
     """
 
     outcome: Outcome
@@ -53,21 +53,21 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
-    """A study as the store knows it.
+    """A study in the store.
 
     Attributes:
-        id: In the store.
-        name: Unique in the store.
-        direction: ``minimize`` or ``maximize``; of several figures of merit that of the first.
-        strategy: Its name.
-        seed: Of the study.
-        created_at: UTC ISO-8601 text.
+        id: The key in the store.
+        name: The name, unique in the store.
+        direction: ``minimize`` or ``maximize``; with several figures of merit the direction of the first.
+        strategy: The name of the strategy.
+        seed: The seed of the study.
+        created_at: The time of creation.
         configuration: The effective YAML.
         space: The search space.
-        view: The name of its SQL view.
-        counts: State -> number of trials; states without any are left out.
-        best: The best complete trial, if there is one; with several figures of merit that of the front with the best
-            first figure.
+        view: The name of the SQL view.
+        counts: State -> number of trials; states without trials are left out.
+        best: The best complete trial, or None; with several figures of merit the trial of the Pareto front with the
+            best first figure.
         merits: The figures of merit.
     """
 
@@ -86,18 +86,18 @@ class StudyRecord:
 
     @property
     def key(self) -> str:
-        """Tells this study from all others, also from one of the same name in another store: digits of `created_at`."""
+        """The digits of `created_at`: identifies the study also among studies of the same name in other stores."""
         return "".join(filter(str.isdigit, self.created_at[:26]))
 
     @property
     def maximize(self) -> bool:
-        """Whether more is better."""
+        """Whether larger figures of merit are better."""
         return self.direction == "maximize"
 
 
 @dataclass(frozen=True, slots=True)
 class FoldRecord:
-    """One fold of a trial that ended."""
+    """One fold of a finished trial."""
 
     number: int
     fold: int
@@ -107,7 +107,7 @@ class FoldRecord:
 
 @dataclass(frozen=True, slots=True)
 class CurveRecord:
-    """One metric of one fold of a trial, epoch by epoch (0-based); NaN where there was none."""
+    """One metric of one fold of a trial: one value per epoch, NaN for missing values."""
 
     number: int
     fold: int
@@ -117,7 +117,7 @@ class CurveRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One run of a trial on a block; `outcome` is ``complete``, ``pruned``, ``failed`` or ``lost``; None: it runs."""
+    """One attempt to run a trial; `outcome` is ``complete``, ``pruned``, ``failed`` or ``lost``, None while it runs."""
 
     number: int
     attempt: int
@@ -132,7 +132,7 @@ class AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """Something that happened to a search, e.g. ``rank_lost``, ``block_retired``, ``study_resumed``."""
+    """An event of a search, of the kind ``rank_lost``, ``block_retired``, ``study_resumed``, …."""
 
     at: str
     kind: str
@@ -141,16 +141,16 @@ class EventRecord:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """The search that runs a study.
+    """The search that owns a study.
 
     Attributes:
-        token: Of this search alone.
-        host: Its host's name.
-        machine: Names the kernel and process namespace in which `process` is valid.
+        token: Identifies the search.
+        host: The name of its host.
+        machine: Identifies the kernel and the process namespace in which `process` is valid.
         process: The id of the process that writes the store.
-        process_began: When that process began, in clock ticks since the machine's start; None if that is not known.
-        since: When the search took the study, UTC ISO-8601 text.
-        renewed_at: Its last sign of life, by its own clock.
+        process_began: The start of that process, in clock ticks since the start of the machine; None if unknown.
+        since: The time at which the search took the lease.
+        renewed_at: The time of the last renewal, by the clock of the search.
     """
 
     token: str
@@ -167,8 +167,8 @@ class Earlier:
     """A trial of an earlier study, converted for a new one.
 
     Attributes:
-        parameters: The hyperparameters that both studies have; values outside of the new range are moved to its end.
-        figure_of_merit: In the new study's direction.
+        parameters: The hyperparameters that both studies have; values out of the new range are moved to its end.
+        figure_of_merit: The figure of merit in the direction of the new study.
     """
 
     parameters: Parameters

@@ -1,7 +1,7 @@
 """The tables and columns. They are a public interface; every change is a new version with a migration.
 
-A trial's ``id`` is ``study_id`` × 10⁹ + ``number``: known without asking the database, and readable.
-JSON stands in text columns, so that every database can hold it; the view of a study takes it apart.
+The ``id`` of a trial is ``study_id`` × 10⁹ + ``number``: readable, and known without a query.
+JSON is stored in text columns, which every database has; the view of a study extracts the values.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from sqlalchemy import (
 )
 
 from mpi_opt.core import space
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import Direction, Merits, Selection
 from mpi_opt.core.space import DIMENSIONS, Dimension, Space
 
 VERSION = 3
-"""The version that this program reads and writes."""
+"""The version of the schema that this program reads and writes."""
 
 MIGRATIONS: dict[int, tuple[str, ...]] = {
     1: (
@@ -84,7 +84,7 @@ studies = Table(
 trials = Table(
     "trials",
     metadata,
-    # SQLite numbers rows by a column that is declared INTEGER, which there holds 64 bits
+    # SQLite uses a column declared INTEGER as the row's id, with 64 bits
     Column("id", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False),
     Column("study_id", ForeignKey("studies.id"), nullable=False),
     Column("number", Integer, nullable=False),
@@ -187,11 +187,11 @@ leases = Table(
     "leases",
     metadata,
     Column("study_id", ForeignKey("studies.id"), primary_key=True, autoincrement=False),
-    Column("token", String(32), nullable=False),  # of the search that runs the study, never used twice
+    Column("token", String(32), nullable=False),  # of the search that owns the study, never used twice
     Column("host", String(255), nullable=False),
-    Column("machine", String(512), nullable=False),  # where `process` means the same
+    Column("machine", String(512), nullable=False),  # the kernel and process namespace where `process` is valid
     Column("process", BigInteger, nullable=False),
-    Column("process_began", BigInteger),  # clock ticks since the machine's start; empty where they are not known
+    Column("process_began", BigInteger),  # clock ticks since the machine's start; NULL if unknown
     Column("since", String(32), nullable=False),
     Column("renewed_at", String(32), nullable=False),
 )
@@ -200,7 +200,7 @@ VIEW_COLUMNS = ("number", "state", "figure_of_merit", "uncertainty", "duration_s
 
 
 def space_to_json(dimensions: Space) -> str:
-    """The space as a ``space:`` section would say it, as JSON."""
+    """The space as JSON, in the form of a ``space:`` section."""
     return json.dumps({name: dimension.entry() for name, dimension in dimensions.items()})
 
 
@@ -210,22 +210,22 @@ def space_from_json(text: str) -> Space:
 
 
 def merits_to_json(merits: Merits) -> str | None:
-    """Several figures of merit as JSON; None for one, which stands in columns of its own."""
+    """Several figures of merit as JSON; None for a single one, which has columns of its own."""
     pairs = zip(merits.names, merits.directions, strict=True)
     return json.dumps([{"name": name, "direction": way} for name, way in pairs]) if merits.are_several else None
 
 
-def merits_from(text: str | None, direction: str, selection: str) -> Merits:
-    """The figures of merit that a row of `studies` speaks of."""
+def merits_from(text: str | None, direction: Direction, selection: Selection) -> Merits:
+    """The figures of merit in a row of `studies`."""
     if text is None:
         return Merits(directions=(direction,), selection=selection)
     entries = json.loads(text)
-    names, ways = (tuple(entry[key] for entry in entries) for key in ("name", "direction"))
-    return Merits(names, ways, selection)
+    names, directions = (tuple(entry[key] for entry in entries) for key in ("name", "direction"))
+    return Merits(names, directions, selection)
 
 
 def view_name(study: str, taken: Collection[str]) -> str:
-    """``study_NAME`` with all but letters, digits and _ replaced; numbered if one of `taken` reads the same."""
+    """``study_NAME`` with every character but letters, digits and _ replaced; numbered if the name is `taken`."""
     first = name = "study_" + re.sub(r"[^A-Za-z0-9_]", "_", study)
     n = 1
     while name.lower() in {other.lower() for other in taken}:
@@ -237,8 +237,8 @@ def view_name(study: str, taken: Collection[str]) -> str:
 def create_view(name: str, study_id: int, dimensions: Space, merits: Merits, dialect: Dialect) -> str:
     """The statement that creates a study's view: a row for each trial, a column for each hyperparameter.
 
-    Several figures of merit have two columns each, ``NAME`` and ``NAME_uncertainty``, and ``pareto`` is 1 on the front.
-    A figure called like another column of the view becomes ``merit_NAME``, a hyperparameter ``parameter_NAME``.
+    Each of several figures of merit has two columns, ``NAME`` and ``NAME_uncertainty``, and ``pareto`` is 1 on the
+    front. Columns whose names are taken become ``merit_NAME`` (figure of merit) or ``parameter_NAME`` (hyperparameter).
     """
     quote = dialect.identifier_preparer.quote
     columns, taken = list(VIEW_COLUMNS), set(VIEW_COLUMNS)
@@ -260,13 +260,13 @@ def create_view(name: str, study_id: int, dimensions: Space, merits: Merits, dia
 
 
 def _figure(column: str, merit: str, dialect: Dialect) -> str:
-    """SQL for one figure of merit, or its uncertainty, of the row's trial."""
+    """SQL for one figure of merit, or for its uncertainty, of a trial."""
     wanted = f"f.trial_id = trials.id AND f.name = {_text(merit, dialect)}"
     return f"(SELECT f.{column} FROM figures_of_merit f WHERE {wanted})"
 
 
 def _extracted(parameter: str, dimension: Dimension, dialect: Dialect) -> str:
-    """SQL for one value out of the column `parameters`, with the type of its dimension."""
+    """SQL for one value in the column `parameters`, with the type of its dimension."""
     if dialect.name == "postgresql":
         return f"CAST(CAST(parameters AS json) ->> {_text(parameter, dialect)} AS {_sql_type(dimension)})"
     path = _text(f"$.{json.dumps(parameter, ensure_ascii=False)}", dialect)
@@ -283,7 +283,8 @@ def _sql_type(dimension: Dimension) -> str:
         return "double precision"
     if isinstance(dimension, space.Integer):
         return "bigint"
-    kinds = {type(category) for category in dimension.categories if category is not None}
+    categories = dimension.categories if isinstance(dimension, space.Categorical) else ()
+    kinds = {type(category) for category in categories if category is not None}
     if kinds == {bool}:
         return "boolean"
     return "double precision" if kinds and kinds <= {int, float} else "text"

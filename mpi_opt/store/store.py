@@ -1,14 +1,13 @@
-"""The store of a search. Rank 0 writes facts as they become known; they are committed when a call returns."""
+"""The store of a search. Rank 0 records starts and outcomes as they occur; each call commits before it returns."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection, select
 
-from mpi_opt.core.figures_of_merit import Direction, Merits
+from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.store import connecting, reading, schema, writing
@@ -27,22 +26,22 @@ from mpi_opt.store.records import (
     StudyRecord,
     now,
 )
-from mpi_opt.store.statements import Statements
+from mpi_opt.store.statements import Cursor, Statements
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
 class Store:
-    """An open database. A writing method commits all of its call or, if it raises, nothing of it.
+    """An open database. Each writing call is one transaction: it commits all its rows or, if it raises, none.
 
     Every method raises `StoreError`. After a `StoreNotReadyError` (disk full, database locked) the same call may be
     repeated later; after a `StoreConflictError` the study must be read again first.
 
     Attributes:
         url: The address, without passwords.
-        read_only: Whether it was opened for reading.
-        leases: Which search runs which study.
+        read_only: Whether the database was opened for reading.
+        leases: The searches that own the studies.
     """
 
     def __init__(self, address: URL, *, read_only: bool) -> None:
@@ -56,35 +55,35 @@ class Store:
 
     @classmethod
     def open(cls, url: str, *, read_only: bool = False) -> Store:
-        """Opens a database, and creates it if need be and `read_only` is False.
+        """Opens a database; unless `read_only`, creates its tables if necessary.
 
         Args:
             url: Any SQLAlchemy URL, e.g. ``sqlite:///results.db`` (relative to the current directory), ``sqlite://``
                 (in memory), ``postgresql://user@host/database``; or the path of a file that ends in ``.db``.
-            read_only: Open it so that nothing can be changed.
+            read_only: Whether to refuse every change.
 
         Raises:
-            StoreError: Unknown URL, missing directory, no permission, not a database of this program, a newer one.
+            StoreError: Unknown URL, missing directory, no permission, or not a database of this version of MPI Opt.
         """
         return cls(connecting.parsed(url), read_only=read_only)
 
     @classmethod
     def open_existing(cls, url: str) -> Store | None:
-        """Opens a database for writing as `open` does; None if it is a file that does not exist, or in memory.
+        """Opens a database for writing; None for a file that does not exist and for a database in memory.
 
         Raises:
-            StoreError: As `open`.
+            StoreError: As for `open`.
         """
         return cls.open(url) if connecting.may_exist(url) else None
 
     @property
     def address(self) -> str:
-        """The URL with which to open it again, password included."""
+        """The URL with the password, to open the database again."""
         return self._address.render_as_string(hide_password=False)
 
     @property
     def is_shared(self) -> bool:
-        """Whether other processes can open it, too: False for a database in memory."""
+        """Whether other processes can open the database: False for one in memory."""
         return not connecting.is_in_memory(self._address)
 
     def __enter__(self) -> Store:
@@ -94,7 +93,7 @@ class Store:
         self.close()
 
     def close(self) -> None:
-        """Ends the connection. An SQLite file that nobody else has open becomes a single ordinary file again."""
+        """Closes the connection. Unless another process has the SQLite file open, its write-ahead log is removed."""
         self._database.close()
 
     # Writing
@@ -103,62 +102,49 @@ class Store:
         self,
         name: str,
         *,
-        direction: Direction = "minimize",
-        merits: Merits | None = None,
+        merits: Merits = Merits(),  # noqa: B008 - frozen
         strategy: str,
         seed: int,
         configuration: dict[str, Any],
         space: Space,
         earlier: Sequence[Earlier] = (),
     ) -> StudyRecord:
-        """Enters a new study and creates its view ``study_NAME``.
+        """Inserts a new study and creates its view ``study_NAME``.
 
         Args:
             name: Unique in the store.
-            direction: ``minimize`` or ``maximize``, for a study with one figure of merit.
-            merits: The figures of merit; used instead of `direction`.
-            strategy: The strategy's name.
-            seed: The study's seed.
+            merits: The figures of merit.
+            strategy: The name of the strategy.
+            seed: The seed of the study.
             configuration: The effective YAML.
             space: The search space.
             earlier: The trials of another study that are transferred to this one.
 
         Raises:
-            StoreConflictError: There is a study of this name.
+            StoreConflictError: A study of this name exists.
         """
-        merits = merits or Merits(directions=(direction,))
-        row = {
-            "name": name,
-            "direction": merits.directions[0],
-            "selection": merits.selection,
-            "merits": schema.merits_to_json(merits),
-            "strategy": strategy,
-            "seed": seed,
-            "created_at": now(),
-            "configuration": json.dumps(configuration, default=str),
-            "space": schema.space_to_json(space),
-        }
+        studies, row = schema.studies, writing.new_study(name, merits, strategy, seed, configuration, space)
         with self._database.changing() as connection:
-            row["view_name"] = schema.view_name(name, connection.scalars(select(schema.studies.c.view_name)).all())
-            (study_id,) = connection.execute(schema.studies.insert().values(row)).inserted_primary_key
-            view = schema.create_view(row["view_name"], study_id, space, merits, connection.dialect)
-            connection.exec_driver_sql(view)
+            view_name = schema.view_name(name, connection.scalars(select(studies.c.view_name)).all())
+            connection.execute(studies.insert().values(row | {"view_name": view_name}))
+            study_id = connection.scalars(select(studies.c.id).where(studies.c.name == name)).one()
+            connection.exec_driver_sql(schema.create_view(view_name, study_id, space, merits, connection.dialect))
             if earlier:
                 connection.execute(schema.transferred.insert(), writing.transferred(study_id, earlier))
-        return self._read(reading.read_study, name)
+        return self._read(reading.read_new_study, name)
 
     def start(self, study_id: int, starts: Sequence[Start]) -> None:
-        """Enters trials as running, and the attempts to run them.
+        """Records trials as running, with an attempt each.
 
-        These facts survive the end of this process, but not a power cut: then it is lost that the trials were running.
+        The rows survive the end of this process, but not a power failure, after which the trials are not recorded.
 
         Raises:
-            StoreConflictError: Another process has started one of them.
+            StoreConflictError: Another process has started one of the trials.
         """
         at = now()
-        trials = [writing.started_trial(study_id, start, at) for start in starts]
         attempts = [writing.started_attempt(study_id, start, at) for start in starts]
-        first, again = ([row for row in trials if (row["attempts"] > 1) is is_again] for is_again in (False, True))
+        first = [writing.started_trial(study_id, start, at) for start in starts if start.attempt == 1]
+        again = [writing.started_trial(study_id, start, at) for start in starts if start.attempt > 1]
         write = self._statements
         with self._database.writing(durably=False) as cursor:
             write.insert_trial.run(cursor, first)
@@ -166,58 +152,58 @@ class Store:
             write.insert_attempt.run(cursor, attempts)
 
     def finish(self, study_id: int, finished: Sequence[Finish], given_back: Mapping[int, str] | None = None) -> None:
-        """Enters the outcomes of trials: the trials, their folds, metrics and attempts.
+        """Records the outcomes of trials: the trials, their folds, metrics and attempts.
 
         Args:
             study_id: The study.
-            finished: Each with the number of the trial's latest attempt.
-            given_back: Trial -> why it has not ended and must run again (see `requeue`); in the same transaction.
+            finished: Each with the number of the latest attempt of its trial.
+            given_back: Trial -> the reason why it must run again; these are queued in the same transaction.
 
         Raises:
             StoreConflictError: Another process has ended one of these trials or started it again.
         """
         at = now()
         attempts = [writing.ended_attempt(study_id, finish, at) for finish in finished]
-        folds = [row for finish in finished for row in writing.ended_folds(study_id, finish)]
-        metrics = [row for finish in finished for row in writing.ended_metrics(study_id, finish)]
-        earlier = [{"key_id": writing.trial_id(study_id, f.outcome.number)} for f in finished if f.attempt > 1]
-        figures = [row for finish in finished for row in writing.ended_figures(study_id, finish)]
-        fold_figures = [row for finish in finished for row in writing.ended_fold_figures(study_id, finish)]
-        write, merits = self._statements, self._merits_of(study_id)
+        merits = self._merits_of(study_id)
         with self._database.writing() as cursor:
             first = self._n_ended(cursor, study_id, len(finished))
             trials = [writing.ended_trial(study_id, finish, at, first + i) for i, finish in enumerate(finished)]
-            self._expect(write.finish_trial.run(cursor, trials), len(finished))
-            write.finish_attempt.run(cursor, attempts)
-            write.remove_folds.run(cursor, earlier)
-            write.remove_metrics.run(cursor, earlier)
-            write.insert_fold.run(cursor, folds)
-            write.insert_metric.run(cursor, metrics)
-            write.remove_fold_figures.run(cursor, earlier)
-            write.insert_fold_figure.run(cursor, fold_figures)
+            self._expect(self._statements.finish_trial.run(cursor, trials), len(finished))
+            self._statements.finish_attempt.run(cursor, attempts)
+            self._replace_folds(cursor, study_id, finished)
             if merits.are_several:
                 changed = self._front.changes(cursor, study_id, finished, merits)
-                write.insert_figure.run(cursor, figures)
-                write.place_on_front.run(cursor, changed)
+                self._statements.insert_figure.run(cursor, writing.ended_figures(study_id, finished))
+                self._statements.place_on_front.run(cursor, changed)
             self._requeue(cursor, study_id, given_back or {})
 
     def requeue(self, study_id: int, numbers: Sequence[int], error: str) -> None:
         """Puts running trials back into the queue; their attempts end with the outcome ``lost`` and `error`.
 
         Raises:
-            StoreConflictError: Another process has ended one of them.
+            StoreConflictError: Another process has ended one of the trials.
         """
         with self._database.writing() as cursor:
             self._requeue(cursor, study_id, dict.fromkeys(numbers, error))
 
     def event(self, study_id: int, kind: str, detail: str) -> None:
-        """Enters an event of the search, with the present time."""
+        """Records an event of the search with the present time."""
         with self._database.writing() as cursor:
             row = {"study_id": study_id, "at": now(), "kind": kind, "detail": writing.clean(detail)}
             self._statements.insert_event.run(cursor, [row])
 
-    def _n_ended(self, cursor: Any, study_id: int, count: int) -> int:
-        """Reserves `count` places in the order of ending; no other process can until the transaction ends.
+    def _replace_folds(self, cursor: Cursor, study_id: int, finished: Sequence[Finish]) -> None:
+        """Inserts the folds, and their metrics and figures of merit, in place of those of earlier attempts."""
+        write = self._statements
+        earlier = [{"key_id": writing.trial_id(study_id, f.outcome.number)} for f in finished if f.attempt > 1]
+        for remove in (write.remove_folds, write.remove_metrics, write.remove_fold_figures):
+            remove.run(cursor, earlier)
+        write.insert_fold.run(cursor, writing.ended_folds(study_id, finished))
+        write.insert_metric.run(cursor, writing.ended_metrics(study_id, finished))
+        write.insert_fold_figure.run(cursor, writing.ended_fold_figures(study_id, finished))
+
+    def _n_ended(self, cursor: Cursor, study_id: int, count: int) -> int:
+        """Reserves `count` positions in the order of ending; locks the study's row until the transaction ends.
 
         Returns:
             The first of them.
@@ -227,7 +213,7 @@ class Store:
         ((n_ended,),) = cursor.fetchall()
         return int(n_ended) - count
 
-    def _requeue(self, cursor: Any, study_id: int, reasons: Mapping[int, str]) -> None:
+    def _requeue(self, cursor: Cursor, study_id: int, reasons: Mapping[int, str]) -> None:
         at, ids = now(), {writing.trial_id(study_id, number): why for number, why in reasons.items()}
         queued = [{"state": "queued", "error": None, "key_id": key} for key in ids]
         lost = [
@@ -248,7 +234,7 @@ class Store:
         return self._read(reading.read_studies)
 
     def study(self, name: str) -> StudyRecord | None:
-        """The study of this name, if there is one."""
+        """The study of this name; None if there is none."""
         return self._read(reading.read_study, name)
 
     def trials(
@@ -266,11 +252,11 @@ class Store:
         return self._read(reading.read_ended, study_id)
 
     def changed_trials(self, study_id: int, n_ended: int) -> tuple[list[TrialRecord], int]:
-        """The unfinished trials and those that ended after the first `n_ended`, by number; the next `n_ended`."""
+        """The unfinished trials and those that ended after the first `n_ended`, by number; and the next `n_ended`."""
         return self._read(reading.read_changed, study_id, n_ended)
 
     def best(self, study: StudyRecord, count: int = 1) -> list[TrialRecord]:
-        """The `count` best complete trials, best first; of equal ones the earlier number."""
+        """The `count` best complete trials, best first; equal ones by number."""
         return self._read(reading.read_best, study.id, study.maximize, count)
 
     def folds(self, study_id: int, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
@@ -286,14 +272,18 @@ class Store:
         return self._read(reading.read_attempts, study_id, numbers)
 
     def events(self, study_id: int) -> list[EventRecord]:
-        """What happened to the search, in order of time."""
+        """The events of the search, in order of time."""
         return self._read(reading.read_events, study_id)
 
     def sql(self, query: str) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """The column names and rows of a user's own query. Open the store `read_only` for queries of unknown intent."""
+        """The column names and rows of a query in SQL. A store that is open `read_only` refuses every change."""
         if self.read_only and self._database.dialect.name not in ("sqlite", "postgresql"):
-            cure = "use the database's own client"
-            raise StoreError("a query could change a database of this kind", where=self.url, cure=cure)
+            cure = "use the client program of the database"
+            raise StoreError(
+                "queries are supported for SQLite and PostgreSQL: elsewhere one could change the data",
+                where=self.url,
+                cure=cure,
+            )
         return self._read(reading.read_sql, query)
 
     def _read(self, query: Callable[Concatenate[Connection, P], T], *arguments: P.args, **options: P.kwargs) -> T:
@@ -301,7 +291,7 @@ class Store:
             return query(connection, *arguments, **options)
 
     def _merits_of(self, study_id: int) -> Merits:
-        """The figures of merit of a study; reads them from the database once."""
+        """The figures of merit of a study, which are read from the database once."""
         if study_id not in self._merits:
             self._merits[study_id] = self._read(reading.read_merits, study_id)
         return self._merits[study_id]

@@ -1,13 +1,18 @@
-"""Converts records to rows of the tables, keyed by column."""
+"""Converts records to rows of the tables. The keys of a row are the names of columns."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Iterator, Sequence
+from typing import Any
 
+from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.space import Space
+from mpi_opt.core.trial import FoldOutcome
 from mpi_opt.errors import without_passwords
-from mpi_opt.store.records import Earlier, Finish, Start
+from mpi_opt.store import schema
+from mpi_opt.store.records import Earlier, Finish, Start, now
 from mpi_opt.store.schema import TRIALS_PER_STUDY
 from mpi_opt.store.statements import Row
 
@@ -17,8 +22,23 @@ def trial_id(study_id: int, number: int) -> int:
     return study_id * TRIALS_PER_STUDY + number
 
 
+def new_study(name: str, merits: Merits, strategy: str, seed: int, configuration: dict[str, Any], space: Space) -> Row:
+    """A row of `studies`, without the name of its view."""
+    return {
+        "name": name,
+        "direction": merits.directions[0],
+        "selection": merits.selection,
+        "merits": schema.merits_to_json(merits),
+        "strategy": strategy,
+        "seed": seed,
+        "created_at": now(),
+        "configuration": json.dumps(configuration, default=str),
+        "space": schema.space_to_json(space),
+    }
+
+
 def started_trial(study_id: int, start: Start, at: str) -> Row:
-    """A row of `trials` for a trial that starts; the keys select the row of a trial that starts again."""
+    """A row of `trials` for a trial that starts; ``key_…`` select the existing row of a trial that starts again."""
     key = trial_id(study_id, start.number)
     return {
         "id": key,
@@ -88,49 +108,67 @@ def ended_attempt(study_id: int, finish: Finish, at: str) -> Row:
     }
 
 
-def ended_folds(study_id: int, finish: Finish) -> Iterator[Row]:
+def ended_folds(study_id: int, finished: Sequence[Finish]) -> list[Row]:
     """A row of `folds` for each fold."""
-    key = trial_id(study_id, finish.outcome.number)
-    for fold in finish.outcome.folds:
-        yield {
+    return [
+        {
             "trial_id": key,
             "fold": fold.fold,
             "figure_of_merit": _number(fold.figure_of_merit),
             "duration_s": fold.duration_s,
         }
+        for key, fold in _folds(study_id, finished)
+    ]
 
 
-def ended_figures(study_id: int, finish: Finish) -> Iterator[Row]:
-    """A row of `figures_of_merit` for each figure, if there are several."""
-    key, outcome = trial_id(study_id, finish.outcome.number), finish.outcome
-    for name, value in outcome.figures_of_merit.items():
-        yield {"trial_id": key, "name": name, "value": value, "uncertainty": _number(outcome.uncertainties.get(name))}
+def ended_figures(study_id: int, finished: Sequence[Finish]) -> list[Row]:
+    """A row of `figures_of_merit` for each of several figures of merit."""
+    return [
+        {
+            "trial_id": trial_id(study_id, outcome.number),
+            "name": name,
+            "value": value,
+            "uncertainty": _number(outcome.uncertainties.get(name)),
+        }
+        for outcome in (finish.outcome for finish in finished)
+        for name, value in outcome.figures_of_merit.items()
+    ]
 
 
-def ended_fold_figures(study_id: int, finish: Finish) -> Iterator[Row]:
-    """A row of `fold_figures_of_merit` for each fold and figure, if there are several figures."""
-    key = trial_id(study_id, finish.outcome.number)
-    for fold in finish.outcome.folds:
-        for name, value in fold.figures_of_merit.items():
-            yield {"trial_id": key, "fold": fold.fold, "name": name, "value": _number(value)}
+def ended_fold_figures(study_id: int, finished: Sequence[Finish]) -> list[Row]:
+    """A row of `fold_figures_of_merit` for each fold and each of several figures of merit."""
+    return [
+        {"trial_id": key, "fold": fold.fold, "name": name, "value": _number(value)}
+        for key, fold in _folds(study_id, finished)
+        for name, value in fold.figures_of_merit.items()
+    ]
 
 
-def ended_metrics(study_id: int, finish: Finish) -> Iterator[Row]:
+def ended_metrics(study_id: int, finished: Sequence[Finish]) -> list[Row]:
     """A row of `metrics` for each fold, metric and epoch."""
-    key = trial_id(study_id, finish.outcome.number)
-    for fold in finish.outcome.folds:
-        for name, values in fold.history.items():
-            for epoch, value in enumerate(values):
-                yield {"trial_id": key, "fold": fold.fold, "epoch": epoch, "name": name, "value": _number(value)}
+    return [
+        {"trial_id": key, "fold": fold.fold, "epoch": epoch, "name": name, "value": _number(value)}
+        for key, fold in _folds(study_id, finished)
+        for name, values in fold.history.items()
+        for epoch, value in enumerate(values)
+    ]
+
+
+def _folds(study_id: int, finished: Sequence[Finish]) -> Iterator[tuple[int, FoldOutcome]]:
+    """The folds of all trials, each with the key of its trial."""
+    for outcome in (finish.outcome for finish in finished):
+        key = trial_id(study_id, outcome.number)
+        for fold in outcome.folds:
+            yield key, fold
 
 
 def clean(text: str | None) -> str | None:
-    """`text` without passwords in URLs, and without what databases refuse: NUL and unpaired surrogates."""
+    """`text` without passwords in URLs and without characters that databases refuse: NUL and unpaired surrogates."""
     if text is None:
         return None
     return without_passwords(text).replace("\0", "�").encode("utf-8", "replace").decode("utf-8")
 
 
 def _number(value: float | None) -> float | None:
-    """`value` as a Python float; NaN, which not every database holds, as NULL."""
+    """`value` as a Python float; None in place of NaN, which some databases do not have."""
     return None if value is None or math.isnan(value) else float(value)

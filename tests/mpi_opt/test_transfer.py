@@ -41,7 +41,9 @@ POINTS = [
 
 def earlier_study(path, name="before", direction="minimize", points=POINTS, space=EARLIER):
     with Store.open(str(path)) as store:
-        study = store.create_study(name, direction=direction, strategy="random", seed=1, configuration={}, space=space)
+        study = store.create_study(
+            name, merits=Merits(directions=(direction,)), strategy="random", seed=1, configuration={}, space=space
+        )
         for number, (parameters, merit) in enumerate(points):
             store.start(study.id, [start(number, parameters)])
             store.finish(study.id, [finish(number, merit)])

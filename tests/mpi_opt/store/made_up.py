@@ -65,9 +65,7 @@ def make_study(
     seed: int = 1,
 ) -> StudyRecord:
     """A finished search for a small network: mostly complete trials, some failed, some pruned, one run twice."""
-    study = store.create_study(
-        name, direction="minimize", strategy="bayesian", seed=7, configuration=CONFIGURATION, space=SPACE
-    )
+    study = store.create_study(name, strategy="bayesian", seed=7, configuration=CONFIGURATION, space=SPACE)
     rng = np.random.default_rng(seed)
     for first in range(0, n_trials, n_blocks):
         numbers = range(first, min(first + n_blocks, n_trials))

@@ -31,7 +31,7 @@ path, journal = sys.argv[1:]
 connecting.is_on_network = lambda _: journal == "delete"
 store = Store.open(path)
 study = store.create_study(
-    "demo", direction="minimize", strategy="random", seed=1, configuration={}, space=Space({"x": Real(0, 1)})
+    "demo", strategy="random", seed=1, configuration={}, space=Space({"x": Real(0, 1)})
 )
 print("ready", flush=True)
 for first in range(0, 10**6, 3):
@@ -44,7 +44,7 @@ for first in range(0, 10**6, 3):
 
 def create(store: Store) -> StudyRecord:
     space = Space({"x": Real(0, 1)})
-    return store.create_study("demo", direction="minimize", strategy="random", seed=1, configuration={}, space=space)
+    return store.create_study("demo", strategy="random", seed=1, configuration={}, space=space)
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def test_server_that_comes_back_is_used_again(postgresql: str) -> None:
     with Store.open(postgresql) as store:
         name = f"study {len(store.studies())}"
         space = Space({"x": Real(0, 1)})
-        study = store.create_study(name, direction="minimize", strategy="random", seed=1, configuration={}, space=space)
+        study = store.create_study(name, strategy="random", seed=1, configuration={}, space=space)
         with psycopg.connect(postgresql.replace("+psycopg", ""), autocommit=True) as other:
             other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
         from mpi_opt.store.errors import StoreNotReadyError

@@ -60,7 +60,7 @@ def test_reading_a_missing_file_does_not_create_it(tmp_path: Path) -> None:
 def test_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, read_only: bool) -> None:
     path = tmp_path / "notes.db"
     path.write_text("these are my notes, not a database\n" * 100)
-    assert "not a SQLite database" in refused(path, read_only=read_only).problem
+    assert "not an SQLite database" in refused(path, read_only=read_only).problem
     assert path.read_text().startswith("these are my notes")
 
 

@@ -128,7 +128,7 @@ def test_figure_of_a_study_that_has_just_begun_is_drawn_or_says_what_it_needs(tm
     from mpi_opt.views.figures import plots
 
     with Store.open(str(tmp_path / "a.db")) as store:
-        options = {"direction": "minimize", "strategy": "random", "seed": 1, "configuration": {}}
+        options = {"strategy": "random", "seed": 1, "configuration": {}}
         study = store.create_study("young", **options, space=Space({"x": Real(0, 1)}))
         for n_trials in range(3):
             try:

@@ -80,7 +80,7 @@ def test_what_comes_from_a_study_stays_text(tmp_path: Path, browser) -> None:
     space = Space({EVIL: Real(0, 1), "kind": Categorical([EVIL, "b"])})
     with Store.open(str(tmp_path / "a.db")) as store:
         configuration = {"figure_of_merit": EVIL, "training": {"model": EVIL}, "directory": EVIL}
-        options = {"direction": "minimize", "strategy": EVIL[:60], "seed": 1, "configuration": configuration}
+        options = {"strategy": EVIL[:60], "seed": 1, "configuration": configuration}
         study = store.create_study(EVIL, **options, space=space)
         for number in range(15):
             point = {EVIL: number / 20, "kind": EVIL}
@@ -103,7 +103,7 @@ def test_passwords_of_stores_do_not_stand_in_a_report(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "a.db")) as store:
         for number, transfer in enumerate((url, {"store": url, "best": 3}, None)):
             configuration = {"store": url, "search": {"transfer": transfer}}
-            options = {"direction": "minimize", "strategy": "random", "seed": 1, "configuration": configuration}
+            options = {"strategy": "random", "seed": 1, "configuration": configuration}
             store.create_study(f"{number}", **options, space=Space({"x": Real(0, 1)}))
     for name in "012":
         page = report(Study.open(str(tmp_path / "a.db"), name))

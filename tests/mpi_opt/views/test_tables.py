@@ -10,6 +10,7 @@ import pickle
 
 import pytest
 
+from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.space import Real, Space
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
@@ -91,7 +92,7 @@ def test_ranking_follows_the_direction() -> None:
     with Store.open("sqlite://") as store:
         for direction in ("minimize", "maximize"):
             space = Space({"x": Real(0, 1)})
-            options = {"direction": direction, "strategy": "random", "seed": 1, "configuration": {}}
+            options = {"merits": Merits(directions=(direction,)), "strategy": "random", "seed": 1, "configuration": {}}
             study = store.create_study(direction, **options, space=space)
             store.start(study.id, [start(n) for n in range(4)])
             store.finish(study.id, [finish(0, 0.5), finish(1, 0.1), finish(2, None, state="failed"), finish(3, 0.9)])
@@ -102,7 +103,7 @@ def test_ranking_follows_the_direction() -> None:
 def test_notebook_shows_a_study_and_escapes_it() -> None:
     with Store.open("sqlite://") as store:
         space = Space({"<i>x": Real(0, 1)})
-        options = {"direction": "minimize", "strategy": "random", "seed": 1, "configuration": {}}
+        options = {"strategy": "random", "seed": 1, "configuration": {}}
         study = store.create_study("<script>alert(1)</script>", **options, space=space)
         store.start(study.id, [start(0, {"<i>x": 0.5})])
         store.finish(study.id, [finish(0)])
