@@ -74,6 +74,8 @@ def tell(
     an object by name.
     """
     from mpi_opt.study import ask_tell
+    from mpi_opt.study.external_results import read_results
+    from mpi_opt.study.external_results import read_results
 
     url, name = _place(space, study, store)
     if number is None:
@@ -84,7 +86,7 @@ def tell(
         given = {"number": number, "value": _one_or_all(value), "uncertainty": _one_or_all(uncertainty)}
         given |= {"failed": failed, "lost": lost}
         content = {key: entry for key, entry in given.items() if entry is not None}
-    results = ask_tell.read_results(content, name)
+    results = read_results(content, name)
     told = ask_tell.tell(url, lambda opened: find_study(opened, name, trials=False), results)
     show(json.dumps(_summary(told, [result.number for result in results]), ensure_ascii=False))
 

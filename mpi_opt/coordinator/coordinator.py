@@ -23,9 +23,9 @@ from mpi_opt.errors import SearchFailed
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
 from mpi_opt.store.records import Finish
 from mpi_opt.strategies.strategy import Strategy
-from mpi_opt.study.external_trials import told
+from mpi_opt.study.external_trials import reported
 from mpi_opt.study.progress import Progress, Silence
-from mpi_opt.study.retrying_store import PatientStore
+from mpi_opt.study.retrying_store import RetryingStore
 from mpi_opt.worker.watchdog import HALT_S
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Coordinator:
         self.rules, self.folds = rules, folds
         self.study, self._discard = study, discard
         self.progress, self.ending = progress or Silence(), Ending(halt or Halt(), rules.time_limit_s)
-        self.store = PatientStore(store, study_id, self.progress, self.ending.is_due)
+        self.store = RetryingStore(store, study_id, self.progress, self.ending.is_due)
         self.course = Course(self.store, strategy, rules, folds, yardsticks or Yardsticks(), renew)
         self.agenda = self.course.agenda
         self.is_stopping, self.why_stopped = False, ""
@@ -268,8 +268,8 @@ class Coordinator:
 
     def _watch(self) -> None:
         """What is done when time passes: the trials of others, hanging blocks, the time limit, the wish to end."""
-        for record in self.course.others.news():
-            self._take_from_others(record)
+        for record in self.course.external.changed():
+            self._take_external(record)
         for rank in sorted(self.crew.watch()):
             self._event("rank_lost", f"rank {rank} did not leave its block")
         for running in [one for one in self.agenda.running.values() if one.until < self.crew.now_s]:
@@ -290,11 +290,12 @@ class Coordinator:
         if numbers:
             self.store.requeue(numbers, why)
 
-    def _take_from_others(self, record: TrialRecord) -> None:
+    def _take_external(self, record: TrialRecord) -> None:
+        """Takes a trial that a workload system ran: its outcome, or the trial itself if it was requeued."""
         if record.state == "queued":
             self.agenda.take_back(record)
             return
-        proposal, outcome = told(record)
+        proposal, outcome = reported(record)
         self._tell(proposal, outcome)
         self.progress.finished(ELSEWHERE, outcome, proposal.parameters)
 

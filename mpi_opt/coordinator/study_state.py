@@ -13,7 +13,7 @@ from mpi_opt.core.trial import Failed, Outcome, Proposal
 from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.store.records import Finish
 from mpi_opt.strategies.strategy import Decision
-from mpi_opt.study.external_trials import Others
+from mpi_opt.study.external_trials import ExternalTrials
 from mpi_opt.study.open_study import Past
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mpi_opt.messages.messages import Report
     from mpi_opt.store.records import Start
     from mpi_opt.strategies.strategy import Strategy
-    from mpi_opt.study.retrying_store import PatientStore
+    from mpi_opt.study.retrying_store import RetryingStore
 
 
 WITHOUT_A_WORD = "the search ended before the trial did"
@@ -42,21 +42,21 @@ class Course:
     Attributes:
         strategy: Knows all that was told.
         agenda: Which trials wait, run, and how many there were.
-        others: Which trials are run elsewhere.
+        external: The trials that a workload system runs.
         n_usable: Trials with a figure of merit, earlier searches' included.
         n_failed: Trials that failed in this one.
     """
 
     def __init__(
         self,
-        store: PatientStore,
+        store: RetryingStore,
         strategy: Strategy,
         rules: Rules,
         folds: int,
         yardsticks: Yardsticks,
         renew: Callable[[], Strategy] | None,
     ) -> None:
-        self.strategy, self.agenda, self.others = strategy, Agenda(rules.trials), Others(store)
+        self.strategy, self.agenda, self.external = strategy, Agenda(rules.trials), ExternalTrials(store)
         self.n_usable = self.n_failed = 0
         self._store, self._rules, self._folds, self._renew = store, rules, folds, renew
         self._yardsticks = yardsticks
@@ -130,19 +130,19 @@ class Course:
     @property
     def is_waiting_for_results(self) -> bool:
         """Whether trials run, here or elsewhere."""
-        return bool(self.agenda.running or self.others.running)
+        return bool(self.agenda.running or self.external.running)
 
     def _read(self) -> Past:
         return Past.read(self._store.store, self._store.study_id, self._rules.merits, self._folds)
 
     def _left_running(self, past: Past) -> list[int]:
         """The trials that run in the store, and neither here nor at a workload system."""
-        known = past.outside | set(self.agenda.running)
+        known = past.external | set(self.agenda.running)
         return [one.number for one in past.unfinished if one.state == "running" and one.number not in known]
 
     def _fatal(self, past: Past) -> list[Finish]:
         """Trials that likely end every search that runs them."""
-        tried = [one.number for one in past.unfinished if one.attempts >= FATAL and one.number not in past.outside]
+        tried = [one.number for one in past.unfinished if one.attempts >= FATAL and one.number not in past.external]
         attempts = self._store.store.attempts(self._store.study_id, tried) if tried else []
         latest = {one.number: one for one in attempts}
         n_ends = Counter(one.number for one in attempts if one.error == WITHOUT_A_WORD)
@@ -154,9 +154,9 @@ class Course:
         ]
 
     def _learn(self, past: Past) -> None:
-        past.teach(self.strategy)
+        past.replay(self.strategy)
         if self._yardsticks.n_folds > 1:
             past.measure(self._yardsticks, self._store.store.folds(self._store.study_id))
         self.agenda.take_up(past)
-        self.others.take_up(past)
+        self.external.resume(past)
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)

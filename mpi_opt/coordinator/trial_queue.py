@@ -59,7 +59,7 @@ class Agenda:
 
     def take_up(self, past: Past) -> None:
         """What an earlier run left unfinished comes first; what runs, here or elsewhere, goes on."""
-        going_on = past.outside | set(self.running)
+        going_on = past.external | set(self.running)
         self.waiting = [
             (proposal_of(record), record.attempts + 1) for record in past.unfinished if record.number not in going_on
         ]

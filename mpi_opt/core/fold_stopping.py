@@ -45,8 +45,13 @@ LEAST_SCATTER = 1e-9
 class Fold(Protocol):
     """One fold of a trial, as an outcome or as the store has it."""
 
-    fold: int
-    figure_of_merit: float | None
+    @property
+    def fold(self) -> int:
+        """The index, 0-based."""
+
+    @property
+    def figure_of_merit(self) -> float | None:
+        """The figure of merit; None if the fold failed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,1 +1,1 @@
-"""A study as users and other programs see it."""
+"""A study as users and other programs use it."""

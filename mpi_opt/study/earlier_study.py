@@ -1,16 +1,15 @@
-"""An earlier study's results for a new one: its trials, mapped to the hyperparameters that both have.
+"""Transfers the trials of an earlier study to a new one: maps them to the hyperparameters that both studies have.
 
-Pure except for `read_earlier`, which reads the earlier study's store. The new study keeps what is found, and continues
-with it even if the earlier store no longer exists.
+Only `read_earlier` reads a store. The new study keeps the mapped trials, and continues without the earlier store.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from mpi_opt.core.space import Categorical, Dimension, Parameters, Space, Value
-from mpi_opt.errors import ConfigurationError, SpaceError
+from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
+from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_same, may_exist
 from mpi_opt.store.records import Earlier
@@ -20,93 +19,95 @@ if TYPE_CHECKING:
     from mpi_opt.configuration.configuration import StudyConfiguration
 
 MOST = 300
-"""At most this many of the earlier study's trials are taken: half of them the best, half spread over the rest."""
+"""The largest number of trials to transfer: one half are the best trials, the other half is spread over the rest."""
 
 WHERE = "search.transfer"
 
 
 def read_earlier(configuration: StudyConfiguration, space: Space) -> list[Earlier]:
-    """The trials that ``search.transfer`` asks for, best first; none without that key.
+    """The trials to transfer according to ``search.transfer``, best first; an empty list without that key.
 
     Raises:
         StoreError: There is no such store or study.
-        ConfigurationError: The earlier study is this one, or has no trial that this one can use.
+        ConfigurationError: The earlier study is this study, or no trial of it can be used.
     """
-    wanted = configuration.search.transfer
-    if wanted is None:
+    section = configuration.search.transfer
+    if section is None:
         return []
-    url = configuration.store if wanted.store is None else wanted.store
-    is_own = is_same(url, configuration.store)
-    if is_own and wanted.study == configuration.study:
+    url = configuration.store if section.store is None else section.store
+    own_name = configuration.study if is_same(url, configuration.store) else None
+    if own_name is not None and section.study == own_name:
         raise ConfigurationError(
             "a study cannot be transferred to itself", where=f"{WHERE}.study", cure="name another one"
         )
-    if wanted.store is None and not may_exist(url):
+    if section.store is None and not may_exist(url):
         raise _undecided(f"there is no other study in {url}", ())
     with Store.open(url, read_only=True) as store:
-        names = [study.name for study in store.studies()]
-        others = [name for name in names if not is_own or name != configuration.study]
-        if wanted.study is None and len(others) != 1:
-            raise _undecided(f"which study of {store.url}?" if others else f"no other study in {store.url}", others)
-        earlier = Study.read(store, wanted.study or others[0])
+        earlier = Study.read(store, section.study or _only_study(store, own_name))
     return mapped(earlier, space, configuration.merits().sign)
 
 
-def _undecided(problem: str, others: Sequence[str]) -> ConfigurationError:
-    cure = f"study: with one of {', '.join(others)}" if others else "name another store"
+def _only_study(store: Store, own_name: str | None) -> str:
+    """The name of the only study in `store` except `own_name`."""
+    names = [study.name for study in store.studies() if study.name != own_name]
+    if len(names) != 1:
+        raise _undecided(f"which study of {store.url}?" if names else f"no other study in {store.url}", names)
+    return names[0]
+
+
+def _undecided(problem: str, names: Sequence[str]) -> ConfigurationError:
+    cure = f"study: with one of {', '.join(names)}" if names else "name another store"
     return ConfigurationError(problem, where=f"{WHERE}.study", cure=cure)
 
 
 def mapped(earlier: Study, space: Space, sign: float) -> list[Earlier]:
-    """The complete trials of `earlier` as points of `space`, best first, each point once.
+    """Maps the complete trials of `earlier` to points of `space`; duplicate points are left out.
 
     Args:
         earlier: The earlier study.
-        space: The new study's space.
+        space: The space of the new study.
         sign: -1 if the new study maximizes, else 1.
 
     Returns:
-        With figures of merit in the new study's direction.
+        The best trials first, with figures of merit in the direction of the new study.
 
     Raises:
-        ConfigurationError: The two have no hyperparameter in common, or no trial of `earlier` is complete.
+        ConfigurationError: The studies have no hyperparameter in common, or no trial of `earlier` is complete.
     """
     common = [name for name in space if name in earlier.space and _is_alike(space[name], earlier.space[name])]
     if not common:
         raise ConfigurationError(
             f"{earlier.name} has no hyperparameter in common with this study: {', '.join(earlier.space)}",
             where=WHERE,
-            cure=f"those of this study are {', '.join(space)}",
+            cure=f"the hyperparameters of this study are {', '.join(space)}",
         )
     found: dict[str, Earlier] = {}
     for trial in earlier.ranked(("complete",)):
         parameters = _mapped(trial.parameters, space, common)
-        value = sign * earlier.merits.sign * trial.figure_of_merit
-        if parameters:
+        if parameters and trial.figure_of_merit is not None:
+            value = sign * earlier.merits.sign * trial.figure_of_merit
             found.setdefault(repr(parameters), Earlier(parameters, value))
     if not found:
         raise ConfigurationError(
-            f"{earlier.name} has no complete trial to learn from", where=WHERE, cure="take the key out"
+            f"{earlier.name} has no complete trial to transfer", where=WHERE, cure="remove the key"
         )
     return _thinned(list(found.values()))
 
 
 def _mapped(parameters: Parameters, space: Space, common: Sequence[str]) -> Parameters:
-    values = {name: _nearest(space[name], parameters[name]) for name in common if name in parameters}
-    return {name: value for name, value in values.items() if value is not _NOWHERE}
+    """The values of the hyperparameters `common`, without those that are not among the new categories."""
+    return {
+        name: _nearest(space[name], parameters[name])
+        for name in common
+        if name in parameters and (not isinstance(space[name], Categorical) or parameters[name] in space[name])
+    }
 
 
-def _nearest(dimension: Dimension, value: Value) -> Any:
-    """The value of `dimension` nearest to `value`; `_NOWHERE` for a category that it does not have."""
-    if isinstance(dimension, Categorical):
-        try:
-            return dimension.categories[dimension.index(value)]
-        except SpaceError:
-            return _NOWHERE
-    return dimension.decode(dimension.encode(min(max(value, dimension.low), dimension.high)))
-
-
-_NOWHERE = object()
+def _nearest(dimension: Dimension, value: Value) -> Value:
+    """The value of `dimension` that is nearest to `value`; a category is unchanged."""
+    if isinstance(dimension, Real | Integer) and isinstance(value, int | float):
+        return dimension.decode(dimension.encode(min(max(value, dimension.low), dimension.high)))
+    return value
 
 
 def _is_alike(one: Dimension, other: Dimension) -> bool:

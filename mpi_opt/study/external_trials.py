@@ -1,4 +1,4 @@
-"""The trials of a study that others run while a search runs: a workload system asked for them (see `outside`)."""
+"""The trials of a study that a workload system runs, through ``ask`` and ``tell``, at the same time as a search."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.study.open_study import Past, proposal_of
 
 if TYPE_CHECKING:
-    from mpi_opt.study.retrying_store import PatientStore
+    from mpi_opt.study.retrying_store import RetryingStore
 
 POLL_S = 1.0
-"""How often the store is asked what came of the trials of others, in seconds."""
+"""The interval at which the outcomes of external trials are read from the store, in seconds."""
 
 
-class Others:
-    """Knows which trials others run, and learns from the store what came of them.
+class ExternalTrials:
+    """Knows which trials a workload system runs, and reads their outcomes from the store.
 
     Args:
-        store: Where they tell it.
+        store: The store of the study.
 
     Attributes:
-        running: The numbers of their trials.
+        running: The numbers of the external trials that run.
     """
 
-    def __init__(self, store: PatientStore) -> None:
+    def __init__(self, store: RetryingStore) -> None:
         self._store = store
         self.running: set[int] = set()
-        self._next = 0.0
+        self._next_s = 0.0
 
-    def take_up(self, past: Past) -> None:
-        """What stands in the store is what they run."""
-        self.running = set(past.outside)
+    def resume(self, past: Past) -> None:
+        """Takes the running external trials from `past`."""
+        self.running = set(past.external)
 
-    def news(self) -> list[TrialRecord]:
-        """Their trials that ended or were given back since the last call."""
-        if not self.running or time.monotonic() < self._next:
+    def changed(self) -> list[TrialRecord]:
+        """The external trials that have ended or were requeued since the last call."""
+        if not self.running or time.monotonic() < self._next_s:
             return []
-        self._next = time.monotonic() + POLL_S
+        self._next_s = time.monotonic() + POLL_S
         try:
             records = self._store.store.trials(self._store.study_id, numbers=sorted(self.running))
-        except StoreNotReadyError:
-            return []  # the next look will tell
+        except StoreNotReadyError:  # the next call tries again
+            return []
         changed = [record for record in records if record.state != "running"]
         self.running.difference_update(record.number for record in changed)
         return changed
 
 
-def told(record: TrialRecord) -> tuple[Proposal, Outcome]:
-    """A trial that others ran, as if a block had."""
+def reported(record: TrialRecord) -> tuple[Proposal, Outcome]:
+    """The proposal and the outcome of an external trial, as for a trial that a block has run."""
     outcome = Outcome(
         record.number,
         record.state,

@@ -1,9 +1,9 @@
-"""The lease of a study: the right to run it, which one search has at a time.
+"""The lease of a study: the right to run it, which one search owns at a time.
 
-The search that has it enters a sign of life every few seconds, from a thread with a connection of its own: a strategy
-or, in a search of one process, a trial may keep the main thread busy for hours. A search that wants the study looks
-whether the owner still exists. On the same machine it asks the system for the owner's process. Elsewhere it watches, by
-its own clock, whether the sign of life changes: clocks of different hosts are never compared.
+The owner renews the lease every few seconds from a thread with a separate connection, because a strategy or, in a
+search of one process, a trial may keep the main thread busy for hours. A search that requests the lease checks whether
+the owner still exists: on the same machine by the process id, otherwise by whether the time of renewal changes within
+`GONE_S` of its own clock. Clocks of different hosts are never compared.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
     from mpi_opt.store.records import StudyRecord
 
 RENEW_S = 3.0
-"""How often the owner enters a sign of life, in seconds."""
+"""The interval at which the owner renews the lease, in seconds."""
 
 RETRY_S = 1.0
-"""How soon it tries again when the store was full or locked, and how long it waits for a lock, in seconds."""
+"""The pause after a failed renewal, and the time limit for a locked SQLite file, in seconds."""
 
 GONE_S = 15.0
-"""An owner on another machine whose sign of life has not changed for this long is gone, in seconds."""
+"""An owner on another machine that has not renewed its lease for this long no longer exists, in seconds."""
 
 POLL_S = 0.5
-"""How often a search that waits looks at the lease, in seconds."""
+"""The interval at which a waiting search reads the lease, in seconds."""
 
 SLOW_S = 1.0
-"""A look that takes longer proves nothing: what kept it from the store may have kept the owner, too; in seconds."""
+"""A slower read of the lease, in seconds, does not count: the same delay may have kept the owner from renewing it."""
 
 _OWN_TOKENS: set[str] = set()
-"""The leases that this process has now."""
+"""The leases that this process owns."""
 
 
 class Lease:
     """The lease of a study, renewed by a thread until it is released.
 
     Args:
-        store: Where the study is. In memory no other process can have it: then nothing is renewed.
+        store: The store of the study. A lease in memory is not renewed: no other process can open the store.
         study: The study.
-        record: What is entered as the owner.
+        record: The recorded owner, this search.
     """
 
     def __init__(self, store: Store, study: StudyRecord, record: LeaseRecord) -> None:
@@ -66,10 +66,10 @@ class Lease:
             self._thread.start()
 
     def check(self) -> None:
-        """Verifies that no other search has taken the study over; to be called before something is written.
+        """Verifies that this search still owns the study; to be called before each write.
 
-        It can be taken over when this process was stopped for longer than `GONE_S`. The store is read only if the
-        thread has not renewed the lease for that long.
+        Another search can take the study over after this process was stopped for longer than `GONE_S`. The store is
+        read only if the thread has not renewed the lease for that long.
 
         Raises:
             StudyOwnedError: Another search has taken it over.
@@ -85,11 +85,11 @@ class Lease:
             raise StudyOwnedError(
                 f"another search has taken the study over{'' if owner is None else f': {described(owner)}'}",
                 where=_place(self._store, self._study),
-                cure=f"this search gave no sign of life for {GONE_S:g} s; the same command continues the study",
+                cure=f"this search did not renew its lease for {GONE_S:g} s; the same command continues the study",
             )
 
     def release(self) -> None:
-        """Gives the study up. Does not wait long for a locked store: then the lease stays, without an owner."""
+        """Releases the lease. If the store stays locked, the row remains, and its owner is found not to exist."""
         self._is_released.set()
         if self._thread.is_alive():
             self._thread.join(2 * RETRY_S)
@@ -106,14 +106,14 @@ class Lease:
             leases.close()
 
     def _renewed(self, leases: Leases | None) -> Leases | None:
-        """Enters a sign of life; returns the connection if it can be used again."""
+        """Renews the lease; returns the connection, or None if it cannot be used again."""
         try:
             leases = leases or self._connected()
             if leases.renew(self._study.id, self.record.token, now()):
                 self._renewed_s = time.monotonic()
             else:
                 self._is_lost = True
-        except Exception:  # noqa: BLE001 - whatever it is, such as a full disk, the next try may succeed
+        except Exception:  # noqa: BLE001 - the next attempt may succeed after any error, such as a full disk
             if leases is not None:
                 with suppress(Exception):
                     leases.close()
@@ -125,7 +125,7 @@ class Lease:
 
 
 class Watch:
-    """Tells, by watching, whether the owner of a lease still exists."""
+    """Decides whether the owner of a lease still exists, from repeated reads of the lease."""
 
     def __init__(self) -> None:
         self._seen: tuple[str, str] | None = None
@@ -133,15 +133,15 @@ class Watch:
         self._since_s = self._polled_s = 0.0
 
     def poll(self) -> None:
-        """To be called before each look at the lease."""
+        """Records the time; to be called before each read of the lease."""
         self._polled_s = time.monotonic()
 
     def restart(self) -> None:
-        """Forgets how long the sign of life has not changed."""
+        """Starts to count again how long the lease has not been renewed."""
         self._since_s = time.monotonic()
 
     def is_gone(self, owner: LeaseRecord) -> bool:
-        """Whether the owner no longer exists, as far as it is known by now."""
+        """Whether the owner is known not to exist any more."""
         if owner.machine == machine():
             return not _is_running(owner)
         seen, now_s = (owner.token, owner.renewed_at), time.monotonic()
@@ -153,7 +153,7 @@ class Watch:
         return now_s - self._since_s >= GONE_S
 
     def is_alive(self, owner: LeaseRecord) -> bool:
-        """Whether the owner, which is not gone, is known to exist."""
+        """Whether the owner is known to exist; called if `is_gone` is False."""
         return owner.machine == machine() or self._has_changed
 
 
@@ -166,20 +166,20 @@ def leased(
     note: Callable[[str], None] = lambda text: None,
     is_ending: Callable[[], bool] = lambda: False,
 ) -> Iterator[Lease | None]:
-    """The lease of a study for the time of the block.
+    """Owns the lease of a study while the block of the ``with`` statement runs.
 
     Args:
-        store: Open for writing.
+        store: A store that is open for writing.
         study: The study.
-        wait: Wait as long as another search runs the study.
-        note: Receives one line that says what is waited for.
-        is_ending: Whether the user wants this search to end; it then stops waiting.
+        wait: Whether to wait while another search runs the study.
+        note: Receives one line with the reason for waiting.
+        is_ending: Whether this search shall end; it then stops waiting.
 
     Yields:
-        The lease; None if the search is to end before it got it.
+        The lease; None if the search shall end before it owns the lease.
 
     Raises:
-        StudyOwnedError: Another search runs the study; names its process, host and time.
+        StudyOwnedError: Another search runs the study; the message names its process, host and time.
         StoreError: The store cannot be written.
     """
     mine = _new_record()
@@ -194,7 +194,7 @@ def leased(
 
 
 def described(owner: LeaseRecord) -> str:
-    """The owner of a lease in words: process, host and time."""
+    """The process, host and time of the owner of a lease, as text."""
     return f"process {owner.process} on {owner.host}, since {owner.since[:19].replace('T', ' ')} UTC"
 
 
@@ -209,14 +209,14 @@ def _taken(
     watch, is_noted = Watch(), False
     while not is_ending():
         watch.poll()
-        owner = _look(store, study, mine, watch, wait)
+        owner = _take_if_free(store, study, mine, watch, wait)
         if owner is mine:
             return True
         if owner is not None and not wait and watch.is_alive(owner):
             raise StudyOwnedError(
                 f"another search runs this study: {described(owner)}",
                 where=_place(store, study),
-                cure="wait for its end with --wait, or end it; another study needs another --study NAME",
+                cure="wait for its end with --wait, or end it; for a new study add --study NAME",
             )
         if owner is not None and not is_noted:
             is_noted = True
@@ -225,8 +225,8 @@ def _taken(
     return False
 
 
-def _look(store: Store, study: StudyRecord, mine: LeaseRecord, watch: Watch, wait: bool) -> LeaseRecord | None:
-    """Takes the lease if it is free; returns its owner, None if the store cannot be written for the moment."""
+def _take_if_free(store: Store, study: StudyRecord, mine: LeaseRecord, watch: Watch, wait: bool) -> LeaseRecord | None:
+    """Takes the lease if it is free; returns its owner, or None if the store cannot be written for the moment."""
     try:
         return store.leases.take(study.id, mine, watch.is_gone)
     except StoreNotReadyError:
@@ -239,7 +239,7 @@ def _look(store: Store, study: StudyRecord, mine: LeaseRecord, watch: Watch, wai
 def _waiting_for(owner: LeaseRecord, watch: Watch) -> str:
     if watch.is_alive(owner):
         return f"waiting for the search that runs this study: {described(owner)}"
-    return f"looking for up to {GONE_S:g} s whether the search that had this study is alive: {described(owner)}"
+    return f"checking for up to {GONE_S:g} s whether the previous search is still running: {described(owner)}"
 
 
 def _new_record() -> LeaseRecord:
@@ -260,7 +260,7 @@ def _place(store: Store, study: StudyRecord) -> str:
 
 
 def machine() -> str:
-    """Names the host, the start of its kernel and the process namespace: where these agree, so do process ids."""
+    """Identifies the host, the start of its kernel and the process namespace, in which process ids are unique."""
     parts = [socket.gethostname()]
     with suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
@@ -270,26 +270,26 @@ def machine() -> str:
 
 
 def _is_running(owner: LeaseRecord) -> bool:
-    """Whether the owner's process, on this machine, exists and still has the lease."""
+    """Whether the process of an owner on this machine exists and still owns the lease."""
     if owner.process == os.getpid():
         return owner.token in _OWN_TOKENS
     began = _began(owner.process)
     if began is not None:
-        return began == owner.process_began  # otherwise another process has got the same number since
+        return began == owner.process_began  # otherwise another process has the same number now
     try:
         os.kill(owner.process, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # another user's process, which /proc may hide
+    except PermissionError:  # the process of another user, which /proc may hide
         return True
-    return owner.process_began is None  # no /proc; otherwise it has ended, and its parent has not noticed yet
+    return owner.process_began is None  # no /proc; otherwise the process is a zombie
 
 
 def _began(process: int) -> int | None:
-    """When a process of this machine began, in clock ticks since the machine's start; None if /proc does not tell."""
+    """The start of a process, in clock ticks since the start of the machine; None if it has ended or without /proc."""
     try:
         text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    state, *fields = text.rpartition(")")[2].split()  # the name before it may contain anything
+    state, *fields = text.rpartition(")")[2].split()  # the name, in parentheses, may contain any character
     return None if state in "ZX" else int(fields[18])

@@ -1,7 +1,4 @@
-"""Opens a study for a search over MPI ranks or for a workload system, and replays its trials to the strategy.
-
-Needs no MPI.
-"""
+"""Opens a study for a search or for a workload system, and replays its trials to the strategy. Does not need MPI."""
 
 from __future__ import annotations
 
@@ -35,11 +32,11 @@ LASTING = ("space", "direction", "objective", "figure_of_merit", "selection", "f
 DEFAULTS = {"selection": "mean"}
 """Values of keys that older studies do not have."""
 
-OUTSIDE = "external"
+EXTERNAL_RANKS = "external"
 """The value of ``attempts.ranks`` in the store for a trial that a workload system runs."""
 
 AT_ONCE = {"await_refit_up_to": 10**9}
-"""Option of a strategy that refits its model in the background: wait for it, however many trials are running."""
+"""Option of a strategy that refits its model in the background: every proposal waits for the refitted model."""
 
 
 @dataclass(frozen=True)
@@ -49,35 +46,35 @@ class Past:
     Attributes:
         ended: The finished trials, in the order in which they ended.
         unfinished: The trials that are queued or running, by number.
-        merits: The study's figures of merit.
-        folds: K.
-        outside: The numbers of the trials that a workload system runs.
+        merits: The figures of merit of the study.
+        folds: The number of folds, K.
+        external: The numbers of the trials that a workload system runs.
     """
 
     ended: list[TrialRecord]
     unfinished: list[TrialRecord]
     merits: Merits
     folds: int
-    outside: frozenset[int] = frozenset()
+    external: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
         return len(self.ended) + len(self.unfinished)
 
     def __str__(self) -> str:
-        n_outside = f", {len(self.outside)} run by others" if self.outside else ""
-        return f"{len(self.ended)} finished, {len(self.unfinished) - len(self.outside)} queued{n_outside}"
+        n_queued, n_external = len(self.unfinished) - len(self.external), len(self.external)
+        return f"{len(self.ended)} finished, {n_queued} queued" + f", {n_external} run externally" * bool(n_external)
 
     @classmethod
     def read(cls, store: Store, study_id: int, merits: Merits, folds: int) -> Past:
-        """Reads them from the store."""
+        """Reads the trials of a study from the store."""
         unfinished = store.trials(study_id, UNFINISHED)
         running = [record.number for record in unfinished if record.state == "running"]
         latest = {attempt.number: attempt.ranks for attempt in store.attempts(study_id, running)}
-        outside = frozenset(number for number, ranks in latest.items() if ranks == OUTSIDE)
-        return cls(store.ended_trials(study_id), unfinished, merits, folds, outside)
+        external = frozenset(number for number, ranks in latest.items() if ranks == EXTERNAL_RANKS)
+        return cls(store.ended_trials(study_id), unfinished, merits, folds, external)
 
-    def teach(self, strategy: Strategy) -> None:
-        """Replays all trials to a new strategy."""
+    def replay(self, strategy: Strategy) -> None:
+        """Passes all trials to a new strategy."""
         ended = [(proposal_of(record), self._value(record)) for record in self.ended]
         strategy.resume(ended, [proposal_of(record) for record in self.unfinished])
 
@@ -87,7 +84,7 @@ class Past:
         for fold in folds:
             by_trial.setdefault(fold.number, []).append(fold)
         for record in self.ended:
-            if record.state == "complete":
+            if record.state == "complete" and record.figure_of_merit is not None:
                 yardsticks.take(proposal_of(record), record.figure_of_merit, by_trial.get(record.number, []))
 
     def _value(self, record: TrialRecord) -> float | tuple[float, ...] | Failed:
@@ -97,7 +94,7 @@ class Past:
 
 
 def proposal_of(record: TrialRecord) -> Proposal:
-    """The proposal that became this trial."""
+    """The proposal of a trial."""
     return Proposal(record.number, record.parameters, record.budget, record.resume_from)
 
 
@@ -108,8 +105,8 @@ class OpenStudy:
     Attributes:
         store: The store.
         record: The study.
-        strategy: Knows no trial of the study yet.
-        new_strategy: Builds another such strategy, for a study that other processes have changed meanwhile.
+        strategy: A new strategy, to which no trial has been passed.
+        new_strategy: Builds another new strategy, for a study that other processes have changed meanwhile.
     """
 
     store: Store
@@ -125,16 +122,17 @@ class OpenStudy:
 
 
 def open_study(plan: Plan, *, at_once: bool = False) -> OpenStudy:
-    """Opens the study of `plan`; creates the study, and its store, if there is none.
+    """Opens the study of `plan`; creates the study and its store if necessary.
 
-    The strategy is built first: if it refuses its options, no store and no study is created.
+    The strategy is built first: if its options are invalid, no store and no study is created.
 
     Args:
-        plan: What the user wants.
-        at_once: Every proposal is to wait for the strategy's model. For a process that ends after its first answer.
+        plan: The configuration of the study.
+        at_once: Whether every proposal waits for the refitted model of the strategy. For a process that asks once.
 
     Raises:
-        ConfigurationError: The study was begun with another space, objective, …, or the strategy refuses its options.
+        ConfigurationError: The study was created with another space, objective, …, or an option of the strategy is
+            invalid.
         StoreError: The store cannot be opened, or there is no earlier study to transfer.
     """
     try:
@@ -169,16 +167,16 @@ def _opened(plan: Plan, at_once: bool) -> OpenStudy:
 def build_strategy(
     plan: Plan, earlier: Sequence[Earlier] = (), section: TransferSection | None = None, *, at_once: bool = False
 ) -> Strategy:
-    """The strategy of a study, as `search`, `ask` and `check` use it. It knows no trial of the study yet.
+    """Builds the strategy of a study for `search`, `ask` and `check`, without any trials.
 
     Args:
-        plan: What the user wants.
-        earlier: The trials of an earlier study that were transferred when this one was created.
-        section: The ``search.transfer`` of that time.
-        at_once: See `open_study`.
+        plan: The configuration of the study.
+        earlier: The trials of an earlier study that were transferred when this study was created.
+        section: The section ``search.transfer`` at that time.
+        at_once: Whether every proposal waits for the refitted model of the strategy.
 
     Raises:
-        ConfigurationError: There is no such strategy, or it refuses its options.
+        ConfigurationError: The strategy does not exist, or an option is invalid.
     """
     wanted, merits = plan.configuration.search, plan.configuration.merits()
     options = AT_ONCE | plan.options if at_once and wanted.strategy in REFITTING else plan.options
@@ -205,16 +203,16 @@ def _created(store: Store, plan: Plan, earlier: Sequence[Earlier]) -> StudyRecor
 
 
 def _check_unchanged(plan: Plan, record: StudyRecord, where: str, has_earlier: bool) -> None:
-    """Whether a study can continue with `plan`.
+    """Verifies that a study can continue with `plan`.
 
     Raises:
-        ConfigurationError: It was begun with another space, objective, …
+        ConfigurationError: The study was created with another space, objective, …
     """
     if plan.configuration.search.transfer is not None and not has_earlier:
         raise ConfigurationError(
-            f"the study {record.name!r} was begun without it",
+            f"the study {record.name!r} was begun without this key",
             where="search.transfer",
-            cure="take it out, or begin a new study: --study NAME",
+            cure="remove the key, or begin a new study: --study NAME",
         )
     contents = publishable(record.configuration), publishable(plan.record)
     for key in LASTING:
@@ -229,7 +227,7 @@ def _check_unchanged(plan: Plan, record: StudyRecord, where: str, has_earlier: b
 
 
 def _differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
-    """What differs, key by key: ``x.high: 2.0, now 3.0``."""
+    """The differences, one per key: ``x.high: 2.0, now 3.0``."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for name in dict.fromkeys((*before, *now)):
             if before.get(name, _NOTHING) != now.get(name, _NOTHING):
@@ -240,7 +238,7 @@ def _differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
 
 
 class _Nothing:
-    """Stands for a key that is missing."""
+    """The value of a missing key."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -250,5 +248,5 @@ _NOTHING = _Nothing()
 
 
 def _lasting(content: Mapping[str, Any], key: str) -> Any:
-    """The value at `key`; of the folds their number only, because ``stop_early`` may change during a study."""
+    """The value at `key`; of ``folds`` only the number, because ``stop_early`` may change during a study."""
     return number_of_folds(content) if key == "folds" else content.get(key, DEFAULTS.get(key))

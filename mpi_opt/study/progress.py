@@ -1,4 +1,4 @@
-"""Who is told what happens in a search, to show it; and the one who shows nothing."""
+"""The observer interface of a search, which the progress displays implement, and an observer that shows nothing."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ if TYPE_CHECKING:
 
 
 class Progress(Protocol):
-    """Called by the coordinator; must be quick."""
+    """Receives the events of a search from the coordinator. Every method must return quickly."""
 
     def resumed(self, study: Study) -> None:
-        """The study has trials of earlier runs."""
+        """The search continues `study`, which has trials of earlier searches."""
 
     def ready(self, block: int) -> None:
-        """A block can take trials."""
+        """The block is ready for trials."""
 
     def started(self, block: int, number: int) -> None:
-        """A block begins a trial."""
+        """The block has started the trial `number`."""
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        """A trial ended."""
+        """A trial with the hyperparameters `parameters` has ended on the block."""
 
     def given_up(self, block: int) -> None:
-        """A block is no more, and its trial, if it had one, will be run again."""
+        """The block is lost; its trial, if any, will run again."""
 
     def note(self, text: str) -> None:
-        """Something that the user should know."""
+        """There is a message for the user."""
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Time has passed; called several times per second."""
 
 
 class Silence(Progress):

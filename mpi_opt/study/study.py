@@ -1,4 +1,4 @@
-"""A study as its user looks at it: in Python, in a notebook, from the views. Needs no MPI."""
+"""A study and its trials for users: in Python, in a notebook and in the views. Does not need MPI."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class Study:
 
         Args:
             store: Open.
-            name: The study's name.
-            trials: Whether to read the trials; without them the study only describes itself.
+            name: The name of the study.
+            trials: Whether to read the trials, too.
 
         Raises:
             StoreError: There is no such study.
@@ -68,12 +68,12 @@ class Study:
 
     @property
     def name(self) -> str:
-        """Its name in the store."""
+        """The name in the store."""
         return self.record.name
 
     @property
     def direction(self) -> str:
-        """``minimize`` or ``maximize``; of several figures of merit that of the first."""
+        """``minimize`` or ``maximize``; with several figures of merit the direction of the first."""
         return self.record.direction
 
     @property
@@ -83,19 +83,19 @@ class Study:
 
     @property
     def view(self) -> str:
-        """The name of its SQL view."""
+        """The name of the SQL view."""
         return self.record.view
 
     @property
     def configuration(self) -> dict[str, Any]:
-        """What the search was told to do."""
+        """The configuration of the search, the effective YAML."""
         return self.record.configuration
 
     @property
     def best(self) -> TrialRecord | None:
-        """The complete trial with the best figure of merit; None as long as there is none.
+        """The complete trial with the best figure of merit; None without a complete trial.
 
-        With several figures of merit it is the trial of the Pareto front that has the best first figure.
+        With several figures of merit: the trial of the Pareto front with the best first figure.
         """
         return next(iter(self.ranked(("complete",))), None)
 
@@ -105,9 +105,9 @@ class Study:
         return self.record.merits
 
     def pareto(self) -> list[TrialRecord]:
-        """The Pareto front: the complete trials that no other one dominates, the best first figure first.
+        """The Pareto front: the complete trials that no other trial dominates, sorted by the first figure of merit.
 
-        With one figure of merit: the best trials, of which there are several only if they are equally good.
+        With one figure of merit: the best trial, and those with the same figure of merit.
         """
         if self.merits.are_several:
             return [trial for trial in self.ranked(("complete",)) if trial.pareto]
@@ -117,22 +117,22 @@ class Study:
     def ranked(
         self, states: tuple[str, ...] = ("complete", "pruned", "failed", "running", "queued")
     ) -> list[TrialRecord]:
-        """The trials in one of `states`: state by state in this order, each with the best figure of merit first.
+        """The trials in one of `states`, sorted by state in this order, then from best to worst.
 
-        With several figures of merit those of the Pareto front come first in their state, then those that only they
-        dominate, and so on; among these the best first figure.
+        Several figures of merit are compared by nondominated sorting: first the trials of the Pareto front, then those
+        that only these dominate, and so on; within such a front by the first figure.
         """
         chosen = [trial for trial in self.trials if trial.state in states]
         rank = self._ranks(chosen)
 
         def key(trial: TrialRecord) -> tuple[int, int, bool, tuple[float, ...], int]:
-            value = () if trial.figure_of_merit is None else self._minimised(trial)
-            return states.index(trial.state), rank.get(trial.number, 0), not value, value, trial.number
+            value = self._minimised(trial)
+            return states.index(trial.state), rank.get(trial.number, len(chosen)), not value, value, trial.number
 
         return sorted(chosen, key=key)
 
     def dataframe(self) -> pandas.DataFrame:
-        """All trials, a row each, by number; a column for each hyperparameter, empty where it was inactive.
+        """All trials as rows, by number, with a column for each hyperparameter; inactive ones are missing values.
 
         Raises:
             StoreError: pandas is not installed.
@@ -145,56 +145,61 @@ class Study:
         return pandas.DataFrame(rows, columns=trial_columns(self.space, self.merits))
 
     def folds(self, numbers: list[int] | None = None) -> list[FoldRecord]:
-        """The folds of the trials `numbers` (None: of all), read from the store now."""
+        """The folds of the trials `numbers` (None: of all), read from the store at the time of the call."""
         with self._opened() as store:
             return store.folds(self.record.id, numbers)
 
     def curves(self, numbers: list[int] | None = None) -> list[CurveRecord]:
-        """The metrics of the trials `numbers` (None: of all), epoch by epoch, read from the store now."""
+        """The metrics of the trials `numbers` (None: of all) per epoch, read from the store at the time of the call."""
         with self._opened() as store:
             return store.curves(self.record.id, numbers)
 
     def attempts(self, numbers: list[int] | None = None) -> list[AttemptRecord]:
-        """Which block ran the trials `numbers` (None: all) when, read from the store now."""
+        """The attempts to run the trials `numbers` (None: all), read from the store at the time of the call."""
         with self._opened() as store:
             return store.attempts(self.record.id, numbers)
 
     def events(self) -> list[EventRecord]:
-        """What happened to the search, read from the store now."""
+        """The events of the search, read from the store at the time of the call."""
         with self._opened() as store:
             return store.events(self.record.id)
 
     def _minimised(self, trial: TrialRecord) -> tuple[float, ...]:
-        """All figures of merit of a trial that has them, as values to minimize."""
+        """The figures of merit of a trial as values to minimize; empty if the trial has none."""
+        figure = trial.figure_of_merit
+        if figure is None:
+            return ()
         if not self.merits.are_several:
-            return (self.merits.sign * trial.figure_of_merit,)
+            return (self.merits.sign * figure,)
         pairs = zip(self.merits.names, self.merits.signs, strict=True)
-        return tuple(sign * trial.figures_of_merit.get(name, trial.figure_of_merit) for name, sign in pairs)
+        return tuple(sign * trial.figures_of_merit.get(name, figure) for name, sign in pairs)
 
     def _ranks(self, trials: list[TrialRecord]) -> dict[int, int]:
-        """Trial number -> its rank among those of its state, 0 on the front; empty with one figure of merit."""
+        """Trial number -> its front among the trials of its state, 0 for the Pareto front.
+
+        Trials without a figure of merit are left out; with one figure of merit all are.
+        """
         if not self.merits.are_several:
             return {}
+        import numpy as np
+
         from mpi_opt.core.pareto import ranks
 
         found: dict[int, int] = {}
         for state in {trial.state for trial in trials}:
-            known = [t for t in trials if t.state == state and t.figure_of_merit is not None]
+            known = {t.number: self._minimised(t) for t in trials if t.state == state and t.figure_of_merit is not None}
             if known:
-                of_state = ranks([self._minimised(trial) for trial in known])
-                found |= {t.number: int(rank) for t, rank in zip(known, of_state, strict=True)}
-            worst = max(found.values(), default=0)
-            found |= {t.number: worst + 1 for t in trials if t.state == state and t.figure_of_merit is None}
+                found |= dict(zip(known, ranks(np.array(list(known.values()))).tolist(), strict=True))
         return found
 
     def _opened(self) -> Store:
         if self.store in ("sqlite://", "sqlite:///:memory:"):
-            cure = 'search with a store that stays: store="sqlite:///results.db"'
-            raise StoreError("the store was in memory and is gone", where=f"study {self.name}", cure=cure)
+            cure = 'search with a store in a file: store="sqlite:///results.db"'
+            raise StoreError("the store was in memory and no longer exists", where=f"study {self.name}", cure=cure)
         return Store.open(self.store, read_only=True)
 
     def _repr_html_(self) -> str:
-        """For notebooks: the study in a line, its best ten trials as a table."""
+        """HTML for notebooks: one line about the study and a table of the best ten trials."""
         counts = ", ".join(f"{n} {state}" for state, n in self.record.counts.items()) or "no trials"
         method = html.escape(f"{self.direction}, {self.record.strategy}")
         left_out = ("started_at", "finished_at", "attempts", "error")

@@ -16,16 +16,16 @@ CELL_WIDTH = 60
 
 
 def trial_columns(space: Space, merits: Merits) -> list[str]:
-    """The columns of a table of trials, as in the view of a study.
+    """The columns of a table of trials, as in the SQL view of a study.
 
-    A hyperparameter named like another column is ``parameter_NAME``; of several figures of merit one is ``merit_NAME``.
+    Columns whose names are taken become ``merit_NAME`` (figure of merit) or ``parameter_NAME`` (hyperparameter).
     """
     return list(trial_row(TrialRecord(0, "queued", {}), space, merits))
 
 
 def trial_row(trial: TrialRecord, space: Space, merits: Merits) -> dict[str, Any]:
-    """A trial as a flat row; hyperparameters that were inactive are None."""
-    row = {
+    """A trial as a flat row; inactive hyperparameters are None."""
+    row: dict[str, Any] = {
         "number": trial.number,
         "state": trial.state,
         "figure_of_merit": trial.figure_of_merit,
@@ -56,7 +56,7 @@ def _figures(trial: TrialRecord, merits: Merits, taken: set[str]) -> dict[str, A
 
 
 def cell(value: Any, width: int | None = CELL_WIDTH) -> str:
-    """A value in one line of at most `width` characters; control characters, which could steer a terminal, become �."""
+    """A value as one line of at most `width` characters; terminal control characters are replaced by �."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -68,7 +68,7 @@ def cell(value: Any, width: int | None = CELL_WIDTH) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` without characters that could steer a terminal, except line ends and tabs."""
+    """`text` with terminal control characters replaced by �, except line ends and tabs."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)

@@ -1,1 +1,1 @@
-"""Everything that shows results: rows in, text, figures or a page out."""
+"""Shows results: converts rows of the store to text, figures or a page."""

@@ -156,7 +156,7 @@ def test_study_may_be_named_instead_of_its_file(program, write, tmp_path):
         ([], '{"number": 1, "value": "0.1"}', "value: expected number"),
         ([], '{"number": "1", "value": 0.1}', "number: expected"),
         ([], '{"number": 1, "valeu": 0.1}', "did you mean value?"),
-        ([], '{"number": 1, "value": 0.1, "study": "another"}', "it belongs to the study 'another'"),
+        ([], '{"number": 1, "value": 0.1, "study": "another"}', "the result belongs to the study 'another'"),
         ([], '[{"number": 1, "value": 1}, {"number": 1, "value": 2}]', "trial 1 has two results"),
         ([], '[{"number": 1, "value": 1}, {"number": 9, "value": 2}]', "there is no trial 9"),
         (["--study", "outsied", "--number", "1", "--value", "1"], "", "did you mean 'outside'?"),
@@ -265,7 +265,7 @@ def test_store_in_memory_is_refused(program, write):
     write()
     status, _, complained = program("ask", "space.yaml", "--store", "sqlite://")
     assert status == 2
-    assert "ends with this process" in complained
+    assert "lost when this process ends" in complained
 
 
 def test_target_ends_the_study_in_either_direction(program, write):

@@ -168,7 +168,7 @@ def test_living_owner_on_another_machine_is_recognised_by_its_signs_of_life(fast
     with alive, pytest.raises(StudyOwnedError) as caught, leased(store, study, note=notes.append):
         pass
     assert "process 4711 on node9, since 2026-02-03 04:05:06 UTC" in caught.value.problem
-    assert all("looking for up to 0.5 s" in note for note in notes)
+    assert all("checking for up to 0.5 s" in note for note in notes)
 
 
 def test_owner_on_another_machine_without_signs_of_life_is_replaced_but_not_before(fast, store, study):
@@ -288,7 +288,7 @@ def test_search_whose_study_was_taken_over_ends(fast, store, study):
         with pytest.raises(StudyOwnedError) as caught:
             lease.check()
     assert "process 4711 on node9" in caught.value.problem
-    assert "gave no sign of life" in caught.value.cure
+    assert "did not renew its lease" in caught.value.cure
     assert store.leases.read(study.id).token == "theirs"  # what is not one's own is not released
 
 

@@ -1,4 +1,4 @@
-"""Where the values of a hyperparameter stand on an axis."""
+"""The positions of the values of a hyperparameter on an axis."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from mpi_opt.core.space import Categorical, Dimension, Value
 
 
 def place(dimension: Dimension, value: Value) -> float:
-    """Where `value` stands on an axis of its dimension: itself, or a category's index."""
-    return dimension.index(value) if isinstance(dimension, Categorical) else float(value)
+    """The position of `value` on an axis of its dimension: the value, or the index of a category."""
+    if isinstance(dimension, Categorical):
+        return dimension.index(value)
+    assert isinstance(value, int | float), "other dimensions have numbers only"
+    return float(value)
 
 
 def spread(dimension: Dimension, places: list[float], seed: int = 0) -> np.ndarray:
-    """`places`, shape (n,), moved a little to and fro where few different values would hide each other."""
+    """`places`, shape (n,), with a small random shift if the dimension has at most 20 values, which would overlap."""
     if dimension.size > 20 or not places:
         return np.array(places)
     width = 0.5 * (1.0 if isinstance(dimension, Categorical) else getattr(dimension, "step", 1))
@@ -21,7 +24,7 @@ def spread(dimension: Dimension, places: list[float], seed: int = 0) -> np.ndarr
 
 
 def unit_places(dimension: Dimension, n: int = 24) -> tuple[np.ndarray, np.ndarray]:
-    """Units in [0, 1], shape (m,), that show a dimension well, and where their values stand; m is at most `n`."""
+    """At most `n` evenly spaced units in [0, 1], shape (m,), and the positions of their values, shape (m,)."""
     m = int(min(n, dimension.size))
     units = (np.arange(m) + 0.5) / m
     return units, np.array([place(dimension, dimension.decode(unit)) for unit in units])

@@ -1,4 +1,4 @@
-"""How all figures look: style, colours, and axes that suit a hyperparameter."""
+"""The style and the colours of all figures, and the axes of hyperparameters."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from mpi_opt.core.space import Categorical, Dimension
+from mpi_opt.core.space import Categorical, Dimension, Integer, Real
 
-STYLE = {
+STYLE: dict[Any, Any] = {  # the keys of matplotlib.rcParams
     "font.size": 9,
     "axes.titlesize": 10,
     "axes.spines.top": False,
@@ -46,7 +46,7 @@ MERIT_MAP = "viridis"
 
 
 def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """`draw` in the style of all figures, whatever the caller's."""
+    """Wraps `draw` to use the style of all figures instead of the caller's."""
 
     @functools.wraps(draw)
     def in_style(*arguments: Any, **options: Any) -> Figure:
@@ -57,24 +57,24 @@ def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
-    """A figure of `width` × `height` inches with one set of axes; it belongs to no window."""
+    """A figure of `width` × `height` inches, without a window, and its only axes."""
     figure = Figure(figsize=(width, height), dpi=150)
     return figure, figure.add_subplot()
 
 
 def shades(n: int, best: float = 0.0, worst: float = 0.92) -> np.ndarray:
-    """Colours for `n` trials, best first: dark to light; shape (n, 4)."""
-    return matplotlib.colormaps[MERIT_MAP](np.linspace(best, worst, max(n, 1)))[:n]
+    """Colours of `n` trials, best first, from dark to light; shape (n, 4)."""
+    return np.asarray(matplotlib.colormaps[MERIT_MAP](np.linspace(best, worst, max(n, 1)))[:n])
 
 
 def shortened(text: str, length: int = 26) -> str:
-    """`text`, its middle left out if it is longer than `length` characters."""
+    """`text`; its middle is replaced by … if it is longer than `length` characters."""
     half = (length - 1) // 2
     return text if len(text) <= length else f"{text[:half]}…{text[-half:]}"
 
 
 def scale_axis(axes: Axes, which: str, dimension: Dimension) -> None:
-    """Makes the axis `which` (x or y) that of a hyperparameter: logarithmic, or with categories as labels."""
+    """Sets the scale of the axis `which` (x or y) for a hyperparameter: logarithmic, or with categories as labels."""
     axis = getattr(axes, f"{which}axis")
     if isinstance(dimension, Categorical):
         labels = [shortened(str(category), 16) for category in dimension.categories]
@@ -82,12 +82,12 @@ def scale_axis(axes: Axes, which: str, dimension: Dimension) -> None:
         axis.set_ticks(range(len(labels)), labels, **slanted)
         axis.set_minor_locator(ticker.NullLocator())
         getattr(axes, f"set_{which}lim")(-0.5, len(labels) - 0.5)
-    elif dimension.prior == "log-uniform":
+    elif isinstance(dimension, Real | Integer) and dimension.prior == "log-uniform":
         getattr(axes, f"set_{which}scale")("log")
 
 
 def label_parallel(axes: Axes, x: int, dimension: Dimension) -> None:
-    """A vertical axis at `x` of parallel coordinates, with a few values of its dimension."""
+    """Draws the vertical axis at `x` of parallel coordinates, labelled with a few values of its dimension."""
     axes.axvline(x, color=COLOURS["faint"], lw=1, zorder=0)
     if isinstance(dimension, Categorical):
         marks = [(dimension.encode(category), str(category)) for category in dimension.categories]
@@ -99,6 +99,6 @@ def label_parallel(axes: Axes, x: int, dimension: Dimension) -> None:
 
 
 def zoom(axes: Axes, limits: tuple[float, float] | None) -> None:
-    """Shows the y-axis between `limits`."""
+    """Sets the limits of the y-axis; None leaves them unchanged."""
     if limits is not None:
         axes.set_ylim(*limits)

@@ -1,4 +1,4 @@
-"""The figure of who trained what when."""
+"""The Gantt chart of a search: which block ran which trial when."""
 
 from __future__ import annotations
 
@@ -21,17 +21,23 @@ OUTCOMES = ("complete", "pruned", "failed", "lost", "running")
 
 @styled
 def timeline(study: Study) -> Figure:
-    """Which block ran which trial when, and how much of the time the blocks were busy.
+    """A bar for each attempt on its block; the title has the fraction of the time in which the blocks were busy.
 
     Raises:
-        ConfigurationError: No trial has begun.
+        ConfigurationError: No trial has started.
     """
     spans = make_timeline(study.attempts())
     if spans is None:
-        cure = "begin with mpi-opt search"
-        raise ConfigurationError("no trial has begun yet", where=f"study {study.name}", cure=cure)
+        cure = "start trials with mpi-opt search"
+        raise ConfigurationError("no trial has started yet", where=f"study {study.name}", cure=cure)
     figure, axes = new_figure(8, 1.3 + 0.28 * min(len(spans.blocks), 40))
-    unit = _draw_bars(axes, spans)
+    unit_s, unit = (3600, "h") if spans.span_s > 7200 else (60, "min") if spans.span_s > 120 else (1, "s")
+    present = [outcome for outcome in OUTCOMES if any(bar.outcome == outcome for bar in spans.bars)]
+    for outcome in present:
+        _draw_bars(axes, spans, outcome, unit_s)
+    patches = [Patch(color=COLOURS[outcome], label=outcome) for outcome in present]
+    figure.legend(handles=patches, ncols=5, fontsize=8, loc="outside lower right")
+    _label_blocks(axes, spans.blocks)
     began = spans.began_at[:19].replace("T", " ")
     axes.set(xlabel=f"time since {began} UTC [{unit}]", ylabel="block")
     axes.set_title(f"{study.name}: blocks busy {spans.utilisation:.0%} of the time")
@@ -39,22 +45,18 @@ def timeline(study: Study) -> Figure:
     return figure
 
 
-def _draw_bars(axes: Axes, spans: Timeline) -> str:
-    """Draws the attempts; returns the unit of time."""
-    rows = {block: row for row, block in enumerate(spans.blocks)}
-    unit_s, unit = (3600, "h") if spans.span_s > 7200 else (60, "min") if spans.span_s > 120 else (1, "s")
-    for outcome in OUTCOMES:
-        for block, row in rows.items():
-            bars = [bar for bar in spans.bars if bar.outcome == outcome and bar.block == block]
-            lengths = [(bar.begin_s / unit_s, (bar.end_s - bar.begin_s) / unit_s) for bar in bars]
-            edges = {"edgecolor": "white", "linewidth": 0.4} if len(spans.bars) < 1000 else {"linewidth": 0}
-            if bars:
-                axes.broken_barh(lengths, (row - 0.36, 0.72), facecolor=COLOURS[outcome], **edges)
-    present = [outcome for outcome in OUTCOMES if any(bar.outcome == outcome for bar in spans.bars)]
-    patches = [Patch(color=COLOURS[outcome], label=outcome) for outcome in present]
-    axes.figure.legend(handles=patches, ncols=5, fontsize=8, loc="outside lower right")
-    axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_yticks(list(rows.values()), [str(block) for block in rows])
-    if len(rows) > 40:
+def _draw_bars(axes: Axes, spans: Timeline, outcome: str, unit_s: float) -> None:
+    """Draws the attempts with this outcome, one row per block."""
+    edges = {"edgecolor": "white", "linewidth": 0.4} if len(spans.bars) < 1000 else {"linewidth": 0}
+    for row, block in enumerate(spans.blocks):
+        bars = [bar for bar in spans.bars if bar.outcome == outcome and bar.block == block]
+        lengths = [(bar.begin_s / unit_s, (bar.end_s - bar.begin_s) / unit_s) for bar in bars]
+        if bars:
+            axes.broken_barh(lengths, (row - 0.36, 0.72), facecolor=COLOURS[outcome], **edges)
+
+
+def _label_blocks(axes: Axes, blocks: list[int]) -> None:
+    axes.set_ylim(len(blocks) - 0.4, -0.6)
+    axes.set_yticks(range(len(blocks)), [str(block) for block in blocks])
+    if len(blocks) > 40:
         axes.yaxis.set_major_locator(ticker.MaxNLocator(20, integer=True))
-    return unit

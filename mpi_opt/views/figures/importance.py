@@ -1,8 +1,8 @@
-"""What depends on what: a random forest (scikit-learn) fitted to the trials, and its functional analysis of variance.
+"""The importance of hyperparameters: a random forest (scikit-learn) fitted to the trials, and its fANOVA.
 
-The share of a hyperparameter is the first-order term of fANOVA (Hutter, Hoos, Leyton-Brown, ICML 2014, eq. 10): the
-variance over the hyperparameter of the forest's mean over all others, divided by the forest's whole variance. Means are
-over the prior of the space, by Sobol points.
+The share of a hyperparameter is the first-order term of the functional analysis of variance (Hutter, Hoos and
+Leyton-Brown, ICML 2014, eq. 10): the variance over the hyperparameter of the mean of the forest over all other
+hyperparameters, divided by the total variance of the forest. Means are over the prior and use Sobol points.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ if TYPE_CHECKING:
     from mpi_opt.study.study import Study
 
 MIN_TRIALS = 10
-"""With fewer complete trials nothing is said."""
+"""The smallest number of complete trials for a forest."""
 
 MAX_TRIALS = 2000
-"""So many of the complete trials, drawn at random, are enough to fit the forest."""
+"""The largest number of complete trials, chosen at random, to which the forest is fitted."""
 
 N_TREES = 64
 N_BACKGROUND = 256
+"""The number of Sobol points over which the forest is averaged."""
 
 
 class Surrogate:
-    """A forest over the unit cube of a study's space.
+    """A random forest over the unit cube of the space of a study.
 
     Attributes:
         names: The hyperparameters.
-        shares: For each, how much of the variance it explains alone; between 0 and 1, together at most about 1.
+        shares: The fraction of the variance that each hyperparameter explains alone; the sum is at most about 1.
     """
 
     def __init__(self, names: Sequence[str], units: np.ndarray, merits: np.ndarray) -> None:
@@ -57,7 +58,7 @@ class Surrogate:
 
     @classmethod
     def of(cls, study: Study) -> Surrogate | None:
-        """The forest of a study; None if too few trials are complete, or all are equally good."""
+        """The forest of a study; None if too few trials are complete, or all figures of merit are equal."""
         trials = [t for t in study.trials if t.state == "complete" and is_usable(t.figure_of_merit)]
         if len(trials) > MAX_TRIALS:
             chosen = np.random.default_rng(0).choice(len(trials), MAX_TRIALS, replace=False)
@@ -73,15 +74,15 @@ class Surrogate:
         return sorted(self.names, key=lambda name: -self.shares[name])
 
     def curve(self, name: str, units: np.ndarray) -> np.ndarray:
-        """The mean figure of merit over all other hyperparameters, at `units` in [0, 1] of this one."""
+        """The mean figure of merit over all other hyperparameters, at `units` in [0, 1] of this hyperparameter."""
         return self._marginal([self.names.index(name)], units[:, None])
 
     def surface(self, x: str, y: str, units_x: np.ndarray, units_y: np.ndarray) -> np.ndarray:
-        """The mean figure of merit over all but two hyperparameters.
+        """The mean figure of merit over all hyperparameters except two.
 
         Args:
-            x: A hyperparameter.
-            y: Another.
+            x: The first hyperparameter.
+            y: The second hyperparameter.
             units_x: Shape (n_x,), in [0, 1].
             units_y: Shape (n_y,), in [0, 1].
 
@@ -93,11 +94,12 @@ class Surrogate:
         return means.reshape(len(units_y), len(units_x))
 
     def _marginal(self, columns: list[int], points: np.ndarray, n_background: int = N_BACKGROUND) -> np.ndarray:
-        """The forest's mean over the background with `columns` set to each of `points`; shape (n_points,)."""
+        """The mean of the forest over the Sobol points with `columns` set to each of `points`; shape (n_points,)."""
         background = self._background[:n_background]
         cube = np.tile(background, (len(points), 1))
         cube[:, columns] = np.repeat(points, len(background), axis=0)
-        return self._forest.predict(cube).reshape(len(points), len(background)).mean(axis=1)
+        predictions: np.ndarray = self._forest.predict(cube)
+        return np.asarray(predictions.reshape(len(points), len(background)).mean(axis=1))
 
 
 def _middles(n: int) -> np.ndarray:
@@ -105,7 +107,7 @@ def _middles(n: int) -> np.ndarray:
 
 
 def _without_outliers(merits: np.ndarray, maximize: bool) -> np.ndarray:
-    """Values far on the bad side, e.g. of diverged trainings, moved nearer: they would be all of the variance."""
+    """Limits very bad values, e.g. of diverged trainings, which would otherwise dominate the variance."""
     sign = -1.0 if maximize else 1.0
     values = sign * merits
     best, three_quarters = values.min(), np.quantile(values, 0.75)

@@ -1,9 +1,9 @@
-"""Figures for papers (matplotlib): every function takes a study and returns a figure, which a notebook shows."""
+"""Figures for papers (matplotlib). Every function takes a study and returns a figure, which a notebook displays."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -35,57 +35,68 @@ from mpi_opt.views.figures.pareto_plot import pareto
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from mpi_opt.core.trial import TrialRecord
     from mpi_opt.study.study import Study
 
 N_CURVES = 10
-"""So many of the best trials stand out among the learning curves."""
+"""The number of highlighted best trials."""
 
 N_LINES = 1000
-"""So many of the best trials are drawn where each is a line or a ring."""
+"""The largest number of trials in a figure with a line or ring per trial: the best ones."""
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
 
 @styled
 def history(study: Study) -> Figure:
-    """Figures of merit in the order of ending, and the best so far with its spread over the folds."""
+    """Figures of merit in the order of ending, and the best so far with its standard deviation over the folds."""
     trials, maximize = series.in_order_of_ending(study), study.record.maximize
     figure, axes = new_figure(7, 3.6)
     for state in ("complete", "pruned"):
-        chosen = [
-            (i, t.figure_of_merit) for i, t in enumerate(trials) if t.state == state and is_usable(t.figure_of_merit)
-        ]
-        if chosen:
-            size = 12 if len(trials) < 1000 else 3
-            axes.scatter(*zip(*chosen, strict=True), s=size, color=COLOURS[state], alpha=0.75, lw=0, label=state)
+        _draw_state(axes, trials, state)
     failed = [i for i, t in enumerate(trials) if t.state == "failed"]
     if failed:
         heights, transform = [0.015] * len(failed), axes.get_xaxis_transform()
         axes.plot(failed, heights, "|", ms=6, color=COLOURS["failed"], transform=transform, label="failed")
-    steps = series.improvements(trials, maximize)
-    if steps:
-        ends = [i for i, _ in steps] + [len(trials) - 1]
-        best = [t for _, t in steps] + [steps[-1][1]]
-        merits = np.array([t.figure_of_merit for t in best])
-        spread = np.array([t.uncertainty or 0.0 for t in best])
-        axes.step(ends, merits, where="post", color=COLOURS["best"], lw=1.6, label="best so far")
-        band = {"color": COLOURS["best"], "alpha": 0.18, "lw": 0}
-        axes.fill_between(ends, merits - spread, merits + spread, step="post", **band)
-    zoom(axes, series.sensible_range((t.figure_of_merit for t in series.complete(study)), maximize))
+    _draw_best_so_far(axes, trials, maximize)
+    zoom(axes, series.sensible_range(series.merits(series.complete(study)), maximize))
     axes.set(xlabel="trials in the order of ending", ylabel=series.merit_name(study), title=study.name)
     if trials:
         figure.legend(ncols=4, fontsize=8, loc="outside lower right")
     return figure
 
 
+def _draw_state(axes: Axes, trials: Sequence[TrialRecord], state: str) -> None:
+    """Draws the trials in this state as points."""
+    chosen = [i for i, t in enumerate(trials) if t.state == state and is_usable(t.figure_of_merit)]
+    merits = series.merits(trials[i] for i in chosen)
+    if chosen:
+        size = 12 if len(trials) < 1000 else 3
+        axes.scatter(chosen, merits, s=size, color=COLOURS[state], alpha=0.75, lw=0, label=state)
+
+
+def _draw_best_so_far(axes: Axes, trials: Sequence[TrialRecord], maximize: bool) -> None:
+    steps = series.improvements(trials, maximize)
+    if not steps:
+        return
+    ends = [i for i, _ in steps] + [len(trials) - 1]
+    best = [t for _, t in steps] + [steps[-1][1]]
+    merits = np.array(series.merits(best))
+    deviation = np.array([t.uncertainty or 0.0 for t in best])
+    axes.step(ends, merits, where="post", color=COLOURS["best"], lw=1.6, label="best so far")
+    axes.fill_between(
+        ends, merits - deviation, merits + deviation, step="post", color=COLOURS["best"], alpha=0.18, lw=0
+    )
+
+
 @styled
 def parallel(study: Study) -> Figure:
-    """Each of the best trials as a line across the hyperparameters; the better, the darker and the further in front."""
+    """The best trials as lines across the hyperparameters; better trials are darker and in front."""
     trials, names = series.complete(study)[:N_LINES], list(study.space)
     figure, axes = new_figure(min(1.2 + 1.25 * (len(names) + 1), 12), 3.8)
-    limits = series.sensible_range((t.figure_of_merit for t in trials), study.record.maximize)
+    limits = series.sensible_range(series.merits(trials), study.record.maximize)
     low, high = limits or (0.0, 1.0)
-    merits = np.clip([t.figure_of_merit for t in trials], low, high)
+    merits = np.clip(series.merits(trials), low, high)
     x = np.arange(len(names) + 1)
     units = np.array([study.space.encode(t.parameters) for t in trials]).reshape(len(trials), len(names))
     lines = [np.column_stack([x, [*row, (m - low) / (high - low)]]) for row, m in zip(units, merits, strict=True)]
@@ -108,13 +119,13 @@ def parallel(study: Study) -> Figure:
 
 @styled
 def slices(study: Study) -> Figure:
-    """The figure of merit against each hyperparameter; the line is the forest's mean over all others."""
+    """The figure of merit against each hyperparameter; the line is the mean of the forest over all others."""
     trials, surrogate = series.complete(study), Surrogate.of(study)
     names = surrogate.ranked() if surrogate else list(study.space)
     n_columns = min(len(names), 3)
     n_rows = math.ceil(len(names) / n_columns)
     figure = Figure(figsize=(2.7 * n_columns, 2.4 * n_rows), dpi=150)
-    limits = series.sensible_range((t.figure_of_merit for t in trials), study.record.maximize)
+    limits = series.sensible_range(series.merits(trials), study.record.maximize)
     for i, name in enumerate(names):
         axes = figure.add_subplot(n_rows, n_columns, i + 1)
         _draw_slice(axes, study, name, surrogate)
@@ -127,7 +138,7 @@ def _draw_slice(axes: Axes, study: Study, name: str, surrogate: Surrogate | None
     dimension, trials = study.space[name], series.complete(study)
     chosen = [(t, shade) for t, shade in zip(trials, shades(len(trials)), strict=True) if name in t.parameters][::-1]
     places = spread(dimension, [place(dimension, t.parameters[name]) for t, _ in chosen])
-    size, merits = 10 if len(chosen) < 1000 else 3, [t.figure_of_merit for t, _ in chosen]
+    size, merits = 10 if len(chosen) < 1000 else 3, series.merits(t for t, _ in chosen)
     axes.scatter(places, merits, s=size, c=[shade for _, shade in chosen], lw=0)
     scale_axis(axes, "x", dimension)
     if surrogate:
@@ -138,10 +149,10 @@ def _draw_slice(axes: Axes, study: Study, name: str, surrogate: Surrogate | None
 
 @styled
 def contour(study: Study, x: str | None = None, y: str | None = None) -> Figure:
-    """The forest's mean figure of merit over two hyperparameters; default: the two most important ones.
+    """The mean figure of merit of the forest over two hyperparameters; default: the two most important ones.
 
     Raises:
-        ConfigurationError: No such hyperparameter, or too few trials.
+        ConfigurationError: A hyperparameter does not exist, or too few trials are complete.
     """
     surrogate = _surrogate(study)
     x, y = _pair(surrogate, x, y)
@@ -159,7 +170,7 @@ def contour(study: Study, x: str | None = None, y: str | None = None) -> Figure:
         for seed, name in enumerate((x, y))
     ]
     size = 9 if len(trials) < 200 else 3
-    axes.scatter(*points, s=size, color="white", edgecolors=COLOURS["ink"], linewidths=0.04 * size)
+    axes.scatter(points[0], points[1], s=size, color="white", edgecolors=COLOURS["ink"], linewidths=0.04 * size)
     if trials:
         label = f"best: trial {trials[0].number}"
         axes.plot(points[0][0], points[1][0], "*", ms=13, color=COLOURS["failed"], mec="white", label=label)
@@ -171,10 +182,10 @@ def contour(study: Study, x: str | None = None, y: str | None = None) -> Figure:
 
 @styled
 def importance(study: Study) -> Figure:
-    """How much of the variance of the figure of merit each hyperparameter explains alone (fANOVA).
+    """The fraction of the variance of the figure of merit that each hyperparameter explains alone (fANOVA).
 
     Raises:
-        ConfigurationError: Too few trials.
+        ConfigurationError: Too few trials are complete.
     """
     surrogate = _surrogate(study)
     names = surrogate.ranked()[::-1]
@@ -192,14 +203,14 @@ def importance(study: Study) -> Figure:
 
 @styled
 def curves(study: Study, metric: str | None = None) -> Figure:
-    """The learning curves of all trials, mean over the folds; the best ten stand out.
+    """The learning curves of all trials, averaged over the folds; the ten best trials are highlighted.
 
     Args:
         study: The study.
-        metric: Default: the figure of merit, if it is a metric.
+        metric: The metric; default: the figure of merit, if it is a metric.
 
     Raises:
-        ConfigurationError: Nothing was recorded epoch by epoch, or not this metric.
+        ConfigurationError: The metric was not recorded per epoch.
     """
     means = series.mean_curves(series.curves_to_draw(study))
     metric = metric or series.main_metric(study, means)
@@ -208,19 +219,24 @@ def curves(study: Study, metric: str | None = None) -> Figure:
         raise ConfigurationError(
             f"there are no curves of {metric or 'any metric'}", where=f"study {study.name}", cure=cure
         )
-    best = [t.number for t in series.complete(study) if t.number in means[metric]][:N_CURVES]
     figure, axes = new_figure(6, 3.6)
-    others = [list(enumerate(values)) for number, values in means[metric].items() if number not in best]
-    axes.add_collection(LineCollection(others, colors=COLOURS["faint"], linewidths=0.6, alpha=0.6))
-    for rank, number in reversed(list(enumerate(best))):
-        width = 2.2 if rank == 0 else 1.1
-        axes.plot(means[metric][number], color=shades(N_CURVES)[rank], lw=width, label=f"trial {number}")
-    axes.autoscale_view()
+    _draw_curves(axes, means[metric], [t.number for t in series.complete(study) if t.number in means[metric]])
     zoom(axes, series.curve_range(v for values in means[metric].values() for v in values))
     axes.set(xlabel="epoch", ylabel=metric, title=study.name)
     axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes.legend(*(entries[::-1] for entries in axes.get_legend_handles_labels()), fontsize=7, ncols=2)
     return figure
+
+
+def _draw_curves(axes: Axes, curves: dict[int, list[float]], ranked: list[int]) -> None:
+    """Draws the curve of each trial; the first of `ranked` in front and in colour."""
+    best = ranked[:N_CURVES]
+    background = [list(enumerate(values)) for number, values in curves.items() if number not in best]
+    axes.add_collection(LineCollection(background, colors=COLOURS["faint"], linewidths=0.6, alpha=0.6))
+    for rank, number in reversed(list(enumerate(best))):
+        width = 2.2 if rank == 0 else 1.1
+        axes.plot(curves[number], color=shades(N_CURVES)[rank], lw=width, label=f"trial {number}")
+    axes.autoscale_view()
 
 
 KINDS: dict[str, Callable[[Study], Figure]] = {
@@ -236,14 +252,14 @@ KINDS: dict[str, Callable[[Study], Figure]] = {
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a figure whole or not at all, in the format that the file's suffix names.
+    """Writes a figure in the format of the suffix. The file is complete or does not exist.
 
     Raises:
-        ConfigurationError: The suffix is none of `SUFFIXES`, or the folder does not exist.
+        ConfigurationError: The suffix is not in `SUFFIXES`, or the folder does not exist.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigurationError(
-            f"{path.name!r} does not name a picture", where="-o", cure="end it in .png, .svg or .pdf"
+            f"{path.name!r} is not the name of a picture", where="-o", cure="end it in .png, .svg or .pdf"
         )
     if not path.parent.is_dir():
         raise ConfigurationError(f"the folder {path.parent} does not exist", where="-o", cure=f"mkdir -p {path.parent}")
@@ -256,18 +272,20 @@ def _surrogate(study: Study) -> Surrogate:
     surrogate = Surrogate.of(study)
     if surrogate is None:
         problem = f"this needs {MIN_TRIALS} complete trials with different figures of merit"
-        raise ConfigurationError(problem, where=f"study {study.name}", cure="let the search go on; see mpi-opt results")
+        raise ConfigurationError(problem, where=f"study {study.name}", cure="run more trials; see mpi-opt results")
     return surrogate
 
 
 def _pair(surrogate: Surrogate, x: str | None, y: str | None) -> tuple[str, str]:
-    """The two hyperparameters to show: those named, then the most important ones."""
+    """The two hyperparameters to show: those given, then the most important ones."""
     for name in (x, y):
         if name is not None and name not in surrogate.names:
             cure = f"one of: {', '.join(surrogate.names)}"
             raise ConfigurationError(f"{name!r} is not a hyperparameter of this study", cure=cure)
     left = [name for name in surrogate.ranked() if name not in (x, y)]
-    chosen = [name or (left.pop(0) if left else None) for name in (x, y)]
-    if None in chosen:
-        raise ConfigurationError("a contour needs two hyperparameters, and there is one", cure="mpi-opt plot slice")
-    return chosen[0], chosen[1]
+    if len(surrogate.names) < 2:
+        raise ConfigurationError(
+            "a contour needs two hyperparameters, and the study has one", cure="mpi-opt plot slice"
+        )
+    first = x or left.pop(0)
+    return first, y or left.pop(0)

@@ -1,4 +1,4 @@
-"""A study's trials and curves in the orders and groups that pictures need."""
+"""The trials and curves of a study, sorted, grouped and averaged for figures."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from mpi_opt.study.study import Study
 
 MAX_VALUES, MIN_TRIALS, MAX_TRIALS = 1_000_000, 200, 20_000
-"""So many values of curves are read to be drawn, of so many trials at least, of so many at most."""
+"""The number of values of curves to read for a figure; the smallest and the largest number of their trials."""
 
 MeanCurves = dict[str, dict[int, list[float]]]
-"""Metric -> trial number -> one value an epoch."""
+"""Metric -> trial number -> one value per epoch."""
 
 
 def merit_name(study: Study) -> str:
-    """What the figure of merit is called; of several the first."""
+    """The name of the figure of merit; of several that of the first."""
     if study.merits.are_several:
         return study.merits.names[0]
     name = str(study.configuration.get("figure_of_merit") or "figure of merit")
@@ -33,25 +33,30 @@ def complete(study: Study) -> list[TrialRecord]:
     return [trial for trial in study.ranked(("complete",)) if is_usable(trial.figure_of_merit)]
 
 
+def merits(trials: Iterable[TrialRecord]) -> list[float]:
+    """The figures of merit of the trials that have one."""
+    return [trial.figure_of_merit for trial in trials if trial.figure_of_merit is not None]
+
+
 def in_order_of_ending(study: Study) -> list[TrialRecord]:
-    """The finished trials, as they ended."""
+    """The finished trials in the order in which they ended."""
     return sorted((t for t in study.trials if t.finished_at), key=lambda t: (t.finished_at, t.number))
 
 
 def improvements(trials: Sequence[TrialRecord], maximize: bool) -> list[tuple[int, TrialRecord]]:
-    """Where in `trials` one is complete and better than all before it, and which."""
+    """The complete trials that are better than all before them, each with its index in `trials`."""
     found: list[tuple[int, TrialRecord]] = []
-    sign = -1.0 if maximize else 1.0
+    sign, best = -1.0 if maximize else 1.0, math.inf
     for index, trial in enumerate(trials):
-        if trial.state != "complete" or not is_usable(trial.figure_of_merit):
-            continue
-        if not found or sign * trial.figure_of_merit < sign * found[-1][1].figure_of_merit:
+        figure = trial.figure_of_merit
+        if trial.state == "complete" and figure is not None and is_usable(figure) and sign * figure < best:
             found.append((index, trial))
+            best = sign * figure
     return found
 
 
 def curves_to_draw(study: Study) -> list[CurveRecord]:
-    """The curves of all trials; of a study that has too many values to read, of the best and of some others."""
+    """The curves of all trials; if these have more than `MAX_VALUES` values, of the best and of some other trials."""
     if not study.trials:
         return []
     ordered = [trial.number for trial in study.ranked()]
@@ -61,7 +66,7 @@ def curves_to_draw(study: Study) -> list[CurveRecord]:
 
 
 def some(ordered: list[int], most: int) -> list[int]:
-    """At most `most` of `ordered`: the first half of these from its beginning, the others spread over the rest."""
+    """At most `most` elements of `ordered`: the first `most` / 2, then elements evenly spread over the rest."""
     if len(ordered) <= most:
         return ordered
     first, rest = ordered[: most // 2], ordered[most // 2 :]
@@ -69,7 +74,7 @@ def some(ordered: list[int], most: int) -> list[int]:
 
 
 def mean_curves(curves: Iterable[CurveRecord]) -> MeanCurves:
-    """The mean over the folds of each metric, epoch by epoch; NaN where no fold has a value."""
+    """The mean over the folds of each metric in each epoch; NaN where no fold has a value."""
     gathered: dict[str, dict[int, list[list[float]]]] = {}
     for curve in curves:
         gathered.setdefault(curve.name, {}).setdefault(curve.number, []).append(curve.values)
@@ -77,7 +82,7 @@ def mean_curves(curves: Iterable[CurveRecord]) -> MeanCurves:
 
 
 def main_metric(study: Study, means: MeanCurves) -> str | None:
-    """The metric that curves are shown of first: the figure of merit, or another validation metric, or any."""
+    """The metric whose curves are shown first: the figure of merit, else a validation metric, else any metric."""
     wanted = merit_name(study)
     if wanted in means:
         return wanted
@@ -85,7 +90,7 @@ def main_metric(study: Study, means: MeanCurves) -> str | None:
 
 
 def sensible_range(values: Iterable[float], maximize: bool) -> tuple[float, float] | None:
-    """The limits of an axis that shows `values` but for those far on the bad side; None without values."""
+    """The limits of an axis that shows `values` except very bad ones; None without values."""
     known = sorted(value for value in values if math.isfinite(value))
     if not known:
         return None
@@ -100,7 +105,7 @@ def sensible_range(values: Iterable[float], maximize: bool) -> tuple[float, floa
 
 
 def curve_range(values: Iterable[float]) -> tuple[float, float] | None:
-    """The limits of an axis that shows all of `values` but the most extreme hundredths; None without values."""
+    """The limits of an axis that shows `values` between the first and the last percentile; None without values."""
     known = sorted(value for value in values if math.isfinite(value))
     if not known:
         return None
@@ -118,5 +123,5 @@ def _mean(folds: list[list[float]]) -> list[float]:
 
 
 def local_time(stamp: str | None) -> datetime | None:
-    """A time of the store as local time without a zone, as some libraries want it."""
+    """A time of the store as local time without a time zone, for libraries that require it."""
     return None if stamp is None else datetime.fromisoformat(stamp).astimezone().replace(tzinfo=None)

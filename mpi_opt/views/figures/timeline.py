@@ -1,4 +1,4 @@
-"""Which block ran what when, and how much of the time the blocks were busy."""
+"""The attempts of a search on the axis of time, and the fraction of the time in which the blocks were busy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mpi_opt.store.records import AttemptRecord
 
 @dataclass(frozen=True)
 class Bar:
-    """One attempt on a block; times in seconds since the first began."""
+    """One attempt on a block; times in seconds since the start of the first attempt."""
 
     block: int
     number: int
@@ -24,13 +24,13 @@ class Bar:
 
 @dataclass(frozen=True)
 class Timeline:
-    """What the blocks did.
+    """The attempts of all blocks.
 
     Attributes:
-        bars: In order of beginning.
-        began_at: When the first one began, UTC ISO-8601 text.
-        span_s: Seconds from the first beginning to the last end.
-        utilisation: The part of that time, over all blocks, in which a trial ran; between 0 and 1.
+        bars: The attempts, by their start.
+        began_at: The start of the first attempt, UTC ISO-8601 text.
+        span_s: The seconds from the first start to the last end.
+        utilisation: The fraction of that time, over all blocks, in which a trial ran; between 0 and 1.
     """
 
     bars: list[Bar]
@@ -40,20 +40,20 @@ class Timeline:
 
     @property
     def blocks(self) -> list[int]:
-        """The blocks that ran anything."""
+        """The blocks that ran at least one attempt."""
         return sorted({bar.block for bar in self.bars})
 
     def busy_s(self, block: int) -> float:
-        """Seconds in which a trial ran on `block`."""
+        """The seconds in which a trial ran on `block`."""
         return _covered([(bar.begin_s, bar.end_s) for bar in self.bars if bar.block == block])
 
 
 def make_timeline(attempts: Sequence[AttemptRecord], until: datetime | None = None) -> Timeline | None:
-    """The timeline of a study's attempts; None if there are none.
+    """The timeline of the attempts of a study; None without attempts.
 
     Args:
-        attempts: As the store gives them.
-        until: Where the bars of running attempts end; default: where the last known one ends.
+        attempts: The attempts, in any order.
+        until: The end of the bars of running attempts; default: the last known time.
     """
     if not attempts:
         return None

@@ -1,1 +1,1 @@
-"""Results as an HTML page."""
+"""Results as HTML pages: the report and the dashboard."""

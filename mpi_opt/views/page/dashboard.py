@@ -1,6 +1,6 @@
-"""A live page in the browser: Optuna Dashboard, with a copy of the study that follows the search.
+"""A live page in the browser: Optuna Dashboard with a copy of the study, which is updated while the search runs.
 
-The copy is in memory and the store is only read. The page is served on 127.0.0.1 only, to those who have the token.
+The copy is in memory; the store is only read. The page is served on 127.0.0.1 to browsers that have the token.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from optuna_dashboard import wsgi
 
-from mpi_opt.core.space import Categorical, Dimension, Integer
+from mpi_opt.core.space import Categorical, Dimension, Integer, Real
 from mpi_opt.core.trial import FINISHED, TrialRecord
 from mpi_opt.errors import ConfigurationError, StoreError, without_passwords
 from mpi_opt.store import Store
@@ -36,10 +36,10 @@ from mpi_opt.views.figures import series
 
 HOST = "127.0.0.1"
 INTERVAL_S = 2.0
-"""How often the copy is updated, in seconds."""
+"""The interval at which the copy is updated, in seconds."""
 
 CHUNK = 5000
-"""The curves of this many trials are read at once."""
+"""The number of trials whose curves are read at once."""
 
 STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 
@@ -47,11 +47,11 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
 class LiveCopy:
-    """A study as an Optuna study in memory, with the same numbers.
+    """A copy of a study as an Optuna study in memory, with the same numbers of trials.
 
     Args:
-        store: Open for reading; may be replaced by a new connection.
-        name: The study.
+        store: A store that is open for reading; may be replaced by a new connection.
+        name: The name of the study.
     """
 
     def __init__(self, store: Store, name: str) -> None:
@@ -64,34 +64,38 @@ class LiveCopy:
         names = list(merits.names) if merits.are_several else [series.merit_name(self._study)]
         self.storage.set_study_system_attr(self.study_id, "study:metric_names", names)
         self._distributions = {key: distribution(dimension) for key, dimension in self._study.space.items()}
-        self._ids: dict[int, int] = {}  # our number -> Optuna's id of the trial
+        self._ids: dict[int, int] = {}  # number of a trial -> its id in Optuna
         self._ended: set[int] = set()
         self._n_ended = 0
         self.update()
 
     def update(self) -> None:
-        """Takes over the trials that have begun or ended since the last call; reads no others."""
+        """Copies the trials that have started or ended since the last call, and reads only these."""
         changed, n_ended = self.store.changed_trials(self._study.record.id, self._n_ended)
         fresh = [trial for trial in changed if trial.number not in self._ended]
         for first in range(0, len(fresh), CHUNK):
-            self._take(fresh[first : first + CHUNK])
+            chunk = fresh[first : first + CHUNK]
+            curves = self._curves([trial.number for trial in chunk if trial.state in FINISHED])
+            for trial in chunk:
+                self._copy(trial, curves.get(trial.number, {}))
         self._n_ended = n_ended
 
-    def _take(self, trials: Sequence[TrialRecord]) -> None:
-        ended = [trial.number for trial in trials if trial.state in FINISHED]
-        means = series.mean_curves(self.store.curves(self._study.record.id, ended)) if ended else {}
+    def _curves(self, numbers: Sequence[int]) -> dict[int, dict[int, float]]:
+        """Trial number -> epoch -> value of the main metric, for the trials `numbers`."""
+        means = series.mean_curves(self.store.curves(self._study.record.id, numbers)) if numbers else {}
         curves = means.get(series.main_metric(self._study, means) or "", {})
-        for trial in trials:
-            curve = {i: value for i, value in enumerate(curves.get(trial.number, ())) if math.isfinite(value)}
-            if trial.number not in self._ids:
-                self._ids[trial.number] = self.storage.create_new_trial(self.study_id, self._frozen(trial, curve))
-            elif trial.state in FINISHED:
-                self._end(trial, curve)
-            if trial.state in FINISHED:
-                self._ended.add(trial.number)
+        return {number: {i: v for i, v in enumerate(curve) if math.isfinite(v)} for number, curve in curves.items()}
+
+    def _copy(self, trial: TrialRecord, curve: dict[int, float]) -> None:
+        if trial.number not in self._ids:
+            self._ids[trial.number] = self.storage.create_new_trial(self.study_id, self._frozen(trial, curve))
+        elif trial.state in FINISHED:
+            self._end(trial, curve)
+        if trial.state in FINISHED:
+            self._ended.add(trial.number)
 
     def _end(self, trial: TrialRecord, curve: dict[int, float]) -> None:
-        """Completes a trial that the copy has as running."""
+        """Completes a trial that is running in the copy."""
         key = self._ids[trial.number]
         for epoch, value in curve.items():
             self.storage.set_trial_intermediate_value(key, epoch, value)
@@ -117,7 +121,7 @@ class LiveCopy:
 
 
 def _values(trial: TrialRecord) -> list[float] | None:
-    """All figures of merit, in the study's order; None where the trial has none."""
+    """All figures of merit in the order of the study; None if the trial has none."""
     return list(trial.figures_of_merit.values()) or (None if trial.figure_of_merit is None else [trial.figure_of_merit])
 
 
@@ -127,9 +131,10 @@ def _attributes(trial: TrialRecord) -> dict[str, Any]:
 
 
 def distribution(dimension: Dimension) -> BaseDistribution:
-    """A dimension as Optuna knows it."""
+    """Converts a dimension to a distribution of Optuna."""
     if isinstance(dimension, Categorical):
         return CategoricalDistribution(dimension.categories)
+    assert isinstance(dimension, Real | Integer), dimension
     is_log = dimension.prior == "log-uniform"
     if isinstance(dimension, Integer):
         high = dimension.low + int(dimension.size - 1) * dimension.step
@@ -138,13 +143,13 @@ def distribution(dimension: Dimension) -> BaseDistribution:
 
 
 def guarded(application: Application, token: str, cookie: str, first_page: str = "/") -> Application:
-    """`application` for visitors with the token, which becomes a cookie; it can be read but not changed.
+    """Restricts `application` to reading, and to visitors with the token, which is kept in a cookie.
 
     Args:
         application: A WSGI application.
-        token: Secret.
-        cookie: The cookie's name.
-        first_page: Where a visitor with the token is sent.
+        token: The secret token.
+        cookie: The name of the cookie.
+        first_page: The path to which a visitor with the token is redirected.
     """
 
     def guard(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -179,17 +184,18 @@ class _Quiet(WSGIRequestHandler):
 
 
 class Dashboard:
-    """The page, which is served until `close`.
+    """Serves the page from its creation until `close`.
 
     Args:
-        store: The store's URL.
-        name: The study.
-        port: Of 127.0.0.1; 0 for any free one.
-        complain: Receives one line when the page cannot follow the search any more, and when it can again.
+        store: The URL of the store.
+        name: The name of the study.
+        port: A port of 127.0.0.1; 0 for any free port.
+        complain: Receives one line when the page can no longer be updated, and when it can again; default: standard
+            error.
 
     Raises:
         StoreError: There is no such store or study.
-        ConfigurationError: The port is taken.
+        ConfigurationError: The port is in use.
     """
 
     def __init__(self, store: str, name: str, port: int = 8080, complain: Callable[[str], None] | None = None) -> None:
@@ -213,7 +219,7 @@ class Dashboard:
 
     @property
     def url(self) -> str:
-        """What to open in the browser."""
+        """The address to open in the browser."""
         return f"http://{HOST}:{self.port}/?token={self.token}"
 
     @property
@@ -226,7 +232,7 @@ class Dashboard:
         self._is_closing.wait()
 
     def close(self) -> None:
-        """Ends the serving."""
+        """Stops the server."""
         self._is_closing.set()
         self._server.shutdown()
         self._server.server_close()
@@ -235,22 +241,22 @@ class Dashboard:
         self.copy.store.close()
 
     def _follow(self) -> None:
-        """Brings the copy up to date until the page is closed, whatever happens to the store meanwhile."""
+        """Updates the copy until the page is closed; continues after errors of the store."""
         problem = ""
         while not self._is_closing.wait(INTERVAL_S):
             before, problem = problem, self._problem_of_updating()
             if problem and problem != before:
-                self._complain(f"the page does not follow the search for the moment: {problem}")
+                self._complain(f"the page is not updated for the moment: {problem}")
             elif before and not problem:
-                self._complain("the page follows the search again")
+                self._complain("the page is updated again")
 
     def _problem_of_updating(self) -> str:
-        """Brings the copy up to date; returns the reason if that fails."""
+        """Updates the copy; returns the reason if that fails."""
         try:
             self.copy.update()
-        except StoreNotReadyError:  # a lock, or a server that restarts: the next round tries again
+        except StoreNotReadyError:  # a lock, or a server that restarts: the next call tries again
             return ""
-        except Exception as error:  # noqa: BLE001 - the thread must go on: the next round may succeed
+        except Exception as error:  # noqa: BLE001 - the thread must continue: the next call may succeed
             self._reconnect()
             return without_passwords(str(error)) or type(error).__name__
         return ""

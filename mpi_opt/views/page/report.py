@@ -1,7 +1,7 @@
-"""The report: one page that holds all it needs, opens offline and runs its own script only.
+"""The report: one HTML page that contains its data and script and opens offline.
 
-Everything that comes from a study is escaped: as HTML where it is text, as JSON that cannot end its element where it is
-data. A content security policy forbids every other script, and all requests.
+All content from a study is escaped: text as HTML, data as JSON that cannot close its element. The content security
+policy of the page forbids other scripts and all requests.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata, resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import yaml
 
 from mpi_opt.configuration.configuration import publishable
 from mpi_opt.core.cross_validation import number_of_folds
 from mpi_opt.core.space import Categorical
+from mpi_opt.core.trial import FINISHED, State
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.study.study import trial_columns, trial_row
+from mpi_opt.study.trial_table import cell, trial_columns, trial_row
 from mpi_opt.views.figures import series
 from mpi_opt.views.figures.importance import MIN_TRIALS, Surrogate
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
 from mpi_opt.views.page.report_data import as_script, report_data
 from mpi_opt.views.text.best_trial import winner_yaml
-from mpi_opt.views.text.tables import cell, error_line
+from mpi_opt.views.text.tables import error_line
 
 if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
@@ -39,11 +40,12 @@ if TYPE_CHECKING:
 
 SCRIPTS = ("charts.js", "figures.js", "more_figures.js", "report.js")
 N_BEST, N_REASONS = 20, 30
+OTHER_STATES: tuple[State, ...] = ("pruned", "failed", "running", "queued")
 PACKAGES = ("mpi-opt", "numpy", "scikit-optimize", "mpi4py", "keras", "tensorflow", "tensorflow-cpu", "torch")
 
 
 def report(study: Study) -> str:
-    """The whole page of a study, as HTML. Reads folds, curves, attempts and events from the store."""
+    """The complete page of a study as HTML. Reads folds, curves, attempts and events from the store."""
     attempts, events = study.attempts(), study.events()
     spans = make_timeline(attempts)
     data = report_data(study, Surrogate.of(study), spans, study.folds(), series.curves_to_draw(study))
@@ -70,10 +72,10 @@ def report(study: Study) -> str:
 
 
 def save_report(study: Study, path: Path) -> None:
-    """Writes the page of a study, whole or not at all.
+    """Writes the page of a study. The file is complete or does not exist.
 
     Raises:
-        ConfigurationError: The folder does not exist, or the file is one.
+        ConfigurationError: The folder does not exist, or `path` is a folder.
     """
     if path.is_dir():
         raise ConfigurationError(f"{path} is a folder", where="-o", cure=f"-o {path / 'report.html'}")
@@ -85,7 +87,7 @@ def save_report(study: Study, path: Path) -> None:
 
 
 def escaped(text: object) -> str:
-    """`text` as HTML shows it, also within an attribute."""
+    """`text` escaped for HTML, also for use in an attribute."""
     return html.escape(str(text), quote=True)
 
 
@@ -102,29 +104,34 @@ def _summary(study: Study) -> str:
         aim = "Pareto front of " + ", ".join(f"{name} ({direction})" for direction, name in pairs)
     parts = [aim, f"strategy {study.record.strategy}", f"seed {study.record.seed}"]
     parts += [f"{folds} folds"] if folds != 1 else []
-    return ", ".join([*parts, f"begun {study.record.created_at[:16].replace('T', ' ')} UTC"])
+    return ", ".join([*parts, f"created {study.record.created_at[:16].replace('T', ' ')} UTC"])
 
 
 def _tiles(study: Study, spans: Timeline | None) -> str:
-    counts, best = study.record.counts, study.best
-    n_ended = sum(counts.get(state, 0) for state in ("complete", "pruned", "failed"))
-    merit = "–"
-    if best is not None:
-        merit = f"{best.figure_of_merit:.4g}" + (f" ± {best.uncertainty:.2g}" if best.uncertainty else "")
-    states = [state for state in ("pruned", "failed", "running", "queued") if counts.get(state)]
-    others = ", ".join(f"{counts[state]} {state}" for state in states)
+    """The numbers at the top of the page."""
+    counts = study.record.counts
+    others = ", ".join(f"{n} {state}" for state in OTHER_STATES if (n := counts.get(state)))
     tiles = [
-        (merit, f"best {series.merit_name(study)}" + (f" (trial {best.number})" if best else "")),
-        (counts.get("complete", 0), "trials complete" + (f"; {others}" if others else "")),
+        _best_tile(study),
+        (str(counts.get("complete", 0)), "trials complete" + (f"; {others}" if others else "")),
     ]
     if spans:
+        n_ended = sum(counts.get(state, 0) for state in FINISHED)
         pace = 3600 * n_ended / spans.span_s if spans.span_s else 0.0
         tiles += [
             (_duration(spans.span_s), "from first to last"),
-            (f"{pace:,.0f}" if pace > 100 else f"{pace:.3g}", "trials an hour"),
+            (f"{pace:,.0f}" if pace > 100 else f"{pace:.3g}", "trials per hour"),
+            (f"{spans.utilisation:.1%}", f"of the time busy, {len(spans.blocks)} blocks"),
         ]
-        tiles += [(f"{spans.utilisation:.1%}", f"of the time busy, {len(spans.blocks)} blocks")]
     return "".join(f'<div class="tile"><b>{escaped(v)}</b><span>{escaped(text)}</span></div>' for v, text in tiles)
+
+
+def _best_tile(study: Study) -> tuple[str, str]:
+    best, name = study.best, f"best {series.merit_name(study)}"
+    if best is None:
+        return "–", name
+    uncertainty = f" ± {best.uncertainty:.2g}" if best.uncertainty else ""
+    return f"{best.figure_of_merit:.4g}{uncertainty}", f"{name} (trial {best.number})"
 
 
 def _best_table(study: Study) -> str:
@@ -146,7 +153,7 @@ def _best_table(study: Study) -> str:
 
 
 def _best_ranges(study: Study) -> str:
-    """Where the best tenth of the complete trials lie, hyperparameter by hyperparameter."""
+    """The range of each hyperparameter over the best tenth of the complete trials."""
     ranked = series.complete(study)
     best = ranked[: max(5, math.ceil(len(ranked) / 10))]
     if len(ranked) < MIN_TRIALS:
@@ -154,36 +161,40 @@ def _best_ranges(study: Study) -> str:
     rows = []
     for name, dimension in study.space.items():
         values = [trial.parameters[name] for trial in best if name in trial.parameters]
+        numbers = [value for value in values if isinstance(value, int | float)]
         if not values:
             text = "inactive in all of them"
         elif isinstance(dimension, Categorical):
             text = ", ".join(f"{value} ({count})" for value, count in Counter(map(str, values)).most_common(4))
         else:
-            text = f"{cell(min(values))} … {cell(max(values))}"
+            text = f"{cell(min(numbers))} … {cell(max(numbers))}"
         rows.append(f'<tr><td class="text">{escaped(name)}</td><td>{escaped(text)}</td></tr>')
-    head = f'<p class="hint spaced">Where the {len(best)} best trials lie:</p>'
+    head = f'<p class="hint spaced">Ranges of the {len(best)} best trials:</p>'
     return f'{head}<table class="ranges">{"".join(rows)}</table>'
 
 
 def _failures(study: Study, attempts: Sequence[AttemptRecord], events: Sequence[EventRecord]) -> str:
-    reasons: dict[str, list[TrialRecord]] = {}  # reasons that differ by numbers only are one
-    for trial in study.trials:
-        if trial.state == "failed":
-            reasons.setdefault(re.sub(r"\d+", "#", error_line(trial.error) or ""), []).append(trial)
-    ordered = sorted(reasons.items(), key=lambda item: -len(item[1]))
-    parts = [_reason(trials) for _, trials in ordered[:N_REASONS]]
-    if len(ordered) > N_REASONS:
-        parts.append(f"<p>and {len(ordered) - N_REASONS} other reasons: mpi-opt results --state failed</p>")
-    if not parts:
-        parts.append('<p class="good">No trial failed.</p>')
-    rows: list[tuple[Any, ...]] = [
-        (attempt.finished_at, f"trial {attempt.number}", f"lost on block {attempt.block}: {attempt.error}")
+    """The failed trials by reason, then the events and lost attempts in order of time."""
+    reasons = _by_reason(study.trials)
+    parts = [_reason(trials) for trials in reasons[:N_REASONS]] or ['<p class="good">No trial failed.</p>']
+    if len(reasons) > N_REASONS:
+        parts.append(f"<p>and {len(reasons) - N_REASONS} other reasons: mpi-opt results --state failed</p>")
+    rows = [(event.at, event.kind, event.detail) for event in events]
+    rows += [
+        (str(attempt.finished_at), f"trial {attempt.number}", f"lost on block {attempt.block}: {attempt.error}")
         for attempt in attempts
         if attempt.outcome == "lost"
     ]
-    rows += [(event.at, event.kind, event.detail) for event in events]
-    parts += [_events(sorted(rows, key=lambda row: str(row[0]))[-200:])] if rows else []
-    return "".join(parts)
+    return "".join([*parts, _events(sorted(rows)[-200:]) if rows else ""])
+
+
+def _by_reason(trials: Sequence[TrialRecord]) -> list[list[TrialRecord]]:
+    """The failed trials, grouped by the reason without its numbers; the largest group first."""
+    reasons: dict[str, list[TrialRecord]] = {}
+    for trial in trials:
+        if trial.state == "failed":
+            reasons.setdefault(re.sub(r"\d+", "#", error_line(trial.error) or ""), []).append(trial)
+    return sorted(reasons.values(), key=lambda group: -len(group))
 
 
 def _reason(trials: Sequence[TrialRecord]) -> str:
@@ -193,9 +204,9 @@ def _reason(trials: Sequence[TrialRecord]) -> str:
     return f"<details><summary>{head}</summary><pre>{escaped((trials[0].error or '')[:6000])}</pre></details>"
 
 
-def _events(rows: Sequence[tuple[Any, ...]]) -> str:
-    lines = "\n".join(f"{str(at)[:19].replace('T', ' ')}  {what:<16} {detail}" for at, what, detail in rows)
-    head = f"What happened on the way: {len(rows)} events"
+def _events(rows: Sequence[tuple[str, str, str]]) -> str:
+    lines = "\n".join(f"{at[:19].replace('T', ' ')}  {kind:<16} {detail}" for at, kind, detail in rows)
+    head = f"{len(rows)} events of the search"
     return f"<details><summary>{head}</summary><pre>{escaped(lines)}</pre></details>"
 
 
@@ -221,10 +232,10 @@ def _reproduce(study: Study, attempts: Sequence[AttemptRecord]) -> str:
     listed = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in facts.items())
     shown = {key: value for key, value in publishable(study.configuration).items() if key != "directory"}
     text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
-    note = "Versions are those of the place where this page was written."
+    note = "The versions are those of the computer on which this page was written."
     return (
         f'<dl>{listed}</dl><p class="hint">{note}</p>'
-        f"<details><summary>The whole space.yaml</summary><pre>{escaped(text)}</pre></details>"
+        f"<details><summary>The complete space.yaml</summary><pre>{escaped(text)}</pre></details>"
     )
 
 

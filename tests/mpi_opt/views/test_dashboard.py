@@ -134,8 +134,8 @@ def test_page_says_what_keeps_it_from_following_and_goes_on_when_that_has_ended(
         assert _until(lambda: len(page.copy.storage.get_all_trials(page.copy.study_id)) == 5)
         page.close()
     assert said == [
-        "the page does not follow the search for the moment: a mistake at http://ada:***@host",
-        "the page follows the search again",
+        "the page is not updated for the moment: a mistake at http://ada:***@host",
+        "the page is updated again",
     ]
 
 
