@@ -1,4 +1,4 @@
-"""The commands for a batch or workload system that runs the trials itself: ``ask`` and ``tell``."""
+"""The commands for a batch or workload system that runs the trials: ``ask`` and ``tell``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mpi_opt.cli.space_options import Seed, SpaceFile, StoreUrl, StrategyName, StudyName, Trials
 from mpi_opt.cli.store_options import read_study as find_study
 from mpi_opt.cli.store_options import show, store_url
 from mpi_opt.errors import ConfigurationError
@@ -16,11 +17,8 @@ from mpi_opt.errors import ConfigurationError
 if TYPE_CHECKING:
     from mpi_opt.study.study import Study
 
-SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.yaml", help="What to search, and how.")]
-StudyName = Annotated[str | None, typer.Option(help="The study's name in the store.")]
-StoreUrl = Annotated[str | None, typer.Option(help="The store, a SQLAlchemy URL.")]
-Values = Annotated[list[float] | None, typer.Option(help="The figure of merit; of several, one after the other.")]
-Spreads = Annotated[list[float] | None, typer.Option(help="Of the value, likewise: one standard deviation.", min=0)]
+Values = Annotated[list[float] | None, typer.Option(help="Figure of merit; of several, one option each, in order.")]
+Spreads = Annotated[list[float] | None, typer.Option(help="Standard deviation of the value, in the same form.", min=0)]
 
 
 def register(app: typer.Typer) -> None:
@@ -31,17 +29,17 @@ def register(app: typer.Typer) -> None:
 
 def ask(
     space: SpaceFile,
-    k: Annotated[int, typer.Option("-k", help="At most so many trials.", min=1)] = 1,
-    lines: Annotated[bool, typer.Option("--lines", help="Print a line for each trial instead of a JSON list.")] = False,
-    trials: Annotated[int | None, typer.Option(help="How many trials the study gets in all.", min=1)] = None,
-    strategy: Annotated[str | None, typer.Option(help="bayesian, evolutionary, random, … or file.py:Class.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of everything random.", min=0)] = None,
+    k: Annotated[int, typer.Option("-k", help="Maximum number of trials.", min=1)] = 1,
+    lines: Annotated[bool, typer.Option("--lines", help="Print one line per trial instead of a JSON list.")] = False,
+    trials: Trials = None,
+    strategy: StrategyName = None,
+    seed: Seed = None,
     study: StudyName = None,
     store: StoreUrl = None,
 ) -> None:
-    """Print what to try next as JSON, for a workload system that runs it and tells the result. Needs no MPI.
+    """Print the next trials as JSON, for a workload system that runs them and reports with tell. Needs no MPI.
 
-    An empty answer while trials run means that their results are needed first; otherwise that the study is over.
+    An empty answer means that the results of running trials are needed first or, if none runs, that the study is over.
     """
     from mpi_opt.configuration.configuration import read_study
     from mpi_opt.configuration.plan import Plan
@@ -58,23 +56,22 @@ def ask(
 
 
 def tell(
-    space: Annotated[Path | None, typer.Argument(metavar="SPACE.yaml", help="The study's file, or --study.")] = None,
-    number: Annotated[int | None, typer.Option(help="The trial; without it JSON is read from stdin.", min=0)] = None,
+    space: Annotated[Path | None, typer.Argument(metavar="SPACE.yaml", help="Space file; or give --study.")] = None,
+    number: Annotated[int | None, typer.Option(help="Trial; without it JSON is read from stdin.", min=0)] = None,
     value: Values = None,
     uncertainty: Spreads = None,
-    failed: Annotated[str | None, typer.Option(help="Why the trial has no value.")] = None,
-    lost: Annotated[str | None, typer.Option(help="Why the trial must be run again: ask gives it out anew.")] = None,
+    failed: Annotated[str | None, typer.Option(help="Reason of the failure, instead of a value.")] = None,
+    lost: Annotated[str | None, typer.Option(help="Reason why ask must give out the trial again.")] = None,
     study: StudyName = None,
     store: StoreUrl = None,
 ) -> None:
-    """Record what came of trials that `ask` gave out. Needs no MPI.
+    """Record the results of trials that `ask` has given out. Needs no MPI.
 
-    On stdin: {"number": 3, "value": 0.1}, with "uncertainty" if it is known, or {"number": 3, "failed": "why"}, or
-    {"number": 3, "lost": "why"}; a list of such, or a line for each. Of several figures of merit "value" is a list, or
-    an object by name.
+    On stdin: {"number": 3, "value": 0.1}, with an optional "uncertainty", or {"number": 3, "failed": "why"}, or
+    {"number": 3, "lost": "why"}; a list of these, or one per line. Several figures of merit: "value" is a list, or an
+    object by name.
     """
     from mpi_opt.study import ask_tell
-    from mpi_opt.study.external_results import read_results
     from mpi_opt.study.external_results import read_results
 
     url, name = _place(space, study, store)
@@ -83,12 +80,12 @@ def tell(
             {"--value": value or None, "--uncertainty": uncertainty or None, "--failed": failed, "--lost": lost}
         )
     else:
-        given = {"number": number, "value": _one_or_all(value), "uncertainty": _one_or_all(uncertainty)}
-        given |= {"failed": failed, "lost": lost}
+        given: dict[str, Any] = {"number": number, "failed": failed, "lost": lost}
+        given |= {"value": _one_or_all(value), "uncertainty": _one_or_all(uncertainty)}
         content = {key: entry for key, entry in given.items() if entry is not None}
     results = read_results(content, name)
-    told = ask_tell.tell(url, lambda opened: find_study(opened, name, trials=False), results)
-    show(json.dumps(_summary(told, [result.number for result in results]), ensure_ascii=False))
+    updated = ask_tell.tell(url, lambda opened: find_study(opened, name, trials=False), results)
+    show(json.dumps(_summary(updated, [result.number for result in results]), ensure_ascii=False))
 
 
 def _one_or_all(values: list[float] | None) -> float | list[float] | None:
@@ -106,14 +103,12 @@ def _place(space: Path | None, study: str | None, store: str | None) -> tuple[st
 
 
 def _from_stdin(options: dict[str, Any]) -> Any:
-    """What stands on standard input: a JSON value, or one on each line."""
+    """The content of standard input: a JSON value, or one per line."""
     for option, given in options.items():
         if given is not None:
             raise ConfigurationError("of which trial?", where=option, cure="add --number N")
     if sys.stdin.isatty():
-        raise ConfigurationError(
-            "nothing to tell", where="tell", cure="add --number N --value V, or give JSON on stdin"
-        )
+        raise ConfigurationError("no result", where="tell", cure="add --number N --value V, or give JSON on stdin")
     text = sys.stdin.read()
     try:
         return json.loads(text)
@@ -129,16 +124,16 @@ def _from_stdin(options: dict[str, Any]) -> Any:
 
 def _invalid(error: json.JSONDecodeError) -> ConfigurationError:
     found = error.doc.strip().replace("\n", " ")[:60]
-    cure = 'write {"number": 3, "value": 0.1}, a list of such, or a line for each'
+    cure = 'write {"number": 3, "value": 0.1}, a list of these, or one per line'
     return ConfigurationError(f"not JSON: {error.msg} in {found!r}", where="stdin", cure=cure)
 
 
-def _summary(study: Study, told: list[int]) -> dict[str, Any]:
-    """The state of the study, for a program to read."""
+def _summary(study: Study, numbers: list[int]) -> dict[str, Any]:
+    """The state of the study as JSON, with the trials `numbers` that were reported."""
     best = study.record.best
     return {
         "study": study.name,
-        "told": told,
+        "told": numbers,
         "trials": study.record.counts,
         "best": None
         if best is None

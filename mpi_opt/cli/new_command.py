@@ -1,4 +1,4 @@
-"""The command ``new``: a commented ``NAME.yaml`` and ``NAME.py`` to begin with, which run as they are."""
+"""The command ``new``: writes a commented ``NAME.yaml`` and ``NAME.py``, which run without changes."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ if TYPE_CHECKING:
 Kind = Literal["training", "function"]
 
 TRAINING_YAML = """\
-# A small network that reads handwritten digits. It runs as it is; put your own model and data in its place.
+# A small network that classifies handwritten digits. The example runs; replace the model and the data with yours.
 #
-#   mpi-opt check NAME.yaml            is everything there, does the model fit the data?
+#   mpi-opt check NAME.yaml            verifies the files and that the model fits the data
 #   mpi-opt search NAME.yaml           in one process; with -n 5: one rank coordinates, four train
-#   mpi-opt results --study NAME       all trials, best first (the same search command again continues)
-#   mpi-opt best --study NAME          the winner, ready for mpi-learn train
+#   mpi-opt results --study NAME       all trials, best first (the same search command continues the study)
+#   mpi-opt best --study NAME          the best trial, ready for mpi-learn train
 #
 # Every key and its default: docs/reference/space.md and training.md.
 
 study: NAME
-store: sqlite:///NAME.db            # appears where the command runs
+store: sqlite:///NAME.db            # is created in the current directory
 direction: minimize
 figure_of_merit: val_loss           # a metric of the training, or file.py:function
 
-space:                              # what is searched; each name is used by the model or as $name below
+space:                              # the hyperparameters; the model or $name below uses each of them
   units:         {type: integer, low: 16, high: 128, step: 16}
   activation:    {type: categorical, categories: [relu, elu]}
   dropout:       {type: real, low: 0.0, high: 0.5}
-  learning_rate: {type: real, low: 1.0e-3, high: 1.0e-1, prior: log-uniform}   # its order of magnitude matters
+  learning_rate: {type: real, low: 1.0e-3, high: 1.0e-1, prior: log-uniform}   # uniform in its logarithm
 
 search:
   strategy: bayesian                # or evolutionary, random, grid, sobol, halving, population, constructive
@@ -44,10 +44,10 @@ search:
 blocks:
   size: 1                           # ranks that train one model together
 
-folds: 1                            # K of a K-fold cross-validation; 1 takes the validation data below
+folds: 1                            # K of a K-fold cross-validation; 1 uses the validation data below
 
-training:                           # what mpi-learn train takes
-  model: NAME.py:build_model        # is called with the hyperparameters that it names
+training:                           # the content of a training.yaml
+  model: NAME.py:build_model        # is called with the hyperparameters that are its arguments
   data:
     train: [NAME.h5]                # also .npz .npy .root .parquet .csv, globs and URLs
     validation_fraction: 0.2
@@ -67,8 +67,8 @@ TRAINING_PY = '''\
 def build_model(units: int = 64, activation: str = "relu", dropout: float = 0.2):
     """A classifier of 64 pixels in [0, 1] into ten digits.
 
-    Arguments that are hyperparameters in NAME.yaml come from the search; the others keep their defaults. A PyTorch
-    module may be returned as well: import torch instead of keras in here.
+    Arguments that are hyperparameters in NAME.yaml come from the search; the others keep their defaults. The function
+    may also return a PyTorch module: import torch instead of keras.
     """
     import keras
 
@@ -83,20 +83,20 @@ def build_model(units: int = 64, activation: str = "relu", dropout: float = 0.2)
 '''
 
 FUNCTION_YAML = """\
-# Any Python function instead of a training. It runs as it is; put your own function in its place.
+# Any Python function instead of a training. The example runs; replace the function with yours.
 #
-#   mpi-opt check NAME.yaml            is everything there?
+#   mpi-opt check NAME.yaml            verifies the files
 #   mpi-opt search NAME.yaml           in one process; with -n 5: one rank coordinates, four run trials
-#   mpi-opt results --study NAME       all trials, best first (the same search command again continues)
+#   mpi-opt results --study NAME       all trials, best first (the same search command continues the study)
 #
 # Every key and its default: docs/reference/space.md.
 
 study: NAME
-store: sqlite:///NAME.db            # appears where the command runs
+store: sqlite:///NAME.db            # is created in the current directory
 direction: maximize
-objective: NAME.py:objective        # called with the trial; what it returns is the figure of merit
+objective: NAME.py:objective        # is called with the trial and returns the figure of merit
 
-space:                              # what is searched
+space:                              # the hyperparameters
   trees: {type: integer, low: 10, high: 200, prior: log-uniform}
   depth: {type: integer, low: 2, high: 12}
   split: {type: categorical, categories: [gini, entropy]}
@@ -109,7 +109,7 @@ search:
 blocks:
   size: 1                           # ranks that share one trial, by trial.comm
 
-folds: 3                            # the function is called once a fold, and the mean counts
+folds: 3                            # the function is called once per fold; the trial gets the mean
 """
 
 FUNCTION_PY = '''\
@@ -120,7 +120,7 @@ from sklearn.ensemble import RandomForestClassifier
 
 
 def objective(trial) -> float:
-    """The accuracy of a random forest on the samples that it has not seen.
+    """The accuracy of a random forest on the validation samples.
 
     Args:
         trial: Has `parameters` (dict), `number`, `seed`, `fold` and `folds`, `comm` (the mpi4py communicator of this
@@ -144,45 +144,47 @@ def register(app: typer.Typer) -> None:
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="What the files are called: NAME.yaml and NAME.py, in this folder.")],
+    name: Annotated[str, typer.Argument(help="Name of the files NAME.yaml and NAME.py in the current directory.")],
     kind: Annotated[
         Kind, typer.Option("--kind", help="training: a Keras model and its data; function: any Python function.")
     ] = "training",
 ) -> None:
-    """Write a commented NAME.yaml and NAME.py that run as they are. Existing files are left alone."""
-    for path in write_starter(name, kind, Path()):
+    """Write a commented NAME.yaml and NAME.py that run without changes. Existing files are not overwritten."""
+    for path in write_template(name, kind, Path()):
         print(f"wrote {path}")
-    print(f"now try\n  mpi-opt search {name}.yaml")
+    print(f"now run\n  mpi-opt search {name}.yaml")
 
 
-def write_starter(name: str, kind: Kind, folder: Path) -> list[Path]:
-    """Writes the files of a starter, all or none of them.
+def write_template(name: str, kind: Kind, folder: Path) -> list[Path]:
+    """Writes the files of a new study, all or none of them.
 
     Args:
-        name: Letters, digits, _ and -.
-        kind: What its trials are.
-        folder: Where to.
+        name: The name of the study, of letters, digits, _ and -.
+        kind: The kind of its objective.
+        folder: The folder of the files.
 
     Returns:
-        The files that were written.
+        The paths of the files.
 
     Raises:
-        ConfigurationError: `name` is none for a file, or one of the files is there already.
+        ConfigurationError: `name` has other characters, or one of the files exists.
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
         cure = "mpi-opt new jets writes jets.yaml and jets.py"
-        raise ConfigurationError(f"a name is made of letters, digits, _ and -, not {name!r}", where="NAME", cure=cure)
+        raise ConfigurationError(
+            f"expected a name of letters, digits, _ and -, found {name!r}", where="NAME", cure=cure
+        )
     writers = {folder / f"{name}{suffix}": write for suffix, write in _writers(name, kind).items()}
     for path in writers:
         if path.exists():
-            raise ConfigurationError("the file is there already", where=str(path), cure="choose another name")
+            raise ConfigurationError("the file exists already", where=str(path), cure="choose another name")
     for path, write in writers.items():
         write(path)
     return list(writers)
 
 
 def _writers(name: str, kind: Kind) -> dict[str, Callable[[Path], object]]:
-    """Suffix -> what writes the file."""
+    """Suffix -> the function that writes the file."""
     if kind == "function":
         return {".yaml": _writer(FUNCTION_YAML, name), ".py": _writer(FUNCTION_PY, name)}
     return {".yaml": _writer(TRAINING_YAML, name), ".py": _writer(TRAINING_PY, name), ".h5": _write_digits}

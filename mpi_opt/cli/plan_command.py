@@ -68,14 +68,14 @@ def plan(
 
 
 def _written(*options: str | int | None) -> list[str]:
-    """Options as on a command line, in the order of the parameters of `overrides`."""
+    """Options as words of a command line; the arguments are in the order of the parameters of `overrides`."""
     names = list(signature(overrides).parameters)
     given = [(name, value) for name, value in zip(names, options, strict=True) if value is not None]
     return [word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value))]
 
 
 def _training_layout(configuration: StudyConfiguration) -> Callable[[int], TrainingLayout]:
-    """The roles of the ranks of a fold: all the same, or those of the training's algorithm."""
+    """A function from the number of ranks of a fold to their roles: equal, or those of the training algorithm."""
     from mpi_learn.algorithms.rank_layout import lay_out, layout_of
 
     if configuration.training is None:
@@ -84,8 +84,6 @@ def _training_layout(configuration: StudyConfiguration) -> Callable[[int], Train
     from mpi_learn.settings.yaml_file import validated
     from mpi_opt.configuration.placeholders import filled
 
-    space = configuration.dimensions()
-    content = filled(
-        {k: v for k, v in configuration.training.items() if k == "algorithm"}, space.decode([0.5] * len(space))
-    )
+    algorithm = {key: value for key, value in configuration.training.items() if key == "algorithm"}
+    content = filled(algorithm, configuration.dimensions().centre())
     return partial(layout_of, validated(AlgorithmKey, content, "training").algorithm)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -24,7 +25,7 @@ TERMINAL_ROWS = 100
 
 
 def register(app: typer.Typer) -> None:
-    """Adds the commands to `app`, and with them those that draw."""
+    """Adds the commands to `app`, and those of `view_commands`."""
     for command in (results, best):
         app.command()(command)
     view_commands.register(app)
@@ -35,7 +36,7 @@ def results(
     study: Annotated[str | None, typer.Option("--study", help="Its trials, best first; without: all studies.")] = None,
     form: Annotated[Format, typer.Option("--format", help="How to print.")] = "table",
     sql: Annotated[str | None, typer.Option("--sql", help="A read-only query, e.g. on the view study_NAME.")] = None,
-    n_best: Annotated[int | None, typer.Option("--best", min=1, help="Only the best so many.")] = None,
+    n_best: Annotated[int | None, typer.Option("--best", min=1, help="Maximum number of trials, best first.")] = None,
     state: Annotated[State | None, typer.Option("--state", help="Only trials in this state.")] = None,
     pareto: Annotated[bool, typer.Option("--pareto", help="Only the Pareto front, best first figure first.")] = False,
     trial: Annotated[int | None, typer.Option("--trial", min=0, help="Everything about this trial.")] = None,
@@ -61,7 +62,7 @@ def best(
     study: StudyName = None,
     trial: Annotated[int | None, typer.Option("--trial", min=0, help="Another trial than the best.")] = None,
 ) -> None:
-    """Print the winner as a ready training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
+    """Print the best trial as a ready training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
     from mpi_opt.store import Store
     from mpi_opt.views.text.best_trial import winner_yaml
 
@@ -103,17 +104,19 @@ def _print_studies(store: Store, form: Format) -> None:
 
 
 def _chosen(store: Store, study: Study, n_best: int | None, state: State | None, pareto: bool) -> list[TrialRecord]:
-    """The trials to print, best first. Reads no more than needed."""
+    """The trials to print, best first. Does not read the whole study for the best trials."""
     from mpi_opt.study.study import Study
 
-    if n_best and state in (None, "complete") and not (pareto or study.merits.are_several):
+    if n_best and state is None:
+        state = "complete"
+    if n_best and state == "complete" and not (pareto or study.merits.are_several):
         return store.best(study.record, n_best)
     study = Study.read(store, study.name)
     if pareto:
-        trials = [trial for trial in study.pareto() if state in (None, trial.state)]
+        trials = study.pareto() if state in (None, "complete") else []
     else:
-        trials = study.ranked((state,)) if state else study.ranked(("complete",)) if n_best else study.ranked()
-    return trials[:n_best] if n_best else trials
+        trials = study.ranked((state,)) if state else study.ranked()
+    return trials[:n_best]
 
 
 def _print_trials(study: Study, form: Format, n_best: int | None, trials: list[TrialRecord]) -> None:
@@ -137,14 +140,17 @@ def _print_trial(store: Store, study: Study, number: int, form: Format) -> None:
     if form == "csv":
         show(tables.to_csv(*tables.table_of(study, [trial])))
         return
-    details = [read(study.record.id, [number]) for read in (store.folds, store.curves, store.attempts)]
+    key, numbers = study.record.id, [number]
+    folds, curves, attempts = store.folds(key, numbers), store.curves(key, numbers), store.attempts(key, numbers)
     if form == "table":
         from mpi_opt.views.text.schedule import schedule_text
 
-        show(tables.trial_page(study, trial, *details, colour=sys.stdout.isatty()))
-        if learnt := schedule_text(study, trial, colour=sys.stdout.isatty()):
-            show(f"\nwhat changed while it was trained\n{learnt}")
+        is_coloured = sys.stdout.isatty()
+        show(tables.trial_page(study, trial, folds, curves, attempts, colour=is_coloured))
+        if changes := schedule_text(study, trial, colour=is_coloured):
+            show(f"\nhyperparameters that changed during the training\n{changes}")
         return
-    names = ("folds", "curves", "attempts")
-    lists = {n: [tables.as_object(row) for row in rows] for n, rows in zip(names, details, strict=True)}
-    show(tables.to_json([tables.as_object(trial) | lists]))
+    lists: dict[str, Sequence[object]] = {"folds": folds, "curves": curves, "attempts": attempts}
+    show(
+        tables.to_json([tables.as_object(trial) | {n: list(map(tables.as_object, rows)) for n, rows in lists.items()}])
+    )

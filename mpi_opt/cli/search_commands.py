@@ -30,8 +30,8 @@ from mpi_opt.cli.space_options import (
 from mpi_opt.errors import ConfigurationError, without_passwords
 
 if TYPE_CHECKING:
-    from mpi_opt.api import Plan
     from mpi_opt.configuration.configuration import StudyConfiguration
+    from mpi_opt.configuration.plan import Plan
     from mpi_opt.study.study import Study
     from mpi_opt.views.text.progress_display import PlainProgress
 
@@ -44,7 +44,7 @@ def register(app: typer.Typer) -> None:
 
 def search(
     space: SpaceFile,
-    n: Annotated[int | None, typer.Option("-n", help="Start mpirun with so many ranks.", min=1)] = None,
+    n: Annotated[int | None, typer.Option("-n", help="Start mpirun with this number of ranks.", min=1)] = None,
     trials: Trials = None,
     strategy: StrategyName = None,
     block_size: BlockSize = None,
@@ -110,7 +110,7 @@ def check(
     print(f"strategy   {wanted.strategy}, {wanted.trials} trials, {configuration.folds.number} fold(s){early}")
     if configuration.folds.number > 1 and configuration.selection != "mean":
         print(f"selection  {configuration.selection} of the folds")
-    if earlier:
+    if earlier and wanted.transfer is not None:
         print(f"transfer   {len(earlier)} trials of an earlier study, the best {wanted.transfer.best} first")
     for name, dimension in search_space.items():
         print(f"  {name:<20} {dimension}")
@@ -180,8 +180,7 @@ def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
 
     if configuration.objective == EXTERNAL:
         return
-    space = configuration.dimensions()
-    make_objective(configuration, directory).prepare(MPI.COMM_SELF, space.decode([0.5] * len(space)))
+    make_objective(configuration, directory).prepare(MPI.COMM_SELF, configuration.dimensions().centre())
 
 
 def _progress(plan: Plan) -> PlainProgress:
@@ -199,20 +198,20 @@ def _log_folder(configuration: StudyConfiguration) -> Path:
 
 
 def _make_log_folder(configuration: StudyConfiguration) -> None:
-    """Rank 0 tries first where the others will write, so that a mistake is told once."""
+    """Creates the folder of the log files; only rank 0 does, so that an error is reported once."""
     folder = _log_folder(configuration)
     try:
         folder.mkdir(exist_ok=True)
     except OSError as error:
         raise ConfigurationError(
-            f"the folder for what the other ranks print cannot be made: {error.strerror}",
+            f"the folder for the logs of the other ranks cannot be created: {error.strerror}",
             where=str(folder.absolute()),
-            cure="start the search where you may write",
+            cure="start the search in a directory with write permission",
         ) from None
 
 
 def _log_to_file(plan: Plan, rank: int) -> None:
-    """Everything that this rank prints, its libraries' own output included, goes to a file from now on."""
+    """Redirects the output of this rank, including that of its libraries, to a file."""
     folder = _log_folder(plan.configuration)
     try:
         folder.mkdir(exist_ok=True)  # on this host
@@ -230,17 +229,17 @@ def _log_to_file(plan: Plan, rank: int) -> None:
 
 
 class _Log(io.FileIO):
-    """What finds no room in a log is lost: no reason to fail a trial that prints something."""
+    """A log file whose write errors, e.g. on a full disk, are ignored: they must not fail a trial that prints."""
 
     def write(self, data: Any) -> int:
-        """As much as there is room for; says that it was all."""
+        """Writes as much as possible; returns the size of `data`."""
         with suppress(OSError):
             super().write(data)
         return memoryview(data).nbytes
 
 
 def _closing_words(plan: Plan, study: Study) -> str:
-    """The best trials, where all of them are, and what to type next."""
+    """The text at the end of a search: the best trials, the store and the next commands."""
     from mpi_opt.views.text.schedule import schedule_text
     from mpi_opt.views.text.tables import trials_table
 
@@ -252,8 +251,8 @@ def _closing_words(plan: Plan, study: Study) -> str:
         trials_table(study, shown),
         "",
     ]
-    if study.best is not None and (learnt := schedule_text(study, study.best)):
-        lines += ["what the best one learnt to change while it was trained:", learnt, ""]
+    if study.best is not None and (changes := schedule_text(study, study.best)):
+        lines += ["hyperparameters of the best trial that changed during its training:", changes, ""]
     n_ended = sum(study.record.counts.get(state, 0) for state in ("complete", "pruned", "failed"))
     if n_ended < trials and plan.configuration.search.target is None:
         lines.append(f"{n_ended} of {trials} trials have ended; to resume, run the same command again")

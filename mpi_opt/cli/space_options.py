@@ -1,4 +1,4 @@
-"""Shared by the commands that read a ``space.yaml``: the file, and the options that override its keys."""
+"""The arguments of the commands that read a ``space.yaml``: the file, and the options that override its keys."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import typer
 
 from mpi_learn.errors import ConfigurationError
 
-SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.yaml", help="What to search, and how.")]
-Ranks = Annotated[int | None, typer.Option("-n", help="How many ranks.", min=1)]
-Trials = Annotated[int | None, typer.Option(help="How many trials the study gets in all.", min=1)]
+SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.yaml", help="Configuration of the study.")]
+Ranks = Annotated[int | None, typer.Option("-n", help="Number of ranks.", min=1)]
+Trials = Annotated[int | None, typer.Option(help="Total number of trials of the study.", min=1)]
 StrategyName = Annotated[str | None, typer.Option(help="bayesian, evolutionary, random, … or file.py:Class.")]
-BlockSize = Annotated[str | None, typer.Option(help="Ranks a block, or auto.")]
+BlockSize = Annotated[str | None, typer.Option(help="Number of ranks per block, or auto.")]
 Folds = Annotated[int | None, typer.Option(help="K of the K-fold cross-validation.", min=1)]
-Seed = Annotated[int | None, typer.Option(help="Of everything random.", min=0)]
-StudyName = Annotated[str | None, typer.Option(help="The study's name in the store.")]
-StoreUrl = Annotated[str | None, typer.Option(help="The store, a SQLAlchemy URL.")]
-TimeLimit = Annotated[str | None, typer.Option(help="Such as 2h: no trial begins that would end later.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of the random numbers.", min=0)]
+StudyName = Annotated[str | None, typer.Option(help="Name of the study in the store.")]
+StoreUrl = Annotated[str | None, typer.Option(help="Store, as a SQLAlchemy URL.")]
+TimeLimit = Annotated[str | None, typer.Option(help="For example 2h: no trial starts that would end later.")]
 
 
 def overrides(
@@ -31,10 +31,10 @@ def overrides(
     store: str | None = None,
     time_limit: str | None = None,
 ) -> dict[str, Any]:
-    """The values of the command line, by dotted key of the file."""
+    """The values of the command line by the dotted key of the file, e.g. ``search.trials``."""
     if block_size is not None and block_size != "auto" and not block_size.isdigit():
         raise ConfigurationError(
-            f"expected a number or auto, not {block_size!r}", where="--block-size", cure="write --block-size 4"
+            f"expected a number or auto, found {block_size!r}", where="--block-size", cure="write --block-size 4"
         )
     return {
         "search.trials": trials,

@@ -1,4 +1,4 @@
-"""Shared by the commands that read a store: how they find it, the study and a trial, and how they print."""
+"""The options of the commands that read a store, and functions that find the store, the study and a trial."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 StoreUrl = Annotated[
     str | None,
-    typer.Option("--store", help="SQLAlchemy URL or file; default: $MPI_OPT_STORE, else the only *.db of this folder."),
+    typer.Option("--store", help="SQLAlchemy URL or file; default: $MPI_OPT_STORE, else the only *.db file here."),
 ]
-StudyName = Annotated[str | None, typer.Option("--study", help="The study's name; default: the store's only one.")]
+StudyName = Annotated[str | None, typer.Option("--study", help="Name of the study; default: the only study.")]
 
 
 def store_url(given: str | None) -> str:
-    """The store that a command reads: as given, from the environment, or the only one of the current folder.
+    """The store that a command reads: as given, from the environment, or the only one in the current directory.
 
     Raises:
         ConfigurationError: The folder has no store, or several.
@@ -41,15 +41,15 @@ def store_url(given: str | None) -> str:
 
 
 def read_study(store: Store, name: str | None, *, trials: bool = True) -> Study:
-    """The study of this name; without a name the store's only study.
+    """Reads the study of this name; without a name the only study of the store.
 
     Args:
-        store: Open.
-        name: The study's name.
-        trials: Whether to read its trials.
+        store: The open store.
+        name: The name of the study.
+        trials: Whether to read the trials.
 
     Raises:
-        StoreError: There is no such study, or one must be chosen.
+        StoreError: There is no such study, or the store has several and `name` is None.
     """
     from mpi_opt.study.study import Study
 
@@ -68,12 +68,15 @@ def read_study(store: Store, name: str | None, *, trials: bool = True) -> Study:
 
 
 def read_trial(store: Store, study: Study, number: int | None) -> tuple[Study, TrialRecord]:
-    """One trial, and `study` with the trials whose training it continues, which is all that is shown with it.
+    """Reads one trial.
 
     Args:
-        store: Open.
-        study: May have been read without its trials.
-        number: The trial; None: the best one.
+        store: The open store.
+        study: The study, with or without its trials.
+        number: The number of the trial; None: the best one.
+
+    Returns:
+        `study`, with only the trials whose training the trial continues; and the trial.
 
     Raises:
         StoreError: There is no such trial.
@@ -93,7 +96,7 @@ def read_trial(store: Store, study: Study, number: int | None) -> tuple[Study, T
 
 
 def show(text: str) -> None:
-    """Prints `text`; a reader that ends before it has read all, such as ``head``, is not an error."""
+    """Prints `text`; it is not an error if the reader, such as ``head``, ends before it has read everything."""
     try:
         print(text, flush=True)
     except BrokenPipeError:

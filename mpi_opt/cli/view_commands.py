@@ -1,4 +1,4 @@
-"""The commands that draw: ``plot``, ``report`` and ``dashboard``. What they draw with is imported when it is needed."""
+"""The commands ``plot``, ``report`` and ``dashboard``, which import the libraries for drawing when they run."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def register(app: typer.Typer) -> None:
 
 
 def plot(
-    kind: Annotated[Kind, typer.Argument(help="What to draw.")],
+    kind: Annotated[Kind, typer.Argument(help="Kind of figure.")],
     study: StudyName = None,
     store: StoreUrl = None,
     output: Annotated[Path | None, typer.Option("-o", help="FILE.png, .svg or .pdf; default: STUDY-KIND.png.")] = None,
     x: Annotated[str | None, typer.Option("--x", help="contour: a hyperparameter; pareto: a figure of merit.")] = None,
-    y: Annotated[str | None, typer.Option("--y", help="contour, pareto: another one.")] = None,
-    metric: Annotated[str | None, typer.Option("--metric", help="curves: of which metric.")] = None,
+    y: Annotated[str | None, typer.Option("--y", help="contour, pareto: a second one.")] = None,
+    metric: Annotated[str | None, typer.Option("--metric", help="curves: the metric.")] = None,
 ) -> None:
-    """Draw a figure of a study, fit for a paper."""
+    """Draw a figure of a study for a paper."""
     chosen = _study(store, study)
     with _needing("matplotlib", "plots"):
         from mpi_opt.views.figures import plots
@@ -52,7 +52,7 @@ def report(
     store: StoreUrl = None,
     output: Annotated[Path | None, typer.Option("-o", help="FILE.html; default: STUDY.html.")] = None,
 ) -> None:
-    """Write all about a study as one interactive page that opens offline."""
+    """Write a report of a study: one interactive page that opens offline."""
     chosen = _study(store, study)
     from mpi_opt.views.page.report import save_report
 
@@ -64,9 +64,9 @@ def report(
 def dashboard(
     study: StudyName = None,
     store: StoreUrl = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Of 127.0.0.1; 0 for any free one.")] = 8080,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 for any free port.")] = 8080,
 ) -> None:
-    """Serve a live page of a study, also of one that is running, on 127.0.0.1; ends with Ctrl-C."""
+    """Serve a live page of a study on 127.0.0.1, also while a search runs it; Ctrl-C ends the command."""
     chosen = _study(store, study)
     with _needing("optuna-dashboard", "dashboard"):
         from mpi_opt.views.page.dashboard import Dashboard
@@ -97,7 +97,7 @@ def _file_name(study: Study) -> str:
 
 @contextmanager
 def _needing(package: str, extra: str) -> Iterator[None]:
-    """Imports within it need `package`, which comes with the extra `extra`."""
+    """Explains a failed import in the block: `package` is installed with the extra `extra`."""
     try:
         yield
     except ImportError as error:

@@ -111,6 +111,10 @@ class Space(Mapping[str, Dimension]):
         }
         return self.active(values)
 
+    def centre(self) -> Parameters:
+        """The active hyperparameters at the centre of the unit cube."""
+        return self.decode(np.full(len(self.dimensions), 0.5))
+
     def check(self, parameters: Mapping[str, Value]) -> None:
         """Raises `SpaceError` unless `parameters` is a point of this space."""
         for name, value in parameters.items():

@@ -98,7 +98,7 @@ class TrainingObjective(Objective):
         return values[0] if len(values) == 1 else values, result.history
 
     def discard(self, study: str, numbers: Iterable[int]) -> None:
-        """See `Objective.discard`; what the user's own ``checkpoint.path`` holds is kept."""
+        """Removes the checkpoints of these trials, but no files in a user's own ``checkpoint.path``."""
         if "checkpoint" not in self.training:
             for number in numbers:
                 shutil.rmtree(_place(self.checkpoints, study, number), ignore_errors=True)

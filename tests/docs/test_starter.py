@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mpi_opt.cli.main import main, run
-from mpi_opt.cli.new_command import write_starter
+from mpi_opt.cli.new_command import write_template
 from mpi_opt.configuration.configuration import read_study
 from tests.mpirun import run as run_process
 
@@ -50,7 +50,7 @@ def test_starter_leaves_existing_files_alone(suffix, tmp_path, monkeypatch, caps
     assert run(["new", "jets"]) == 2
     assert mine.read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == [mine.name]
-    assert "there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["../jets", "3jets", "a b", ""])
@@ -61,7 +61,7 @@ def test_name_that_is_no_file_name_is_refused(name, tmp_path, monkeypatch, capsy
 
 
 def test_written_files_are_reported_in_order(tmp_path):
-    assert [path.name for path in write_starter("a", "training", tmp_path)] == ["a.yaml", "a.py", "a.h5"]
+    assert [path.name for path in write_template("a", "training", tmp_path)] == ["a.yaml", "a.py", "a.h5"]
 
 
 def _mpi_opt(*arguments: str):

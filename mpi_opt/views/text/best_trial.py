@@ -1,4 +1,4 @@
-"""The winner of a study as something to go on with: a ready ``training.yaml``, or the hyperparameters of a function."""
+"""The best trial of a study as a ready ``training.yaml``, or as the hyperparameters of a user's function."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import yaml
 
 from mpi_opt.core.space import Parameters
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.study.trial_table import cell
 from mpi_opt.views.text.schedule import schedule_text
-from mpi_opt.views.text.tables import cell
 
 if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
@@ -19,37 +19,38 @@ if TYPE_CHECKING:
 
 
 def winner_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False) -> str:
-    """What `trial` trained, as the text of a ``training.yaml``; for a user's own objective, its hyperparameters.
+    """The training of `trial` as the text of a ``training.yaml``; for a user's own objective the hyperparameters.
 
     Args:
         study: The study.
         trial: One of its trials.
-        is_elsewhere: The text will not stand in the folder of the study's ``space.yaml``: files that it reads are named
-            by their whole paths. Otherwise paths stay as they are, and a comment says where they start.
+        is_elsewhere: Whether the text will be in another folder than the ``space.yaml`` of the study: then files that
+            it reads have absolute paths. Otherwise paths are unchanged, and a comment names the folder.
     """
     training = study.configuration.get("training")
     directory = study.configuration.get("directory")
     merit = _with_uncertainties(study, trial)
     lines = [f"# study {study.name}, trial {trial.number}: {merit}"]
-    if learnt := schedule_text(study, trial):
-        lines += ["# while it was trained its hyperparameters changed; below stand the last ones:"]
-        lines += [f"#   {line}" for line in learnt.splitlines()]
+    if changes := schedule_text(study, trial):
+        lines += ["# its hyperparameters changed during the training; the values below are the last ones:"]
+        lines += [f"#   {line}" for line in changes.splitlines()]
     content = trial.parameters if training is None else training_of(training, trial.parameters, directory)
-    if training and directory and is_elsewhere:
-        content = _located(content, Path(directory))
-    elif training and directory:
-        lines.append(f"# relative paths start in {directory}")
+    if training and directory:
+        if is_elsewhere:
+            content = _located(content, Path(directory))
+        else:
+            lines.append(f"# relative paths are relative to {directory}")
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
     if "***" in text:
-        lines.append("# *** replaces a password, which the store does not keep: write it again")
+        lines.append("# *** replaces a password, which is not in the store: write it again")
     return "\n".join([*(cell(line, None) for line in lines), text])
 
 
 def training_of(training: dict[str, Any], parameters: Parameters, directory: str | None) -> dict[str, Any]:
-    """The ``training:`` section with `parameters` filled in, and those that the model's function takes by name."""
+    """The ``training:`` section with `parameters` filled in, including the arguments of the model's function."""
     from mpi_opt.configuration.placeholders import filled, references
 
-    content = filled(training, parameters)
+    content: dict[str, Any] = filled(training, parameters)
     referred = set(references(training))
     model = str(content.get("model", ""))
     named = {name: value for name, value in parameters.items() if _takes(model, name, name in referred, directory)}
@@ -61,7 +62,7 @@ def training_of(training: dict[str, Any], parameters: Parameters, directory: str
 
 
 def _located(content: dict[str, Any], directory: Path) -> dict[str, Any]:
-    """`content` with the whole paths of the files that it reads; what it writes stays relative."""
+    """`content` with absolute paths of the files that it reads; the paths of files that it writes stay relative."""
     from mpi_learn.data.files.location import located
     from mpi_learn.settings.user_code import located_specification
 
@@ -81,20 +82,23 @@ def _located(content: dict[str, Any], directory: Path) -> dict[str, Any]:
 
 
 def _takes(model: str, name: str, is_referred: bool, directory: str | None) -> bool:
-    """Whether the model's function takes the hyperparameter; if it cannot be asked: whether nothing else does."""
+    """Whether the model's function has the hyperparameter as an argument.
+
+    If the function cannot be imported: whether the hyperparameter is not used elsewhere.
+    """
     from mpi_learn.settings.user_code import is_function, signature_of
 
     if not is_function(model):
         return False
     try:
         signature = signature_of(model, None if directory is None else Path(directory))
-    except ConfigurationError:  # the file has moved since
+    except ConfigurationError:  # the file does not exist any more
         return not is_referred
     return name in signature.names or (signature.accepts_any and not is_referred)
 
 
 def _with_uncertainties(study: Study, trial: TrialRecord) -> str:
-    """Each figure of merit by name, with its uncertainty."""
+    """The figures of merit as text, by name, with their uncertainties."""
     figures = {str(study.configuration.get("figure_of_merit", "figure of merit")): trial.figure_of_merit}
     spreads = dict.fromkeys(figures, trial.uncertainty)
     if study.merits.are_several:

@@ -1,4 +1,4 @@
-"""How far a search is: numbers that cost next to nothing to keep, in memory that does not grow with the trials."""
+"""The progress of a search as counts, in memory that does not grow with the number of trials."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ if TYPE_CHECKING:
 
 @dataclass
 class Counts:
-    """How far a search is.
+    """The progress of a search.
 
     Attributes:
-        trials: How many there will be.
-        maximize: Whether more is better.
+        trials: The number of trials of the study.
+        maximize: Whether larger figures of merit are better.
         blocks: Block -> whether it still exists.
-        n_done: Finished well, earlier runs included.
-        n_failed: Failed.
-        n_pruned: Pruned.
-        busy: block -> number of its trial.
-        best: Best figure of merit so far.
-        best_number: The trial that has it.
-        best_parameters: Its hyperparameters.
-        trend: The best so far, trial by trial.
+        n_done: The number of complete trials, earlier runs included.
+        n_failed: The number of failed trials.
+        n_pruned: The number of pruned trials.
+        busy: Block -> the number of its trial.
+        best: The best figure of merit so far.
+        best_number: The number of the best trial.
+        best_parameters: The hyperparameters of the best trial.
+        trend: The best figure of merit after each trial.
         last_failure: The last failed trial and the first line of its error.
-        began: When the first trial of this run began, on `clock`; None before.
-        n_ended_here: Trials that ended in this run.
+        began: The start of the first trial of this run, by `clock`; None before it.
+        n_ended_here: The number of trials that ended in this run.
+        clock: Returns the time in seconds.
     """
 
     trials: int
@@ -55,29 +56,29 @@ class Counts:
 
     @property
     def n_blocks(self) -> int:
-        """Blocks that still exist."""
+        """The number of blocks that still exist."""
         return sum(self.blocks.values())
 
     @property
     def has_begun(self) -> bool:
-        """Whether the search has a block or a trial; not if it was refused before."""
+        """Whether the search has a block or a trial: False if it failed before its start."""
         return bool(self.blocks or self.n_ended)
 
     @property
     def n_ended(self) -> int:
-        """Trials that are over, well or not."""
+        """The number of finished trials."""
         return self.n_done + self.n_failed + self.n_pruned
 
     @property
     def pace_s(self) -> float | None:
-        """Seconds from one end of a trial to the next, on average; None before the first has ended."""
+        """The mean time between the ends of two trials, in seconds; None before the first end."""
         if not self.n_ended_here or self.began is None:
             return None
         return max(self.clock() - self.began, 1e-9) / self.n_ended_here
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that the rest will take at the pace so far; None before the first trial has ended."""
+        """The expected time for the remaining trials, in seconds; None before the first trial has ended."""
         return None if self.pace_s is None else self.pace_s * max(self.trials - self.n_ended, 0)
 
     def resume(self, study: Study) -> None:
@@ -89,13 +90,13 @@ class Counts:
                 self._note_best(trial.figure_of_merit, trial.number, trial.parameters)
 
     def begin(self, block: int, number: int) -> None:
-        """Counts a trial that begins."""
+        """Counts a trial that starts."""
         self.busy[block] = number
         if self.began is None:
             self.began = self.clock()
 
     def take(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        """Counts a trial that ended."""
+        """Counts a trial that has ended."""
         self.busy.pop(block, None)
         self.n_ended_here += 1
         self.n_done += outcome.state == "complete"
@@ -108,12 +109,12 @@ class Counts:
             self.last_failure = f"trial {outcome.number}: {reason}"
 
     def lose(self, block: int) -> None:
-        """A block is no more."""
+        """Records that a block is lost."""
         self.blocks[block] = False
         self.busy.pop(block, None)
 
     def is_better(self, value: float | None) -> bool:
-        """Whether `value` beats the best so far."""
+        """Whether `value` is better than the best so far."""
         if value is None or self.best is None:
             return value is not None
         return value > self.best if self.maximize else value < self.best

@@ -1,4 +1,4 @@
-"""What a running search shows: a live panel on a terminal, plain lines elsewhere."""
+"""The progress display of a search: a live panel on a terminal, plain lines otherwise."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from mpi_learn.cli.terminal import console_size, duration, is_watched, make_console
 from mpi_opt.errors import without_passwords
+from mpi_opt.study.trial_table import cell
 from mpi_opt.views.text.counts import Counts
-from mpi_opt.views.text.tables import cell
 
 if TYPE_CHECKING:
     from rich.panel import Panel
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 __all__ = ["Counts", "LivePanel", "PlainProgress", "make_progress"]
 
 LINE_INTERVAL_S = 1.0
-"""Plain lines come no faster than this, however short the trials are."""
+"""The shortest interval between two plain lines, in seconds."""
 
 DRAW_INTERVAL_S = 0.25
-"""The panel is drawn no more often than this."""
+"""The shortest interval between two updates of the panel, in seconds."""
 
 MOST_CELLS = 256
-"""Of more blocks than this, the first are shown."""
+"""The largest number of blocks in the panel."""
 
 
 class PlainProgress:
-    """One line a second at most, without colours: for logs of batch systems.
+    """Prints at most one line per second, without colours, for the logs of batch systems.
 
     Args:
-        counts: What stands already.
-        tracker: Is handed every trial that ended.
-        stream: Where to write.
+        counts: The counts at the start.
+        tracker: Records every trial that has ended.
+        stream: The output; default: standard output.
     """
 
     def __init__(self, counts: Counts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
@@ -47,19 +47,19 @@ class PlainProgress:
         self._written = float("-inf")
 
     def resumed(self, study: Study) -> None:
-        """The study has trials of earlier runs."""
+        """Counts the trials of earlier searches."""
         self.counts.resume(study)
 
     def ready(self, block: int) -> None:
-        """A block can take trials."""
+        """Counts a block that is ready for trials."""
         self.counts.blocks[block] = True
 
     def started(self, block: int, number: int) -> None:
-        """A block begins a trial."""
+        """Counts a trial that starts on a block."""
         self.counts.begin(block, number)
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        """A trial ended."""
+        """Counts a trial that has ended, and shows it."""
         self._take(block, outcome, parameters)
         now = time.monotonic()
         if now - self._written >= LINE_INTERVAL_S:
@@ -69,18 +69,18 @@ class PlainProgress:
             self._write(f"trial {outcome.number} {outcome.state}: {what} in {took}; {self.counts}")
 
     def given_up(self, block: int) -> None:
-        """A block is no more."""
+        """Counts a lost block."""
         self.counts.lose(block)
 
     def note(self, text: str) -> None:
-        """Something that the user should know."""
+        """Prints a message for the user."""
         self._write(text)
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Does nothing: lines are printed when trials end."""
 
     def close(self) -> None:
-        """The search is over, or was refused before it began."""
+        """Prints the last counts; the search has ended, or failed before its start."""
         if self.counts.has_begun:
             self._write(f"done: {self.counts}")
         self._close_tracker()
@@ -100,7 +100,7 @@ class PlainProgress:
 
 
 class LivePanel(PlainProgress):
-    """A panel that is drawn anew in its place, at most four times a second."""
+    """A panel on the terminal, which is updated at most four times a second."""
 
     def __init__(self, counts: Counts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
         super().__init__(counts, tracker, stream)
@@ -108,20 +108,20 @@ class LivePanel(PlainProgress):
 
         self._live = Live(console=make_console(self.stream), auto_refresh=False)
         self._live.start()
-        self._live.console.show_cursor(True)  # it stays visible also when the process is killed
+        self._live.console.show_cursor(True)  # so that it is visible after the process is killed
 
     def started(self, block: int, number: int) -> None:
-        """A block begins a trial."""
+        """Counts a trial that starts on a block, and updates the panel."""
         super().started(block, number)
         self.tick()
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        """A trial ended."""
+        """Counts a trial that has ended, and updates the panel."""
         self._take(block, outcome, parameters)
         self.tick()
 
     def tick(self) -> None:
-        """Time has passed."""
+        """Updates the panel, unless the last update was less than `DRAW_INTERVAL_S` ago."""
         now = time.monotonic()
         if now - self._written >= DRAW_INTERVAL_S:
             self._written = now
@@ -135,18 +135,18 @@ class LivePanel(PlainProgress):
         self._close_tracker()
 
     def note(self, text: str) -> None:
-        """Something that the user should know: above the panel."""
+        """Prints a message for the user above the panel."""
         self._live.console.print(without_passwords(text), markup=False, highlight=False)
 
     def _draw(self) -> None:
         self._live.console.size = console_size()
         from rich.console import Group
 
-        self._live.update(Group(panel(self.counts), ""), refresh=True)  # mpirun keeps an unfinished line back
+        self._live.update(Group(panel(self.counts), ""), refresh=True)  # mpirun forwards only complete lines
 
 
 def panel(counts: Counts) -> Panel:
-    """How far a search is, as a panel of some lines."""
+    """The progress of a search as a panel of a few lines."""
     from rich.panel import Panel
     from rich.progress_bar import ProgressBar
     from rich.table import Table
@@ -162,7 +162,7 @@ def panel(counts: Counts) -> Panel:
         rows += [("", Text("  ".join(_parameter(*item) for item in counts.best_parameters.items())))]
         rows += [("so far", Text(str(counts.trend), "cyan"))]
     rows.append(("blocks", _blocks(counts)))
-    if counts.pace_s is not None:
+    if counts.pace_s is not None and counts.left_s is not None:
         rows.append(("pace", Text(f"{_number(3600 / counts.pace_s)} trials/h, {duration(counts.left_s)} left")))
     grid = Table.grid(padding=(0, 2))
     for label, content in rows:
@@ -183,7 +183,7 @@ def _states(counts: Counts) -> Text:
 
 
 def _blocks(counts: Counts) -> Text:
-    """A cell for each block: training, idle or lost; and how many there are of each kind."""
+    """A symbol for each block, training, idle or lost, and the number of blocks of each kind."""
     from rich.text import Text
 
     text, n_training = Text(), len(counts.busy)
@@ -208,5 +208,5 @@ def _number(value: float) -> str:
 
 
 def make_progress(counts: Counts, tracker: Tracker | None = None) -> PlainProgress:
-    """A panel when a person is watching, lines otherwise."""
+    """A panel if the output is a terminal, plain lines otherwise."""
     return (LivePanel if is_watched() else PlainProgress)(counts, tracker)

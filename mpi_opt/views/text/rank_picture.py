@@ -1,4 +1,4 @@
-"""A picture of who does what: one letter a rank, one pair of brackets a block."""
+"""A picture of the roles of all ranks: one letter per rank, one pair of brackets per block."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from mpi_learn.algorithms.rank_layout import Layout as TrainingLayout
 from mpi_opt.core.block_layout import Layout, fold_groups
 
 MOST_RANKS = 1000
-"""Of a larger job only the first ranks are drawn."""
+"""The largest number of ranks that are drawn."""
 
 ROLES = {
     "C": ("coordinates the search", "bold magenta"),
     "M": ("master: holds the weights that workers share", "bold yellow"),
     "w": ("worker: trains on its share of the samples", "green"),
-    "s": ("spare: takes the place of a lost rank", "cyan"),
+    "s": ("spare: replaces a lost rank", "cyan"),
     "·": ("idle: there are fewer trials than blocks", "dim red"),
 }
 MARKS = {"|": "between the folds that train side by side", ":": "between workers that compute together"}
@@ -25,31 +25,39 @@ Training = Callable[[int], TrainingLayout]
 
 
 def picture(layout: Layout, trials: int, training: Training, width: int = 100) -> Text:
-    """Every rank as a letter, in the order of ranks, and what the letters mean.
+    """Every rank as a letter, in the order of ranks, and a legend of the letters.
 
     Args:
-        layout: Who does what in the search.
-        trials: How many there are; blocks beyond idle.
-        training: What the ranks of a fold do among themselves, by their number.
-        width: Columns of the terminal.
+        layout: The blocks of the search.
+        trials: The number of trials; blocks beyond this number are idle.
+        training: The roles of the ranks that train one fold, by the number of these ranks.
+        width: The number of columns of the terminal.
     """
     cells = ["C", *(_block(block, layout.folds, training, index < trials) for index, block in enumerate(layout.blocks))]
     cells += ["s" * layout.spares] * bool(layout.spares)
-    drawn, n_ranks = [], 0
-    for cell in cells:
-        if n_ranks > MOST_RANKS:
-            drawn.append("…")
-            break
-        drawn.append(cell)
-        n_ranks += sum(letter in ROLES for letter in cell)
-    lines = [*_wrapped(drawn, width - 2), ""]
-    used = set("".join(lines))
-    legend = [f"{letter} {meaning}" for letter, (meaning, _) in ROLES.items() if letter in used]
-    legend += [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
+    lines = [*_wrapped(_first_ranks(cells), width - 2), ""]
     text = Text("\n".join(f"  {line}".rstrip() for line in lines))
     for letter, (_, style) in ROLES.items():
         text.highlight_regex(rf"{letter}", style)
-    return text.append("\n").append("\n".join(f"  {line}" for line in legend))
+    return text.append("\n").append("\n".join(f"  {line}" for line in _legend(set("".join(lines)))))
+
+
+def _first_ranks(cells: list[str]) -> list[str]:
+    """The cells up to about `MOST_RANKS` ranks."""
+    drawn: list[str] = []
+    n_ranks = 0
+    for cell in cells:
+        if n_ranks > MOST_RANKS:
+            return [*drawn, "…"]
+        drawn.append(cell)
+        n_ranks += sum(letter in ROLES for letter in cell)
+    return drawn
+
+
+def _legend(used: set[str]) -> list[str]:
+    """The meanings of the letters and marks in `used`."""
+    letters = [f"{letter} {meaning}" for letter, (meaning, _) in ROLES.items() if letter in used]
+    return letters + [f"{mark} {meaning}" for mark, meaning in MARKS.items() if mark in used]
 
 
 def _block(block: range, folds: int, training: Training, is_busy: bool) -> str:
@@ -66,7 +74,7 @@ def _group(layout: TrainingLayout) -> str:
 
 
 def _wrapped(cells: list[str], width: int) -> list[str]:
-    """The cells in lines of at most `width` columns; a cell that is longer is cut."""
+    """The cells in lines of at most `width` columns; a longer cell is split."""
     lines = [""]
     for cell in cells:
         if lines[-1] and len(lines[-1]) + 1 + len(cell) > width:

@@ -1,4 +1,4 @@
-"""Results as text: aligned tables, one trial in full, CSV and JSON; and a small table for notebooks."""
+"""Results as text: aligned tables, the details of one trial, CSV and JSON."""
 
 from __future__ import annotations
 
@@ -28,33 +28,41 @@ COLOURS = {
 }
 """ANSI codes of the states."""
 
+FOLD_COLUMNS = ("fold", "figure_of_merit", "duration_s")
+ATTEMPT_COLUMNS = ("attempt", "block", "ranks", "hosts", "started_at", "finished_at", "outcome")
+
 
 def aligned(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, colour: bool = False) -> str:
-    """A table with a line for each row: numbers on the right, text on the left and cut at `CELL_WIDTH` characters.
+    """A table with one line per row: numbers aligned right, text aligned left and cut at `CELL_WIDTH` characters.
 
     Args:
         columns: The headings.
-        rows: As long as `columns` each; None is shown as nothing.
+        rows: The rows, each with as many values as `columns`; None is shown as an empty cell.
         colour: Whether to mark states and headings with ANSI colours.
     """
-    rows, columns = [list(row) for row in rows], [cell(column) for column in columns]
-    cells = [[cell(value) for value in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    is_right = [all(value is None or _is_number(value) for value in column) for column in zip(*rows, strict=True)]
-    ways = [">" if right else "<" for right in is_right] or ["<"] * len(columns)
-    in_line = "  ".join(f"{{:{way}{width}}}" for way, width in zip(ways, widths, strict=True)).format
-    lines = [in_line(*columns).rstrip()]
+    values, headings = [list(row) for row in rows], list(map(cell, columns))
+    cells = [list(map(cell, row)) for row in values]
+    widths = [max(map(len, column)) for column in zip(headings, *cells, strict=True)]
+    signs = [_alignment(column) for column in zip(*values, strict=True)] or ["<"] * len(headings)
+    in_line = "  ".join(f"{{:{sign}{width}}}" for sign, width in zip(signs, widths, strict=True)).format
+    lines = [in_line(*row).rstrip() for row in (headings, *cells)]
     if colour:
-        lines[0] = f"\033[1m{lines[0]}\033[0m"
-    for row in cells:
-        line = in_line(*row).rstrip()
-        state = next((text for text in row if text in COLOURS), None) if colour else None
-        lines.append(line if state is None else line.replace(state, f"\033[{COLOURS[state]}m{state}\033[0m", 1))
+        lines = [f"\033[1m{lines[0]}\033[0m", *map(_coloured, lines[1:], cells)]
     return "\n".join(lines)
 
 
+def _alignment(column: Iterable[Any]) -> str:
+    return ">" if all(value is None or _is_number(value) for value in column) else "<"
+
+
+def _coloured(line: str, row: Sequence[str]) -> str:
+    """`line` with the first state among the cells of `row` in its colour."""
+    state = next((text for text in row if text in COLOURS), None)
+    return line if state is None else line.replace(state, f"\033[{COLOURS[state]}m{state}\033[0m", 1)
+
+
 def studies_table(studies: Sequence[StudyRecord], *, colour: bool = False) -> str:
-    """A line for each study."""
+    """A table with one line per study."""
     columns = ("study", "direction", "strategy", "complete", "pruned", "failed", "running", "best", "trial", "created")
     rows = [
         (
@@ -69,24 +77,31 @@ def studies_table(studies: Sequence[StudyRecord], *, colour: bool = False) -> st
 
 
 def trials_table(study: Study, trials: Sequence[TrialRecord] | None = None, *, colour: bool = False) -> str:
-    """A line for each of `trials` (None: the best ten)."""
+    """A table with one line for each of `trials` (None: the best ten)."""
     trials = study.ranked(("complete",))[:10] if trials is None else trials
-    rows = [trial_row(trial, study.space, study.merits) for trial in trials]
-    hidden = {"started_at", "finished_at", "attempts"}
-    for row, trial in zip(rows, trials, strict=True):
-        row["error"] = error_line(trial.error)
-    if study.merits.are_several:  # the first figure has a column of its own name, too
-        hidden |= {"figure_of_merit", "uncertainty"}
-        for row in rows:
-            row["pareto"] = "*" if row["pareto"] else None
-    shown = [c for c in trial_columns(study.space, study.merits) if c not in hidden]
-    may_be_empty = ("uncertainty", "error", *(f"{name}_uncertainty" for name in study.merits.names))
-    shown = [c for c in shown if c not in may_be_empty or any(row[c] is not None for row in rows)]
+    rows = [_short_row(study, trial) for trial in trials]
+    hidden = _hidden_columns(study, rows)
+    shown = [column for column in trial_columns(study.space, study.merits) if column not in hidden]
     return aligned(shown, [[row[column] for column in shown] for row in rows], colour=colour)
 
 
+def _hidden_columns(study: Study, rows: Sequence[dict[str, Any]]) -> set[str]:
+    """The columns that a table of trials leaves out: times, and optional columns without a value."""
+    optional = {"uncertainty", "error", *(f"{name}_uncertainty" for name in study.merits.names)}
+    hidden = {column for column in optional if all(row.get(column) is None for row in rows)}
+    if study.merits.are_several:  # the first figure of merit also has a column of its name
+        hidden |= {"figure_of_merit", "uncertainty"}
+    return hidden | {"started_at", "finished_at", "attempts"}
+
+
+def _short_row(study: Study, trial: TrialRecord) -> dict[str, Any]:
+    """The row of a trial with one line of its error, and a star on the Pareto front."""
+    row = trial_row(trial, study.space, study.merits) | {"error": error_line(trial.error)}
+    return row | ({"pareto": "*" if trial.pareto else None} if study.merits.are_several else {})
+
+
 def error_line(error: str | None) -> str | None:
-    """The line of an error that says most: its first, unless that only announces a traceback; then its last."""
+    """The most informative line of an error: the first, or the last if the first only announces a traceback."""
     lines = [line for line in (error or "").splitlines() if line.strip()]
     if not lines:
         return None
@@ -102,7 +117,7 @@ def trial_page(
     *,
     colour: bool = False,
 ) -> str:
-    """Everything about one trial: hyperparameters, folds, curves as sparklines, attempts, the whole error."""
+    """The details of one trial: hyperparameters, folds, curves as sparklines, attempts and the complete error."""
     facts = [
         ("study", study.name),
         ("trial", trial.number),
@@ -112,34 +127,35 @@ def trial_page(
         ("started", trial.started_at),
         ("finished", trial.finished_at),
         ("budget", trial.budget),
-        ("goes on from", trial.resume_from),
+        ("continues", None if trial.resume_from is None else f"trial {trial.resume_from}"),
     ]
-    parts = [_facts(facts), "hyperparameters\n" + _indented(_facts(list(trial.parameters.items())))]
+    parts = [_facts(facts), _section("hyperparameters", _facts(list(trial.parameters.items())))]
     if folds:
-        rows = [(fold.fold, fold.figure_of_merit, fold.duration_s) for fold in folds]
-        parts.append("folds\n" + _indented(aligned(("fold", "figure_of_merit", "duration_s"), rows, colour=colour)))
+        parts.append(_section("folds", _records_table(folds, FOLD_COLUMNS, colour)))
     if curves:
-        parts.append("curves\n" + _indented(curves_table(curves, colour=colour)))
+        parts.append(_section("curves", curves_table(curves, colour=colour)))
     if attempts:
-        columns = ("attempt", "block", "ranks", "hosts", "started_at", "finished_at", "outcome")
-        rows = [[getattr(attempt, column) for column in columns] for attempt in attempts]
-        parts.append("attempts\n" + _indented(aligned(columns, rows, colour=colour)))
-        parts += [f"attempt {a.attempt} was lost: {a.error}" for a in attempts if a.outcome == "lost" and a.error]
+        parts.append(_section("attempts", _records_table(attempts, ATTEMPT_COLUMNS, colour)))
+    parts += [f"attempt {a.attempt} was lost: {a.error}" for a in attempts if a.outcome == "lost" and a.error]
     if trial.error:
-        parts.append("error\n" + _indented(printable(trial.error)))
+        parts.append(_section("error", printable(trial.error)))
     return "\n\n".join(parts)
 
 
+def _records_table(records: Sequence[object], fields: Sequence[str], colour: bool) -> str:
+    return aligned(fields, [[getattr(record, name) for name in fields] for record in records], colour=colour)
+
+
 def _early(study: Study, trial: TrialRecord, folds: Sequence[FoldRecord]) -> str:
-    """Why a pruned trial lacks folds, and what its figure of merit then is."""
+    """A note on the figure of merit of a trial that was pruned before all its folds ended; else empty."""
     n_folds = number_of_folds(study.configuration)
     if trial.state != "pruned" or len(folds) in (0, n_folds):
         return ""
-    return f" after {len(folds)} of {n_folds} folds; the figure of merit is what all would likely come to"
+    return f" after {len(folds)} of {n_folds} folds; the figure of merit is the expected value over all folds"
 
 
 def _merits(study: Study, trial: TrialRecord) -> list[tuple[str, str | None]]:
-    """A fact for each figure of merit, and whether the trial is on the Pareto front."""
+    """The figures of merit, each with a label, and whether the trial is on the Pareto front."""
 
     def shown(figure: float | None, spread: float | None) -> str:
         known = "none" if figure is None else cell(figure)
@@ -153,7 +169,7 @@ def _merits(study: Study, trial: TrialRecord) -> list[tuple[str, str | None]]:
 
 
 def curves_table(curves: Sequence[CurveRecord], *, colour: bool = False) -> str:
-    """A line for each metric and fold: a sparkline, the first, last, lowest and highest value."""
+    """A table with one line per metric and fold: a sparkline, the first, last, lowest and highest value."""
     rows = []
     for curve in curves:
         known = [value for value in curve.values if math.isfinite(value)] or [math.nan]
@@ -164,7 +180,7 @@ def curves_table(curves: Sequence[CurveRecord], *, colour: bool = False) -> str:
 
 
 def events_table(events: Sequence[EventRecord], *, colour: bool = False) -> str:
-    """A line for each event."""
+    """A table with one line per event."""
     return aligned(("at", "kind", "detail"), [(e.at, e.kind, e.detail) for e in events], colour=colour)
 
 
@@ -178,7 +194,7 @@ def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def to_json(rows: Iterable[dict[str, Any]]) -> str:
-    """A JSON list with a line for each row; what JSON has no number for is null."""
+    """A JSON list with one line per row; NaN and infinity, which JSON does not have, are null."""
     lines = [json.dumps(_json_value(row), ensure_ascii=False, default=str) for row in rows]
     return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
 
@@ -196,7 +212,7 @@ def study_object(study: StudyRecord) -> dict[str, Any]:
 
 
 def table_of(study: Study, trials: Sequence[TrialRecord]) -> tuple[list[str], list[list[Any]]]:
-    """The columns and rows of a full table of `trials`."""
+    """The columns and rows of a complete table of `trials`."""
     rows = [trial_row(trial, study.space, study.merits) for trial in trials]
     return trial_columns(study.space, study.merits), [list(row.values()) for row in rows]
 
@@ -218,5 +234,6 @@ def _facts(pairs: Sequence[tuple[str, Any]]) -> str:
     return "\n".join(f"{name:<{width}}  {cell(value)}" for name, value in pairs if value is not None)
 
 
-def _indented(text: str) -> str:
-    return "\n".join(f"  {line}" for line in text.splitlines())
+def _section(title: str, text: str) -> str:
+    """`text`, indented, below its title."""
+    return "\n".join([title, *(f"  {line}" for line in text.splitlines())])

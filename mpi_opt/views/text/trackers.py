@@ -1,14 +1,14 @@
-"""Trackers: a search's trials in TensorBoard or MLflow, as they end, by the libraries of these.
+"""Trackers record the trials of a search in TensorBoard or MLflow as they end.
 
-Named in one line, ``tensorboard:FOLDER`` or ``mlflow:URI``. A tracker that fails says so once and is left alone: the
-store has everything.
+A specification is ``tensorboard:FOLDER`` or ``mlflow:URI``. After its first error a tracker is reported and no longer
+used: the store contains all trials.
 """
 
 from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,25 +18,28 @@ from mpi_opt.errors import ConfigurationError, without_passwords
 from mpi_opt.store.records import CurveRecord
 from mpi_opt.views.figures import series
 
+MLFLOW_BATCH = 900
+"""The number of metrics per request; a server accepts 1000."""
+
 
 class Tracker(ABC):
-    """Takes a study's trials as they end."""
+    """Records the trials of a study."""
 
     @abstractmethod
     def record(self, outcome: Outcome, parameters: Parameters) -> None:
-        """Takes a trial that ended."""
+        """Records a trial that has ended."""
 
     @abstractmethod
     def close(self) -> None:
-        """Writes what is still held back."""
+        """Writes buffered trials."""
 
 
 class TensorBoard(Tracker):
-    """A run for each trial, in ``FOLDER/STUDY/trial-NUMBER``: its curves, hyperparameters and figure of merit.
+    """Writes a run per trial, in ``FOLDER/STUDY/trial-NUMBER``: curves, hyperparameters and figures of merit.
 
     Args:
         place: The folder.
-        study: The study's name.
+        study: The name of the study.
     """
 
     def __init__(self, place: str, study: str) -> None:
@@ -51,25 +54,26 @@ class TensorBoard(Tracker):
         for name, values in _mean_curves(outcome).items():
             for epoch, value in enumerate(values):
                 writer.add_scalar(name, value, epoch)
-        merits = {"figure_of_merit": outcome.figure_of_merit} if is_usable(outcome.figure_of_merit) else {}
+        figure = outcome.figure_of_merit
+        merits = {"figure_of_merit": figure} if figure is not None and is_usable(figure) else {}
         merits |= outcome.figures_of_merit
         shown = {name: "none" if value is None else value for name, value in parameters.items()}
         for summary in self._hparams(shown, merits):
             writer.file_writer.add_summary(summary)
-        for name, value in merits.items():
-            writer.add_scalar(name, value, 0)
+        for name, merit in merits.items():
+            writer.add_scalar(name, merit, 0)
         writer.close()
 
     def close(self) -> None:
-        """Every trial is written by itself: nothing is held back."""
+        """Does nothing: each trial is written when it ends."""
 
 
 class Mlflow(Tracker):
-    """An experiment of the study's name, with a run for each trial.
+    """Writes an experiment with the name of the study and a run per trial.
 
     Args:
-        place: The tracking server's or store's URI; empty for MLflow's own default.
-        study: The study's name.
+        place: The URI of the tracking server or store; empty for the default of MLflow.
+        study: The name of the study.
     """
 
     def __init__(self, place: str, study: str) -> None:
@@ -84,38 +88,28 @@ class Mlflow(Tracker):
 
         run = self._client.create_run(self._experiment, run_name=f"trial {outcome.number}").info.run_id
         end_ms = self._client.get_run(run).info.start_time
-        metrics = [
-            Metric(name, value, end_ms, epoch)
-            for name, values in _mean_curves(outcome).items()
-            for epoch, value in enumerate(values)
-        ]
-        for name in ("figure_of_merit", "uncertainty", "duration_s"):
-            if is_usable(getattr(outcome, name)):
-                metrics.append(Metric(name, getattr(outcome, name), end_ms, 0))
-        metrics += [Metric(name, value, end_ms, 0) for name, value in outcome.figures_of_merit.items()]
-        tags = [RunTag("state", outcome.state)] + (
-            [RunTag("error", without_passwords(outcome.error)[:5000])] if outcome.error else []
-        )
-        params = [Param(name, str(value)) for name, value in parameters.items()]
-        for first in range(0, max(len(metrics), 1), 900):  # the server takes 1000 at once
-            self._client.log_batch(
-                run, metrics[first : first + 900], params if not first else [], tags if not first else []
-            )
+        metrics = [Metric(name, value, end_ms, epoch) for name, value, epoch in _metrics(outcome)]
+        tags = [RunTag("state", outcome.state)]
+        if outcome.error:
+            tags.append(RunTag("error", without_passwords(outcome.error)[:5000]))
+        self._client.log_batch(run, params=[Param(name, str(value)) for name, value in parameters.items()], tags=tags)
+        for first in range(0, len(metrics), MLFLOW_BATCH):
+            self._client.log_batch(run, metrics[first : first + MLFLOW_BATCH])
         self._client.set_terminated(run, "FAILED" if outcome.state == "failed" else "FINISHED")
 
     def close(self) -> None:
-        """Every trial is sent by itself: nothing is held back."""
+        """Does nothing: each trial is sent when it ends."""
 
 
 KINDS: dict[str, Callable[[str, str], Tracker]] = {"tensorboard": TensorBoard, "mlflow": Mlflow}
 
 
 class Guarded(Tracker):
-    """A tracker that cannot end a search: after its first error it is told nothing more.
+    """Wraps a tracker whose errors must not end a search: it is not used any more after its first error.
 
     Args:
-        tracker: What may fail.
-        complain: Told why, once.
+        tracker: The tracker.
+        complain: Receives the reason, once.
     """
 
     def __init__(self, tracker: Tracker, complain: Callable[[str], None]) -> None:
@@ -135,19 +129,21 @@ class Guarded(Tracker):
             action(self._tracker)
         except _errors() as error:
             name, self._tracker = type(self._tracker).__name__, None
-            self._complain(without_passwords(f"{name} takes no more trials ({error}); the store has them all"))
+            self._complain(
+                without_passwords(f"{name} failed and records no more trials ({error}); the store contains all of them")
+            )
 
 
 def make_tracker(specification: str, study: str, complain: Callable[[str], None] | None = None) -> Tracker:
-    """The tracker that ``tensorboard:FOLDER`` or ``mlflow:URI`` names.
+    """Creates the tracker of a specification.
 
     Args:
-        specification: Kind and place; the place may be left out.
-        study: The study's name.
-        complain: Told when the tracker fails later on; default: standard error.
+        specification: ``tensorboard:FOLDER`` or ``mlflow:URI``; the folder or URI is optional.
+        study: The name of the study.
+        complain: Receives a message if the tracker fails during the search; default: standard error.
 
     Raises:
-        ConfigurationError: There is no such kind, its library is not installed, or its place cannot be reached.
+        ConfigurationError: The kind is unknown, its library is not installed, or the server cannot be reached.
     """
     kind, _, place = specification.partition(":")
     if kind not in KINDS:
@@ -165,9 +161,21 @@ def make_tracker(specification: str, study: str, complain: Callable[[str], None]
 
 
 def _errors() -> tuple[type[Exception], ...]:
-    """What writing to a disk or a server raises."""
+    """The exceptions of a failed write to a disk or server."""
     mlflow: Any = sys.modules.get("mlflow")
     return (OSError, ValueError) if mlflow is None else (OSError, ValueError, mlflow.MlflowException)
+
+
+def _metrics(outcome: Outcome) -> Iterator[tuple[str, float, int]]:
+    """Name, value and epoch: of the curves, then of the figures of merit and the duration, with epoch 0."""
+    for name, values in _mean_curves(outcome).items():
+        for epoch, value in enumerate(values):
+            yield name, value, epoch
+    for name in ("figure_of_merit", "uncertainty", "duration_s"):
+        if is_usable(getattr(outcome, name)):
+            yield name, getattr(outcome, name), 0
+    for name, value in outcome.figures_of_merit.items():
+        yield name, value, 0
 
 
 def _mean_curves(outcome: Outcome) -> dict[str, list[float]]:

@@ -62,5 +62,5 @@ def test_what_did_not_change_is_no_schedule(study):
 def test_winner_says_that_its_hyperparameters_changed(study):
     final = most_changed(study)
     text = winner_yaml(study, final)
-    assert "# while it was trained its hyperparameters changed" in text
+    assert "# its hyperparameters changed during the training" in text
     assert all(f"{row['rate']:.4g}"[:5] in text for row in schedule(study, final))

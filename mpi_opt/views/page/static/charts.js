@@ -85,7 +85,7 @@ class Figure {
   render() {
     this.width = this.box.clientWidth;
     this.marks = [];
-    if (!this.width || (this.axes && !this.x)) return; // hidden, or not told yet what to show
+    if (!this.width || (this.axes && !this.x)) return; // hidden, or without data
     for (const canvas of [this.base, this.over]) {
       canvas.width = this.width * devicePixelRatio;
       canvas.height = this.height * devicePixelRatio;

@@ -22,7 +22,7 @@ function axisOf(dimension) {
     whole: dimension.whole };
 }
 
-// Few different values would hide each other: such points stand a little beside them, each always in the same way.
+// Points with few different values would overlap: they are shifted by a small amount that is fixed for each point.
 function beside(dimension, trial) {
   if (!dimension.width) return 0;
   return dimension.width * 0.5 * (((Math.sin(trial * 12.9898 + dimension.index) * 43758.5453) % 1 + 1) % 1 - 0.5);
@@ -69,7 +69,7 @@ function history() {
           stroke(c, COLOURS.failed, [[x, f.height - f.bottom - 1], [x, f.height - f.bottom - 8]], 1.4);
           return f.mark(x, f.height - f.bottom - 4, trial);
         }
-        const y = Math.min(Math.max(f.sy.at(T.merit[trial]), f.top - 3), f.height - f.bottom + 3); // outliers stand at the edge
+        const y = Math.min(Math.max(f.sy.at(T.merit[trial]), f.top - 3), f.height - f.bottom + 3); // outliers are drawn at the edge
         dot(c, T.state[trial] === "complete" ? "rgba(47,111,222,.7)" : "rgba(154,163,178,.8)", x, y, radius);
         f.mark(x, y, trial);
       });
@@ -147,7 +147,7 @@ function drawContour(f) {
     f.mark(px_, py_, trial);
   }
   if (chosen.length) star(c, ...at(chosen[0]), 9);
-  c.restore(); // the colour bar stands outside of the axes
+  c.restore(); // the colour bar is beside the axes
   c.save();
   for (let i = 0; i < 100; i++) {
     c.fillStyle = viridis(tone(low + ((i + 0.5) / 100) * (high - low)));
