@@ -1,4 +1,4 @@
-"""Who will do what on N ranks, as text; and a batch script that starts it."""
+"""The roles of N ranks in a search as text, and a batch script for the search."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MOST_ROWS = 12
 
 
 def plan_text(layout: Layout, trials: int) -> str:
-    """A few lines that name every rank's part."""
+    """A few lines with the role of every rank."""
     if layout.is_serial:
         return "1 rank: one process does everything, one trial after the other"
     blocks, folds = layout.blocks, layout.folds
@@ -26,38 +26,46 @@ def plan_text(layout: Layout, trials: int) -> str:
     if len(blocks) > MOST_ROWS:
         lines.append(f"    … and {len(blocks) - MOST_ROWS} more blocks like these")
     if layout.spares:
-        lines.append(f"  {_ranks(layout.spare_ranks):<13} waiting to take the place of lost ranks")
+        lines.append(f"  {_ranks(layout.spare_ranks):<13} spare: replace lost ranks")
     return "\n".join(lines) + "\n"
 
 
 def notes(layout: Layout, trials: int, stop_early: bool = False) -> list[str]:
-    """What a poor choice of numbers costs."""
-    found = []
-    blocks = layout.blocks
-    n = sum(len(block) for block in blocks)
-    if len({len(block) for block in blocks}) > 1:
-        better = [size for size in range(1, n + 1) if n % size == 0]
-        nearest = min(better, key=lambda size: (abs(size - layout.block_size), -size))
-        found.append(f"blocks differ in size; --block-size {nearest} makes them all equal")
-    folds = layout.folds
-    if len(blocks[0]) < folds:
-        found.append(
-            f"a block of {len(blocks[0])} takes its {folds} folds in turn; --block-size {folds} runs them at once"
-        )
-    elif folds > 1 and stop_early:
-        found.append(
-            f"folds run at once, so stop_early spares none; --block-size {folds - 1} or less runs them in turn"
-        )
-    elif folds > 1 and any(len(block) % folds for block in blocks):
+    """The costs of unfavourable numbers of ranks, folds and trials, each with a better choice."""
+    found = (_note_on_sizes(layout), _note_on_folds(layout, stop_early), _note_on_idle_ranks(layout, trials))
+    return [note for note in found if note]
+
+
+def _note_on_sizes(layout: Layout) -> str:
+    sizes = [len(block) for block in layout.blocks]
+    if len(set(sizes)) == 1:
+        return ""
+    equal = [size for size in range(1, sum(sizes) + 1) if sum(sizes) % size == 0]
+    nearest = min(equal, key=lambda size: (abs(size - layout.block_size), -size))
+    return f"blocks differ in size; --block-size {nearest} makes them all equal"
+
+
+def _note_on_folds(layout: Layout, stop_early: bool) -> str:
+    folds, size = layout.folds, len(layout.blocks[0])
+    if size < folds:
+        return f"a block of {size} takes its {folds} folds in turn; --block-size {folds} runs them at once"
+    if folds > 1 and stop_early:
+        return f"folds run at once, so stop_early spares none; --block-size {folds - 1} or less runs them in turn"
+    if folds > 1 and any(len(block) % folds for block in layout.blocks):
         even = -(-layout.block_size // folds) * folds
-        found.append(f"folds get unequal numbers of ranks; --block-size {even} would even them")
-    if len(blocks) > trials:
-        idle = sum(len(block) for block in blocks[trials:])
-        found.append(
-            f"{idle} of {layout.n_ranks - 1} ranks would idle, for there are only {trials} trials; "
-            f"--block-size auto, or {-(-n // trials)}, uses them"
-        )
-    return found
+        return f"folds get unequal numbers of ranks; --block-size {even} makes them equal"
+    return ""
+
+
+def _note_on_idle_ranks(layout: Layout, trials: int) -> str:
+    n_idle = sum(len(block) for block in layout.blocks[trials:])
+    if not n_idle:
+        return ""
+    n = sum(len(block) for block in layout.blocks)
+    return (
+        f"{n_idle} of {layout.n_ranks - 1} ranks would be idle, because there are only {trials} trials; "
+        f"--block-size auto, or {-(-n // trials)}, uses them"
+    )
 
 
 def slurm_script(arguments: str, n_ranks: int, ranks_per_node: int = 32) -> str:

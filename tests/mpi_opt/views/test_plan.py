@@ -50,7 +50,7 @@ def test_masters_and_groups_of_workers_are_seen():
 def test_blocks_without_a_trial_are_drawn_idle_and_counted():
     layout = Layout(9, 2)
     assert "C [ww] [··] [··] [··]" in drawn(layout, trials=1)
-    assert any("6 of 8 ranks would idle" in note for note in notes(layout, 1))
+    assert any("6 of 8 ranks would be idle" in note for note in notes(layout, 1))
     assert not notes(layout, 4)
 
 
