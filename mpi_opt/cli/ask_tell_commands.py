@@ -102,7 +102,7 @@ def _place(space: Path | None, study: str | None, store: str | None) -> tuple[st
     return configuration.store, configuration.study
 
 
-def _from_stdin(options: dict[str, Any]) -> Any:
+def _from_stdin(options: dict[str, object]) -> object:
     """The content of standard input: a JSON value, or one per line."""
     for option, given in options.items():
         if given is not None:

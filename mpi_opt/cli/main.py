@@ -19,7 +19,7 @@ from mpi_opt.errors import without_passwords
 if TYPE_CHECKING:
     import typer
 
-    from mpi_opt.api import Plan
+    from mpi_opt.configuration.plan import Plan
 
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 

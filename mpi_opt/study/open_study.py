@@ -226,7 +226,7 @@ def _check_unchanged(plan: Plan, record: StudyRecord, where: str, has_earlier: b
             )
 
 
-def _differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
+def _differences(before: object, now: object, key: str = "") -> Iterator[str]:
     """The differences, one per key: ``x.high: 2.0, now 3.0``."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for name in dict.fromkeys((*before, *now)):

@@ -55,7 +55,7 @@ def _figures(trial: TrialRecord, merits: Merits, taken: set[str]) -> dict[str, A
     return row | {"pareto": trial.pareto}
 
 
-def cell(value: Any, width: int | None = CELL_WIDTH) -> str:
+def cell(value: object, width: int | None = CELL_WIDTH) -> str:
     """A value as one line of at most `width` characters; terminal control characters are replaced by �."""
     if value is None:
         return ""

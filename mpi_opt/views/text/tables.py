@@ -51,7 +51,7 @@ def aligned(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, colour: bo
     return "\n".join(lines)
 
 
-def _alignment(column: Iterable[Any]) -> str:
+def _alignment(column: Iterable[object]) -> str:
     return ">" if all(value is None or _is_number(value) for value in column) else "<"
 
 
@@ -217,7 +217,7 @@ def table_of(study: Study, trials: Sequence[TrialRecord]) -> tuple[list[str], li
     return trial_columns(study.space, study.merits), [list(row.values()) for row in rows]
 
 
-def _json_value(value: Any) -> Any:
+def _json_value(value: object) -> object:
     if isinstance(value, dict):
         return {key: _json_value(item) for key, item in value.items()}
     if isinstance(value, list):
@@ -225,7 +225,7 @@ def _json_value(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
