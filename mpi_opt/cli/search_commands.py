@@ -206,7 +206,7 @@ def _make_log_folder(configuration: StudyConfiguration) -> None:
         raise ConfigurationError(
             f"the folder for the logs of the other ranks cannot be created: {error.strerror}",
             where=str(folder.absolute()),
-            cure="start the search in a directory with write permission",
+            cure="start the search where you may write",
         ) from None
 
 

@@ -630,7 +630,7 @@ def test_a_folder_in_which_the_ranks_cannot_write_their_logs_is_told_at_the_star
     (folder / "bad.logs").touch()
     done = mpirun(3, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
     assert done.returncode == BAD_INPUT, done.stderr
-    _is_one_message(done.stderr.partition("mpi-opt: ")[2], ["bad.logs", "write permission"])
+    _is_one_message(done.stderr.partition("mpi-opt: ")[2], ["bad.logs", "where you may write"])
 
 
 def test_a_password_is_not_shown(folder, capsys):
