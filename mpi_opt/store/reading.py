@@ -30,6 +30,7 @@ from mpi_opt.store.schema import (
 FEW = 1000
 """Up to this many trials, figures of merit are selected by number; otherwise those of the whole study are read."""
 
+# in the order of the fields of TrialRecord
 TRIAL_COLUMNS = (
     trials.c.number,
     trials.c.state,
@@ -206,8 +207,9 @@ def _trials(connection: Connection, study_id: int, query: Select[Any]) -> list[T
 
 def _trial(row: Row[Any]) -> TrialRecord:
     """A trial from a row of `TRIAL_COLUMNS`, without its several figures of merit."""
-    pareto = None if row.pareto is None else bool(row.pareto)
-    return TrialRecord(**dict(row._mapping) | {"parameters": json.loads(row.parameters), "pareto": pareto})
+    number, state, parameters, *middle, pareto = tuple(row)
+    values = [*middle, None if pareto is None else bool(pareto)]
+    return TrialRecord(number, state, json.loads(parameters), *values)
 
 
 def _figures(
