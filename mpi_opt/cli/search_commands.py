@@ -100,18 +100,10 @@ def check(
     build_strategy(
         Plan.of(configuration, space.resolve().parent, n_ranks=n or 1), earlier, configuration.search.transfer
     )
-    print(f"study      {configuration.study} in {without_passwords(configuration.store)}")
-    merits = configuration.merits()
-    named = merits.names if configuration.objective == "train" or merits.are_several else ("what it returns",)
-    shown = ", ".join(" ".join(pair) for pair in zip(merits.directions, named, strict=True))
-    print(f"objective  {configuration.objective}, {shown}")
-    wanted = configuration.search
-    early = ", stopped early where clearly worse" if configuration.folds.stop_early else ""
-    print(f"strategy   {wanted.strategy}, {wanted.trials} trials, {configuration.folds.number} fold(s){early}")
-    if configuration.folds.number > 1 and configuration.selection != "mean":
-        print(f"selection  {configuration.selection} of the folds")
-    if earlier and wanted.transfer is not None:
-        print(f"transfer   {len(earlier)} trials of an earlier study, the best {wanted.transfer.best} first")
+    _print_study(configuration)
+    transfer = configuration.search.transfer
+    if earlier and transfer is not None:
+        print(f"transfer   {len(earlier)} trials of an earlier study, the best {transfer.best} first")
     for name, dimension in search_space.items():
         print(f"  {name:<20} {dimension}")
     _rehearse(configuration, space.resolve().parent)
@@ -170,6 +162,19 @@ def _world_size() -> int:
 
     world = the_world()
     return 1 if world is None else world.size
+
+
+def _print_study(configuration: StudyConfiguration) -> None:
+    print(f"study      {configuration.study} in {without_passwords(configuration.store)}")
+    merits = configuration.merits()
+    named = merits.names if configuration.objective == "train" or merits.are_several else ("its return value",)
+    shown = ", ".join(" ".join(pair) for pair in zip(merits.directions, named, strict=True))
+    print(f"objective  {configuration.objective}, {shown}")
+    search, folds = configuration.search, configuration.folds
+    early = ", stopped early where clearly worse" if folds.stop_early else ""
+    print(f"strategy   {search.strategy}, {search.trials} trials, {folds.number} fold(s){early}")
+    if folds.number > 1 and configuration.selection != "mean":
+        print(f"selection  {configuration.selection} of the folds")
 
 
 def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
