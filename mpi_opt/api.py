@@ -8,18 +8,20 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn.cli.launch import is_launched
+from mpi_learn.cli.launchers import check_world, is_launched
+from mpi_learn.cli.slurm import job_end_s
+from mpi_learn.cli.stop_request import StopRequest, ignored_requests
 from mpi_learn.mpi import communicators as communication
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.yaml_file import validated
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.coordinator.halt import Halt, deaf
 from mpi_opt.coordinator.roster import Roster
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.core.trial import Reporter, Trial
@@ -41,6 +43,9 @@ UNPROTECTED = (
     "a lost rank would end this search (the same command would go on from there); "
     "to survive it: mpirun --with-ft ulfm, with Open MPI 5 or newer"
 )
+
+DELIVERY_S = 5.0
+"""The other ranks have so long to hear of the end of the search, in seconds."""
 
 _BLOCKS = itertools.count()
 """Numbers of blocks. In the searches of one script none comes twice: a late word of an earlier one is known by it."""
@@ -135,16 +140,26 @@ def search(
 
 
 def the_world() -> Communicator | None:
-    """All ranks of this job; None in a process that no MPI launcher started."""
+    """All ranks of this job; None in a process that no MPI launcher started.
+
+    Raises:
+        UserError: A launcher started several processes, which MPI did not connect.
+    """
     if not is_launched():
         return None
     from mpi4py import MPI
 
+    check_world(MPI.COMM_WORLD.size, MPI.Get_library_version().split(",")[0].split("\n")[0])
     return MPI.COMM_WORLD if MPI.COMM_WORLD.size > 1 else None
 
 
 def run_study(
-    plan: Plan, world: Communicator | None, show: Callable[[], Progress] | None = None, *, everywhere: bool = True
+    plan: Plan,
+    world: Communicator | None,
+    show: Callable[[], Progress] | None = None,
+    *,
+    everywhere: bool = True,
+    request: StopRequest | None = None,
 ) -> Study | None:
     """Runs a planned study. Collective over `world`.
 
@@ -152,22 +167,23 @@ def run_study(
         plan: The same on every rank.
         world: All ranks; None to do everything in this process.
         show: Makes who is told what happens, on rank 0; may raise as `search`.
-        everywhere: Whether the other ranks get the finished study, too.
+        everywhere: Whether the other ranks get the study, too.
+        request: Listens to the signals of rank 0; None: one that listens as long as the search runs.
 
     Returns:
-        The finished study; None where it was not wanted.
+        The study; None where it was not wanted.
 
     Raises:
         UserError, SearchFailed: As `search`; the same on every rank.
     """
     if world is None:
-        return _run_serially(plan, show)
+        return _run_serially(plan, show, request)
     world = communication.duplicate(world)
     study, error = None, None
     if world.rank == 0:
         link = WorldLink(world)
         try:
-            study = _coordinate(plan, link, show)
+            study = _coordinate(plan, link, show, request)
         except MPILearnError as mine:
             error = mine
         except BaseException as bug:
@@ -179,24 +195,28 @@ def run_study(
         return study
     lifeline = Lifeline(world)
     lifeline.open()
-    with deaf():
+    with ignored_requests():
         Rank(world, lambda comm, index: _block(plan, comm, index, WorldReporter(world), lifeline), lifeline).serve()
     lifeline.close()
     return _told_by_coordinator(world)
 
 
 def _told_to_all(link: WorldLink, study: Study | None, error: MPILearnError | None, everywhere: bool) -> None:
-    """What rank 0 has come to, for every rank that is left.
+    """Sends the result of rank 0 to every rank that is left.
 
-    MPI's farewell needs all ranks. So there is none where one was lost, or may have been without a word of it yet, or
-    where nothing but the end of the process comes anyway: a death in those last moments would keep the others.
+    ``MPI_Finalize`` needs all ranks. It is skipped where one was lost or cannot be reached, or may have been lost
+    without notice; and, with protection, where nothing but the end of the process follows: a death in these last
+    moments would block the others.
     """
-    lost = communication.lost_ranks(link.world)
-    is_parting = bool(lost) or link.has_called or (communication.is_protected() and not everywhere)
+    lost = communication.lost_ranks(link.world) | link.ended
+    is_parting = bool(lost) or (link.is_protected and (link.has_called or not everywhere))
     others = [rank for rank in range(1, link.world.size) if rank not in lost]
-    communication.send_to_all(link.world, (study, error, is_parting), others, TO_RANK)
+    # a rank that has not heard of the end would take that of this process for a loss
+    communication.deliver(link.world, (study, error, is_parting), others, TO_RANK, DELIVERY_S)
+    if link.is_protected:
+        communication.await_deaths(link.world, link.ended, DELIVERY_S)
     if is_parting:
-        communication.skip_farewell()
+        communication.skip_finalize(link.world, others)
 
 
 def _told_by_coordinator(world: Communicator) -> Study | None:
@@ -207,19 +227,20 @@ def _told_by_coordinator(world: Communicator) -> Study | None:
         end_process("the coordinator was lost")
     forget_stops(world)
     if is_parting:
-        communication.skip_farewell()
+        communication.skip_finalize(world)
     if error is not None:
         raise error
     return study
 
 
-def _run_serially(plan: Plan, show: Callable[[], Progress] | None) -> Study:
+def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: StopRequest | None) -> Study:
     from mpi4py import MPI
 
     lifeline = Lifeline(None)
     lifeline.open()
     try:
-        return _coordinate(plan, SerialLink(lambda reporter: _block(plan, MPI.COMM_SELF, 0, reporter, lifeline)), show)
+        link = SerialLink(lambda reporter: _block(plan, MPI.COMM_SELF, 0, reporter, lifeline))
+        return _coordinate(plan, link, show, request)
     finally:
         lifeline.close()
 
@@ -228,10 +249,11 @@ def _block(plan: Plan, comm: Communicator, index: int, reporter: Reporter, lifel
     return Block(comm, index, plan.objective, plan.terms, reporter=reporter, lifeline=lifeline)
 
 
-def _coordinate(plan: Plan, link: Link, show: Callable[[], Progress] | None) -> Study:
+def _coordinate(plan: Plan, link: Link, show: Callable[[], Progress] | None, request: StopRequest | None) -> Study:
     """Rank 0's part: opens the store, runs the coordinator, sums up. Dismisses the others whatever happens."""
     from mpi_opt.coordinator.block_pool import Crew
     from mpi_opt.coordinator.coordinator import Coordinator
+    from mpi_opt.coordinator.stopping import StopCondition
     from mpi_opt.store import Store
     from mpi_opt.study.study import Study
 
@@ -239,13 +261,15 @@ def _coordinate(plan: Plan, link: Link, show: Callable[[], Progress] | None) -> 
     crew = Crew(link, Roster.of(plan.layout, _BLOCKS if isinstance(link, WorldLink) else None))
     with contextlib.ExitStack() as stack:
         stack.callback(crew.dismiss)
+        if request is None:
+            request = StopRequest()
+            if threading.current_thread() is threading.main_thread():
+                stack.enter_context(request.listening())
         progress = None if show is None else show()
         store = stack.enter_context(Store.open(configuration.store))
         record = opened_study(store, configuration, plan.record, plan.space)
         make = partial(new_strategy, configuration, plan.space, plan.options, store, record)
-        halt = Halt()
-        if threading.current_thread() is threading.main_thread():
-            stack.enter_context(halt.listening())
+        request.job_end_s = job_end_s()
         coordinator = Coordinator(
             crew,
             make(),
@@ -255,16 +279,19 @@ def _coordinate(plan: Plan, link: Link, show: Callable[[], Progress] | None) -> 
             folds=configuration.folds.number,
             yardsticks=plan.yardsticks,
             progress=progress,
-            halt=halt,
+            stopping=StopCondition(request, plan.rules.time_limit_s, request.job_end_s),
             renew=make,
         )
         if isinstance(link, SerialLink):
             link.on_report = coordinator.take_report
-            link.end_when(coordinator.ending.is_due)
+            link.end_when(coordinator.stopping.is_due)
         if progress is not None:
             progress.resumed(Study.read(store, configuration.study))
             if not link.is_protected:
                 progress.note(UNPROTECTED)
+            if request.job_end_s is not None:
+                left_min = (request.job_end_s - time.time()) / 60
+                progress.note(f"this batch job ends in {left_min:.0f} min; no trial starts that would likely end later")
         coordinator.run()
         return Study.read(store, configuration.study)
 

@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -24,6 +24,9 @@ from mpi_learn.errors import TrainingError, UserError
 from mpi_learn.mpi.revocable import Revocable
 
 Communicator = MPI.Comm
+
+AT_END = 32_101
+"""The tag of a rank's exit status; large, as the user's own messages have small tags."""
 
 FIRST_PAUSE_S = 10e-6
 LONGEST_PAUSE_S = 0.1
@@ -132,6 +135,33 @@ def send_to_all(comm: Communicator, message: Any, ranks: Sequence[int], tag: int
             request.wait()
 
 
+def deliver(comm: Communicator, message: Any, ranks: Sequence[int], tag: int, limit_s: float) -> None:
+    """Sends to several ranks; returns when each has received the message or has died, or after `limit_s`."""
+    requests = {}
+    for rank in ranks:
+        with suppress(MPI.Exception):
+            requests[rank] = comm.issend(message, dest=rank, tag=tag)
+    pause = Pause()
+    while requests and pause.waited_s < limit_s:
+        for rank, request in list(requests.items()):
+            is_done = True
+            with suppress(MPI.Exception):
+                is_done = request.test()[0]
+            if is_done:
+                del requests[rank]
+        for rank in lost_ranks(comm):
+            requests.pop(rank, None)
+        pause()
+
+
+def await_deaths(comm: Communicator, ranks: Iterable[int], limit_s: float) -> None:
+    """Returns when all of `ranks` are known to have died, or after `limit_s`."""
+    pause, waiting = Pause(), set(ranks)
+    while waiting and pause.waited_s < limit_s:
+        pause()
+        waiting -= lost_ranks(comm)
+
+
 def handed_out(comm: Communicator, message: Any) -> Any:
     """Rank 0's `message`, on every rank; who waits for it sleeps, for rank 0 may have much to do first. Collective."""
     if comm.rank != 0:
@@ -188,14 +218,32 @@ def lost_ranks(comm: Communicator) -> set[int]:
     return set(MPI.Group.Translate_ranks(failed, list(range(failed.size)), comm.group)) if failed.size else set()
 
 
-def skip_farewell() -> None:
-    """Ends this process, when it ends, without MPI's collective farewell, which may wait for lost ranks for ever."""
-    atexit.register(_leave)
+def skip_finalize(world: Communicator, reachable: Sequence[int] = ()) -> None:
+    """Makes this process end without ``MPI_Finalize``, which would wait forever for lost or blocked ranks.
+
+    Without protection (`is_protected`) ``mpirun`` counts a process that ends so as failed. Therefore rank 0 waits until
+    the other ranks have come to their end, too, and ends the job with ``MPI_Abort``, which returns its status.
+
+    Args:
+        world: All ranks.
+        reachable: On rank 0: the ranks that call this function as well.
+    """
+    atexit.register(_leave, world, reachable)
 
 
-def _leave() -> None:
+def _leave(world: Communicator, reachable: Sequence[int]) -> None:
     flush()
-    os._exit(exit_status if exit_status is not None else int(hasattr(sys, "last_type")))
+    status = exit_status if exit_status is not None else int(hasattr(sys, "last_type"))
+    if is_protected() or world.size == 1:
+        os._exit(status)
+    if world.rank > 0:
+        world.send(status, dest=0, tag=AT_END)
+        while True:  # until rank 0 ends the job
+            time.sleep(1.0)
+    for rank in reachable:
+        status = max(status, receive(world, source=rank, tag=AT_END)[0])
+    print("some ranks wait for one that has failed: MPI_Abort ends them", file=sys.stderr, flush=True)
+    world.Abort(status)
 
 
 def flush() -> None:
@@ -206,7 +254,7 @@ def flush() -> None:
 
 
 exit_status: int | None = None
-"""What a process that skips the farewell ends with; None: 1 after an uncaught exception, else 0."""
+"""The status of a process that skips ``MPI_Finalize``; None: 1 after an uncaught exception, else 0."""
 
 
 def duplicate(comm: Communicator) -> Communicator:

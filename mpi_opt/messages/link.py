@@ -68,11 +68,13 @@ class WorldLink(Link):
 
     Attributes:
         has_called: Whether a rank was called away from its block, or to its end.
+        ended: Ranks that were told to end. Without protection their death would end the job: they are not told.
     """
 
     def __init__(self, world: Communicator) -> None:
         self.world = world
         self.has_called = False
+        self.ended: set[int] = set()
         self._lost: set[int] = set()
         self._is_new = True
 
@@ -80,6 +82,10 @@ class WorldLink(Link):
         self._send(message, rank, TO_RANK)
 
     def call(self, rank: int, message: Disband | End) -> None:
+        if isinstance(message, End):
+            self.ended.add(rank)
+            if not self.is_protected:
+                return
         self.has_called = True
         self._send(message, rank, TO_LIFELINE)
 

@@ -19,6 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 
+from mpi_learn.cli.exit_status import UNFINISHED
 from mpi_learn.mpi import communicators as communication
 from mpi_learn.mpi.communicators import Communicator, RankLost
 from mpi_opt.messages.messages import TO_LIFELINE, Disband
@@ -145,7 +146,7 @@ class Lifeline:
         try:
             found = communication.poll(self.world, source=0, tag=TO_LIFELINE)
         except RankLost:
-            end_process("the coordinator was lost")
+            end_unfinished("the coordinator was lost")
         if found is None:
             return
         if not isinstance(found[0], Disband):
@@ -178,10 +179,23 @@ class Lifeline:
 
 def end_process(why: str) -> None:
     """Ends this process in the way that other ranks notice as a death; never returns."""
-    with contextlib.suppress(OSError, ValueError):  # a full disk, or user code that has closed them, must not keep it
+    _say(why)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def end_unfinished(why: str) -> None:
+    """Ends this process after the loss of rank 0, with the status of an unfinished search; never returns.
+
+    ``mpirun`` returns that status. If all ranks ended by signals, it would return 0 where lost ranks are survived.
+    """
+    _say(why)
+    os._exit(UNFINISHED)
+
+
+def _say(why: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # a full disk, or a stream that user code has closed
         print(f"rank ends: {why}", file=sys.stderr, flush=True)
     communication.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
 
 
 @contextlib.contextmanager

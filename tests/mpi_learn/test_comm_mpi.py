@@ -82,7 +82,7 @@ def test_a_death_while_another_is_acknowledged_is_not_forgotten():
     ("end", "status"),
     [
         ("from mpi_opt.worker.watchdog import end_process; end_process('it must')", -9),
-        ("from mpi_learn.mpi import communicators as comm; comm.exit_status = 5; comm.skip_farewell()", 5),
+        ("from mpi_learn.mpi import communicators as c; c.exit_status = 5; c.skip_finalize(c.MPI.COMM_WORLD)", 5),
     ],
 )
 def test_a_process_ends_as_it_should_where_user_code_has_closed_its_output(closed, end, status):

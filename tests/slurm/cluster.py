@@ -1,8 +1,8 @@
 """A real Slurm of three compute nodes on one machine, in namespaces.
 
-Each node is a set of network, UTS, IPC, mount and PID namespaces: it has its own host name, address, process table, ``/tmp``
-and ``/dev/shm``. All nodes see the same file system otherwise. The nodes are joined by a bridge in a network namespace
-of the cluster; ``slurmctld`` runs on the node ``login``, one ``slurmd`` on each of ``n1``, ``n2``, ``n3``.
+Each node is a set of network, UTS, IPC, mount and PID namespaces: it has its own host name, address, process table,
+``/tmp`` and ``/dev/shm``. All nodes see the same file system otherwise. The nodes are joined by a bridge in a network
+namespace of the cluster; ``slurmctld`` runs on the node ``login``, one ``slurmd`` on each of ``n1``, ``n2``, ``n3``.
 
 All processes of the cluster live in one PID namespace, so the kernel ends all of them with its first process; that one
 ends with the Python process that started the cluster, however the latter ends. Nothing has a name outside: networks
@@ -99,7 +99,7 @@ class SlurmCluster:
         self._write_configuration(slurmd_timeout_s)
         self._namespaces = subprocess.Popen(
             ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "sleep", "infinity"],
-            preexec_fn=_end_with_parent,  # noqa: PLW1509 - no threads here
+            preexec_fn=_end_with_parent,
             start_new_session=True,
         )
         self._outer = _first_child(self._namespaces.pid)

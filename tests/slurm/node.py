@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 
-PRIVATE = ("/tmp", "/dev/shm")  # noqa: S108 - tmpfs mounts of this node
+PRIVATE = ("/tmp", "/dev/shm")
 """Folders of which every node has its own, as separate hosts do."""
 
 
