@@ -173,9 +173,8 @@ def test_a_training_that_is_asked_to_end_saves_a_checkpoint_from_which_it_contin
     (folder / "training.yaml").write_text(endless.replace("epochs: 100000", f"epochs: {n_epochs + 1}"))
     done = run(folder, "train", "training.yaml")
     assert done.returncode == 0, done.stderr
-    assert [line.split()[1] for line in done.stdout.splitlines() if line.startswith("epoch")] == [
-        f"{n_epochs + 1}/{n_epochs + 1}"
-    ]
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [words[1] for words in lines if words[0] == "epoch"] == [f"{n_epochs + 1}/{n_epochs + 1}"]
 
 
 def interrupted(folder, number, *arguments) -> tuple[int, str]:

@@ -53,6 +53,7 @@ AccountingStorageType=accounting_storage/none
 SwitchType=switch/none
 SlurmdParameters=config_overrides
 ReturnToService=2
+MinJobAge=100000
 SlurmctldTimeout=60
 SlurmdTimeout={slurmd_timeout_s}
 SchedulerParameters=batch_sched_delay=0,sched_min_interval=100000,sched_interval=2
@@ -128,12 +129,16 @@ class SlurmCluster:
         return done.stdout
 
     def completed(
-        self, *command: object, node: str = LOGIN, timeout_s: float = 60, cwd: Path | None = None
+        self,
+        *command: object,
+        node: str = LOGIN,
+        timeout_s: float = 60,
+        cwd: Path | None = None,
+        env: dict[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         """Runs a command on a node."""
-        return subprocess.run(
-            self._entered(node, command, cwd), capture_output=True, text=True, timeout=timeout_s, check=False
-        )
+        entered = self._entered(node, command, cwd)
+        return subprocess.run(entered, capture_output=True, text=True, timeout=timeout_s, env=env, check=False)
 
     def open(self, *command: object, node: str = LOGIN, cwd: Path | None = None, **options: Any) -> subprocess.Popen:
         """Starts a command on a node."""
