@@ -53,8 +53,8 @@ def commands_page() -> str:
     lines.append(
         "`mpi-opt` is the same as `python -m mpi_opt`, and `mpi-learn` as `python -m mpi_learn`. Exit status: 0 "
         "finished, 1 failed, 2 invalid input, 75 ended in order before it was finished (the same command continues), "
-        "130 interrupted by the user. Every command takes `--debug`, which shows the traceback "
-        "of an error, and `--help`.\n"
+        "130 interrupted by the user. Both programs take `--version` and `--debug`, which shows the traceback of an "
+        "error and may come before or after the command; every command takes `--help`.\n"
     )
     for program, application in (("mpi-opt", mpi_opt_app()), ("mpi-learn", mpi_learn_app)):
         for command in application.registered_commands:

@@ -9,8 +9,8 @@ import contextlib
 import itertools
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,15 +24,15 @@ from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator.roster import Roster
 from mpi_opt.core.space import Dimension, Space
-from mpi_opt.core.trial import Reporter, Trial
+from mpi_opt.core.trial import Trial
 from mpi_opt.errors import MPILearnError, SearchFailed
-from mpi_opt.messages.link import Link, SerialLink, WorldLink
-from mpi_opt.messages.messages import TO_RANK
-from mpi_opt.study.open_study import new_strategy, opened_study
+from mpi_opt.messages.link import CoordinatorLink, WorkerLink
+from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
+from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.worker.block import Block
 from mpi_opt.worker.objective import FunctionObjective
-from mpi_opt.worker.watchdog import Lifeline, end_process
-from mpi_opt.worker.worker import Rank, WorldReporter, forget_stops
+from mpi_opt.worker.watchdog import Lifeline, end_unfinished, is_interactive, is_main_thread
+from mpi_opt.worker.worker import LinkReporter, Rank
 
 if TYPE_CHECKING:
     from mpi_opt.study.progress import Progress
@@ -44,11 +44,8 @@ UNPROTECTED = (
     "to survive it: mpirun --with-ft ulfm, with Open MPI 5 or newer"
 )
 
-DELIVERY_S = 5.0
-"""The other ranks have so long to hear of the end of the search, in seconds."""
-
 _BLOCKS = itertools.count()
-"""Numbers of blocks. In the searches of one script none comes twice: a late word of an earlier one is known by it."""
+"""Block numbers: none is used twice in the searches of one script, so that late messages are recognised."""
 
 
 def search(
@@ -72,6 +69,7 @@ def search(
     time_limit: str | float | None = None,
     transfer: str | Mapping[str, Any] | None = None,
     spares: int = 0,
+    wait: bool = False,
 ) -> Study:
     """Searches for the hyperparameters with the best figure of merit; continues the study if the store has it.
 
@@ -100,12 +98,14 @@ def search(
         time_limit: Seconds, or text such as ``2h``: no trial is begun that would likely end later.
         transfer: The store of an earlier study to learn from, or ``{"store": …, "study": …, "best": …, "learn": …}``.
         spares: Ranks that wait to take the place of lost ones.
+        wait: Wait for another search that runs the study; otherwise this one raises `UserError`.
 
     Returns:
         The finished study, the same on every rank.
 
     Raises:
-        UserError: An argument, the space, the store or the objective's preparation is wrong; on every rank.
+        UserError: An argument, the space, the store or the objective's preparation is wrong, or another search runs the
+            study; on every rank.
         SearchFailed: The first trials all failed; on every rank.
     """
     dimensions = Space(space)
@@ -135,7 +135,7 @@ def search(
     configuration.target()
     world = the_world()
     layout = configuration.layout(1 if world is None else world.size)
-    plan = Plan(configuration, dimensions, FunctionObjective(objective), layout, Path.cwd(), content)
+    plan = Plan(configuration, dimensions, FunctionObjective(objective), layout, Path.cwd(), content, wait=wait)
     return run_study(plan, world)
 
 
@@ -166,12 +166,12 @@ def run_study(
     Args:
         plan: The same on every rank.
         world: All ranks; None to do everything in this process.
-        show: Makes who is told what happens, on rank 0; may raise as `search`.
+        show: Makes the observer of the search, on rank 0; may raise as `search`.
         everywhere: Whether the other ranks get the study, too.
         request: Listens to the signals of rank 0; None: one that listens as long as the search runs.
 
     Returns:
-        The study; None where it was not wanted.
+        The study; None on other ranks unless `everywhere`.
 
     Raises:
         UserError, SearchFailed: As `search`; the same on every rank.
@@ -179,121 +179,156 @@ def run_study(
     if world is None:
         return _run_serially(plan, show, request)
     world = communication.duplicate(world)
-    study, error = None, None
     if world.rank == 0:
-        link = WorldLink(world)
-        try:
-            study = _coordinate(plan, link, show, request)
-        except MPILearnError as mine:
-            error = mine
-        except BaseException as bug:
-            _told_to_all(link, None, SearchFailed(f"the coordinator failed: {bug!r}"), everywhere)
-            raise
-        _told_to_all(link, study if everywhere else None, error, everywhere)
-        if error is not None:
-            raise error
-        return study
-    lifeline = Lifeline(world)
-    lifeline.open()
-    with ignored_requests():
-        Rank(world, lambda comm, index: _block(plan, comm, index, WorldReporter(world), lifeline), lifeline).serve()
-    lifeline.close()
-    return _told_by_coordinator(world)
-
-
-def _told_to_all(link: WorldLink, study: Study | None, error: MPILearnError | None, everywhere: bool) -> None:
-    """Sends the result of rank 0 to every rank that is left.
-
-    ``MPI_Finalize`` needs all ranks. It is skipped where one was lost or cannot be reached, or may have been lost
-    without notice; and, with protection, where nothing but the end of the process follows: a death in these last
-    moments would block the others.
-    """
-    lost = communication.lost_ranks(link.world) | link.ended
-    is_parting = bool(lost) or (link.is_protected and (link.has_called or not everywhere))
-    others = [rank for rank in range(1, link.world.size) if rank not in lost]
-    # a rank that has not heard of the end would take that of this process for a loss
-    communication.deliver(link.world, (study, error, is_parting), others, TO_RANK, DELIVERY_S)
-    if link.is_protected:
-        communication.await_deaths(link.world, link.ended, DELIVERY_S)
-    if is_parting:
-        communication.skip_finalize(link.world, others)
-
-
-def _told_by_coordinator(world: Communicator) -> Study | None:
-    """The study, or the error raised, on a rank that does not coordinate."""
+        return _run_coordinator(plan, MPICoordinatorLink(world), show, request, everywhere=everywhere)
+    link = MPIWorkerLink(world)
+    with ignored_requests() if is_main_thread() else contextlib.nullcontext():
+        _serve(plan, link, Rank.serve_or_die, may_end_process=communication.is_protected())
     try:
-        study, error, is_parting = communication.receive(world, source=0, tag=TO_RANK)[0]
+        study, error = link.part()
     except communication.FAILURES:
-        end_process("the coordinator was lost")
-    forget_stops(world)
-    if is_parting:
-        communication.skip_finalize(world)
+        end_unfinished("the coordinator was lost")
+    if error is not None:
+        raise error
+    return study
+
+
+def _run_coordinator(
+    plan: Plan,
+    link: MPICoordinatorLink,
+    show: Callable[[], Progress] | None,
+    request: StopRequest | None,
+    *,
+    everywhere: bool,
+) -> Study:
+    """Rank 0's part of `run_study`."""
+    study, error = None, None
+    try:
+        with _listening(request) as listening:
+            study = _coordinate(plan, link, show, listening, _BLOCKS)
+    except MPILearnError as mine:
+        error = mine
+    except BaseException as bug:
+        link.part((None, SearchFailed(f"the coordinator failed: {bug!r}")), may_finalize=everywhere)
+        raise
+    link.part((study if everywhere else None, error), may_finalize=everywhere)
     if error is not None:
         raise error
     return study
 
 
 def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: StopRequest | None) -> Study:
+    """Runs the coordinator in a thread, and trials in the calling thread, where signals can interrupt them."""
     from mpi4py import MPI
 
-    lifeline = Lifeline(None)
+    coordinator = SerialCoordinatorLink()
+    worker = SerialWorkerLink(coordinator, MPI.COMM_SELF)
+    done: Future[Study] = Future()
+
+    def coordinate() -> None:
+        try:
+            done.set_result(_coordinate(plan, coordinator, show, listening, itertools.count()))
+        except BaseException as error:  # noqa: BLE001 - raised in the calling thread
+            done.set_exception(error)
+        finally:
+            coordinator.close()
+
+    with _listening(request) as listening:
+        thread = threading.Thread(target=coordinate, name="coordinator")
+        thread.start()
+        try:
+            _serve(plan, worker, Rank.serve, may_end_process=is_main_thread() and not is_interactive())
+        except BaseException as error:
+            worker.fail(error)
+            raise
+        finally:
+            thread.join()
+    return done.result()
+
+
+def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Rank], None], *, may_end_process: bool) -> None:
+    """A worker's part: runs trials until it is dismissed."""
+    lifeline, reporter = Lifeline(link, may_end_process=may_end_process), LinkReporter(link)
+
+    def make_block(comm: Communicator, index: int) -> Block:
+        return Block(comm, index, plan.objective, plan.terms, reporter=reporter, lifeline=lifeline)
+
     lifeline.open()
     try:
-        link = SerialLink(lambda reporter: _block(plan, MPI.COMM_SELF, 0, reporter, lifeline))
-        return _coordinate(plan, link, show, request)
+        serve(Rank(link, make_block, lifeline))
     finally:
         lifeline.close()
 
 
-def _block(plan: Plan, comm: Communicator, index: int, reporter: Reporter, lifeline: Lifeline) -> Block:
-    return Block(comm, index, plan.objective, plan.terms, reporter=reporter, lifeline=lifeline)
+@contextlib.contextmanager
+def _listening(request: StopRequest | None) -> Iterator[StopRequest]:
+    """`request`; None: a new one that listens during the block, if this thread can handle signals."""
+    if request is not None:
+        yield request
+        return
+    request = StopRequest()
+    with request.listening() if is_main_thread() else contextlib.nullcontext():
+        yield request
 
 
-def _coordinate(plan: Plan, link: Link, show: Callable[[], Progress] | None, request: StopRequest | None) -> Study:
-    """Rank 0's part: opens the store, runs the coordinator, sums up. Dismisses the others whatever happens."""
+def _coordinate(
+    plan: Plan,
+    link: CoordinatorLink,
+    show: Callable[[], Progress] | None,
+    request: StopRequest,
+    block_numbers: Iterator[int],
+) -> Study:
+    """Opens the study, takes its lease and runs the coordinator. Dismisses the workers in any case."""
     from mpi_opt.coordinator.block_pool import Crew
     from mpi_opt.coordinator.coordinator import Coordinator
     from mpi_opt.coordinator.stopping import StopCondition
-    from mpi_opt.store import Store
+    from mpi_opt.study.lease import leased
+    from mpi_opt.study.open_study import open_study
+    from mpi_opt.study.progress import Silence
     from mpi_opt.study.study import Study
 
     configuration = plan.configuration
-    crew = Crew(link, Roster.of(plan.layout, _BLOCKS if isinstance(link, WorldLink) else None))
+    crew = Crew(link, Roster.of(plan.layout, block_numbers))
     with contextlib.ExitStack() as stack:
         stack.callback(crew.dismiss)
-        if request is None:
-            request = StopRequest()
-            if threading.current_thread() is threading.main_thread():
-                stack.enter_context(request.listening())
-        progress = None if show is None else show()
-        store = stack.enter_context(Store.open(configuration.store))
-        record = opened_study(store, configuration, plan.record, plan.space)
-        make = partial(new_strategy, configuration, plan.space, plan.options, store, record)
+        progress = Silence() if show is None else show()
+        study = stack.enter_context(open_study(plan))
+        lease = stack.enter_context(
+            leased(
+                study.store,
+                study.record,
+                wait=plan.wait,
+                note=progress.note,
+                is_ending=lambda: request.reason is not None,
+            )
+        )
+        if lease is None:
+            return Study.read(study.store, configuration.study)
         request.job_end_s = job_end_s()
         coordinator = Coordinator(
             crew,
-            make(),
-            store,
-            record.id,
+            study.strategy,
+            study.store,
+            study.record.id,
             plan.rules,
             folds=configuration.folds.number,
             yardsticks=plan.yardsticks,
             progress=progress,
             stopping=StopCondition(request, plan.rules.time_limit_s, request.job_end_s),
-            renew=make,
+            renew=study.new_strategy,
+            lease=lease,
+            study=study.record.key,
+            discard=plan.objective.discard,
         )
-        if isinstance(link, SerialLink):
-            link.on_report = coordinator.take_report
-            link.end_when(coordinator.stopping.is_due)
-        if progress is not None:
-            progress.resumed(Study.read(store, configuration.study))
+        if show is not None:
+            progress.resumed(Study.read(study.store, configuration.study))
             if not link.is_protected:
                 progress.note(UNPROTECTED)
             if request.job_end_s is not None:
                 left_min = (request.job_end_s - time.time()) / 60
                 progress.note(f"this batch job ends in {left_min:.0f} min; no trial starts that would likely end later")
         coordinator.run()
-        return Study.read(store, configuration.study)
+        return Study.read(study.store, configuration.study)
 
 
 def _listed(value: Any) -> Any:

@@ -8,16 +8,18 @@ import sys
 import time
 import traceback
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from mpi_learn.cli.exit_status import FINISHED, INTERRUPTED, LaunchMode
-from mpi_learn.cli.launch import Launch, launch, starting
+from mpi_learn.cli.launch import DEBUG, Launch, launch, starting, without_debug
 from mpi_learn.cli.launchers import check_world, launched_rank
+from mpi_learn.cli.program_options import program_options
 from mpi_learn.cli.stop_request import StopRequest
-from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError
+from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError, without_passwords
 
 app = typer.Typer(
     help="Trains one model on all ranks of one MPI communicator.", no_args_is_help=True, add_completion=False,
@@ -30,9 +32,7 @@ GRACE_S = 1.0
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
-@app.callback()
-def _commands() -> None:
-    """Keeps `train` a command of its own even if it were the only one."""
+app.callback(help=app.info.help)(program_options)
 
 
 @app.command()
@@ -207,7 +207,7 @@ class _reported:  # noqa: N801 - used as a word: with _reported(world, debug)
             text = str(error) if isinstance(error, UserError) else _short(error)
         else:
             text = "".join(traceback.format_exception(error))
-        print(f"mpi-learn: {text}", file=sys.stderr, flush=True)
+        print(f"mpi-learn: {without_passwords(text)}", file=sys.stderr, flush=True)
 
 
 def _lost_ranks(world: Any, error: BaseException) -> set[int]:
@@ -224,15 +224,21 @@ def _short(error: MPILearnError) -> str:
     return f"training failed on rank {error.rank} ({error.host}): {error.reason}\n{error.traceback}".rstrip()
 
 
-def main() -> None:
-    """The console script: runs a command and ends the process with its exit status."""
-    if next((word for word in sys.argv[1:] if not word.startswith("-")), "") != "train":
-        app()
+def main(arguments: list[str] | None = None) -> None:
+    """The console script: runs a command and ends the process with its exit status.
+
+    Every command takes ``--debug``, which may also come before it.
+    """
+    arguments = sys.argv[1:] if arguments is None else arguments
+    words = without_debug(arguments)
+    command = partial(app, [*words, *([DEBUG] if DEBUG in arguments else [])], prog_name="mpi-learn")
+    if words[:1] != ["train"]:
+        command()
     mode = LaunchMode.take()
     request = StopRequest(heeds_warnings=mode is LaunchMode.DIRECT)
     with request.listening():  # from the start: mpirun passes signals on at any time
         try:
-            app(obj=request)
+            command(obj=request)
             status = FINISHED
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else FINISHED

@@ -31,8 +31,16 @@ from mpi_learn.errors import UserError
 SHIELDED = (signal.SIGINT, signal.SIGTERM)
 """Signals after which ``mpirun`` kills its ranks within half a second; it does not get them."""
 
+DEBUG = "--debug"
+"""The option of both programs that shows tracebacks, before or after the command."""
+
 START_S = 600.0
 """All ranks must have started within so many seconds of the first; or so many as ``MPI_LEARN_START_S`` says."""
+
+
+def without_debug(arguments: list[str]) -> list[str]:
+    """`arguments` without ``--debug``."""
+    return [argument for argument in arguments if argument != DEBUG]
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.cli.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, LaunchMode
-from mpi_learn.cli.launch import Launch, launch, starting
+from mpi_learn.cli.launch import DEBUG, Launch, launch, starting, without_debug
 from mpi_learn.cli.launchers import is_launched, launched_rank
 from mpi_learn.cli.stop_request import StopRequest, ignored_requests
 from mpi_learn.errors import MPILearnError, UserError
+from mpi_opt.errors import without_passwords
 
 if TYPE_CHECKING:
     import typer
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and ends the process with its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    if next((word for word in arguments if not word.startswith("-")), "") != "search":
+    if without_debug(arguments)[:1] != ["search"]:
         sys.exit(_here(arguments))
     mode, rank = LaunchMode.take(), launched_rank()
     request = StopRequest(heeds_warnings=mode is LaunchMode.DIRECT)
@@ -40,13 +41,13 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _here(arguments: list[str]) -> Any:
-    """Runs a command in this process alone; of several launched ones only the first does anything."""
+    """Runs a command in this process alone; of several launched processes only the first one does anything."""
     return run(arguments) if launched_rank() == 0 else FINISHED
 
 
 def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
     """Runs ``search`` on every rank of the world: rank 0 reads the command line, all ranks run the search."""
-    debug = "--debug" in arguments
+    debug = DEBUG in arguments
     with starting():
         world = _guarded(_world, debug, None) if is_launched() else None
     order = world if isinstance(world, int) else _ordered(arguments)
@@ -85,8 +86,7 @@ def _ordered(arguments: list[str]) -> Any:
 
 def run(arguments: list[str]) -> Any:
     """Runs a command; returns its exit status, or the `Plan` or `Launch` of a search, which is to be run."""
-    debug = "--debug" in arguments
-    arguments = [argument for argument in arguments if argument != "--debug"]
+    debug, arguments = DEBUG in arguments, without_debug(arguments)
 
     def command() -> Any:
         import typer
@@ -111,14 +111,14 @@ def _guarded(command: Callable[[], Any], debug: bool, default: int | None = FINI
         value = command()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # standard output has been closed by its reader
+    except BrokenPipeError:  # the reader of standard output, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINISHED
-    except (MPILearnError, OSError) as error:  # such as a full disk, or a folder that one may not write to
+    except (MPILearnError, OSError) as error:  # such as a full disk, or a folder without write permission
         if debug:
-            traceback.print_exc()
+            print(without_passwords(traceback.format_exc()), end="", file=sys.stderr, flush=True)
         elif launched_rank() == 0 or isinstance(error, OSError):
-            print(f"mpi-opt: {error}", file=sys.stderr, flush=True)
+            print(f"mpi-opt: {without_passwords(str(error))}", file=sys.stderr, flush=True)
         return INVALID if isinstance(error, UserError) else FAILED
     return default if value is None else value
 
@@ -126,15 +126,17 @@ def _guarded(command: Callable[[], Any], debug: bool, default: int | None = FINI
 def _app() -> typer.Typer:
     import typer
 
+    from mpi_learn.cli.program_options import program_options
     from mpi_opt.cli import ask_tell_commands, new_command, plan_command, results_commands, search_commands
 
     app = typer.Typer(
         name="mpi-opt",
-        help="Hyperparameter search over blocks of MPI ranks. Every command takes --debug, which shows tracebacks.",
+        help="Hyperparameter search over blocks of MPI ranks.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
     )
+    app.callback(help=app.info.help)(program_options)
     search_commands.register(app)
     plan_command.register(app)
     results_commands.register(app)

@@ -100,6 +100,7 @@ class Halving(Strategy):
         self._latest: dict[int, Proposal] = {}
         self._new: dict[int, Proposal] = {}
         self._spent_on_new, self._spent_on_promoted = 0.0, 0.0
+        self._obsolete: list[int] = []
 
     def expect(self, n_merits: int) -> None:
         """Promotes by Pareto front.
@@ -134,6 +135,7 @@ class Halving(Strategy):
         configuration = self._configuration_of[proposal.number]
         if self._options.resume or proposal.budget is not None:
             self._rung_at(proposal.budget).values[configuration] = value
+        self._note_obsolete(proposal, value)
         if configuration in self._new:
             self._proposer.tell(self._new.pop(configuration), outcome)
 
@@ -150,6 +152,7 @@ class Halving(Strategy):
             configuration = self._configuration_of[proposal.number]
             if self._options.resume or proposal.budget is not None:
                 self._rung_at(proposal.budget).values[configuration] = value
+            self._note_obsolete(proposal, value)
             if configuration in self._new and proposal.resume_from is None:
                 outcomes.append((self._new.pop(configuration), outcome))
         left = [first[number] for number in sorted(first) if first[number] in self._new.values()]
@@ -167,6 +170,11 @@ class Halving(Strategy):
                 if len(rung.values) >= self._options.factor and configuration not in rung.best(self._options.factor):
                     return Decision.STOP
         return Decision.CONTINUE
+
+    def obsolete(self) -> list[int]:
+        """Trials that failed, reached the last rung, or were resumed by a promoted trial that ended."""
+        found, self._obsolete = self._obsolete, []
+        return found
 
     def state(self) -> dict[str, Any]:
         """The books in short, and how many configurations reached each rung and were promoted from it."""
@@ -240,6 +248,12 @@ class Halving(Strategy):
             self._spent_on_new += proposal.budget or 0.0
         self._configuration_of[proposal.number] = configuration
         self._latest[configuration] = proposal
+
+    def _note_obsolete(self, proposal: Proposal, value: Cost | None) -> None:
+        if proposal.resume_from is not None:
+            self._obsolete.append(proposal.resume_from)
+        if proposal.budget is not None and (value is None or self._rung_at(proposal.budget) is self._rungs[-1]):
+            self._obsolete.append(proposal.number)
 
     def _rung_at(self, budget: float | None) -> Rung:
         """The highest rung that a budget reaches."""

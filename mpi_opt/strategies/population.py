@@ -79,6 +79,7 @@ class Population(Strategy):
         self._waiting: deque[int] = deque()
         self._recent = self._some()
         self._told_at: defaultdict[float, deque[int]] = defaultdict(self._some)
+        self._resumable: set[int] = set()
 
     def expect(self, n_merits: int) -> None:
         """Compares by Pareto front."""
@@ -101,6 +102,7 @@ class Population(Strategy):
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """The trial waits to be continued or replaced."""
         self._trials[proposal.number] = proposal
+        self._resumable.add(proposal.number)
         value = self._ledger.settle(proposal, outcome)
         if value is not None:
             self._values[proposal.number] = value
@@ -129,6 +131,20 @@ class Population(Strategy):
     def waits(self) -> bool:
         """With a `max_budget`: for a network that is being trained."""
         return self._options.max_budget is not None
+
+    def obsolete(self) -> list[int]:
+        """Trials that neither wait, nor can be compared with others, nor are resumed by a pending one.
+
+        Once no new network can start, none is compared any more with trials of fewer epochs than every network has.
+        """
+        pending = self._ledger.pending.values()
+        alive = [one.budget or 0.0 for one in (*pending, *(self._trials[number] for number in self._waiting))]
+        least = min(alive, default=math.inf) if self._is_closed else 0.0
+        needed = {*self._waiting, *self._recent, *(one.resume_from for one in pending)}
+        needed.update(number for budget, same in self._told_at.items() if budget >= least for number in same)
+        found = sorted(self._resumable - needed)
+        self._resumable &= needed
+        return found
 
     def state(self) -> dict[str, Any]:
         """The books in short, and the schedule of the best network: from when on it had which hyperparameters."""

@@ -61,6 +61,10 @@ class Reproducible(Strategy):
         self._strategy.resume([(self._proposals[number], self._outcomes.pop(number)) for number in learnt], open_)
         self._n_learnt = n_learnt
 
+    def obsolete(self) -> list[int]:
+        """Those of the strategy within."""
+        return self._strategy.obsolete()
+
     @property
     def finished(self) -> bool:
         """Whether the strategy within has finished."""

@@ -90,6 +90,14 @@ class Strategy(ABC):
         """Takes an intermediate value (to minimise) of a pending proposal."""
         return Decision.CONTINUE
 
+    def obsolete(self) -> list[int]:
+        """Numbers of ended trials from which no later proposal resumes, so that their checkpoints can be removed.
+
+        Each number is returned once. By default none, which keeps every checkpoint. Trials that were proposed without
+        a budget have no checkpoints.
+        """
+        return []
+
     @property
     def finished(self) -> bool:
         """Whether the strategy will never propose again, whatever it is told."""
