@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from datetime import datetime
@@ -229,3 +230,28 @@ def test_a_killed_slurmd_does_not_lose_a_trial(study, cluster):
         assert one.query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(150,)]
     finally:
         cluster.run("slurmd", "-N", node, node=node)
+
+
+N_STARTS = int(os.environ.get("SLURM_STARTS", "20"))
+"""Starts of a search in `test_blocks_across_nodes_form_in_every_start`."""
+
+
+@slow
+def test_blocks_across_nodes_form_in_every_start(study, cluster):
+    one = study("quick", 4, blocks={"size": 3})
+    loop = f"for i in $(seq {N_STARTS}); do mpi-opt search space.yaml -n 7 --study start-$i || exit; done"
+    job = one.submit(loop, "--ntasks=7", "--nodes=3")
+    assert job.wait(60 + 30 * N_STARTS) == ("COMPLETED", 0), job.text
+    assert one.query("SELECT state, count(*) FROM trials GROUP BY state") == [("complete", 4 * N_STARTS)]
+    assert one.query("SELECT kind, detail FROM events WHERE kind != 'study_finished'") == []
+    hosts = [row for (row,) in one.query("SELECT DISTINCT hosts FROM attempts")]
+    assert any("," in row for row in hosts), hosts
+    began = one.query("SELECT created_at FROM studies ORDER BY id")
+    started = "SELECT min(started_at) FROM attempts JOIN trials ON trial_id = trials.id"
+    first = one.query(f"{started} GROUP BY study_id ORDER BY study_id")
+    waits = [_seconds_between(*pair) for pair in zip(began, first, strict=True)]
+    assert max(waits) < 20, waits  # a block that hangs is given up after 30 s
+
+
+def _seconds_between(before: tuple[str], after: tuple[str]) -> float:
+    return (datetime.fromisoformat(after[0]) - datetime.fromisoformat(before[0])).total_seconds()
