@@ -303,6 +303,7 @@ def _coordinate(
             )
         )
         if lease is None:
+            progress.note(f"the search ends before its first trial: {request.why}")
             return Study.read(study.store, configuration.study)
         request.job_end_s = job_end_s()
         coordinator = Coordinator(

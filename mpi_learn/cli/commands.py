@@ -16,7 +16,7 @@ import typer
 
 from mpi_learn.cli.exit_status import FINISHED, INTERRUPTED, LaunchMode
 from mpi_learn.cli.launch import DEBUG, Launch, launch, starting, without_debug
-from mpi_learn.cli.launchers import check_world, launched_rank
+from mpi_learn.cli.launchers import check_allocation, check_world, launched_rank
 from mpi_learn.cli.program_options import program_options
 from mpi_learn.cli.stop_request import StopRequest
 from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError, without_passwords
@@ -53,6 +53,8 @@ def train(
         with _reported(None, debug):
             status = launch(Launch(["mpi_learn", *_without_n(sys.argv[1:])], n), request)
         raise typer.Exit(status)
+    with _reported(None, debug):
+        check_allocation()
     with starting():
         from mpi4py import MPI
 
@@ -182,7 +184,7 @@ class _reported:  # noqa: N801 - used as a word: with _reported(world, debug)
         is_agreed = isinstance(error, MPILearnError)
         if is_agreed and self.world is not None:
             self.world.Barrier()  # mpirun ends all ranks as soon as one ends badly: let the message out first
-        if not is_agreed or self.world is None or self.world.rank == 0:
+        if not is_agreed or (launched_rank() if self.world is None else self.world.rank) == 0:
             self._print(error)
         if is_agreed and self.world is not None:
             self.world.Barrier()

@@ -204,6 +204,23 @@ def test_n_under_mpirun_is_one_message(folder, monkeypatch):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"SLURM_NTASKS": "5"}, "this Slurm job has 5 tasks"),
+        ({"SLURM_STEP_NUM_TASKS": "5", "SLURM_PROCID": "0"}, "srun started 5 processes"),
+        ({"SLURM_STEP_NUM_TASKS": "5", "SLURM_PROCID": "3"}, ""),
+    ],
+)
+def test_slurm_tasks_that_mpi_does_not_connect_are_refused_in_one_message(folder, monkeypatch, variables, said):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    done = run(folder, "train", "training.yaml")
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert done.stderr.count("mpi-learn: ") == bool(said)
+
+
 def test_the_commands_of_a_new_start_leave_n_out():
     assert _without_n(["train", "t.yaml", "-n", "4", "--seed", "3"]) == ["train", "t.yaml", "--seed", "3"]
     assert _without_n(["train", "-n4", "t.yaml"]) == ["train", "t.yaml"]
