@@ -23,7 +23,7 @@ from mpi_learn.cli.exit_status import (
     VARIABLE,
     LaunchMode,
 )
-from mpi_learn.cli.launchers import is_launched, launched_rank, n_hosts
+from mpi_learn.cli.launchers import check_not_launched, is_launched, launched_rank, n_hosts
 from mpi_learn.cli.slurm import job_end_s
 from mpi_learn.cli.stop_request import StopRequest
 from mpi_learn.errors import UserError
@@ -74,8 +74,7 @@ def launch(wanted: Launch, request: StopRequest) -> int:
     Raises:
         UserError: There is no ``mpirun``, or this process already runs under one.
     """
-    if is_launched():
-        raise UserError("-n starts mpirun, and this process already runs under one", cure="drop -n, or drop mpirun")
+    check_not_launched()
     mpirun = find_mpirun()
     flags = launch_flags(mpirun)
     mode = LaunchMode.CONFIRMED if "ulfm" in flags else LaunchMode.SHIELDED

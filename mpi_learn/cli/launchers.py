@@ -110,6 +110,16 @@ def all_ranks_live(environment: Mapping[str, str] = os.environ) -> bool:
     return sum(state not in "ZX" for state in states) >= int(n_ranks)
 
 
+def check_not_launched() -> None:
+    """Refuses to start ``mpirun`` in a process that a launcher started.
+
+    Raises:
+        UserError: A launcher did.
+    """
+    if is_launched():
+        raise UserError("-n starts mpirun, and this process already runs under one", cure="drop -n, or drop mpirun")
+
+
 def check_world(size: int, library: str) -> None:
     """Refuses a world of one process where a launcher started several, which MPI did not connect.
 

@@ -13,7 +13,7 @@ import typer
 
 from mpi_learn.cli.exit_status import FINISHED
 from mpi_learn.cli.launch import Launch
-from mpi_learn.cli.launchers import check_allocation, is_launched
+from mpi_learn.cli.launchers import check_allocation, check_not_launched, is_launched
 from mpi_learn.cli.stop_request import StopRequest
 from mpi_opt.cli.plan_command import plan
 from mpi_opt.cli.space_options import (
@@ -60,6 +60,7 @@ def search(
 ) -> Any:
     """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
     if n is not None:
+        check_not_launched()  # here: the other ranks must learn of it
         return Launch(["mpi_opt", *_without_n(sys.argv[1:])], n)
     check_allocation()
     from mpi_opt.configuration.plan import Plan

@@ -634,6 +634,14 @@ def test_a_folder_in_which_the_ranks_cannot_write_their_logs_is_told_at_the_star
     _is_one_message(done.stderr.partition("mpi-opt: ")[2], ["bad.logs", "where you may write"])
 
 
+@pytest.mark.mpi
+def test_n_under_mpirun_is_told_once_and_hangs_no_rank(folder):
+    (folder / "space.yaml").write_text(yaml.safe_dump(GOOD))
+    done = mpirun(2, "-m", "mpi_opt", "search", "space.yaml", "-n", "2", cwd=folder, timeout=60)
+    assert done.returncode == INVALID, done.stderr
+    _is_one_message(done.stderr.partition("mpi-opt: ")[2], ["-n starts mpirun", "drop -n, or drop mpirun"])
+
+
 def test_a_password_is_not_shown(folder, capsys):
     (folder / "space.yaml").write_text(yaml.safe_dump(GOOD | {"store": "postgres://ada:secret@host/db"}))
     assert run(["results", "--store", "postgres://ada:secret@host/db"]) == INVALID
