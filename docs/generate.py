@@ -152,6 +152,8 @@ def _option_row(name: str, hint: Any, default: Any) -> tuple[str, ...]:
 def _type_name(kind: Any) -> str:
     if get_origin(kind) is typing.Literal:
         return ", ".join(f"`{value}`" for value in get_args(kind))
+    if get_origin(kind) is tuple:
+        return " ".join(map(_type_name, get_args(kind)))
     parts = [one for one in get_args(kind) if one is not type(None)] or [kind]
     if len(parts) == 1 and parts[0] is not kind:
         return _type_name(parts[0])

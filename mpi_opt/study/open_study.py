@@ -187,7 +187,7 @@ def build_strategy(
         found = [(one.parameters, merits.sign * one.figure_of_merit) for one in earlier]
         transfer = Transfer(found, section.best, section.learn)
     return make_strategy(
-        wanted.strategy, plan.space, seed=wanted.seed, options=options, n_merits=len(merits.names), transfer=transfer
+        wanted.strategy, plan.space, seed=wanted.seed, options=options, n_figures=len(merits.names), transfer=transfer
     )
 
 

@@ -10,12 +10,13 @@ import pytest
 import mpi_learn
 from mpi_learn.training.result import Result
 from mpi_opt.api import run_study
-from mpi_opt.cli.search_commands import _plan
 from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Failed
 from mpi_opt.strategies import make_strategy
 from mpi_opt.study.study import Study
+from mpi_opt.worker.objective import make_objective
 
 SPACE = Space({"x": Real(0, 1)})
 EVERLASTING = {"population": 4}  # whose networks may be compared with new ones at any time
@@ -107,7 +108,8 @@ def trained(monkeypatch) -> list[tuple[Path, Path | None]]:
 
 def search(path: Path, **overrides) -> Study:
     configuration = read_study(path, overrides)
-    return run_study(_plan(configuration, path, 1, False), None)
+    directory = path.resolve().parent
+    return run_study(Plan.of(configuration, directory, make_objective(configuration, directory)), None)
 
 
 def folders(path: Path) -> set[str]:
