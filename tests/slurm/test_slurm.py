@@ -237,11 +237,12 @@ N_STARTS = int(os.environ.get("SLURM_STARTS", "20"))
 
 
 @slow
+@pytest.mark.timeout(120 + 60 * N_STARTS)
 def test_blocks_across_nodes_form_in_every_start(study, cluster):
     one = study("quick", 4, blocks={"size": 3})
     loop = f"for i in $(seq {N_STARTS}); do mpi-opt search space.yaml -n 7 --study start-$i || exit; done"
     job = one.submit(loop, "--ntasks=7", "--nodes=3")
-    assert job.wait(60 + 30 * N_STARTS) == ("COMPLETED", 0), job.text
+    assert job.wait(60 + 60 * N_STARTS) == ("COMPLETED", 0), job.text
     assert one.query("SELECT state, count(*) FROM trials GROUP BY state") == [("complete", 4 * N_STARTS)]
     assert one.query("SELECT kind, detail FROM events WHERE kind != 'study_finished'") == []
     hosts = [row for (row,) in one.query("SELECT DISTINCT hosts FROM attempts")]
