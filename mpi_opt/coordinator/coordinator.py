@@ -7,6 +7,7 @@ merit are in the user's direction everywhere but here, where strategies are told
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,7 @@ class Coordinator:
         self.agenda = self.course.agenda
         self.is_stopping, self.why_stopped, self.has_reached_target = False, "", False
         self._outcomes: list[tuple[Running, Outcome]] = []
+        self._losses: Counter[int] = Counter()  # trial number -> lost attempts in this search
         self._luck, self._stop_by = Luck(), float("inf")
 
     def run(self) -> None:
@@ -254,11 +256,12 @@ class Coordinator:
         for running in self.agenda.on(block):
             if self._has_failed(running, why):
                 continue
-            attempt, retries = running.attempt, self.rules.retries
-            if attempt <= retries:
+            number, retries = running.proposal.number, self.rules.retries
+            self._losses[number] += 1
+            if self._losses[number] <= retries or self.stopping.may_explain_a_loss():
                 self._requeue(running, why)
             else:
-                self._fail(running, f"{why}; attempt {attempt} was the last (trial.retries: {retries})")
+                self._fail(running, f"{why}; attempt {running.attempt} was the last (trial.retries: {retries})")
 
     def _has_failed(self, running: Running, why: str) -> bool:
         """Fails a trial that has raised, or takes longer than it may: it costs ranks, and would cost others."""

@@ -9,6 +9,9 @@ from mpi_learn.cli.slurm import margin_s
 from mpi_learn.cli.stop_request import StopRequest
 from mpi_opt.core.limits import TimeLimit
 
+LOSS_S = 0.5
+"""A batch system that ends a job may reach the ranks of other hosts this long before rank 0."""
+
 COPY_S = 0.05
 """A batch system's SIGTERM and ``mpirun``'s copy of it arrive within this time."""
 
@@ -65,3 +68,10 @@ class StopCondition:
             return False
         time.sleep(COPY_S)
         return not self.request.has_copies
+
+    def may_explain_a_loss(self) -> bool:
+        """Whether a rank may be lost because the job is being cancelled. Waits up to `LOSS_S` for the request."""
+        until = time.monotonic() + LOSS_S
+        while self.request.reason is None and time.monotonic() < until:
+            time.sleep(COPY_S)
+        return self.request.reason is not None

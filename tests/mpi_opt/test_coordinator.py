@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from mpi_learn.cli.stop_request import StopRequest
@@ -239,6 +241,30 @@ def test_a_trial_whose_ranks_are_lost_again_and_again_has_failed():
     assert isinstance(dict(strategy.told)[2], Failed)
     assert sorted(number for number, _ in strategy.told) == list(range(6))
     assert len([start for start in store.started if start.number == 2]) == 2
+
+
+def test_only_losses_of_this_search_count_against_a_trial():
+    cancelled = ListedStore([TrialRecord(0, "queued", {"x": 0}, attempts=2)])
+    strategy, store = search(Deaths(squares, {0: 1}), blocks=3, trials=2, store=cancelled, retries=1)
+    assert [start.attempt for start in store.started if start.number == 0] == [3, 4]
+    assert not isinstance(dict(strategy.told)[0], Failed)
+
+
+def test_a_rank_lost_just_before_the_search_is_cancelled_counts_against_no_trial():
+    request, strategy, store = StopRequest(), ListedStrategy(), ListedStore()
+
+    class Cancelled(Deaths):
+        def receive(self, timeout_s):
+            found = super().receive(timeout_s)
+            if any(isinstance(message, Lost) for _, message in found):
+                threading.Timer(0.1, request.ask, ["SIGTERM"]).start()  # a batch system reaches rank 0 last
+            return found
+
+    crew = Crew(Cancelled(squares, {2: 1}), Roster.of(Layout(4, 1)))
+    Coordinator(crew, strategy, store, 1, Rules(6, retries=0), stopping=StopCondition(request)).run()
+    assert 2 in store.requeued
+    assert 2 not in dict(strategy.told)
+    assert store.events[-1] == "search_stopped"
 
 
 def test_survivors_of_two_blocks_form_a_new_one():

@@ -124,9 +124,9 @@ def test_being_cancelled_counts_against_no_trial(study, cluster, command, reques
         cluster.run("scancel", job.number)
         assert job.wait()[0] == "CANCELLED"
         assert one.query("SELECT number, state FROM trials WHERE state != 'complete'") == [(2, "queued")], job.text
-    assert one.query("SELECT DISTINCT error FROM attempts WHERE error IS NOT NULL") == [
-        ("the search ended: got SIGTERM",)
-    ]
+    errors = {error for (error,) in one.query("SELECT error FROM attempts WHERE error IS NOT NULL")}
+    lost = "a rank of its block was lost"  # Slurm may end the ranks of another node before rank 0 gets the signal
+    assert errors <= {"the search ended: got SIGTERM", lost}
     (one.folder / "patient").unlink()
     job = one.submit(BY_US.format(n=3), "--ntasks=3")
     assert job.wait() == ("COMPLETED", 0), job.text
