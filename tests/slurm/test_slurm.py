@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from datetime import datetime
 
 import pytest
 
 from mpi_opt.views.text.rank_plan import slurm_script
+from tests.slurm.cluster import wait_until
 from tests.slurm.conftest import Study
 
 pytestmark = pytest.mark.mpi
@@ -115,12 +115,11 @@ def test_being_cancelled_counts_against_no_trial(study, cluster, command, reques
         request.getfixturevalue("pmix")
     one = study("patient", 8)
     (one.folder / "patient").touch()
-    for attempt in range(1, 4):
+    for _ in range(3):
         job = one.submit(command.format(n=5), "--ntasks=5", "--nodes=2")
         one.await_complete(7, job)
-        running = f"SELECT count(*) FROM attempts WHERE attempt = {attempt} AND outcome IS NULL"
-        while one.query(running) != [(1,)]:
-            time.sleep(0.1)
+        running = "SELECT count(*) FROM attempts WHERE outcome IS NULL"
+        wait_until(lambda: one.query(running) == [(1,)], 60, f"trial 2 does not run: {job.text}")  # noqa: B023
         cluster.run("scancel", job.number)
         assert job.wait()[0] == "CANCELLED"
         assert one.query("SELECT number, state FROM trials WHERE state != 'complete'") == [(2, "queued")], job.text
