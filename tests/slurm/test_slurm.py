@@ -238,20 +238,11 @@ N_STARTS = int(os.environ.get("SLURM_STARTS", "20"))
 @slow
 @pytest.mark.timeout(120 + 60 * N_STARTS)
 def test_blocks_across_nodes_form_in_every_start(study, cluster):
-    one = study("quick", 4, blocks={"size": 3})
+    one = study("quick", 4, blocks={"size": 6})
     loop = f"for i in $(seq {N_STARTS}); do mpi-opt search space.yaml -n 7 --study start-$i || exit; done"
     job = one.submit(loop, "--ntasks=7", "--nodes=3")
     assert job.wait(60 + 60 * N_STARTS) == ("COMPLETED", 0), job.text
     assert one.query("SELECT state, count(*) FROM trials GROUP BY state") == [("complete", 4 * N_STARTS)]
-    assert one.query("SELECT kind, detail FROM events WHERE kind != 'study_finished'") == []
+    assert one.query("SELECT kind, detail FROM events WHERE kind != 'study_finished'") == []  # no block hung
     hosts = [row for (row,) in one.query("SELECT DISTINCT hosts FROM attempts")]
-    assert any("," in row for row in hosts), hosts
-    began = one.query("SELECT created_at FROM studies ORDER BY id")
-    started = "SELECT min(started_at) FROM attempts JOIN trials ON trial_id = trials.id"
-    first = one.query(f"{started} GROUP BY study_id ORDER BY study_id")
-    waits = [_seconds_between(*pair) for pair in zip(began, first, strict=True)]
-    assert max(waits) < 20, waits  # a block that hangs is given up after 30 s
-
-
-def _seconds_between(before: tuple[str], after: tuple[str]) -> float:
-    return (datetime.fromisoformat(after[0]) - datetime.fromisoformat(before[0])).total_seconds()
+    assert all("," in row for row in hosts), hosts
