@@ -213,7 +213,8 @@ def _created(comm: Communicator, group: MPI.Group, name: str) -> Communicator:
     return comm.Create_group(group, tag=zlib.crc32(name.encode()) % 30_000)
 
 
-_create_from_group = MPI.Intracomm.Create_from_group
+def _create_from_group(group: MPI.Group, name: str) -> Communicator:
+    return MPI.Intracomm.Create_from_group(group, name)
 
 
 def lost_ranks(comm: Communicator) -> set[int]:

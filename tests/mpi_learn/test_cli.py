@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -155,18 +156,38 @@ def test_a_lost_rank_is_named_in_one_message(folder):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_who_ends_a_training_gets_status_130_at_once(folder, number):
+def test_ctrl_c_ends_a_training_without_checkpoints_at_once(folder):
     (folder / "training.yaml").write_text(TRAINING.replace("epochs: 2", "epochs: 100000"))
-    command = [sys.executable, "-m", "mpi_learn", "train", "training.yaml", "-n", "2"]
+    done, _ = interrupted(folder, signal.SIGINT, "-n", "2")
+    assert done == 130
+
+
+@pytest.mark.mpi
+def test_a_training_that_is_asked_to_end_saves_a_checkpoint_from_which_it_continues(folder):
+    endless = f"{TRAINING.replace('epochs: 2', 'epochs: 100000')}checkpoint: {{path: saved, every: 1000}}\n"
+    (folder / "training.yaml").write_text(endless)
+    status, out = interrupted(folder, signal.SIGTERM, "-n", "2")
+    assert status == 75
+    n_epochs = int(re.search(r"ended after epoch (\d+) of 100000", out)[1])
+    assert "the same command continues" in out
+    (folder / "training.yaml").write_text(endless.replace("epochs: 100000", f"epochs: {n_epochs + 1}"))
+    done = run(folder, "train", "training.yaml")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [words[1] for words in lines if words[0] == "epoch"] == [f"{n_epochs + 1}/{n_epochs + 1}"]
+
+
+def interrupted(folder, number, *arguments) -> tuple[int, str]:
+    """The exit status and output of a training that gets a signal after its first epoch."""
+    command = [sys.executable, "-m", "mpi_learn", "train", "training.yaml", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder)
     assert process.stdout.readline().startswith("epoch")
     process.send_signal(number)
     try:
-        process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=30)
     finally:
         process.kill()
-    assert process.returncode == 130
+    return process.returncode, out
 
 
 def test_usage_errors_are_status_2(folder):
@@ -181,6 +202,23 @@ def test_n_under_mpirun_is_one_message(folder, monkeypatch):
     assert done.returncode == 2
     assert "drop -n, or drop mpirun" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"SLURM_NTASKS": "5"}, "this Slurm job has 5 tasks"),
+        ({"SLURM_STEP_NUM_TASKS": "5", "SLURM_PROCID": "0"}, "srun started 5 processes"),
+        ({"SLURM_STEP_NUM_TASKS": "5", "SLURM_PROCID": "3"}, ""),
+    ],
+)
+def test_slurm_tasks_that_mpi_does_not_connect_are_refused_in_one_message(folder, monkeypatch, variables, said):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    done = run(folder, "train", "training.yaml")
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert done.stderr.count("mpi-learn: ") == bool(said)
 
 
 def test_the_commands_of_a_new_start_leave_n_out():
