@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.optimizers.optimizer import Float, Optimizer, fused
+from mpi_learn.optimizers.rules.rule import Float, Rule, fused
 
 
-class RootMeanSquarePropagation(Optimizer):
-    """``v ← ρv + (1−ρ)g²``; ``w ← w − η g/√(v + ε)``; centered: ``v`` less the squared mean gradient."""
+class RootMeanSquarePropagation(Rule):
+    """``v ← ρv + (1−ρ)g²``; ``w ← w − η g/√(v + ε)``; centered: ``v − m²`` with the mean gradient ``m``."""
 
     state_names = ("square", "mean", "velocity")
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, keep: Float) -> None:
-        """One step; the mean and the velocity are left alone where nothing asks for them."""
+    def apply(
+        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float
+    ) -> None:
+        """See `Rule.apply`; mean and velocity are touched only if an option needs them."""
         options = self.options
         if options.centered or options.momentum:
             numbers = (Float(options.rho), Float(1 - options.rho), Float(options.momentum), Float(options.epsilon))
@@ -44,7 +46,7 @@ def _full(weights, gradient, square, mean, velocity, rate, scale, keep, rho, res
         if centered:
             m = rho * mean[i] + rest * g
             mean[i] = m
-            v -= m * m
+            v = max(v - m * m, np.float32(0))  # rounding may make the variance negative
         step = momentum * velocity[i] + rate * g / np.sqrt(v + epsilon)
         velocity[i] = step
         weights[i] = weights[i] * keep - step
