@@ -8,6 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Epsilon = Annotated[float, Field(gt=0, description="Added to a denominator, against division by zero.")]
+DECAY = "Decoupled: every step multiplies the weights by 1 − learning_rate × this."
 
 
 class Schedule(BaseModel):
@@ -31,9 +32,13 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     learning_rate: float = Field(0.001, gt=0, allow_inf_nan=False, description="The step size.")
-    weight_decay: float = Field(0.0, ge=0, description="Decoupled: every step multiplies the weights by 1 − learning_rate × this.")
-    clip_norm: float | None = Field(None, gt=0, description="Largest norm of the whole gradient; a longer one is scaled down.")
-    clip_value: float | None = Field(None, gt=0, description="Largest absolute value of a gradient element; larger ones are cut off.")
+    weight_decay: float = Field(
+        0.0, ge=0, description="Decoupled: every step multiplies the weights by 1 − learning_rate × this."
+    )
+    clip_norm: float | None = Field(None, gt=0, description="Largest norm of the gradient; a longer one is scaled.")
+    clip_value: float | None = Field(
+        None, gt=0, description="Largest absolute value of an element; larger ones are cut."
+    )
     schedule: Schedule = Field(Schedule(), description="How the learning rate changes during the training.")
 
 
@@ -59,7 +64,9 @@ class AdamW(Options):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
 
     name: Literal["adamw"] = "adamw"
-    weight_decay: float = Field(0.004, ge=0, description="Decoupled: every step multiplies the weights by 1 − learning_rate × this.")
+    weight_decay: float = Field(
+        0.004, ge=0, description="Decoupled: every step multiplies the weights by 1 − learning_rate × this."
+    )
     beta_1: Fraction = Field(0.9, description="Decay of the mean gradient.")
     beta_2: Fraction = Field(0.999, description="Decay of the mean squared gradient.")
     epsilon: Epsilon = 1e-7

@@ -16,9 +16,7 @@ class AdaptiveGradient(Rule):
         """A positive first sum of squares keeps the first steps short."""
         return self.options.initial_accumulator_value
 
-    def apply(
-        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float
-    ) -> None:
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
         """See `Rule.apply`."""
         _step(weights, gradient, self.state["square"], rate, scale, keep, Float(self.options.epsilon))
 

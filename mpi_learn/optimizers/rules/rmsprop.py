@@ -12,9 +12,7 @@ class RootMeanSquarePropagation(Rule):
 
     state_names = ("square", "mean", "velocity")
 
-    def apply(
-        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float
-    ) -> None:
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
         """See `Rule.apply`; mean and velocity are touched only if an option needs them."""
         options = self.options
         if options.centered or options.momentum:

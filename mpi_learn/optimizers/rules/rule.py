@@ -46,9 +46,7 @@ class Rule(ABC):
         return 0.0
 
     @abstractmethod
-    def apply(
-        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float
-    ) -> None:
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
         """Changes `weights` and the state in place.
 
         Args:
