@@ -6,6 +6,8 @@ nothing of ranks: they are the equations, applied to several replicas in the sam
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import numpy as np
 import pytest
 from pydantic import TypeAdapter
@@ -22,7 +24,7 @@ from mpi_learn.optimizers.configuration import Sgd
 from tests.mpi_learn.thread_ranks import Turns, run_ranks
 
 N, RATE, MOMENTUM = 40, 0.1, 0.5
-SAMPLES = (4, 5, 8, 3, 6, 2)
+SAMPLES = (4, 5, 8, 3, 6, 2, 7)
 """Samples of a step of each worker, or of each rank of a cluster."""
 
 
@@ -40,6 +42,10 @@ def summed_gradient(worker, step, weights):
     return SAMPLES[worker] * mean_gradient(worker, step, weights)
 
 
+def with_momentum(options, updates):
+    return make_optimizer(options or Sgd(learning_rate=RATE, momentum=MOMENTUM), FlatLayout(((N,),)))
+
+
 class Rank:
     """One rank of a training, whose steps are taken in a given order.
 
@@ -47,19 +53,19 @@ class Rank:
         comm: A `ThreadComm`.
         options: The algorithm's section.
         n_steps: Steps per epoch, where the algorithm needs to know them.
-        optimizer: The configured one.
+        make: Makes the optimizers; default: momentum.
+        weights: The initial ones.
         more: Further attributes of `AlgorithmSetup`.
     """
 
-    def __init__(self, comm, options, n_steps=0, optimizer=None, **more):
+    def __init__(self, comm, options, n_steps=0, make=None, weights=None, **more):
         self.comm, self.options = comm, TypeAdapter(AlgorithmConfiguration).validate_python(options)
-        made = optimizer or Sgd(learning_rate=RATE, momentum=MOMENTUM)
         self.layout = layout_of(self.options, comm.size)
         self.weights = aligned_empty(N)
-        self.weights[:] = start()
+        self.weights[:] = start() if weights is None else weights
         self.algorithm = make_algorithm(self.options, AlgorithmSetup(
             comm, self.layout, self.weights, n_sums=4, n_steps=n_steps, learning_rate=RATE,
-            make_optimizer=lambda options, updates: make_optimizer(options or made, FlatLayout(((N,),))), **more,
+            make_optimizer=make or with_momentum, **more,
         ))  # fmt: skip
         workers, leaders = self.layout.workers, self.layout.leaders
         self.worker = workers.index(comm.rank) if comm.rank in workers else None
@@ -119,10 +125,17 @@ def ours(options, n_ranks, epochs, *, mailboxes=False, is_turn_over_at=None):
         rank.algorithm.close()
         return found
 
-    original = roles.rows_of_host
-    roles.rows_of_host = lambda comm, n: shared
-    try:
+    with rows_of_host(shared):
         return run_ranks(n_ranks, run)
+
+
+@contextmanager
+def rows_of_host(rows):
+    """Rank -> the memory that all ranks have together."""
+    original = roles.rows_of_host
+    roles.rows_of_host = lambda comm, n: rows
+    try:
+        yield
     finally:
         roles.rows_of_host = original
 

@@ -134,6 +134,10 @@ class ThreadComm:
         self._shared.parts.clear()
         return None if color == MPI.UNDEFINED else ThreadComm(part, ranks.index(self.rank))
 
+    def Split_type(self, _):
+        """As if every rank were on a host of its own."""
+        return self.Split(self.rank)
+
     def Dup(self):
         return self.Split(0)
 
