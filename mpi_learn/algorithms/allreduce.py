@@ -71,7 +71,6 @@ class SynchronousAllReduce(Algorithm):
         self.reduction.sum(self.comm, step)
         self._n_left -= 1
         if sums[FAILED] > 0:
-            self._n_left = 0
             return False
         if weighted is not None:
             sum_in_place(self.comm, weighted)

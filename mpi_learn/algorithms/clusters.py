@@ -113,7 +113,6 @@ class DecentralizedClusters(Algorithm):
         self._n_left -= 1
         sums = step[self.n :]
         if sums[FAILED] > 0:
-            self._n_left = 0
             self._tell_leaders()
             return False
         delta = self._shared(delta) if sums[FLAG] > 0 else None

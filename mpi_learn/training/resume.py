@@ -54,10 +54,12 @@ class Checkpointing:
         """Writes a checkpoint if the configuration has a folder for it. Collective."""
         if (section := self.configuration.checkpoint) is None:
             return
-        counters = self.comm.gather(self.model.counters(), root=0)
-        with agreed_errors(self.comm), collected(self.comm, self.algorithm.rank_state()) as rank_arrays:
-            if counters is not None:
-                save_checkpoint(section.path, self._snapshot(np.stack(counters)), rank_arrays)
+        with agreed_errors(self.comm):
+            counters, own = self.model.counters(), self.algorithm.rank_state()
+        of_ranks = self.comm.gather(counters, root=0)
+        with agreed_errors(self.comm), collected(self.comm, own) as rank_arrays:
+            if of_ranks is not None:
+                save_checkpoint(section.path, self._snapshot(np.stack(of_ranks)), rank_arrays)
 
     def resume(self) -> None:
         """Continues from a checkpoint if there is one. Collective.

@@ -19,6 +19,7 @@ N_STEPS = 4
 ALGORITHMS = {
     "allreduce": {"name": "allreduce"},
     "allreduce accumulated": {"name": "allreduce", "accumulate": 3},
+    "allreduce accumulated evenly": {"name": "allreduce", "accumulate": 2},
     "allreduce in 16 bits": {"name": "allreduce", "compression": "float16"},
     "allreduce of the largest": {"name": "allreduce", "compression": "top-k", "fraction": 0.1},
     "downpour": {"name": "downpour"},

@@ -282,6 +282,7 @@ def with_quorum(orders, n, n_enough):
 
 
 QUORUMS = {
+    "two of three": (3, 2, 0.5, [[0, 1, 2, 2, 0, 1, 0, 2], [2, 0, 1, 1, 2, 0, 0, 1]]),
     "the first of two": (2, 1, 0.5, [[0, 1, 1, 0, 1, 1], [0, 1, 0, 0, 1, 1], [1, 0, 0, 1, 1, 1]]),
     "the first two of four": (4, 2, 0.5, [[0, 1, 2, 3, 2, 3, 0, 1, 1, 0], [3, 0, 1, 2, 2, 1, 3, 0, 0, 3]]),
 }
@@ -317,6 +318,8 @@ def test_a_group_of_ranks_is_one_worker_with_the_samples_of_all(sync_every):
 TREES = {2: {0: 1, 1: 0, 2: 1, 3: 0}, 3: {0: 1, 1: 2, 2: 0, 3: 1}}
 """Masters -> worker -> its master, of four workers: all masters serve, the first one serves also the others."""
 TREE_ORDERS = [[0, 1, 2, 3, 3, 1, 0, 2, 2, 0, 3, 1], [3, 0, 1, 2, 0, 3, 2, 1, 2, 3, 0, 1]]
+UNEVEN_TREE_ORDERS = [[0, 1, 2, 0, 3, 1, 0, 3], [1, 3, 0, 1, 3]]
+"""At the end of an epoch one lower master has handed up less than it was sent."""
 
 
 def children_of(masters):
@@ -325,28 +328,47 @@ def children_of(masters):
 
 
 def downpour_tree(orders, masters):
-    """A lower master hands up the sum of as many gradients as it has workers."""
+    """A lower master hands up the sum of as many gradients as it has workers; the rest at the end of an epoch.
+
+    A worker's staleness is the number of times that its master's weights have changed since it saw them.
+    """
     server, replicas, expected = Momentum(start()), [Replica(k) for k in range(4)], []
     n_children = children_of(masters)
     for order in orders:
         known, kept = dict.fromkeys(range(masters), server.weights), {m: [] for m in range(masters)}
+        versions, seen, staleness = [0] * masters, [0] * 4, []
         for replica in replicas:
             replica.x = server.weights
+
+        def hand_up(m, server=server, known=known, kept=kept, versions=versions):
+            server.step(sum(g for g, _ in kept[m]) / sum(n for _, n in kept[m]))
+            known[0] = known[m] = server.weights
+            kept[m] = []
+            for one in {0, m}:
+                versions[one] += 1
+
         for k in order:
-            master, gradient = TREES[masters][k], replicas[k].gradient()
-            kept[master].append((gradient, SAMPLES[k]))
-            if master == 0 or len(kept[master]) == n_children[master]:
-                server.step(sum(g for g, _ in kept[master]) / sum(n for _, n in kept[master]))
-                known[master], kept[master] = server.weights, []
-            replicas[k].x = known[master]
-        expected.append(server.weights)
+            m, gradient = TREES[masters][k], replicas[k].gradient()
+            staleness.append(versions[m] - seen[k])
+            kept[m].append((gradient, SAMPLES[k]))
+            if m == 0 or len(kept[m]) == n_children[m]:
+                hand_up(m)
+            replicas[k].x, seen[k] = known[m], versions[m]
+        for m in range(1, masters):
+            if kept[m]:
+                hand_up(m)
+        expected.append((server.weights, np.mean(staleness)))
     return expected
 
 
 @pytest.mark.parametrize("masters", [2, 3])
-def test_lower_downpour_masters_hand_up_sums_of_their_workers_gradients(masters):
-    found = ours({"name": "downpour", "masters": masters}, masters + 4, TREE_ORDERS)
-    check(found, downpour_tree(TREE_ORDERS, masters))
+@pytest.mark.parametrize("orders", [TREE_ORDERS, UNEVEN_TREE_ORDERS], ids=["even", "uneven"])
+def test_lower_downpour_masters_hand_up_sums_of_their_workers_gradients(orders, masters):
+    found = ours({"name": "downpour", "masters": masters}, masters + 4, orders)
+    expected = downpour_tree(orders, masters)
+    check(found, [weights for weights, _ in expected])
+    for one, (_, staleness) in zip(found[-1], expected, strict=True):
+        assert one["staleness"] == pytest.approx(staleness)
 
 
 # EASGD
@@ -386,6 +408,21 @@ def easgd(orders, n, sync_every, beta):
 def test_easgd_of_several_workers_divides_the_force_by_their_number(sync_every, mailboxes):
     options = {"name": "easgd", "elastic_force": 0.8, "sync_every": sync_every}
     check(ours(options, 4, ORDERS, mailboxes=mailboxes), easgd(ORDERS, 3, sync_every, 0.8))
+
+
+def test_the_ranks_of_an_easgd_group_go_on_from_its_own_weights_in_the_next_epoch():
+    """Five ranks, a master and two groups of two."""
+    orders = [[0, 1, 1, 0, 0, 1], [1, 0, 0, 0, 1, 1]]
+    centre, movers, t, expected = Elastic(0.9 / 2), [Momentum(start()) for _ in range(2)], [0, 0], []
+    for order in orders:
+        for k in order:
+            members = (2 * k, 2 * k + 1)
+            gradient = sum(summed_gradient(member, t[k], movers[k].weights) for member in members)
+            movers[k].step(gradient / sum(SAMPLES[member] for member in members))
+            movers[k].weights = movers[k].weights - centre.attract(movers[k].weights)
+            t[k] += 1
+        expected.append(centre.x)
+    check(ours({"name": "easgd", "processes": 2}, 5, orders), expected)
 
 
 def easgd_tree(orders, masters, beta):
@@ -478,14 +515,18 @@ def gem_tree(orders, masters):
             if m > 0 and len(pushed[m]) == n_children[m]:
                 theta[0] = theta[0] + sum(pushed[m])
                 theta[m], pushed[m] = theta[0], []
+        for m in range(1, masters):
+            theta[0] = theta[0] + sum(pushed[m])
+            pushed[m] = []
         expected.append(theta[0])
     return expected
 
 
 @pytest.mark.parametrize("masters", [2, 3])
-def test_lower_gem_masters_hand_up_the_sum_of_their_workers_pushes(masters):
-    found = ours({"name": "gem", "masters": masters}, masters + 4, TREE_ORDERS)
-    check(found, gem_tree(TREE_ORDERS, masters))
+@pytest.mark.parametrize("orders", [TREE_ORDERS, UNEVEN_TREE_ORDERS], ids=["even", "uneven"])
+def test_lower_gem_masters_hand_up_the_sum_of_their_workers_pushes(orders, masters):
+    found = ours({"name": "gem", "masters": masters}, masters + 4, orders)
+    check(found, gem_tree(orders, masters))
 
 
 # clusters
@@ -603,6 +644,28 @@ def test_clusters_with_an_outer_optimizer_are_diloco(rate, momentum):
     options = {"name": "clusters", "size": 2, "exchange_every": 4, "outer": outer}
     found = ours(options, 6, [[0, 1, 2] * 4, [2, 0, 1] * 4, [1, 2, 0] * 4, [0, 1, 2] * 4])
     check(found, diloco(4, 4, 3, rate, momentum))
+
+
+def test_an_outer_step_spans_epochs_that_are_shorter_than_it():
+    """Epochs of three steps, outer steps of six: the first epoch's mean is not yet one, nor forgotten."""
+    theta, velocity, t, expected = start(), np.zeros(N), 0, []
+    inner = [Momentum(theta) for _ in range(3)]
+    for epoch in range(4):
+        for _ in range(3):
+            for c, replica in enumerate(inner):
+                members = (2 * c, 2 * c + 1)
+                gradient = sum(summed_gradient(member, t, replica.weights) for member in members)
+                replica.step(gradient / sum(SAMPLES[member] for member in members))
+            t += 1
+        mean = sum(replica.weights for replica in inner) / 3
+        if epoch % 2:
+            velocity = 0.9 * velocity + theta - mean
+            theta = mean = theta - 0.7 * (theta - mean + 0.9 * velocity)
+        for replica in inner:
+            replica.weights = mean
+        expected.append(mean)
+    options = {"name": "clusters", "size": 2, "exchange_every": 6, "outer": {"name": "nesterov"}}
+    check(ours(options, 6, [[0, 1, 2] * 3] * 4), expected)
 
 
 def diloco_in_the_background(n_steps, every, delay, k, rate, momentum):

@@ -15,7 +15,7 @@ from collections import deque
 import numpy as np
 from mpi4py import MPI
 
-PATIENCE_S = 20
+PATIENCE_S = 10
 
 
 class CollectiveMismatch(AssertionError):
@@ -29,6 +29,7 @@ class _Shared:
         self.size = size
         self.family = [] if family is None else family
         self.family.append(self)
+        self.n_freed = 0
         self.barrier = threading.Barrier(size, timeout=PATIENCE_S)
         self.slots = [None] * size
         self.mail = [deque() for _ in range(size)]
@@ -126,13 +127,15 @@ class ThreadComm:
     def Split(self, color, key=0):
         colors = self._all("Split", color)
         ranks = [rank for rank, one in enumerate(colors) if one == color]
+        part = None
         with self._shared.lock:
-            if color not in self._shared.parts:
-                self._shared.parts[color] = _Shared(len(ranks), self._shared.family)
-            part = self._shared.parts[color]
+            if color != MPI.UNDEFINED:
+                if color not in self._shared.parts:
+                    self._shared.parts[color] = _Shared(len(ranks), self._shared.family)
+                part = ThreadComm(self._shared.parts[color], ranks.index(self.rank))
         self.Barrier()
         self._shared.parts.clear()
-        return None if color == MPI.UNDEFINED else ThreadComm(part, ranks.index(self.rank))
+        return part
 
     def Split_type(self, _):
         """As if every rank were on a host of its own."""
@@ -142,7 +145,13 @@ class ThreadComm:
         return self.Split(0)
 
     def Free(self):
+        with self._shared.lock:
+            self._shared.n_freed += 1
         self.Barrier()
+
+    def unfreed(self):
+        """Sizes of the communicators that were made of this one, directly or not, and that not all ranks have freed."""
+        return [one.size for one in self._shared.family[1:] if one.n_freed < one.size]
 
     def Set_errhandler(self, handler):
         pass
