@@ -45,20 +45,10 @@ class EarlyStopping(_Section):
     min_delta: float = Field(0.0, ge=0, description="A smaller change does not count as an improvement.")
     restore_best: bool = Field(True, description="End with the weights of the best epoch.")
 
-    @model_validator(mode="after")
-    def _known_direction(self) -> Self:
-        if self.mode == "auto" and _direction(self.metric) is None:
-            raise ConfigurationError(
-                f"it is not known whether a small or a large {self.metric} is better",
-                where="mode",
-                cure="write `mode: min` or `mode: max`",
-            )
-        return self
-
     @property
-    def is_minimised(self) -> bool:
-        """Whether smaller is better."""
-        return (_direction(self.metric) if self.mode == "auto" else self.mode) == "min"
+    def direction(self) -> Literal["min", "max"] | None:
+        """The better direction of the metric; None if the mode is ``auto`` and the metric is not a known one."""
+        return direction_of(self.metric) if self.mode == "auto" else self.mode
 
 
 class Target(_Section):
@@ -222,7 +212,7 @@ class TrainingConfiguration(_Section):
         raise ConfigurationError(f"the training does not produce the metric {name}", where=where, cure=cure)
 
 
-def _direction(metric: str) -> Literal["min", "max"] | None:
+def direction_of(metric: str) -> Literal["min", "max"] | None:
     """The better direction of a metric, by its name; None if it is not known."""
     name = metric.lower()
     if any(part in name for part in LOWER_IS_BETTER):
@@ -260,4 +250,11 @@ def read_configuration(
     for section in ("early_stopping", "target"):
         if (wanted := getattr(configuration, section)) is not None:
             configuration.check_metric(wanted.metric, place(where, f"{section}.metric"))
+    stopping = configuration.early_stopping
+    if stopping is not None and stopping.direction is None:
+        raise ConfigurationError(
+            f"it is not known whether a small or a large {stopping.metric} is better",
+            where=place(where, "early_stopping.mode"),
+            cure="write `mode: min` or `mode: max`",
+        )
     return configuration.located(directory.resolve())

@@ -38,7 +38,7 @@ class Stopping:
         stopping = self.early_stopping
         if stopping is None or stopping.metric not in metrics:
             return
-        value = metrics[stopping.metric] if stopping.is_minimised else -metrics[stopping.metric]
+        value = -metrics[stopping.metric] if stopping.direction == "max" else metrics[stopping.metric]
         if not value < self.best_value - stopping.min_delta:  # NaN is not an improvement
             self.waited += 1
             return
