@@ -23,7 +23,7 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
 from mpi_learn.algorithms.configuration import Clusters
 from mpi_learn.algorithms.outer_optimizer import OuterOptimizer
-from mpi_learn.algorithms.pair_exchange import Exchange, has_alarm, partners, raise_alarm
+from mpi_learn.algorithms.pair_exchange import Alarm, Exchange, partners
 from mpi_learn.flat_layout import FAILED, FLAG, N_SAMPLES
 from mpi_learn.mpi.collectives import broadcast_in_place, maximum, part_of, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
@@ -53,6 +53,7 @@ class DecentralizedClusters(Algorithm):
         self.weights, self.n, self.n_sums, self.n_steps = setup.weights, setup.n, setup.n_sums, setup.n_steps
         has_outer = options.outer is not None and leaders is not None and leaders.size > 1
         self.outer = OuterOptimizer(options.outer, setup.n) if has_outer and options.outer is not None else None
+        self.alarm = Alarm(leaders) if leaders is not None and leaders.size > 1 else None
         self._counts = np.zeros(2, np.int64)  # steps and exchanges; an array, so that a checkpoint can fill it
         self._exchange: Exchange | None = None
         self._n_left = 0
@@ -103,12 +104,14 @@ class DecentralizedClusters(Algorithm):
         """See `Algorithm.close`; completes the exchanges that a failure has interrupted."""
         if self.leaders is not None:
             self._complete_exchanges(self.leaders)
+            if self.alarm is not None:
+                self.alarm.receive_all()
             self.leaders.Free()
         self.cluster.Free()
 
     def _step(self, step: np.ndarray) -> bool:
         """One step of the cluster; False if a rank failed."""
-        delta = self._arrived(step, self.leaders) if self.leaders is not None else None
+        delta = self._arrived(step)
         sum_in_place(self.cluster, step)
         self._n_left -= 1
         sums = step[self.n :]
@@ -129,11 +132,9 @@ class DecentralizedClusters(Algorithm):
     def _n_rounds(self) -> int:
         return int(self._counts[1])
 
-    def _arrived(self, step: np.ndarray, leaders: Communicator) -> np.ndarray | None:
+    def _arrived(self, step: np.ndarray) -> np.ndarray | None:
         """On a leader: what a complete exchange adds to the weights; sets the flags for the cluster's other ranks."""
-        if leaders.size == 1:
-            return None
-        if has_alarm(leaders):
+        if self.alarm is not None and self.alarm.has_arrived():
             step[FAILED] = 1.0
         elif self._exchange is not None and self._exchange.is_complete():
             step[FLAG] = 1.0
@@ -178,5 +179,5 @@ class DecentralizedClusters(Algorithm):
         sum_in_place(self.cluster, step)
 
     def _tell_leaders(self) -> None:
-        if self.leaders is not None:
-            raise_alarm(self.leaders)
+        if self.alarm is not None:
+            self.alarm.send()

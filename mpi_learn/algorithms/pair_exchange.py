@@ -4,10 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.mpi.collectives import Request, is_message_waiting, receive_later, send_later, wait
+from mpi_learn.mpi.collectives import (
+    Request,
+    gathered,
+    is_message_waiting,
+    receive_into,
+    receive_later,
+    send_later,
+    wait,
+)
 from mpi_learn.mpi.communicators import FAILURES, Communicator
 
 FIRST_TAG, N_TAGS, ALARM = 100, 10_000, 99
+NOTHING = np.zeros(0, np.float32)
 
 _UNDER_WAY: list[Exchange] = []
 """Keeps the memory of exchanges until MPI no longer uses it, also if the training that began them has failed."""
@@ -88,14 +97,32 @@ def _is_over(request: Request) -> bool:
         return True
 
 
-def raise_alarm(leaders: Communicator) -> None:
-    """Tells all other leaders that a rank failed. Does not wait for them."""
-    nothing = np.zeros(0, np.float32)
-    for other in range(leaders.size):
-        if other != leaders.rank:
-            send_later(leaders, nothing, other, ALARM)
+class Alarm:
+    """Tells the leaders of the other clusters that a rank failed.
 
+    Args:
+        leaders: Communicator of the clusters' leaders.
+    """
 
-def has_alarm(leaders: Communicator) -> bool:
-    """Whether another leader has reported a failure. Never waits."""
-    return is_message_waiting(leaders, ALARM)
+    def __init__(self, leaders: Communicator) -> None:
+        self.leaders, self._is_raised = leaders, False
+
+    def send(self) -> None:
+        """Sends it once, without waiting for the other leaders."""
+        if self._is_raised:
+            return
+        self._is_raised = True
+        for other in range(self.leaders.size):
+            if other != self.leaders.rank:
+                send_later(self.leaders, NOTHING, other, ALARM)
+
+    def has_arrived(self) -> bool:
+        """Whether another leader has sent it. Never waits."""
+        return is_message_waiting(self.leaders, ALARM)
+
+    def receive_all(self) -> None:
+        """Receives what all leaders have sent: MPICH would deliver it to a later communicator. Collective."""
+        for other, (is_raised,) in enumerate(gathered(self.leaders, np.array([self._is_raised]))):
+            if is_raised and other != self.leaders.rank:
+                receive_into(self.leaders, NOTHING.copy(), other)
+        self._is_raised = False

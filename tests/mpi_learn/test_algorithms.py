@@ -217,13 +217,16 @@ def test_ranks_agree_and_come_near_the_bottom(name):
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", EXACT)
 def test_the_mean_of_equal_shares_moves_as_one_worker_would(name):
-    """Gradients of a bowl are linear, and an exchange moves clusters of one size in opposite directions."""
+    """Gradients of a bowl are linear, and an exchange moves clusters of one size in opposite directions.
+
+    Between clusters the tolerance is wider: some clusters apply an exchange some steps after the others.
+    """
+    is_exact = "allreduce" in name
     bottom = np.mean([np.random.default_rng(worker).normal(size=1000) for worker in range(6)], axis=0)
     left = 0.95 ** (10 * (2 if "accumulated" in name else 5)) * (1 - bottom)
     found = on_ranks()[name][0]
-    assert found["distance"] == pytest.approx(np.abs(left).mean(), rel=2e-3)
-    sum_of_1000 = pytest.approx((bottom + left).sum(), abs=0.02 if "allreduce" in name else 0.5)
-    assert found["sum"] == sum_of_1000  # between clusters one of two may be moved some steps after the other
+    assert found["distance"] == pytest.approx(np.abs(left).mean(), rel=2e-3 if is_exact else 0.1)
+    assert found["sum"] == pytest.approx((bottom + left).sum(), abs=0.02 if is_exact else 1.0)
 
 
 @pytest.mark.mpi

@@ -76,9 +76,13 @@ def error_of_each(options, failing, place, n_ranks=6, mailboxes=False):
             return f"{error.rank}: {error.reason}"
         finally:
             rank.algorithm.close()
+            comms.append(comm)
 
+    comms = []
     with rows_of_host({rank: aligned_empty(N) for rank in range(n_ranks)} if mailboxes else {}):
-        return run_ranks(n_ranks, run)
+        seen = run_ranks(n_ranks, run)
+    assert comms[0].unreceived() == [], "MPICH delivers these to the next communicator"
+    return seen
 
 
 def boom(*arguments):

@@ -189,6 +189,7 @@ def test_a_model_that_raises_at_any_call_ends_the_training_on_all_ranks(
 
         seen = run_ranks(5, run)
         assert communicators[0].unfreed() == []
+        assert communicators[0].unreceived() == []
         if seen == ["no error"] * 5:
             break
         n_failed += 1

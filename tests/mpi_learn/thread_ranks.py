@@ -153,6 +153,10 @@ class ThreadComm:
         """Sizes of the communicators that were made of this one, directly or not, and that not all ranks have freed."""
         return [one.size for one in self._shared.family[1:] if one.n_freed < one.size]
 
+    def unreceived(self):
+        """Tags of the messages over this communicator, and over all that were made of it, that no rank has received."""
+        return [tag for one in self._shared.family for box in one.mail for _, tag, _ in box]
+
     def Set_errhandler(self, handler):
         pass
 
