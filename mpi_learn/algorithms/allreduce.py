@@ -106,4 +106,5 @@ def weighted_statistics(statistics: BatchStatistics, n_samples: float) -> np.nda
 
 def mean_statistics(weighted: np.ndarray) -> np.ndarray:
     """The mean over all samples, (k,) float32, of a sum of `weighted_statistics` over ranks."""
-    return (weighted[:-1] / weighted[-1]).astype(np.float32)
+    mean: np.ndarray = (weighted[:-1] / weighted[-1]).astype(np.float32)
+    return mean

@@ -27,21 +27,6 @@ def sum_in_place(comm: Communicator, vector: np.ndarray) -> None:
         comm.Allreduce(MPI.IN_PLACE, vector)
 
 
-def sum_later(comm: Communicator, vector: np.ndarray) -> Request:
-    """Begins to replace `vector` by its sum over all ranks; it must stay untouched until that is done. Collective."""
-    return comm.Iallreduce(MPI.IN_PLACE, vector)
-
-
-def is_done(request: Request) -> bool:
-    """Whether a request is done; to ask helps it on. Never waits."""
-    return request.Test()
-
-
-def wait_for_all(requests: list[Request]) -> None:
-    """Waits for several requests at once, as in a blocking collective."""
-    MPI.Request.Waitall(requests)
-
-
 def broadcast_in_place(comm: Communicator, vector: np.ndarray, root: int = 0) -> None:
     """Replaces `vector` by that of the rank `root`. Collective over `comm`."""
     if comm.size > 1:

@@ -51,7 +51,9 @@ class Stopping:
         if target is None or target.metric not in metrics:
             return False
         value = metrics[target.metric]
-        return value >= target.above if target.above is not None else value <= target.below
+        if target.above is not None:
+            return value >= target.above
+        return target.below is not None and value <= target.below
 
     def state(self) -> dict[str, float]:
         """What a checkpoint holds besides the best weights."""

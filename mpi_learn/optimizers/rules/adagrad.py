@@ -14,7 +14,7 @@ class AdaptiveGradient(Rule):
 
     def initial_state(self) -> float:
         """A positive first sum of squares keeps the first steps short."""
-        return self.options.initial_accumulator_value
+        return float(self.options.initial_accumulator_value)
 
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
         """See `Rule.apply`."""
