@@ -81,7 +81,7 @@ def load_function(specification: str, directory: Path | None = None) -> Callable
     """
     source, name = _parts(specification)
     module = _file_module(_found(source, directory)) if source.endswith(".py") else _named_module(source, directory)
-    found = getattr(module, name, None)
+    found: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(found):
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise _no_such_function(source, name, names)
@@ -170,8 +170,9 @@ def _file_module(path: Path) -> ModuleType:
     if loaded is not None and getattr(loaded, "__changed__", None) == changed:
         return loaded
     spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, "a .py file has a loader"
     module = importlib.util.module_from_spec(spec)
-    module.__changed__ = changed
+    vars(module)["__changed__"] = changed
     sys.modules[name] = module  # dataclasses look it up there while the file runs
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # so that it can import the files beside it

@@ -14,16 +14,15 @@ class RootMeanSquarePropagation(Rule):
 
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
         """See `Rule.apply`; mean and velocity are touched only if an option needs them."""
-        options = self.options
+        options, square = self.options, self.state["square"]
+        rho, rest, epsilon = Float(options.rho), Float(1 - options.rho), Float(options.epsilon)
         if options.centered or options.momentum:
-            numbers = (Float(options.rho), Float(1 - options.rho), Float(options.momentum), Float(options.epsilon))
             _full(
-                weights, gradient, self.state["square"], self.state["mean"], self.state["velocity"],
-                rate, scale, keep, *numbers, options.centered,
+                weights, gradient, square, self.state["mean"], self.state["velocity"],
+                rate, scale, keep, rho, rest, Float(options.momentum), epsilon, options.centered,
             )  # fmt: skip
         else:
-            numbers = (Float(options.rho), Float(1 - options.rho), Float(options.epsilon))
-            _plain(weights, gradient, self.state["square"], rate, scale, keep, *numbers)
+            _plain(weights, gradient, square, rate, scale, keep, rho, rest, epsilon)
 
 
 @fused
