@@ -93,7 +93,7 @@ class Algorithm(ABC):
                 all its workers have finished.
 
         Raises:
-            Exception: Whatever `steps` raises, after the other ranks have been told.
+            Exception: The exception that `steps` raises, after it has been reported to the other ranks.
         """
 
     @abstractmethod

@@ -15,7 +15,7 @@ from mpi_learn.mpi.communicators import Communicator, agreed_errors
 from mpi_learn.training.configuration import TrainingConfiguration
 
 VALIDATION_WIDTH = 4
-"""Batches of validation are so many times larger than those of training: they need no memory for gradients."""
+"""Size of a validation batch in training batches: validation needs no memory for gradients."""
 
 Finish = Callable[[], dict[str, float]]
 """Waits for a validation and returns metric name -> value over all validation samples. Collective."""

@@ -21,7 +21,7 @@ Event = tuple[str, str, int, int]
 
 COMPUTE, COMMUNICATION, DATA, IDLE = "compute", "communication", "data", "idle"
 MOST_EVENTS = 10_000
-"""Events are written when so many are in memory: a long epoch does not fill it."""
+"""Events are written to the file when this many are in memory."""
 
 
 class Timeline:

@@ -22,7 +22,7 @@ GAIN = 0.96
 """XLA is chosen if it takes less than this fraction of the time; smaller gains are within the noise."""
 N_TIMED = 5
 TIMING_S = 2.0
-"""Steps without and with XLA are timed in turn for so many seconds, each at least once."""
+"""Steps without and with XLA are timed in turn for this many seconds, each at least once."""
 
 
 def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model) -> None:
