@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 
 import numpy as np
 import pytest
@@ -124,6 +125,32 @@ def test_a_worker_whose_optimizer_raises_after_the_exchange_of_its_group_leaves_
         return "no error"
 
     assert run_ranks(5, run) == ["1: RuntimeError: boom"] * 5
+
+
+def test_other_clusters_leave_the_epoch_when_a_rank_of_one_fails():
+    """They do not train until its end for nothing."""
+
+    def run(comm):
+        rank, n_made = Rank(comm, {"name": "clusters", "size": 1, "exchange_every": 100}, 50), 0
+
+        def steps():
+            nonlocal n_made
+            for number, step in enumerate(rank.steps(50)):
+                if comm.rank == 1:
+                    raise RuntimeError("boom")
+                deadline = time.monotonic() + 10
+                while number == 3 and not rank.algorithm.alarm.has_arrived():
+                    assert time.monotonic() < deadline, "no alarm has arrived"
+                    time.sleep(1e-3)
+                n_made += 1
+                yield step
+
+        with pytest.raises(TrainingError, match="boom"), agreed_errors(comm):
+            rank.algorithm.run(steps())
+        rank.algorithm.close()
+        return n_made
+
+    assert max(run_ranks(3, run)) <= 4
 
 
 def test_failed_trainings_leave_no_exchanges_behind():
