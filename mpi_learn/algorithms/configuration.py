@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mpi_learn.optimizers.configuration import OptimizerConfiguration
+from mpi_learn.settings.yaml_file import InvalidValue
 
 
 class _Options(BaseModel):
@@ -112,7 +113,7 @@ class Clusters(_Options):
     @model_validator(mode="after")
     def _outer_of_all(self) -> Self:
         if self.outer is not None and self.neighbours not in (None, "all"):
-            raise ValueError("outer needs the mean over all clusters: write neighbours: all, or leave neighbours out")
+            raise InvalidValue("outer needs the mean over all clusters", "write `neighbours: all`, or take the key out")
         return self
 
     @property

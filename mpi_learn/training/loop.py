@@ -19,7 +19,7 @@ from mpi_learn.errors import ConfigurationError, MPILearnError
 from mpi_learn.flat_layout import N_SAMPLES
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.collectives import sum_in_place
-from mpi_learn.mpi.communicators import Communicator, agreed_errors
+from mpi_learn.mpi.communicators import Communicator, agreed_errors, private
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
@@ -32,7 +32,6 @@ from mpi_learn.training.setup import (
     make_training_optimizer,
     make_validator,
     open_timeline,
-    own_communicator,
     with_latent_noise,
 )
 from mpi_learn.training.state import Epoch, EpochReport, State
@@ -54,9 +53,11 @@ def train(
 ) -> Result:
     """Trains the model of `configuration` on all ranks of `comm`. Collective over `comm`.
 
+    All messages travel over a duplicate of `comm`: they do not mix with messages of the caller.
+
     Args:
         configuration: A validated one, or a training.yaml as a dict, whose paths are relative to the current folder.
-        comm: All its ranks call this function with the same configuration. Its messages are not touched.
+        comm: All its ranks call this function with the same configuration.
         data: Used instead of ``configuration.data``; the same on all ranks.
         on_epoch: Called on every rank after every epoch with the number of the epoch, from 0, and its metrics, the same
             on all ranks. It returns whether to stop, the same on all ranks.
@@ -69,7 +70,7 @@ def train(
         UserError: Invalid configuration, data or model; raised before the first step, the same on every rank.
         TrainingError: A rank failed; the same on every rank, with the traceback of that rank.
     """
-    with own_communicator(comm) as own:
+    with private(comm) as own:
         with agreed_errors(own):
             if isinstance(configuration, dict):
                 configuration = read_configuration(configuration)
@@ -99,7 +100,7 @@ def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: 
     Raises:
         UserError: Invalid configuration, data or model; the same on every rank.
     """
-    with own_communicator(comm) as own:
+    with private(comm) as own:
         dataset = with_latent_noise(data, configuration)
         model = build_model(configuration, own, dataset)
         try:

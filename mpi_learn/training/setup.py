@@ -1,9 +1,7 @@
-"""Prepares a training: communicator, model, optimizers, validation and timeline."""
+"""Prepares a training: model, optimizers, validation and timeline."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -12,7 +10,7 @@ import numpy as np
 from mpi_learn.algorithms.rank_layout import Layout, layout_of
 from mpi_learn.data import Dataset
 from mpi_learn.data.samples.latent_noise import Noise
-from mpi_learn.errors import ConfigurationError, MPILearnError
+from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.build import make_model
 from mpi_learn.models.configuration import Computing
@@ -29,22 +27,6 @@ from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.evaluation import Validator
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
-
-
-@contextmanager
-def own_communicator(comm: Communicator) -> Iterator[Communicator]:
-    """A duplicate of `comm`, so that the messages of a training never meet those of its caller.
-
-    Collective over `comm` at the beginning, and at the end if all went well or the ranks have agreed on an error. After
-    any other error the duplicate is not freed, because other ranks may still use it.
-    """
-    own = comm.Dup()
-    try:
-        yield own
-    except MPILearnError:
-        own.Free()
-        raise
-    own.Free()
 
 
 def build_model(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:

@@ -295,5 +295,5 @@ def test_an_outer_optimizer_needs_all_clusters():
     read = TypeAdapter(AlgorithmConfiguration).validate_python
     assert read({"name": "clusters", "outer": {"name": "nesterov"}}).partners == "all"
     assert read({"name": "clusters"}).partners == "random"
-    with pytest.raises(ValueError, match="write neighbours: all"):
+    with pytest.raises(ValueError, match="the mean over all clusters"):
         read({"name": "clusters", "outer": {"name": "nesterov"}, "neighbours": "ring"})

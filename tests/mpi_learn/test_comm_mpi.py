@@ -14,7 +14,7 @@ pytestmark = pytest.mark.mpi
 TIMEOUT_S = 30
 IMPORTS = (
     "import os, sys, time; from mpi4py import MPI; from mpi_learn.mpi import communicators as comm; "
-    "from mpi_learn.training import state as progress; world = MPI.COMM_WORLD\n"
+    "from mpi_learn.training import resume; world = MPI.COMM_WORLD\n"
 )
 
 RAISED = {
@@ -41,13 +41,19 @@ def test_where_one_ranks_part_of_a_checkpoint_cannot_be_read_no_rank_waits_for_i
         "def load_own(folder, rank):\n"
         "    if rank == 1: raise OSError('damaged')\n"
         "    return {}\n"
-        "progress.load_own = load_own\n"
+        "resume.load_rank_arrays = load_own\n"
         "try:\n"
-        "    with comm.agreed_errors(world): progress.dealt_out(world, None, world.size)\n"
+        "    with comm.agreed_errors(world): resume.distributed(world, None, world.size)\n"
         "except comm.TrainingError as error: print(error.rank, flush=True)\n"
     )
     done = mpirun(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
     assert done.stdout.split() == ["0"] * 3, done.stderr
+
+
+def test_communicators_of_some_ranks_and_private_ones_keep_their_messages_apart():
+    done = mpirun(3, "-m", "tests.mpi_learn.programs.communicators", timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    assert "all is as it should be" in done.stdout
 
 
 @pytest.mark.skipif("ulfm" not in launch_flags(find_mpirun()), reason="this MPI does not survive lost ranks")
@@ -82,7 +88,11 @@ def test_a_death_while_another_is_acknowledged_is_not_forgotten():
     ("end", "status"),
     [
         ("from mpi_opt.worker.watchdog import end_process; end_process('it must')", -9),
-        ("from mpi_learn.mpi import communicators as comm; comm.exit_status = 5; comm.skip_farewell()", 5),
+        (
+            "from mpi_learn.mpi import communicators as comm; "
+            "comm.exit_status = 5; comm.skip_finalize(comm.MPI.COMM_SELF)",
+            5,
+        ),
     ],
 )
 def test_a_process_ends_as_it_should_where_user_code_has_closed_its_output(closed, end, status):
