@@ -127,20 +127,33 @@ def test_a_worker_whose_optimizer_raises_after_the_exchange_of_its_group_leaves_
     assert run_ranks(5, run) == ["1: RuntimeError: boom"] * 5
 
 
-def test_other_clusters_leave_the_epoch_when_a_rank_of_one_fails():
-    """They do not train until its end for nothing."""
+LEAVING = {
+    "clusters": (
+        {"name": "clusters", "size": 1, "exchange_every": 100},
+        lambda of_ranks: of_ranks[3].alarm.has_arrived(),
+    ),
+    "two masters": ({"name": "downpour", "masters": 2}, lambda of_ranks: of_ranks[0].server.has_failure),
+}
+"""Options, and whether the failure of rank 2 is known where rank 3 learns of it."""
+
+
+@pytest.mark.parametrize(("options", "is_known"), LEAVING.values(), ids=LEAVING)
+def test_other_ranks_leave_the_epoch_in_which_a_rank_fails(options, is_known):
+    """They do not train until its end for nothing. Rank 2 is another cluster, or a worker of the lower master."""
+    of_ranks = {}
 
     def run(comm):
-        rank, n_made = Rank(comm, {"name": "clusters", "size": 1, "exchange_every": 100}, 50), 0
+        rank, n_made = Rank(comm, options, 50), 0
+        of_ranks[comm.rank] = rank.algorithm
 
         def steps():
             nonlocal n_made
-            for number, step in enumerate(rank.steps(50)):
-                if comm.rank == 1:
+            for number, step in enumerate(rank.steps(50 if rank.worker is not None else 0)):
+                if comm.rank == 2:
                     raise RuntimeError("boom")
                 deadline = time.monotonic() + 10
-                while number == 3 and not rank.algorithm.alarm.has_arrived():
-                    assert time.monotonic() < deadline, "no alarm has arrived"
+                while comm.rank == 3 and number == 3 and not is_known(of_ranks):
+                    assert time.monotonic() < deadline, "no rank has reported the failure"
                     time.sleep(1e-3)
                 n_made += 1
                 yield step
@@ -150,7 +163,7 @@ def test_other_clusters_leave_the_epoch_when_a_rank_of_one_fails():
         rank.algorithm.close()
         return n_made
 
-    assert max(run_ranks(3, run)) <= 4
+    assert run_ranks(4, run)[3] <= 4
 
 
 def test_failed_trainings_leave_no_exchanges_behind():
