@@ -14,7 +14,7 @@ pytestmark = pytest.mark.mpi
 TIMEOUT_S = 30
 IMPORTS = (
     "import os, sys, time; from mpi4py import MPI; from mpi_learn.mpi import communicators as comm; "
-    "from mpi_learn.training import state as progress; world = MPI.COMM_WORLD\n"
+    "from mpi_learn.training import resume; world = MPI.COMM_WORLD\n"
 )
 
 RAISED = {
@@ -41,9 +41,9 @@ def test_where_one_ranks_part_of_a_checkpoint_cannot_be_read_no_rank_waits_for_i
         "def load_own(folder, rank):\n"
         "    if rank == 1: raise OSError('damaged')\n"
         "    return {}\n"
-        "progress.load_own = load_own\n"
+        "resume.load_rank_arrays = load_own\n"
         "try:\n"
-        "    with comm.agreed_errors(world): progress.dealt_out(world, None, world.size)\n"
+        "    with comm.agreed_errors(world): resume.distributed(world, None, world.size)\n"
         "except comm.TrainingError as error: print(error.rank, flush=True)\n"
     )
     done = mpirun(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
