@@ -7,15 +7,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.cli.launch import launch_environment
+from tests.mpirun import MPIRUN, PROTECTED
 
 SEARCH = ("-m", "mpi_opt", "search")
-PROTECTED = launch_flags(find_mpirun())
 
 
 def start(n: int, path: Path, cwd: Path) -> subprocess.Popen:
     """A search under ``mpirun`` in a session of its own."""
-    command = [find_mpirun(), *PROTECTED, "-np", str(n), sys.executable, *SEARCH, str(path)]
+    command = [MPIRUN, *PROTECTED, "-np", str(n), sys.executable, *SEARCH, str(path)]
     return subprocess.Popen(
         command, cwd=cwd, env=launch_environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
     )

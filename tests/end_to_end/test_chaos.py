@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from mpi_learn.cli.datasets import prepare
-from mpi_learn.cli.launch import find_mpirun, launch_flags
+from tests.mpirun import SURVIVES_LOST_RANKS
 
 sys.path.append(str(Path(__file__).parents[2] / "experiments" / "chaos"))
 
 pytestmark = [
     pytest.mark.mpi,
-    pytest.mark.skipif("ulfm" not in launch_flags(find_mpirun()), reason="this MPI does not survive lost ranks"),
+    pytest.mark.skipif(not SURVIVES_LOST_RANKS, reason="this MPI does not survive lost ranks"),
 ]
 
 

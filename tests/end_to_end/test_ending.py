@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from tests.end_to_end.searches import PROTECTED, SEARCH, n_complete, ranks_of, start, start_with_n
-from tests.mpirun import mpirun
+from tests.end_to_end.searches import SEARCH, n_complete, ranks_of, start, start_with_n
+from tests.mpirun import SURVIVES_LOST_RANKS, mpirun
 
 pytestmark = [
     pytest.mark.mpi,
-    pytest.mark.skipif("ulfm" not in PROTECTED, reason="this MPI does not survive lost ranks"),
+    pytest.mark.skipif(not SURVIVES_LOST_RANKS, reason="this MPI does not survive lost ranks"),
 ]
 
 

@@ -10,13 +10,16 @@ import pytest
 from mpi_opt.cli.main import run
 from mpi_opt.core.pareto import dominates
 from mpi_opt.study.study import Study
-from tests.mpirun import mpirun
+from tests.in_process import in_process
+from tests.world import in_world
 
 TWO = {"figure_of_merit": ["accuracy", "cost"], "direction": ["maximize", "minimize"]}
 
 
 def search(path, tmp_path, n_ranks=1, *options):
-    return mpirun(n_ranks, "-m", "mpi_opt", "search", str(path), *options, cwd=tmp_path)
+    if n_ranks == 1:
+        return in_process("search", str(path), *options, cwd=tmp_path)
+    return in_world(n_ranks, "-m", "mpi_opt", "search", str(path), *options, cwd=tmp_path)
 
 
 def front_of(rows):
