@@ -86,7 +86,7 @@ def test_results_are_kept_until_source_or_tests_change(project):
 
 def test_tests_that_fail_without_a_change_end_the_run(project):
     (project / "tests" / "test_sums.py").write_text("def test_nothing():\n    assert False\n")
-    with pytest.raises(CannotRun, match="without any change, pytest .* ends with 1"):
+    with pytest.raises(CannotRun, match=r"without any change, pytest .* ends with 1"):
         outcomes([mutant("+= value", "-= value")], project)
 
 

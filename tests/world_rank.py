@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from mpi4py import MPI
@@ -73,7 +73,7 @@ def _process(job: dict[str, Any], rank: int) -> Iterator[None]:
     modules, path, argv, main_module = set(sys.modules), list(sys.path), sys.argv, sys.modules["__main__"]
     environment, handlers = dict(os.environ), {number: signal.getsignal(number) for number in SIGNALS}
     streams, descriptors = (sys.stdout, sys.stderr), [os.dup(1), os.dup(2)]
-    folder = str(Path.cwd())
+    folder, definitions = str(Path.cwd()), _definitions()
     _drain()
     for standard, name in ((1, "out"), (2, "err")):
         descriptor = os.open(f"{job['outputs']}/{name}-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -101,6 +101,22 @@ def _process(job: dict[str, Any], rank: int) -> Iterator[None]:
             if str(getattr(sys.modules[name], "__file__", "")).startswith(job["cwd"]):
                 del sys.modules[name]
         os.chdir(folder)
+        for (owner, name), definition in definitions.items():
+            if vars(owner).get(name) is not definition:
+                setattr(owner, name, definition)  # the program has put something else in its place
+
+
+def _definitions() -> dict[tuple[Any, str], Any]:
+    """The functions, classes, methods and constants of `mpi_learn` and `mpi_opt`, by what holds them and name."""
+    modules = [sys.modules[name] for name in sys.modules if name.partition(".")[0] in ("mpi_learn", "mpi_opt")]
+    classes = [one for module in modules for one in vars(module).values() if isinstance(one, type)]
+    owners = [*modules, *(one for one in classes if one.__module__.partition(".")[0] in ("mpi_learn", "mpi_opt"))]
+    return {
+        (owner, name): value
+        for owner in owners
+        for name, value in vars(owner).items()
+        if isinstance(value, FunctionType | type | property) or name.isupper()
+    }
 
 
 def _drain() -> None:

@@ -17,7 +17,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Adam, Sgd
-from tests.mpirun import mpirun
+from tests.world import in_world
 
 N = 50
 
@@ -196,7 +196,7 @@ def _run(n, failing, even):
         name: {"options": TREES[name], "failing": failing, "hosts": 2 if "two hosts" in name else 1, "even": even}
         for name in (EVEN if even else TREES)
     }
-    return mpirun(n, "-m", "tests.mpi_learn.programs.quadratic", json.dumps(cases), timeout=120)
+    return in_world(n, "-m", "tests.mpi_learn.programs.quadratic", json.dumps(cases), timeout=120)
 
 
 def on_ranks(n, failing=None, even=False):

@@ -10,14 +10,14 @@ import pytest
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.training.configuration import read_configuration
-from tests.mpirun import mpirun
+from tests.world import in_world
 
 pytest.importorskip("torch")
 
 
 @cache
 def trained(n: int) -> dict:
-    done = mpirun(n, "-m", "tests.mpi_learn.programs.buckets", timeout=150)
+    done = in_world(n, "-m", "tests.mpi_learn.programs.buckets", timeout=150)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

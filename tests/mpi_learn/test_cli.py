@@ -13,7 +13,7 @@ import pytest
 
 from mpi_learn.cli.commands import _without_n
 from tests.mpi_learn.models_for_tests import digits
-from tests.mpirun import mpirun
+from tests.world import in_world
 
 MODELS = Path(__file__).parent / "models_for_tests.py"
 TRAINING = """
@@ -118,7 +118,7 @@ def test_debug_shows_the_traceback(folder):
 def test_bad_input_is_one_message_on_several_ranks(folder, name):
     old, new, said = BAD[name]
     (folder / "training.yaml").write_text(TRAINING.replace(old, new))
-    done = mpirun(3, "-m", "mpi_learn", "train", "training.yaml", cwd=folder)
+    done = in_world(3, "-m", "mpi_learn", "train", "training.yaml", cwd=folder)
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("mpi-learn:") == 1
@@ -131,7 +131,7 @@ def test_failed_training_is_status_1_and_names_the_rank(folder):
     source += "    return tf.numpy_function(lambda y: 1 / 0, [labels], tf.float32)\n"
     (folder / "models.py").write_text(source)
     (folder / "training.yaml").write_text(TRAINING.replace("sparse_categorical_crossentropy", "models.py:bad"))
-    done = mpirun(2, "-m", "mpi_learn", "train", "training.yaml", cwd=folder)
+    done = in_world(2, "-m", "mpi_learn", "train", "training.yaml", cwd=folder)
     assert done.returncode == 1
     assert "training failed on rank 0" in done.stderr
     assert "ZeroDivisionError" in done.stderr

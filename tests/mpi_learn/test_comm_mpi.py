@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from tests.mpirun import SURVIVES_LOST_RANKS, mpirun
+from tests.world import in_world
 
 pytestmark = pytest.mark.mpi
 TIMEOUT_S = 30
@@ -31,7 +32,7 @@ def test_whatever_one_rank_raises_all_ranks_learn_of_it(what):
         f"        if world.rank == 1: {RAISED[what]}\n"
         "except comm.TrainingError as error: print(error.rank, flush=True)\n"
     )
-    done = mpirun(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
+    done = in_world(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
     assert done.stdout.split() == ["1"] * 3, done.stderr
 
 
@@ -45,7 +46,7 @@ def test_where_one_ranks_part_of_a_checkpoint_cannot_be_read_no_rank_waits_for_i
         "    with comm.agreed_errors(world): progress.dealt_out(world, None, world.size)\n"
         "except comm.TrainingError as error: print(error.rank, flush=True)\n"
     )
-    done = mpirun(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
+    done = in_world(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
     assert done.stdout.split() == ["0"] * 3, done.stderr
 
 

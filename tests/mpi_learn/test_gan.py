@@ -26,7 +26,8 @@ from mpi_learn.optimizers.configuration import Adam, Sgd
 from mpi_learn.optimizers.per_model import SeparateOptimizers
 from mpi_learn.training.configuration import read_configuration
 from tests.mpi_learn.models_for_tests import digits
-from tests.mpirun import mpirun, run
+from tests.mpirun import run
+from tests.world import in_world
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -275,7 +276,7 @@ def on_ranks(n: int) -> dict:
     if n == 1:
         done = subprocess.run([sys.executable, *module], capture_output=True, text=True, timeout=120, check=False)
     else:
-        done = mpirun(n, *module, timeout=240)
+        done = in_world(n, *module, timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -322,7 +323,7 @@ def test_the_example_searches_for_a_gan(tmp_path):
     for name in ("gan.py", "gan.yaml"):
         text = (ROOT / "searchspaces" / name).read_text().replace("epochs: 40", "epochs: 2")
         (tmp_path / name).write_text(text)
-    done = mpirun(3, "-m", "mpi_opt", "search", "gan.yaml", "--trials", "2", cwd=tmp_path, timeout=200)
+    done = in_world(3, "-m", "mpi_opt", "search", "gan.yaml", "--trials", "2", cwd=tmp_path, timeout=200)
     assert done.returncode == 0, done.stderr
     connection = sqlite3.connect(tmp_path / "gan.db")
     found = connection.execute("SELECT figure_of_merit FROM trials WHERE state = 'complete'").fetchall()

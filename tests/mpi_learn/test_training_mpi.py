@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 
 from tests.mpirun import mpirun
+from tests.world import in_world
 
 pytestmark = pytest.mark.mpi
 
@@ -20,7 +21,7 @@ def synchronous(n: int) -> dict:
     if n == 1:
         done = subprocess.run([sys.executable, *module], capture_output=True, text=True, timeout=120, check=False)
     else:
-        done = mpirun(n, *module, timeout=180)
+        done = in_world(n, *module, timeout=180)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -69,7 +70,7 @@ def test_half_of_the_ranks_train_on_a_communicator_of_their_own():
 @pytest.mark.parametrize("n", [2])
 def test_a_rank_that_raises_stops_all_with_its_traceback(n):
     places = ["data", "gradient", "accumulated", "callback", "progress", "validation"]
-    done = mpirun(n, "-m", "tests.mpi_learn.programs.failing", *places, "exit", "build", timeout=120)
+    done = in_world(n, "-m", "tests.mpi_learn.programs.failing", *places, "exit", "build", timeout=120)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     for where in places:
@@ -122,7 +123,7 @@ def test_samples_dealt_to_whoever_is_free_make_up_for_a_slow_worker():
 @pytest.mark.parametrize("n", [1, 2])
 def test_every_algorithm_resumes_with_what_each_rank_alone_knew(n, tmp_path):
     pytest.importorskip("torch")
-    done = mpirun(n, "-m", "tests.mpi_learn.programs.resuming", str(tmp_path), timeout=120)
+    done = in_world(n, "-m", "tests.mpi_learn.programs.resuming", str(tmp_path), timeout=120)
     assert done.returncode == 0, done.stderr
     for name, (whole, resumed) in json.loads(done.stdout).items():
         assert resumed == whole, name
