@@ -38,6 +38,11 @@ PROTECTED = [*UNPROTECTED, *(["--with-ft", "ulfm"] if SURVIVES_LOST_RANKS else [
 """Flags for more ranks than cores, and protection against lost ranks where there is any."""
 
 
+def patient_s(seconds: float) -> float:
+    """A limit that is not what a test is about: `seconds` are enough on a quiet machine, a busy one gets more."""
+    return seconds * max(2.0, 2.0 * os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def mpirun(
     n: int,
     *arguments: str,
@@ -57,7 +62,12 @@ def mpirun(
 def run(
     command: list[str], *, timeout: float = 120, cwd: Path | None = None, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `command` in a process group of its own with the environment that ``mpirun`` needs as root."""
+    """Runs `command` in a process group of its own with the environment that ``mpirun`` needs as root.
+
+    Args:
+        timeout: Seconds that it may take on a quiet machine; see `patient_s`.
+    """
+    limit_s = patient_s(timeout)
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
@@ -68,7 +78,7 @@ def run(
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(timeout=timeout)
+        out, err = process.communicate(timeout=limit_s)
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGTERM)
         try:
@@ -76,5 +86,5 @@ def run(
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             out, err = process.communicate()
-        raise AssertionError(f"{command} did not end within {timeout} s\n{out}\n{err}") from None
+        raise AssertionError(f"{command} did not end within {limit_s:.0f} s\n{out}\n{err}") from None
     return subprocess.CompletedProcess(command, process.returncode, out, err)

@@ -22,11 +22,11 @@ import time
 from pathlib import Path
 
 from mpi_learn.cli.launch import launch_environment
-from tests.mpirun import MPIRUN, PROTECTED
+from tests.mpirun import MPIRUN, PROTECTED, patient_s
 
 MOST_RANKS = 16
 """Worlds that have not been used for longest are closed when more ranks than this would be alive."""
-START_S, CLOSE_S = 180.0, 20.0
+START_S, CLOSE_S = 60.0, 10.0
 
 
 class World:
@@ -45,7 +45,7 @@ class World:
         with socket.socket(socket.AF_UNIX) as server, self._log.open("w") as log:
             server.bind(address)
             server.listen(n)
-            server.settimeout(START_S)
+            server.settimeout(patient_s(START_S))
             command = [MPIRUN, *flags, "-np", str(n), sys.executable, "-m", "tests.world_rank", address]
             environment = launch_environment() | {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
             self._process = subprocess.Popen(
@@ -82,7 +82,7 @@ class World:
         for connection in self._ranks:
             connection.close()
         try:
-            self._process.wait(CLOSE_S)
+            self._process.wait(patient_s(CLOSE_S))
         except subprocess.TimeoutExpired:
             self.kill()
         self._folder.cleanup()
@@ -93,7 +93,7 @@ class World:
             if self._process.poll() is None:
                 os.killpg(self._process.pid, number)
                 try:
-                    self._process.wait(CLOSE_S)
+                    self._process.wait(patient_s(CLOSE_S))
                 except subprocess.TimeoutExpired:
                     continue
 
@@ -124,7 +124,7 @@ class World:
                 ready = selector.select(end - time.monotonic()) if time.monotonic() < end else []
                 if not ready:
                     late = sorted(set(range(self.n)) - set(statuses))
-                    return f"did not end within {timeout} s: ranks {late}", []
+                    return f"did not end within {timeout:.0f} s: ranks {late}", []
                 for key, _ in ready:
                     line = key.fileobj.recv(100)
                     if not line:
@@ -153,7 +153,7 @@ def in_world(
         _make_room(n)
         world = World(n, flags)
     _WORLDS[key] = world
-    ranks = world.run(list(arguments), cwd or Path.cwd(), env or {}, timeout)
+    ranks = world.run(list(arguments), cwd or Path.cwd(), env or {}, patient_s(timeout))
     status = next((status for status, _, _ in ranks if status), 0)
     out, err = ("".join(rank[index] for rank in ranks) for index in (1, 2))
     return subprocess.CompletedProcess(list(arguments), status, out, err)

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.end_to_end.searches import SEARCH, n_complete, ranks_of, start, start_with_n
-from tests.mpirun import SURVIVES_LOST_RANKS, mpirun
+from tests.mpirun import SURVIVES_LOST_RANKS, mpirun, patient_s
 
 pytestmark = [
     pytest.mark.mpi,
@@ -26,7 +26,7 @@ def test_a_signal_to_rank_0_ends_the_search_in_order(name, space_file, query, tm
     while not n_complete(query):
         time.sleep(0.1)
     os.kill(ranks_of(process)[0], getattr(signal, name))
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=patient_s(20))
     assert process.returncode == 0
     assert "run the same command again" in out
     assert query("SELECT count(*) FROM trials WHERE state = 'running'") == [(0,)]
@@ -38,7 +38,7 @@ def test_an_mpirun_that_is_told_to_end_leaves_time_to_put_trials_back(name, spac
     while n_complete(query) < 10:
         time.sleep(0.1)
     process.send_signal(getattr(signal, name))
-    process.communicate(timeout=20)
+    process.communicate(timeout=patient_s(20))
     assert query("SELECT state FROM trials WHERE number = 2") == [("queued",)]
 
 
@@ -48,7 +48,7 @@ def test_ctrl_c_at_the_terminal_ends_the_search_in_order(name, space_file, query
     while not n_complete(query):
         time.sleep(0.1)
     os.killpg(process.pid, getattr(signal, name))  # as a terminal does: to mpi-opt and the mpirun that it started
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=patient_s(20))
     assert process.returncode == 0
     assert "run the same command again" in out
     assert query("SELECT count(*) FROM trials WHERE state = 'running'") == [(0,)]
@@ -62,7 +62,7 @@ def test_a_second_ctrl_c_ends_the_search_at_once(space_file, query, tmp_path):
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
     began = time.monotonic()
-    process.communicate(timeout=20)
+    process.communicate(timeout=patient_s(20))
     assert process.returncode == 130
     assert time.monotonic() - began < 10
     assert query("SELECT count(*) FROM trials WHERE state = 'complete'")[0][0] >= 3
@@ -73,7 +73,7 @@ def test_ranks_do_not_outlive_the_mpi_opt_that_started_them(space_file, query, t
     while not n_complete(query):
         time.sleep(0.1)
     process.kill()
-    process.communicate(timeout=20)  # until the last rank has closed what it writes to
+    process.communicate(timeout=patient_s(20))  # until the last rank has closed what it writes to
     before = n_complete(query)
     time.sleep(0.5)
     assert n_complete(query) == before
@@ -89,7 +89,7 @@ def test_a_search_of_one_process_ends_in_the_middle_of_a_trial(how, space_file, 
         time.sleep(0.1)
     if how != "the time limit":
         process.send_signal(getattr(signal, how))
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=patient_s(20))
     assert process.returncode == 0
     assert "run the same command again" in out
     assert how in out

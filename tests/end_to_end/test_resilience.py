@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.end_to_end.searches import SEARCH, n_complete, ranks_of, start
-from tests.mpirun import SURVIVES_LOST_RANKS, UNPROTECTED, mpirun
+from tests.mpirun import SURVIVES_LOST_RANKS, UNPROTECTED, mpirun, patient_s
 from tests.world import in_world
 
 pytestmark = [
@@ -118,7 +118,7 @@ def test_a_rank_that_dies_as_the_search_begins_is_survived(space_file, query, tm
     while not list(tmp_path.glob("test.logs/*")):  # the ranks have just been told what to do
         time.sleep(0.002)
     os.kill(ranks_of(process)[2], signal.SIGKILL)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=patient_s(60))
     assert process.returncode == 0, out
     assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(12,)]
     assert query("SELECT detail FROM events")[0][0].startswith("rank 2")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from functools import cache
 
 import pytest
@@ -17,11 +15,7 @@ pytestmark = pytest.mark.mpi
 
 @cache
 def synchronous(n: int) -> dict:
-    module = ("-m", "tests.mpi_learn.programs.synchronous")
-    if n == 1:
-        done = subprocess.run([sys.executable, *module], capture_output=True, text=True, timeout=120, check=False)
-    else:
-        done = in_world(n, *module, timeout=180)
+    done = in_world(n, "-m", "tests.mpi_learn.programs.synchronous", timeout=180)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -83,7 +77,7 @@ def test_a_rank_that_raises_stops_all_with_its_traceback(n):
 
 @cache
 def asynchronous() -> dict:
-    done = mpirun(3, "-m", "tests.mpi_learn.programs.asynchronous", timeout=240)
+    done = in_world(3, "-m", "tests.mpi_learn.programs.asynchronous", timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -103,9 +97,10 @@ def test_every_algorithm_learns_the_digits_and_all_ranks_agree(name):
 
 def test_a_master_trains_without_a_framework():
     assert asynchronous()["easgd"][0]["frameworks"] == []
-    assert asynchronous()["easgd"][1]["frameworks"] == ["tensorflow"]
+    assert "keras" in asynchronous()["easgd"][1]["frameworks"]
 
 
+@pytest.mark.timing
 def test_samples_dealt_to_whoever_is_free_make_up_for_a_slow_worker():
     for _ in range(3):  # a time, on a machine that may be busy
         done = mpirun(4, "-m", "tests.mpi_learn.programs.slow_worker", timeout=60)
