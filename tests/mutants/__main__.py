@@ -1,7 +1,9 @@
 """``python -m tests.mutants``: which wrong changes do the tests notice?
 
-Exit status 0: at least 90 % are noticed, and the list argues for each of the others; 1: not so; 2: the list no longer
-fits the source, or the tests fail without any change.
+Entries that no longer match the source are listed first and are not run.
+
+Exit status 0: at least 90 % are noticed, and the list gives a reason for each of the others; 1: fewer, or an entry does
+not match; 2: the tests cannot be run, or fail without any change.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ REQUIRED = 0.9
 def main(arguments: list[str] | None = None) -> int:
     """Runs the command; returns its exit status."""
     options = _parser().parse_args(arguments)
-    mutants = read_mutants()
-    problems = stale_mutants(mutants)
-    if problems:
-        print(*problems, f"{len(problems)} entries of the list do not fit the source", sep="\n", file=sys.stderr)
-        return 2
+    listed = read_mutants()
+    stale = stale_mutants(listed)
+    if stale:
+        print(*stale.values(), f"{len(stale)} entries do not match the source", sep="\n", file=sys.stderr)
+    mutants = [mutant for mutant in listed if mutant not in stale]
     chosen = [mutant for mutant in mutants if all(word in str(mutant) for word in options.only)]
     print(f"{len(chosen)} of {len(mutants)} mutants; results are kept in {RESULTS.relative_to(ROOT)}", flush=True)
     if options.list:
         print(*chosen, sep="\n")
-        return 0
+        return int(bool(stale))
     if options.again:
         RESULTS.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(prefix="mutants-") as scratch:
@@ -40,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         except (StaleMutant, CannotRun) as error:
             print(error, file=sys.stderr)
             return 2
-    return _summary(found)
+    return max(_summary(found), int(bool(stale)))
 
 
 def _parser() -> argparse.ArgumentParser:

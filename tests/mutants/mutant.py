@@ -106,17 +106,18 @@ def _arguments(tests: str) -> tuple[str, ...]:
     return tuple(shlex.split(tests))
 
 
-def stale_mutants(mutants: list[Mutant], root: Path = ROOT) -> list[str]:
-    """Returns one message for each mutant that no longer applies to the source below `root`."""
-    problems = []
-    for mutant in mutants:
-        try:
-            mutant.applied_to(_source_of(mutant, root))
-        except StaleMutant as error:
-            problems.append(str(error))
-        missing = [test for test in selected_files(mutant) if not (root / test).exists()]
-        problems += [f"tests/mutants/{mutant.listed_in}: {mutant}: no such tests: {name}" for name in missing]
-    return problems
+def stale_mutants(mutants: list[Mutant], root: Path = ROOT) -> dict[Mutant, str]:
+    """Returns the mutants that do not match the source and tests below `root`, with the reason for each."""
+    return {mutant: reason for mutant in mutants if (reason := _mismatch(mutant, root))}
+
+
+def _mismatch(mutant: Mutant, root: Path) -> str:
+    try:
+        mutant.applied_to(_source_of(mutant, root))
+    except StaleMutant as error:
+        return str(error)
+    missing = [test for test in selected_files(mutant) if not (root / test).exists()]
+    return f"tests/mutants/{mutant.listed_in}: {mutant}: no such tests: {', '.join(missing)}" if missing else ""
 
 
 def selected_files(mutant: Mutant) -> list[str]:
