@@ -1,18 +1,19 @@
 """Hooks for all tests: how tests are distributed to processes, and when a missing component is an error.
 
 With ``pytest -n 2`` (pytest-xdist) the tests of a file stay in one process, and all files that start ``mpirun`` are in
-one process, so that no two of them run at the same time. Tests of a promised time are marked ``timing`` and run alone:
-``make test`` runs them last.
+one process, so that no two of them run at the same time. Tests of a promised time are marked ``timing``, by hand or by
+`measures_time`, and run alone: ``make test`` runs them last.
 
 With ``REQUIRE_ALL=1`` in the environment, as in CI, a test that skips because a component is missing fails.
 """
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,9 +35,19 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sorts the files that start ``mpirun`` to the front, because they take longest."""
+    """Marks tests that measure time; sorts files that start ``mpirun`` to the front, because they take longest."""
+    for item in items:
+        if isinstance(item, pytest.Function) and measures_time(inspect.unwrap(item.function)):
+            item.add_marker(pytest.mark.timing)
     items.sort(key=lambda item: not starts_mpirun(item.path))
+
+
+@cache
+def measures_time(function: Callable[..., object]) -> bool:
+    """Whether a test calls a clock that is for measurements; waiting with ``time.monotonic`` is none."""
+    return bool({"perf_counter", "process_time", "reference_s"} & set(function.__code__.co_names))
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -80,3 +80,15 @@ def test_tests_under_mpirun_come_first_and_share_a_process(tmp_path, n_processes
         assert [kind for kind, _ in lines] == ["mpi"] * 3 + ["plain"] * 3
     else:
         assert len({process for _, process in lines}) == 2
+
+
+def test_tests_that_measure_time_are_marked(tmp_path):
+    (tmp_path / "test_times.py").write_text(
+        "import time, pytest\n"
+        "@pytest.mark.parametrize('x', [1, 2])\ndef test_fast(x): assert time.perf_counter() > 0\n"
+        "def test_waiting(): assert time.monotonic() > 0\n"
+        "class TestClass:\n    def test_cpu(self): assert time.process_time() > 0\n"
+    )
+    status, out = run(tmp_path, "-m", "timing")
+    assert status == 0
+    assert "3 passed, 1 deselected" in out
