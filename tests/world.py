@@ -5,7 +5,8 @@ the interface of `tests.mpirun.mpirun` and the same result, but its ranks stay f
 Every program runs with its own working directory, environment, arguments, standard output, signal handlers and user
 modules. What it leaves behind in `mpi_opt`, `mpi_learn` or MPI itself stays, as in a script that searches twice.
 
-Use `mpirun` where a test kills ranks, sends signals, closes file descriptors, or looks at the end of a process.
+Use `mpirun` where a test kills ranks, sends signals, closes file descriptors, or looks at the end of a process. If one
+rank ends and others wait for its death, the program is run again in processes of its own, whose result counts.
 """
 
 from __future__ import annotations
@@ -22,11 +23,17 @@ import time
 from pathlib import Path
 
 from mpi_learn.cli.launch import launch_environment
-from tests.mpirun import MPIRUN, PROTECTED, patient_s
+from tests.mpirun import MPIRUN, PROTECTED, mpirun, patient_s
 
 MOST_RANKS = 16
 """Worlds that have not been used for longest are closed when more ranks than this would be alive."""
 START_S, CLOSE_S = 60.0, 10.0
+LAST_S = 15.0
+"""Time for the last rank after the first one has ended; in processes of their own, ranks learn of the death of one."""
+
+
+class WorldEnded(Exception):
+    """The ranks cannot end a program together."""
 
 
 class World:
@@ -63,7 +70,8 @@ class World:
         """Runs a program on all ranks; returns exit status, standard output and standard error of each.
 
         Raises:
-            AssertionError: It did not end in time, or a rank died; the world is closed then.
+            AssertionError: No rank ended in time; the world is closed then.
+            WorldEnded: Some ranks ended and others did not, or a rank died; the world is closed then.
         """
         with tempfile.TemporaryDirectory(dir=self._folder.name) as outputs:
             job = {"arguments": arguments, "cwd": str(cwd), "env": env, "outputs": outputs}
@@ -74,7 +82,9 @@ class World:
         if problem:
             printed = "\n".join(text for both in texts for text in both)
             self.kill()
-            raise AssertionError(f"{arguments} on {self.n} ranks {problem}\n{printed}\n{self._log.read_text()}")
+            raise (WorldEnded if statuses else AssertionError)(
+                f"{arguments} on {self.n} ranks {problem}\n{printed}\n{self._log.read_text()}"
+            )
         return [(status, *text) for status, text in zip(statuses, texts, strict=True)]
 
     def close(self) -> None:
@@ -114,7 +124,7 @@ class World:
         return [found[rank] for rank in range(self.n)]
 
     def _awaited(self, timeout: float) -> tuple[str, list[int]]:
-        """What went wrong (empty: nothing), and the exit statuses."""
+        """What went wrong (empty: nothing), and the exit statuses so far."""
         statuses: dict[int, int] = {}
         end = time.monotonic() + timeout
         with selectors.DefaultSelector() as selector:
@@ -124,11 +134,13 @@ class World:
                 ready = selector.select(end - time.monotonic()) if time.monotonic() < end else []
                 if not ready:
                     late = sorted(set(range(self.n)) - set(statuses))
-                    return f"did not end within {timeout:.0f} s: ranks {late}", []
+                    return f"did not end in time: ranks {late}", list(statuses.values())
                 for key, _ in ready:
                     line = key.fileobj.recv(100)
                     if not line:
-                        return f"lost rank {key.data}", []
+                        return f"lost rank {key.data}", [-1]
+                    if not statuses:
+                        end = min(end, time.monotonic() + patient_s(LAST_S))
                     statuses[key.data] = int(line)
         return "", [statuses[rank] for rank in range(self.n)]
 
@@ -153,7 +165,10 @@ def in_world(
         _make_room(n)
         world = World(n, flags)
     _WORLDS[key] = world
-    ranks = world.run(list(arguments), cwd or Path.cwd(), env or {}, patient_s(timeout))
+    try:
+        ranks = world.run(list(arguments), cwd or Path.cwd(), env or {}, patient_s(timeout))
+    except WorldEnded:
+        return mpirun(n, *arguments, timeout=timeout, cwd=cwd, env=env, mpirun_flags=mpirun_flags)
     status = next((status for status, _, _ in ranks if status), 0)
     out, err = ("".join(rank[index] for rank in ranks) for index in (1, 2))
     return subprocess.CompletedProcess(list(arguments), status, out, err)

@@ -258,7 +258,7 @@ def test_a_file_of_the_users_that_cannot_be_imported_is_told_once_and_hangs_no_r
     (folder / "script.py").write_text(f"{code}\n\ndef objective(trial):\n    return 1.0\n")
     content = {key: GOOD[key] for key in ("study", "store", "space")} | {"objective": "script.py:objective"}
     (folder / "space.yaml").write_text(yaml.safe_dump(content))
-    done = in_world(n_ranks, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
+    done = mpirun(n_ranks, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
     assert done.returncode == BAD_INPUT, done.stderr
     assert done.stderr.count("mpi-opt: ") == 1
     assert "Traceback" not in done.stderr
@@ -297,7 +297,7 @@ def test_what_only_a_framework_can_tell_is_told_before_the_first_trial(path, val
     content = changed(path, value)
     content["figure_of_merit"] = "loss"
     (folder / "space.yaml").write_text(yaml.safe_dump(content))
-    done = in_world(3, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=200)
+    done = in_world(2, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=200)
     assert done.returncode == BAD_INPUT, done.stderr
     assert "Traceback" not in done.stderr
     assert all(word in done.stderr for word in words), done.stderr
