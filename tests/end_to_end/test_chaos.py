@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_learn.cli.datasets import prepare
+from mpi_learn.known_data import prepare
 from tests.mpirun import SURVIVES_LOST_RANKS
 
 sys.path.append(str(Path(__file__).parents[2] / "experiments" / "chaos"))

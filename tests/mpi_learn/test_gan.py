@@ -14,11 +14,11 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn import train
-from mpi_learn.cli.datasets import prepare
 from mpi_learn.data import Batches, Dataset, Samples, validation_batches
 from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.known_data import prepare
 from mpi_learn.models.configuration import Gan, Turn
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Adam, Sgd
