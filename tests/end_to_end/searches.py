@@ -7,23 +7,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.cli.launch import launch_environment
+from tests.mpirun import MPIRUN, PROTECTED
 
 SEARCH = ("-m", "mpi_opt", "search")
-PROTECTED = launch_flags(find_mpirun())
 
 
 def start(n: int, path: Path, cwd: Path, flags: list[str] | None = None) -> subprocess.Popen:
     """A search under ``mpirun`` in a session of its own; protected against lost ranks unless `flags` are given."""
-    command = [
-        find_mpirun(),
-        *(PROTECTED if flags is None else flags),
-        "-np",
-        str(n),
-        sys.executable,
-        *SEARCH,
-        str(path),
-    ]
+    chosen = PROTECTED if flags is None else flags
+    command = [MPIRUN, *chosen, "-np", str(n), sys.executable, *SEARCH, str(path)]
     return subprocess.Popen(
         command, cwd=cwd, env=launch_environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
     )

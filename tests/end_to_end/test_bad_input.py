@@ -14,6 +14,7 @@ import yaml
 from mpi_learn.cli.exit_status import INVALID
 from mpi_opt.cli.main import main, run
 from tests.mpirun import mpirun
+from tests.world import in_world
 
 MODEL = """
 def build(units=8, n_classes=3):
@@ -106,7 +107,7 @@ CASES = [
         "search.strategy",
         "bayesan",
         "search.strategy: there is no strategy 'bayesan'",
-        "did you mean bayesian? known: bayesian, evolutionary,",
+        "did you mean bayesian? known: bayesian, scikit-optimize, evolutionary,",
     ),
     ("search.strategy", "mine.py:Strategy", "mine.py: there is no such file", "did you mean model.py?"),
     ("search.options", {"populaton": 3}, "search.options.populaton: unknown key", "known keys: initial, constraints"),
@@ -597,7 +598,7 @@ def test_mistake_on_the_command_line_is_one_message_with_problem_and_cure(argume
 )
 def test_a_mistake_is_told_once_and_hangs_no_rank(n_ranks, path, value, words, folder):
     (folder / "space.yaml").write_text(yaml.safe_dump(changed(path, value)))
-    done = mpirun(n_ranks, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=100)
+    done = in_world(n_ranks, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=100)
     assert done.returncode == INVALID, done.stderr
     assert done.stderr.count("mpi-opt: ") == 1
     assert "Traceback" not in done.stderr
@@ -629,7 +630,7 @@ def test_a_file_of_the_users_that_cannot_be_imported_is_told_once_and_hangs_no_r
 def test_a_folder_in_which_the_ranks_cannot_write_their_logs_is_told_at_the_start(folder):
     (folder / "space.yaml").write_text(yaml.safe_dump(GOOD))
     (folder / "bad.logs").touch()
-    done = mpirun(3, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
+    done = in_world(3, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
     assert done.returncode == INVALID, done.stderr
     _is_one_message(done.stderr.partition("mpi-opt: ")[2], ["bad.logs", "where you may write"])
 
@@ -665,7 +666,7 @@ def test_what_only_a_framework_can_tell_is_told_before_the_first_trial(path, val
     content = changed(path, value)
     content["figure_of_merit"] = "loss"
     (folder / "space.yaml").write_text(yaml.safe_dump(content))
-    done = mpirun(3, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=200)
+    done = in_world(2, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=200)
     assert done.returncode == INVALID, done.stderr
     assert "Traceback" not in done.stderr
     assert all(word in done.stderr for word in words), done.stderr
@@ -685,7 +686,7 @@ def test_a_strategy_that_cannot_be_made_hangs_no_rank(folder):
     raising = "class Mine:\n    def __init__(self, *_, **__):\n        raise RuntimeError('not today')\n"
     (folder / "strategy.py").write_text(raising)
     (folder / "space.yaml").write_text(yaml.safe_dump(changed("search.strategy", "strategy.py:Mine")))
-    done = mpirun(2, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=30)
+    done = in_world(2, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=30)
     assert done.returncode in (1, INVALID)
     assert "not today" in done.stderr
 

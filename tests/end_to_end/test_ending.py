@@ -10,12 +10,12 @@ import time
 
 import pytest
 
-from tests.end_to_end.searches import PROTECTED, SEARCH, children, n_complete, ranks_of, start, start_with_n
-from tests.mpirun import mpirun
+from tests.end_to_end.searches import SEARCH, children, n_complete, ranks_of, start, start_with_n
+from tests.mpirun import PROTECTED, SURVIVES_LOST_RANKS, UNPROTECTED, mpirun, patient_s
 
 pytestmark = [
     pytest.mark.mpi,
-    pytest.mark.skipif("ulfm" not in PROTECTED, reason="this MPI does not survive lost ranks"),
+    pytest.mark.skipif(not SURVIVES_LOST_RANKS, reason="this MPI does not survive lost ranks"),
 ]
 
 
@@ -45,7 +45,7 @@ def test_an_mpirun_that_is_asked_to_end_leaves_time_to_requeue_trials(flags, spa
     while n_complete(query) < 10:
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=20)
+    process.communicate(timeout=patient_s(20))
     assert process.returncode != 0
     assert query("SELECT state FROM trials WHERE number = 2") == [("queued",)]
     (error,) = query("SELECT error FROM attempts WHERE outcome = 'lost'")[0]
@@ -78,7 +78,7 @@ def test_a_search_whose_rank_0_was_killed_is_unfinished(space_file, query, tmp_p
     while not n_complete(query):
         time.sleep(0.1)
     os.kill(ranks_of(process)[0], signal.SIGKILL)
-    process.communicate(timeout=30)
+    process.communicate(timeout=patient_s(30))
     assert process.returncode == 75
 
 
@@ -87,7 +87,7 @@ def test_ctrl_c_at_the_terminal_ends_the_search_in_order(space_file, query, tmp_
     while not n_complete(query):
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to mpi-opt and the mpirun that it started
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=patient_s(20))
     assert process.returncode == 130
     assert "run the same command again" in out
     assert query("SELECT count(*) FROM trials WHERE state = 'running'") == [(0,)]
@@ -115,7 +115,7 @@ def test_a_second_ctrl_c_ends_the_search_at_once(space_file, query, tmp_path):
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
     began = time.monotonic()
-    process.communicate(timeout=20)
+    process.communicate(timeout=patient_s(20))
     assert process.returncode == 130
     assert time.monotonic() - began < 10
     assert query("SELECT count(*) FROM trials WHERE state = 'complete'")[0][0] >= 3
@@ -126,7 +126,7 @@ def test_ranks_do_not_outlive_the_mpi_opt_that_started_them(space_file, query, t
     while not n_complete(query):
         time.sleep(0.1)
     process.kill()
-    process.communicate(timeout=20)  # until the last rank has closed what it writes to
+    process.communicate(timeout=patient_s(20))  # until the last rank has closed what it writes to
     before = n_complete(query)
     time.sleep(0.5)
     assert n_complete(query) == before
@@ -142,7 +142,7 @@ def test_a_search_of_one_process_ends_in_the_middle_of_a_trial(how, space_file, 
         time.sleep(0.1)
     if how != "the time limit":
         process.send_signal(getattr(signal, how))
-    out, _ = process.communicate(timeout=20)
+    out, _ = process.communicate(timeout=patient_s(20))
     assert process.returncode == STATUS.get(how, 75)
     assert "run the same command again" in out
     assert how in out

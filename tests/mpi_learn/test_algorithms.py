@@ -21,7 +21,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Adam, Sgd
-from tests.mpirun import mpirun
+from tests.world import in_world
 
 N = 50
 
@@ -200,7 +200,7 @@ def on_ranks():
     for name, options in TREES.items():
         hosts = 2 if "two hosts" in name else 1
         cases |= {f"{name}{who}": (options, rank, hosts) for who, rank in (("", None), (", last", 5), (", first", 0))}
-    done = mpirun(6, "-m", "tests.mpi_learn.programs.quadratic", json.dumps(cases), timeout=240)
+    done = in_world(6, "-m", "tests.mpi_learn.programs.quadratic", json.dumps(cases), timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
