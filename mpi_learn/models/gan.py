@@ -260,7 +260,10 @@ class GanModel(Model):
         return list(self.generator.called(self._split(flat)[1], x, False, False)[0])
 
     def _split(self, flat: Any) -> list[list[Any]]:
-        return [network.parts(None if flat is None else flat[span]) for network, span in zip(self._both, self._spans, strict=True)]
+        return [
+            network.parts(None if flat is None else flat[span])
+            for network, span in zip(self._both, self._spans, strict=True)
+        ]
 
     def _losses_of(
         self, parts: list[list[Any]], x: Tensors, y: Tensors, turn: Turn, training: bool

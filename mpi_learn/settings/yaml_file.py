@@ -130,6 +130,8 @@ def _walked(model_class: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[l
         named = [cls for cls in classes if "name" in cls.model_fields and cls.model_fields["name"].default == part]
         if named and not any(part in _keys(cls) for cls in classes):
             classes = named
+        elif part in {cls.__name__ for cls in classes}:
+            continue
         elif not re.search(r"[\[(]|^(str|int|float|bool|constrained-.*)$", part):
             path.append(part)
             section = classes

@@ -10,17 +10,20 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.configuration import Gan
+from mpi_learn.models.configuration import Framework, Gan, Losses, LossWeights, Metrics
 from mpi_learn.optimizers.configuration import Adam, OptimizerConfiguration
-from mpi_learn.settings.user_code import is_function, located_specification, metric_key
+from mpi_learn.settings.component import component, located
+from mpi_learn.settings.user_code import is_function, located_specification
 from mpi_learn.settings.yaml_file import nearest, place, read_yaml, validated
 
 LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "mape", "msle", "entropy", "divergence", "hinge", "false")
 
 
 def _listed(value: Any) -> Any:
-    """``metrics: accuracy`` is short for ``metrics: [accuracy]``."""
-    return [value] if isinstance(value, str) else value
+    """``metrics: accuracy`` is short for ``metrics: [accuracy]``, and the same within a mapping."""
+    if isinstance(value, dict) and "name" not in value:
+        return {name: _listed(one) for name, one in value.items()}
+    return value if isinstance(value, list) else [value]
 
 
 class _Section(BaseModel):
@@ -94,12 +97,25 @@ class TrainingConfiguration(_Section):
     )
     parameters: dict[str, Any] = Field({}, description="Arguments of that function.")
     data: DataConfiguration | None = Field(None, description="What to train on; None only if arrays are handed over.")
-    loss: str | list[str] | dict[str, str] = Field(
-        description="A Keras loss or file.py:function; where the model has several outputs a list, or a mapping from "
-        "the names of the outputs (PyTorch: from any names, in the order of the outputs)."
+    framework: Framework = Field(
+        "auto", description="What the function returns. auto: whatever it returns; keras or torch: nothing else."
     )
-    metrics: Annotated[list[str] | dict[str, list[str]], BeforeValidator(_listed)] = Field(
-        [], description="Keras metrics or file.py:function; where there are several outputs a mapping as for loss."
+    loss: Losses = Field(
+        None,
+        description="A loss of the framework, {name: huber, delta: 2.0} with arguments, or file.py:function; for several "
+        "outputs a list, or a mapping from the names of the outputs (PyTorch: from any names, in the order of the "
+        "outputs). null for an output without a loss, or for a Keras model that computes its own or is compiled.",
+    )
+    metrics: Annotated[Metrics, BeforeValidator(_listed)] = Field(
+        [],
+        description="Metrics of Keras, or for PyTorch models accuracy, mae, mse and those of torchmetrics; with arguments "
+        "as for loss; or file.py:function. For several outputs a mapping. They are not weighted.",
+    )
+    weighted_metrics: Annotated[Metrics, BeforeValidator(_listed)] = Field(
+        [], description="Keras: metrics that are weighted with data.weights and data.class_weight."
+    )
+    loss_weights: LossWeights = Field(
+        None, description="Factors of the losses of several outputs, a list or a mapping; null is 1 for all."
     )
     optimizer: OptimizerConfiguration = Field(Adam(), description="What makes a step of a gradient.")
     algorithm: AlgorithmConfiguration = Field(AllReduce(), description="How the ranks work together.")
@@ -151,7 +167,9 @@ class TrainingConfiguration(_Section):
             return self
         if not is_function(self.model):
             raise ValueError("gan needs `model: file.py:function`, which returns {generator: …, discriminator: …}")
-        if isinstance(self.metrics, dict) or not all(map(is_function, self.metrics)):
+        if self.loss is None:
+            raise ValueError("gan needs a loss for the discriminator's outputs")
+        if isinstance(self.metrics, dict) or not all(component(one).is_own for one in self.metrics):
             raise ValueError("with gan, each of metrics is a file.py:function of (real, generated) samples")
         if self.algorithm.name == "allreduce" and self.algorithm.compression == "top-k":
             raise ValueError("gan does not go with compression: top-k, which would send a resting model's gradient")
@@ -163,8 +181,7 @@ class TrainingConfiguration(_Section):
         """The same with every relative path taken from `directory`, so that it means the same anywhere."""
         changes: dict[str, Any] = {
             "model": located_specification(self.model, directory),
-            "loss": _located_all(self.loss, directory),
-            "metrics": _located_all(self.metrics, directory),
+            **{key: located(getattr(self, key), directory) for key in ("loss", "metrics", "weighted_metrics")},
         }
         if self.data is not None:
             changes["data"] = self.data.located(directory)
@@ -177,34 +194,34 @@ class TrainingConfiguration(_Section):
         return self.model_copy(update=changes)
 
     def metric_names(self) -> list[str]:
-        """The keys that ``history`` will have, in order: loss, the metrics, and the same with ``val_``."""
-        if isinstance(self.metrics, dict):
-            own = [f"{output}_{metric_key(name)}" for output, names in self.metrics.items() for name in names]
-        else:
-            own = [metric_key(name) for name in self.metrics]
+        """The keys of ``history`` as far as this file says, in order: loss, the metrics, and the same with ``val_``."""
         both = ["discriminator_loss", "generator_loss"] if self.gan is not None else []
-        names = ["loss", *both, *own]
+        names = ["loss", *both, *self._loss_names()]
+        for metrics in (self.metrics, self.weighted_metrics):
+            by_output = metrics if isinstance(metrics, dict) else {"": metrics}
+            names += [
+                f"{output}_{component(one).key}".removeprefix("_") for output, ones in by_output.items() for one in ones
+            ]
         has_validation = self.data is None or self.data.validation or self.data.validation_fraction
         return [*names, *(f"val_{name}" for name in names)] if has_validation else names
 
+    def _loss_names(self) -> list[str]:
+        """With Keras, the losses of several outputs are in the history, too."""
+        return [f"{output}_loss" for output in self.loss] if isinstance(self.loss, dict) and len(self.loss) > 1 else []
+
     def check_metric(self, name: str, where: str) -> None:
-        """Raises ConfigurationError unless the training produces a metric `name`."""
+        """Raises ConfigurationError unless the training produces a metric `name`, as far as this file says.
+
+        A model that computes its own loss may have metrics that are known only when it is built.
+        """
         known = self.metric_names()
-        if name in known:
+        if name in known or self.loss is None:
             return
         near = nearest(name, known)
         cure = f"{f'did you mean {near}? ' if near else ''}it produces: {', '.join(known)}"
         if name.startswith("val_") and name.removeprefix("val_") in known:
             cure += "; give data.validation or data.validation_fraction for val_ metrics"
         raise ConfigurationError(f"the training does not produce the metric {name}", where=where, cure=cure)
-
-
-def _located_all(value: Any, directory: Path) -> Any:
-    if isinstance(value, dict):
-        return {key: _located_all(one, directory) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_located_all(one, directory) for one in value]
-    return located_specification(value, directory)
 
 
 def read_configuration(

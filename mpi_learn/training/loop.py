@@ -24,7 +24,14 @@ from mpi_learn.training.configuration import TrainingConfiguration, read_configu
 from mpi_learn.training.history import History
 from mpi_learn.training.monitor import Monitor, summed_up
 from mpi_learn.training.result import Result, as_pair
-from mpi_learn.training.setup import built_model, make_training_optimizer, make_validator, open_timeline, with_noise
+from mpi_learn.training.setup import (
+    built_model,
+    check_settings,
+    completed_dataset,
+    make_training_optimizer,
+    make_validator,
+    open_timeline,
+)
 from mpi_learn.training.state import Epoch, EpochReport, State, collected, dealt_out, restored, snapshot
 from mpi_learn.training.stopping import Stopping
 from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, IDLE
@@ -65,7 +72,7 @@ def train(
         if data is None and configuration.data is None:
             raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
     dataset = data if data is not None else load(configuration.data, comm, configuration.seed)
-    dataset = with_noise(dataset, configuration)
+    dataset = completed_dataset(dataset, configuration, comm)
     model = built_model(configuration, comm, dataset)
     try:
         choose_compiler(configuration, comm, dataset, model)
@@ -88,7 +95,7 @@ def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: 
     Raises:
         UserError: Configuration, data or model are wrong; the same on every rank.
     """
-    data = with_noise(data, configuration)
+    data = completed_dataset(data, configuration, comm)
     model = built_model(configuration, comm, data)
     try:
         Training(configuration, comm, data, model).close()
@@ -114,8 +121,11 @@ class Training:
             worker=self.worker or 0,
             seed=configuration.seed,
             shuffle=configuration.data is None or configuration.data.shuffle,
+            drop_last=configuration.data is not None and configuration.data.drop_last,
         )
         self.is_dealt = configuration.data is not None and configuration.data.share == "dynamic"
+        with agreed_errors(comm):
+            check_settings(configuration, model, self._least_samples())
         self.algorithm = make_algorithm(
             configuration.algorithm,
             comm,
@@ -132,6 +142,11 @@ class Training:
         self.state = State(History(), Stopping(configuration.early_stopping, configuration.target))
         self.stopped_by, self.monitor = "epochs", Monitor()
         self.seconds = self.training_seconds = 0.0
+
+    def _least_samples(self) -> int:
+        """The smallest batch of any worker."""
+        size = self.configuration.batch_size
+        return self.batches.n_samples % size or size if self.is_dealt else self.batches.least_samples
 
     def _optimizer(self, options: Any, updates_per_epoch: float) -> Optimizer:
         """The configured optimizer, or another, with its learning rate's schedule."""
@@ -185,14 +200,14 @@ class Training:
         sums, n_own, n_new, timeline = np.zeros(self.model.n_sums), 0, 0, self.timeline
         if self.is_dealt:
             sizes = {"batch_size": self.configuration.batch_size, "n_workers": len(self.layout.groups)}
-            self.algorithm.deal_by(Dealer(self.dataset.n_training, **sizes).deal)
+            self.algorithm.deal_by(Dealer(self.batches.n_samples, **sizes).deal)
         with agreed_errors(self.comm), self.algorithm as algorithm:
             if self.worker is None:
                 with timeline.span("serve", IDLE):
                     algorithm.serve(self.model.weights)
             for batch in timeline.waiting(self._batches(epoch)):
                 with timeline.span("gradient", COMPUTE):
-                    step = self.model.gradient(batch.x, batch.y)
+                    step = self.model.gradient(batch.x, batch.y, batch.weights)
                 with timeline.span("exchange", COMMUNICATION):
                     step_sums = algorithm.exchange(self.model.weights, step)
                 if step_sums is None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from mpi_learn.data import Samples
 
-Arrays = np.ndarray | tuple[np.ndarray, ...]
+Arrays = np.ndarray | tuple[np.ndarray, ...] | dict[str, np.ndarray]
 
 
 @dataclass
@@ -49,11 +49,14 @@ class Result:
 
     @property
     def validation(self) -> tuple[Arrays, Arrays]:
-        """(x, y) of the validation data, copied; tuples of arrays where there are several inputs or outputs."""
+        """(x, y) of the validation data, copied; several arrays as a tuple, or as a mapping if they have names."""
         return self.load_validation()
 
 
 def as_pair(samples: Samples) -> tuple[Arrays, Arrays]:
-    """Samples as (x, y): the one array where there is one input or output, else a tuple."""
-    x, y = (part[0] if len(part) == 1 else part for part in (samples.x, samples.y))
+    """Samples as (x, y): a mapping if they have names, else the only array or a tuple of arrays."""
+    parts = (samples.x, samples.format.x_names), (samples.y, samples.format.y_names)
+    x, y = (
+        dict(zip(names, part, strict=True)) if names else part[0] if len(part) == 1 else part for part, names in parts
+    )
     return x, y

@@ -6,15 +6,19 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
+import numpy as np
+
 from mpi_learn.algorithms.rank_layout import Layout, layout_of
 from mpi_learn.data import Dataset
+from mpi_learn.data.samples.batches import as_batch, completed
+from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
 from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.build import make_model
-from mpi_learn.models.configuration import Computing
-from mpi_learn.models.model import Model
-from mpi_learn.models.weights_only import WeightsOnly
+from mpi_learn.models.configuration import Computing, ModelSettings
+from mpi_learn.models.model import Example, Model
+from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, host_name
 from mpi_learn.optimizers import make_optimizer
@@ -27,6 +31,10 @@ from mpi_learn.training.evaluation import Validator
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
 
 
+N_IN_EXAMPLE = 8
+"""Samples from which a model learns shapes, and with which it is tried before the first step."""
+
+
 def built_model(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
     """The model, with the first worker's weights on every rank, after every check that needs no step. Collective."""
     with agreed_errors(comm):
@@ -36,7 +44,7 @@ def built_model(configuration: TrainingConfiguration, comm: Communicator, datase
             raise ConfigurationError("there is no sample to train on", where="data.train")
 
         def build() -> Model:
-            return _one_model(configuration, comm.rank, dataset)
+            return _one_model(configuration, comm.rank, dataset, len(layout.workers))
 
         model = build() if comm.rank in layout.workers else None
         if comm.rank == first:
@@ -44,14 +52,38 @@ def built_model(configuration: TrainingConfiguration, comm: Communicator, datase
             for labels in chain.from_iterable(samples.labels() for samples in (dataset.training, *validation)):
                 model.check_labels(labels)
     if layout.masters:
-        sizes = model and (model.layout, model.n_sums, model.moving().size, model.counters().size)
-        sizes = comm.bcast(sizes, root=first)
-        model = model or WeightsOnly(*sizes, build)
+        sizes = comm.bcast(ModelSizes.of(model) if model is not None else None, root=first)
+        model = model or WeightsOnly(sizes, build)
     broadcast_in_place(comm, model.weights, first)
     moving = model.moving()
     broadcast_in_place(comm, moving, first)
     model.set_moving(moving)
     return model
+
+
+def check_settings(configuration: TrainingConfiguration, model: Model, least_samples: int) -> None:
+    """What is known only with the model: metrics that it brings along, and whether every batch is large enough.
+
+    Args:
+        least_samples: The smallest batch of the training.
+
+    Raises:
+        ConfigurationError: A metric is missing, or a batch is too small.
+    """
+    names = list(model.metrics(np.zeros(model.n_sums)))
+    for section in (configuration.early_stopping, configuration.target):
+        if section is not None and names and section.metric.removeprefix("val_") not in names:
+            raise ConfigurationError(
+                f"the training does not produce the metric {section.metric}",
+                where="early_stopping.metric" if section is configuration.early_stopping else "target.metric",
+                cure=f"it produces: {', '.join(names)}, and the same with val_",
+            )
+    if least_samples < model.least_samples:
+        raise ConfigurationError(
+            f"some batch has {least_samples} sample, of which batch normalisation has no variance",
+            where="batch_size",
+            cure="write data.drop_last: true, or another batch_size",
+        )
 
 
 def make_validator(
@@ -61,17 +93,31 @@ def make_validator(
     layout = layout_of(configuration.algorithm, comm.size)
     needs_copy = configuration.validation.mode == "thread" and comm.rank in layout.workers
     with agreed_errors(comm):
-        copy = _one_model(configuration, comm.rank, dataset) if needs_copy else None
+        copy = _one_model(configuration, comm.rank, dataset, len(layout.workers)) if needs_copy else None
     return Validator(configuration, comm, dataset, layout, model, copy)
 
 
-def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset) -> Model:
-    few = dataset.training.take(slice(0, 2))
-    noise = dataset.noise.draw(0, 0, len(few))[:1] if dataset.noise is not None else ()
-    model = configuration.model, configuration.parameters, configuration.loss, configuration.metrics
-    names = {"seed": configuration.seed, "stream": rank, "gan": configuration.gan}
-    names["computing"] = Computing(configuration.precision, configuration.gradient_checkpointing)
-    made = make_model(*model, (*few.x, *noise), few.y, **names)
+def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset, n_workers: int) -> Model:
+    few = dataset.training.take(slice(0, N_IN_EXAMPLE))
+    batch = next(completed(as_batch(few), dataset, 0, 0))
+    settings = ModelSettings(
+        model=configuration.model,
+        parameters=configuration.parameters,
+        loss=configuration.loss,
+        metrics=configuration.metrics,
+        weighted_metrics=configuration.weighted_metrics,
+        loss_weights=configuration.loss_weights,
+        framework=configuration.framework,
+        gan=configuration.gan,
+        computing=Computing(configuration.precision, configuration.gradient_checkpointing),
+        seed=configuration.seed,
+        stream=rank,
+        n_workers=n_workers,
+        has_optimizer="optimizer" in configuration.model_fields_set,
+        is_validated=dataset.n_validation > 0,
+    )
+    example = Example(batch.x, batch.y, batch.weights, few.format.x_names, few.format.y_names)
+    made = make_model(settings, example)
     if configuration.xla is True and not made.has_xla:
         raise ConfigurationError(
             "only the step of a single Keras model can be compiled by XLA", where="xla", cure="leave it out"
@@ -79,14 +125,19 @@ def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset
     return made
 
 
-def with_noise(dataset: Dataset, configuration: TrainingConfiguration) -> Dataset:
-    """The same samples, and where there is a generator, what it makes others of."""
-    gan = configuration.gan
-    if gan is None:
+def completed_dataset(dataset: Dataset, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
+    """The same samples with class weights and noise for a generator, if these are configured. Collective."""
+    gan, wanted = configuration.gan, configuration.data.class_weight if configuration.data is not None else None
+    if gan is not None:
+        noise = Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
+        dataset = replace(dataset, noise=noise)
+    if wanted is None:
         return dataset
-    return replace(
-        dataset, noise=Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
-    )
+    weights: ClassWeights | None = None
+    with agreed_errors(comm):
+        if comm.rank == 0:
+            weights = make_class_weights(wanted, [dataset.training_labels()])
+    return replace(dataset, class_weights=comm.bcast(weights, root=0))
 
 
 def make_training_optimizer(

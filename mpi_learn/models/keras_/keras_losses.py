@@ -88,7 +88,9 @@ def keras_loss(wanted: Component) -> Callable[[Any, Any], Any]:
     """The mean loss of a batch, from labels and output."""
     found = make_loss(wanted)
     if isinstance(found, str):
-        raise ConfigurationError(f"{found} depends on the labels", where="loss", cure="write the whole name of the loss")
+        raise ConfigurationError(
+            f"{found} depends on the labels", where="loss", cure="write the whole name of the loss"
+        )
     if isinstance(found, keras.losses.Loss):
         return found
 

@@ -70,6 +70,9 @@ class KerasModel(Model):
         with tracing():  # before the first step, and called without binding arguments
             self._step = step.get_concrete_function()
         self._forward: Any = tf.function(self._eager_forward, input_signature=signature, autograph=False)
+        if settings.is_validated:
+            with tracing():
+                self._forward = self._forward.get_concrete_function()
         self._predict: Any = tf.function(self._eager_predict, input_signature=signature[:2], autograph=False)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
@@ -87,9 +90,6 @@ class KerasModel(Model):
         self._n_by_xla, self.is_xla = 0, by_xla
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
-        if hasattr(self._forward, "get_concrete_function"):
-            with tracing():
-                self._forward = self._forward.get_concrete_function()
         return self._forward(self._flat(), tensors(x), tensors(y), tensors(weights)).numpy().astype(np.float64)
 
     def check_labels(self, y: Arrays) -> None:

@@ -165,7 +165,9 @@ def make_loss(wanted: Component) -> Loss:
 
 def with_tensors(wanted: Component) -> Component:
     """The same with lists of numbers as tensors, as PyTorch takes the weights of classes."""
-    tensors = {key: torch.tensor(one, dtype=torch.float32) for key, one in wanted.arguments.items() if isinstance(one, list)}
+    tensors = {
+        key: torch.tensor(one, dtype=torch.float32) for key, one in wanted.arguments.items() if isinstance(one, list)
+    }
     return Component.model_construct(name=wanted.name, **(wanted.arguments | tensors))
 
 

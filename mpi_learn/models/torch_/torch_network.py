@@ -151,7 +151,9 @@ def flat_outputs(outputs: Any) -> list[torch.Tensor]:
     return found
 
 
-def arguments_of(module: torch.nn.Module, names: tuple[str, ...]) -> Callable[[Tensors], tuple[Tensors, dict[str, Any]]]:
+def arguments_of(
+    module: torch.nn.Module, names: tuple[str, ...]
+) -> Callable[[Tensors], tuple[Tensors, dict[str, Any]]]:
     """How a module is called: a function from tensors to positional and keyword arguments.
 
     Inputs without names are positional. Inputs with names are keyword arguments if `forward` has parameters of these
