@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from mpi_learn.settings.component import Named, shown_arguments
 
 Framework = Literal["auto", "keras", "torch"]
-Losses = Named | list[Named | None] | dict[str, Named | None] | None
+Losses = Annotated[Named | list[Named | None] | dict[str, Named | None] | None, Field(union_mode="left_to_right")]
 Metrics = list[Named] | dict[str, list[Named]]
 LossWeights = list[float] | dict[str, float] | None
 

@@ -191,6 +191,7 @@ class Training:
             best_epoch=stopping.best_epoch if stopping.best_weights is not None else None,
             load_model=self.model.finish,
             save_model=self.model.save,
+            save_weights=self.model.save_weights,
             load_validation=lambda: as_pair(dataset.take_validation(slice(None))),
         )
 

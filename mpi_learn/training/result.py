@@ -25,7 +25,9 @@ class Result:
         samples_per_second: Training samples over the time spent on training steps, validation left out.
         epochs: How many epochs were run, those before a resume included.
         stopped_by: ``epochs``, ``early_stopping``, ``target`` or ``callback``.
-        save_model: Writes the model to a path without suffix, whole or not at all, and returns the file.
+        save_model: Writes the model to a path without suffix, atomically, and returns the file.
+        save_weights: Writes only the weights, for models that cannot be saved whole; returns the file, and the lines of
+            Python that load it.
         best_epoch: 0-based epoch whose weights the model has when early stopping restored the best; else None.
     """
 
@@ -38,6 +40,7 @@ class Result:
     best_epoch: int | None
     load_model: Callable[[], Any] = field(repr=False)
     save_model: Callable[[Path], Path] = field(repr=False)
+    save_weights: Callable[[Path], tuple[Path, str]] = field(repr=False)
     load_validation: Callable[[], tuple[Arrays, Arrays]] = field(repr=False)
 
     @property

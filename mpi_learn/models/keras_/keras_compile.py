@@ -13,7 +13,7 @@ import tensorflow as tf
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_losses import compile_arguments, label_rule, structured
-from mpi_learn.models.keras_.keras_network import KerasNetwork, Tensors, takes, tensors, tracing
+from mpi_learn.models.keras_.keras_network import KerasNetwork, Tensors, said, takes, tensors, tracing
 from mpi_learn.models.model import Example, named
 from mpi_learn.models.outputs import Outputs, check_ranges
 
@@ -152,7 +152,7 @@ class CompiledModel:
             for variable, (a, b) in zip(self.states, pairs, strict=True):
                 if not np.allclose(a, b, rtol=1e-3, atol=1e-4 * max(1.0, float(np.abs(a).max(initial=0)))):
                     raise ConfigurationError(
-                        f"the metric {variable.path.split('/')[0]} does not add up over batches and ranks",
+                        f"the metric {self._metric_of(variable)} does not add up over batches and ranks",
                         where="metrics",
                         cure="use a mean over samples, or a figure_of_merit function on the trained model",
                     )
@@ -197,11 +197,9 @@ class CompiledModel:
         x = named(tensors(example.x), self._inputs)
         try:
             found = self.model(x)
-        except NotImplementedError:
-            if self.has_train_step:
-                return None
-            raise
         except Exception as error:
+            if isinstance(error, NotImplementedError) and self.has_train_step:
+                return None
             raise _not_taken(self.model, example, error) from error
         return _described(self.model, found)
 
@@ -260,6 +258,10 @@ class CompiledModel:
         self.model.reset_metrics()
         self.states = list(self.model.metrics_variables)
         self.initial = [np.array(one) for one in self.states]
+
+    def _metric_of(self, variable: Any) -> str:
+        leaves = [leaf for one in self.model.metrics for leaf in getattr(one, "metrics", None) or [one]]
+        return next(one.name for one in leaves if any(variable is own for own in one.variables))
 
     def _results(self, change: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         values = [
@@ -325,7 +327,7 @@ def _not_taken(model: keras.Model, example: Example, error: Exception) -> ModelE
             where="data.features",
             cure="change the input shape of the model, or data.features",
         )
-    return ModelError(f"the model does not take samples of shape {_shown(shapes)}: {error}", where="data.features")
+    return ModelError(f"the model does not take samples of shape {_shown(shapes)}: {said(error)}", where="data.features")
 
 
 def _shown(shapes: Sequence[tuple[int | None, ...]]) -> str:

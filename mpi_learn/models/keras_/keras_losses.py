@@ -104,27 +104,27 @@ def keras_loss(wanted: Component) -> Callable[[Any, Any], Any]:
 
 def _of_keras(wanted: Component, module: ModuleType, where: str) -> Any:
     name, arguments = wanted.name, wanted.arguments
-    if name in SHORT:
-        if arguments:
-            raise ConfigurationError(f"{name} takes no arguments", where=where, cure="write the whole name of the loss")
+    if name in SHORT and not arguments:
         return name
-    try:
-        found = module.get(name)
-    except (ValueError, TypeError):
-        raise _no_such(name, module, where) from None
-    if not arguments:
-        return found
-    made_from = type(found) if isinstance(found, keras.losses.Loss | keras.metrics.Metric) else _class_of(found, module)
-    if made_from is None:
+    kind = _class(name, module)
+    if kind is None or not (arguments or isinstance(getattr(module, name, None), type)):
+        try:
+            found = module.get(name)
+        except (ValueError, TypeError):
+            raise _no_such(name, module, where) from None
+        kind = _class(getattr(found, "__name__", ""), module)
+        if not arguments:
+            return found
+    if kind is None:
         raise ConfigurationError(f"{name} takes no arguments ({shown_arguments(arguments)})", where=where)
     with users_code(f"{name} with ({shown_arguments(arguments)})", where):
-        return made_from(**arguments)
+        return kind(**arguments)
 
 
-def _class_of(function: Any, module: ModuleType) -> type | None:
-    """The class of a function: ``MeanSquaredError`` of ``mean_squared_error``."""
+def _class(name: str, module: ModuleType) -> type | None:
+    """The class of this name, or of the function of this name: ``MeanSquaredError`` of ``mean_squared_error``."""
     classes = {key.lower(): value for key, value in vars(module).items() if isinstance(value, type)}
-    return classes.get(getattr(function, "__name__", "").replace("_", ""))
+    return classes.get(name.replace("_", "").lower())
 
 
 def _no_such(name: str, module: ModuleType, where: str) -> ConfigurationError:

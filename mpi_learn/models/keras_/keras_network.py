@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import inspect
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -197,7 +198,13 @@ def tracing(where: str = "model") -> Iterator[None]:
     try:
         yield
     except TRACING as error:
-        raise ModelError(f"model, loss and data do not fit together: {error}", where=where) from error
+        raise ModelError(f"model, loss and data do not fit together: {said(error)}", where=where) from error
+
+
+def said(error: Exception) -> str:
+    """The message of an error of Keras, without the frame that Keras puts around it."""
+    text = re.sub(r"\x1b\[\d*m", "", str(error)).split("Arguments received by")[0]
+    return re.sub(r"^Exception encountered when calling .*\n*", "", text).strip()
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
