@@ -33,8 +33,8 @@ class Transform(BaseModel):
     names: Names = Field(description="What to read, as without a function.")
     function: str = Field(
         description="file.py:function or package.module:function. Called with the arrays that would be the inputs "
-        "without it, for some consecutive samples; returns one array of as many samples, a tuple for several inputs, or "
-        "a mapping by input name."
+        "without it, for some consecutive samples; returns one array of as many samples, a tuple for several inputs, "
+        "or a mapping by input name."
     )
 
 
@@ -57,8 +57,8 @@ class DataConfiguration(BaseModel):
         union_mode="left_to_right",
         description="Arrays (HDF5, NPZ): a dataset, a list of datasets, each an input of the model, or a group, whose "
         "datasets are matched with the inputs by name. Tables (ROOT, Parquet, CSV): columns, stacked in this order to "
-        "one input; a list of lists for several inputs. A mapping by the names of the inputs: {age: a, income: [b, c]}. "
-        "Globs are allowed and leave the labels out. `name[4]`: four values of each row, cut or filled with zeros. Or "
+        "one input; a list of lists for several inputs. A mapping by the names of the inputs: {age: a, income: [b, c]}."
+        " Globs are allowed and leave the labels out. `name[4]`: four values of each row, cut or filled with zeros. Or "
         "{names: …, function: file.py:f}.",
     )
     labels: Transform | Names | None = Field(
@@ -70,8 +70,8 @@ class DataConfiguration(BaseModel):
     )
     class_weight: dict[int, float] | Literal["balanced"] | None = Field(
         default=None,
-        description="A weight for the training samples of each class, {0: 1.0, 1: 5.0}; other classes have 1. balanced: "
-        "samples / (classes × samples of the class).",
+        description="A weight for the training samples of each class, {0: 1.0, 1: 5.0}; other classes have 1. "
+        "balanced: samples / (classes × samples of the class).",
     )
     dtype: Dtype | dict[str, Dtype] | None = Field(
         default=None,

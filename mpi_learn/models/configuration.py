@@ -29,6 +29,10 @@ class Computing(NamedTuple):
     gradient_checkpointing: bool = False
 
 
+PLAIN = Computing()
+"""As the framework computes by default."""
+
+
 @dataclass(frozen=True)
 class ModelSettings:
     """Everything that the model of one rank is made from.
@@ -57,7 +61,7 @@ class ModelSettings:
     loss_weights: LossWeights = None
     framework: Framework = "auto"
     gan: Gan | None = None
-    computing: Computing = Computing()
+    computing: Computing = PLAIN
     seed: int = 0
     stream: int = 0
     n_workers: int = 1

@@ -102,14 +102,14 @@ class TrainingConfiguration(_Section):
     )
     loss: Losses = Field(
         None,
-        description="A loss of the framework, {name: huber, delta: 2.0} with arguments, or file.py:function; for several "
-        "outputs a list, or a mapping from the names of the outputs (PyTorch: from any names, in the order of the "
-        "outputs). null for an output without a loss, or for a Keras model that computes its own or is compiled.",
+        description="A loss of the framework, {name: huber, delta: 2.0} with arguments, or file.py:function; for "
+        "several outputs a list, or a mapping from the names of the outputs (PyTorch: from any names, in the order of "
+        "the outputs). null for an output without a loss, or for a Keras model that computes its own or is compiled.",
     )
     metrics: Annotated[Metrics, BeforeValidator(_listed)] = Field(
         [],
-        description="Metrics of Keras, or for PyTorch models accuracy, mae, mse and those of torchmetrics; with arguments "
-        "as for loss; or file.py:function. For several outputs a mapping. They are not weighted.",
+        description="Metrics of Keras, or for PyTorch models accuracy, mae, mse and those of torchmetrics; with "
+        "arguments as for loss; or file.py:function. For several outputs a mapping. They are not weighted.",
     )
     weighted_metrics: Annotated[Metrics, BeforeValidator(_listed)] = Field(
         [], description="Keras: metrics that are weighted with data.weights and data.class_weight."

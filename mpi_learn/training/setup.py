@@ -30,7 +30,6 @@ from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.evaluation import Validator
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
 
-
 N_IN_EXAMPLE = 8
 """Samples from which a model learns shapes, and with which it is tried before the first step."""
 

@@ -327,7 +327,9 @@ def _not_taken(model: keras.Model, example: Example, error: Exception) -> ModelE
             where="data.features",
             cure="change the input shape of the model, or data.features",
         )
-    return ModelError(f"the model does not take samples of shape {_shown(shapes)}: {said(error)}", where="data.features")
+    return ModelError(
+        f"the model does not take samples of shape {_shown(shapes)}: {said(error)}", where="data.features"
+    )
 
 
 def _shown(shapes: Sequence[tuple[int | None, ...]]) -> str:

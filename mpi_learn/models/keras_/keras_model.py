@@ -20,7 +20,6 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import N_WORDS, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_compile import CompiledModel

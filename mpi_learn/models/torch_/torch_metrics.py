@@ -21,6 +21,12 @@ N_THRESHOLDS = 200
 """Of curves, as in Keras: with them the state of a curve is a sum over samples."""
 SAME = {"acc": "accuracy", "mean_absolute_error": "mae", "mean_squared_error": "mse", "AUC": "AUROC"}
 Function = Callable[[Any, Any], Any]
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "cross_entropy": lambda outputs: outputs.softmax(1),
+    "nll_loss": torch.exp,
+    "binary_cross_entropy_with_logits": torch.sigmoid,
+}
+"""From the outputs that a loss takes to probabilities."""
 
 
 class Metric(Protocol):
@@ -62,12 +68,16 @@ class OfTorchmetrics:
     Args:
         metric: A `torchmetrics.Metric`.
         key: Its name, for messages.
+        loss: The output's: if it takes logits, metrics of classes get probabilities. By itself torchmetrics decides
+            this batch by batch.
 
     Raises:
         ConfigurationError: A state is not a sum.
     """
 
-    def __init__(self, metric: Any, key: str) -> None:
+    def __init__(self, metric: Any, key: str, loss: Loss | None) -> None:
+        is_of_classes = type(metric).__module__.startswith("torchmetrics.classification")
+        self._activation = ACTIVATIONS.get(loss.name) if loss is not None and is_of_classes else None
         add = importlib.import_module("torchmetrics.utilities").dim_zero_sum
         self.metric, self.initial = metric, dict(metric.metric_state)
         is_sum = all(metric._reductions[name] is add for name in self.initial)
@@ -83,6 +93,8 @@ class OfTorchmetrics:
         """See `Metric.state`."""
         if isinstance(outputs, torch.Tensor) and outputs.shape[-1:] == (1,) and targets.ndim == outputs.ndim - 1:
             outputs = outputs.squeeze(-1)
+        if self._activation is not None:
+            outputs = self._activation(outputs)
         self.metric.reset()
         self.metric.update(outputs, targets)
         found = [getattr(self.metric, name) - start for name, start in self.initial.items()]
@@ -111,7 +123,7 @@ def make_metric(wanted: Component, loss: Loss | None, output: tuple[int, ...], l
     """
     if wanted.is_own:
         found = make_component(wanted, 2)
-        return OfTorchmetrics(found, wanted.key) if hasattr(found, "metric_state") else Mean(found)
+        return OfTorchmetrics(found, wanted.key, loss) if hasattr(found, "metric_state") else Mean(found)
     name = SAME.get(wanted.name, wanted.name)
     functions: dict[str, Function] = {
         "mae": lambda out, labels: (matched(labels, out) - out).abs(),
@@ -122,7 +134,7 @@ def make_metric(wanted: Component, loss: Loss | None, output: tuple[int, ...], l
     is_class = labels is not None and labels.dtype.kind in "biu" and labels.ndim < len(output)
     if name == "accuracy":
         return Mean(_accuracy(wanted, loss, output, is_class))
-    return _of_torchmetrics(name, wanted, output, [*functions, "accuracy"])
+    return _of_torchmetrics(name, wanted, output, loss, [*functions, "accuracy"])
 
 
 def _accuracy(wanted: Component, loss: Loss | None, output: tuple[int, ...], is_class: bool) -> Function:
@@ -146,7 +158,9 @@ def _classes(labels: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
     return labels.squeeze(-1) if labels.ndim == output.ndim else labels
 
 
-def _of_torchmetrics(name: str, wanted: Component, output: tuple[int, ...], known: list[str]) -> Metric:
+def _of_torchmetrics(
+    name: str, wanted: Component, output: tuple[int, ...], loss: Loss | None, known: list[str]
+) -> Metric:
     try:
         package = importlib.import_module("torchmetrics")
     except ImportError:
@@ -154,7 +168,7 @@ def _of_torchmetrics(name: str, wanted: Component, output: tuple[int, ...], know
         raise ConfigurationError(
             f"{name} is a metric of torchmetrics, which is not installed",
             where="metrics",
-            cure=f"{f'did you mean {near}? ' if near else ''}pip install mpi-opt[torchmetrics], or write file.py:function",
+            cure=f"did you mean {near}?" if near else "pip install mpi-opt[torchmetrics], or write file.py:function",
         ) from None
     kind = getattr(package, name, None)
     if not (isinstance(kind, type) and issubclass(kind, package.Metric)):
@@ -170,4 +184,4 @@ def _of_torchmetrics(name: str, wanted: Component, output: tuple[int, ...], know
         task = {"task": "binary"} if n_classes == 1 else {"task": "multiclass", "num_classes": n_classes}
         arguments = {**task, **({"thresholds": N_THRESHOLDS} if "thresholds" in parameters else {}), **arguments}
     with users_code(f"{name} with ({shown_arguments(arguments)})", "metrics"):
-        return OfTorchmetrics(kind(**arguments), wanted.key)
+        return OfTorchmetrics(kind(**arguments), wanted.key, loss)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.flat_layout import FIRST_METRIC, N_WORDS, aligned_empty
+from mpi_learn.flat_layout import N_WORDS, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.model import Arrays, Example, Model, named
 from mpi_learn.models.outputs import Outputs, check_ranges, key_of
@@ -21,8 +21,8 @@ from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, arguments_of, flat_outputs, tensors
 from mpi_learn.settings.component import component
 
-N, LOSS_OF_N, FIRST_STATE = FIRST_METRIC, FIRST_METRIC + 1, FIRST_METRIC + 2
-"""Where the sums hold the number of samples, the loss times this number, and the states of the metrics."""
+WEIGHT, LOSS, N, FIRST_STATE = 0, 1, 2, 3
+"""Where the sums hold what the losses are means over, the loss times that, the number of samples, the metrics."""
 NOT_TAKEN = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
 
 
@@ -66,7 +66,8 @@ class TorchModel(Model):
             self.module.train()
         outputs, labels = self._called(x), tensors(y)
         loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
-        (weight * loss).backward()
+        if weight > 0:
+            (weight * loss).backward()
         self._step[self.layout.size :] = self._sums(outputs, labels, weight, loss.item(), len(x[0]))
         return self._step
 
@@ -87,7 +88,7 @@ class TorchModel(Model):
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
         n, start = max(float(sums[N]), 1.0), FIRST_STATE
-        found = {"loss": float(sums[LOSS_OF_N]) / n}
+        found = {"loss": float(sums[LOSS]) / (float(sums[WEIGHT]) or 1.0)}
         for key, _, metric in self._metrics:
             found[key] = metric.result(sums[start : start + metric.size], n)
             start += metric.size
@@ -149,14 +150,14 @@ class TorchModel(Model):
         return sum(found[1:], found[0]), float(n)
 
     def _sums(self, outputs: Any, labels: list[Any], weight: float, loss: float, n: int) -> np.ndarray:
-        states = []
+        states, loss = [], loss if weight > 0 else 0.0  # a mean over nothing is not a number
         with torch.no_grad():
             flat = flat_outputs(outputs)
             for _, output, metric in self._metrics:
                 place = None if output is None else self._places[output]
                 parts = (outputs, named(labels, self._names)) if output is None else (flat[output], labels[place or 0])
                 states.append(metric.state(*parts, n).numpy())
-        return np.concatenate([[weight, weight * loss, n, n * loss], *states, [0.0] * N_WORDS])
+        return np.concatenate([[weight, weight * loss, n], *states, [0.0] * N_WORDS])
 
     def _tried(self, example: Example) -> Outputs:
         """The outputs, by calling the module on the example: with integers as they are, or else as float32."""

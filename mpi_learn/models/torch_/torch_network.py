@@ -164,7 +164,7 @@ def arguments_of(
     """
     if not names:
         return lambda x: (x, {})
-    parameters = [one for one in inspect.signature(module.forward).parameters.values()]
+    parameters = list(inspect.signature(module.forward).parameters.values())
     known = {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
     if set(names) <= known or any(one.kind is one.VAR_KEYWORD for one in parameters):
         return lambda x: ((), dict(zip(names, x, strict=True)))

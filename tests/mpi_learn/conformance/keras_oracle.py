@@ -31,7 +31,9 @@ def weights(model: Any) -> list[float]:
 
 
 def predicted(model: Any, x: Any) -> list[np.ndarray]:
-    return [np.asarray(one) for one in keras.tree.flatten(model(keras.tree.map_structure(keras.ops.convert_to_tensor, x)))]
+    return [
+        np.asarray(one) for one in keras.tree.flatten(model(keras.tree.map_structure(keras.ops.convert_to_tensor, x)))
+    ]
 
 
 def loaded(file: Path, build: Any, x: Any) -> Any:

@@ -53,6 +53,7 @@ ROWS: dict[str, Row] = {
     "built when called": row(
         "models that are built when they are called", "deferred",
         {"loss": "crossentropy", "metrics": ["accuracy", "AUC", "Precision"]}, y="b",
+        is_slow=False,
     ),
     "batch normalisation": row(
         "batch normalisation", "classes", OF_CLASSES, y="k", parameters={"norm": True}, is_exact=False,
@@ -60,7 +61,7 @@ ROWS: dict[str, Row] = {
     "dropout": row(
         "dropout and noise", "classes", OF_CLASSES, y="k", parameters={"dropout": 0.3}, is_exact=False,
     ),
-    "penalties": row("regularizers and frozen layers", "penalised", {"loss": "mse"}),
+    "penalties": row("regularizers and frozen layers", "penalised", {"loss": "mse"}, is_slow=False),
     "images": row(
         "convolutions on images of bytes", "images",
         {"loss": {"name": "SparseCategoricalCrossentropy", "from_logits": True}, "metrics": ["accuracy"]},
@@ -81,13 +82,16 @@ ROWS: dict[str, Row] = {
     ),
     "masks": row(
         "masks, labels per step", "masked", OF_CLASSES, x="padded", y="per_step", loose=("loss", "val_loss"),
+        is_slow=False,
     ),
     "words": row(
         "embeddings of integers, with masks", "words", {"loss": "binary_crossentropy", "metrics": ["accuracy"]},
         x="ids", y="b",
     ),
     "large integers": row("integers of any size", "large_ids", {"loss": "mse"}, x="large"),
-    "attention": row("attention, models within models", "attention", {"loss": "mse", "metrics": ["R2Score"]}, x="steps"),
+    "attention": row(
+        "attention, models within models", "attention", {"loss": "mse", "metrics": ["R2Score"]}, x="steps",
+    ),
     "several inputs and outputs": row(
         "several inputs and outputs, in an order", "two_by_two",
         {
@@ -95,6 +99,7 @@ ROWS: dict[str, Row] = {
             "metrics": {"energy": ["mae"], "kind": ["accuracy"]},
         },
         x=["X", "A"], y=["y", "k"],
+        is_slow=False,
     ),
     "outputs by name": row(
         "outputs by name, labels by name", "outputs_by_name",
@@ -108,6 +113,7 @@ ROWS: dict[str, Row] = {
             "loss": {"z": "mse", "a": "binary_crossentropy"}, "metrics": {"a": ["accuracy"]},
             "loss_weights": {"z": 0.5, "a": 1.0},
         },
+        is_slow=False,
     ),
     "outputs of a list by name": row(
         "outputs of a list by name", "two_by_two",
@@ -137,18 +143,21 @@ ROWS: dict[str, Row] = {
     "overridden train_step": row(
         "overridden `train_step` and `test_step` that call self.optimizer once", "Autoencoder",
         {"loss": None}, {"features": "X", "labels": None}, y=None, compiled={}, loose=("size", "loss"),
+        is_slow=False,
     ),
     "train_step that calls Keras'": row(
         "overridden `train_step` that changes the data", "distilled", {"loss": "mse", "metrics": ["mae"]},
     ),
     "add_loss": row(
         "`add_loss`, without labels", "own_loss_inside", {}, {"features": "X", "labels": None}, y=None, compiled={},
+        is_slow=False,
     ),
     "add_loss and a loss": row("`add_loss` and a loss", "own_loss_inside", {"loss": "mse"}, y="one_hot"),
     "sample weights": row(
         "sample weights, weighted metrics", "classes", OF_CLASSES | {"weighted_metrics": ["accuracy"]},
         {"features": "X", "labels": "k", "weights": "w"}, y="k",
         options=lambda arrays: {"sample_weight": arrays["w"]},
+        is_slow=False,
     ),
     "weighted mean": row(
         "reductions of losses", "dense", {"loss": {"name": "MeanSquaredError", "reduction": "mean_with_sample_weight"}},
@@ -157,6 +166,7 @@ ROWS: dict[str, Row] = {
             "loss": module.keras.losses.MeanSquaredError(reduction="mean_with_sample_weight"),
         },
         loose=("loss", "val_loss"),
+        is_slow=False,
     ),
     "class weights": row(
         "class weights", "classes", OF_CLASSES, KINDS | {"class_weight": {0: 1.0, 1: 5.0, 2: 0.5}}, y="k",
@@ -183,6 +193,7 @@ ROWS: dict[str, Row] = {
                 module.keras.metrics.MeanSquaredError(name="MeanSquaredError"),
             ],
         },
+        is_slow=False,
     ),
     "losses of modules": row(
         "classes of installed packages", "dense", {"loss": "keras.losses:LogCosh"},

@@ -29,7 +29,9 @@ class Row:
             loss, from the module of models.
         inputs: The x that `fit` or the module takes, from the arrays.
         labels: The y that `fit` takes, from the arrays; None: no labels.
-        options: Further arguments of `fit`, from the arrays.
+        options: Further arguments of `fit`, from the arrays; PyTorch: name -> value of metrics.
+        weight: PyTorch: what the loss of a batch is a mean over.
+        is_slow: Whether three ranks are started only with the slow tests.
         is_exact: Whether three ranks train like one: not with batch statistics or random numbers of each rank.
         loose: Names in the history that are means over each rank's batches, and so depend on the number of ranks.
         saved: The suffix of the saved model.
@@ -47,7 +49,9 @@ class Row:
     inputs: Callable[[Arrays], Any] = lambda arrays: arrays["X"]
     labels: Callable[[Arrays], Any] = lambda arrays: arrays["y"]
     options: Callable[[Arrays], dict[str, Any]] = lambda arrays: {}
+    weight: Callable[[Arrays], float] = lambda arrays: len(arrays["X"])
     is_exact: bool = True
+    is_slow: bool = True
     loose: tuple[str, ...] = ()
     saved: str = ".keras"
     refused: str = ""

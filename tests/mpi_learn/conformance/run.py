@@ -19,7 +19,7 @@ from mpi4py import MPI
 from mpi_learn import train
 from mpi_learn.errors import MPILearnError, TrainingError, UserError
 from mpi_learn.settings.user_code import load_function
-from tests.mpi_learn.conformance.rows import HERE, N, N_VALIDATION, Row, arrays, configuration, written
+from tests.mpi_learn.conformance.rows import HERE, N_VALIDATION, N, Row, arrays, configuration, written
 
 
 def main(framework: str, folder: Path, *names: str) -> None:

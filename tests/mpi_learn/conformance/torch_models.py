@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.mpi_learn.conformance.torch_elsewhere import Imported  # noqa: F401 - a model of another file
+from tests.mpi_learn.conformance.torch_elsewhere import Imported
 
 
 def dense(units: int = 8):

@@ -28,7 +28,7 @@ def by_the_framework(row: Row, module: Any, training: Arrays, validation: Arrays
             loss = loss_of(_called(model, row.inputs(batch)), batch)
             loss.backward()
             optimizer.step()
-            size = len(batch["X"])
+            size = float(row.weight(batch))
             total, seen = total + size * loss.item(), seen + size
         history["loss"].append(total / seen)
         model.eval()

@@ -48,14 +48,15 @@ def accuracy(batch):
 
 
 def class_weight(batch):
-    return functional.one_hot(batch["k"]).float() @ batch["w"].new_tensor([1.0, 5.0, 0.5])
+    return batch["w"].new_tensor([1.0, 5.0, 0.5])[batch["k"]]
 
 
 ROWS: dict[str, Row] = {
     "sequential": row(
         "Sequential modules", "dense", mse, {"loss": "mse", "metrics": ["mae", "mse"]},
         measured=lambda b: {
-            "mae": (b["outputs"].squeeze(-1) - b["y"]).abs().mean(), "mse": (b["outputs"].squeeze(-1) - b["y"]).square().mean(),
+            "mae": (b["outputs"].squeeze(-1) - b["y"]).abs().mean(),
+            "mse": (b["outputs"].squeeze(-1) - b["y"]).square().mean(),
         },
     ),
     "classes": row("class numbers", "classes", entropy, OF_CLASSES, KINDS, measured=accuracy),
@@ -67,12 +68,14 @@ ROWS: dict[str, Row] = {
     "arguments": row(
         "arguments of losses", "classes",
         lambda o, b: functional.cross_entropy(o, b["k"], label_smoothing=0.1, weight=o.new_tensor([1.0, 5.0, 0.5])),
-        {"loss": {"name": "cross_entropy", "label_smoothing": 0.1, "weight": [1, 5, 0.5]}}, KINDS, loose=("loss", "val_loss"),
+        {"loss": {"name": "cross_entropy", "label_smoothing": 0.1, "weight": [1, 5, 0.5]}}, KINDS,
+        weight=lambda batch: class_weight(batch).sum(),
     ),
     "class of torch.nn": row(
         "classes of torch.nn, with arguments", "classes",
         lambda o, b: functional.cross_entropy(o, b["k"], ignore_index=1),
-        {"loss": {"name": "torch.nn:CrossEntropyLoss", "ignore_index": 1}}, KINDS, loose=("loss", "val_loss"),
+        {"loss": {"name": "torch.nn:CrossEntropyLoss", "ignore_index": 1}}, KINDS,
+        weight=lambda batch: (batch["k"] != 1).sum(),
     ),
     "logits": row(
         "binary labels, logits", "dense",
@@ -126,7 +129,8 @@ ROWS: dict[str, Row] = {
     "outputs by name": row(
         "outputs by name, labels by name", "named",
         lambda o, b: functional.mse_loss(o["z"].squeeze(-1), b["z"]) + functional.mse_loss(o["a"].squeeze(-1), b["y"]),
-        {"loss": {"z": "mse", "a": "mse"}, "metrics": {"a": ["mae"]}}, {"features": "X", "labels": {"a": "y", "z": "z"}},
+        {"loss": {"z": "mse", "a": "mse"}, "metrics": {"a": ["mae"]}},
+        {"features": "X", "labels": {"a": "y", "z": "z"}},
         measured=lambda b: {"a_mae": (b["outputs"]["a"].squeeze(-1) - b["y"]).abs().mean()},
     ),
     "one loss over several outputs": row(
@@ -149,7 +153,8 @@ ROWS: dict[str, Row] = {
     ),
     "loss of each sample": row(
         "losses of one value per sample", "dense", lambda m, o, b: m.of_each(o, b["y"]).mean(),
-        {"loss": "$of_each", "metrics": ["$bias"]}, measured=lambda b: {"bias": (b["outputs"].squeeze(-1) - b["y"]).mean()},
+        {"loss": "$of_each", "metrics": ["$bias"]},
+        measured=lambda b: {"bias": (b["outputs"].squeeze(-1) - b["y"]).mean()},
     ),
     "sample weights": row(
         "sample weights", "classes",
@@ -157,7 +162,8 @@ ROWS: dict[str, Row] = {
         KINDS | {"weights": "w"}, measured=accuracy,
     ),
     "weights of a loss of your own": row(
-        "sample weights with a loss of one value per sample", "dense", lambda m, o, b: (b["w"] * m.of_each(o, b["y"])).mean(),
+        "sample weights with a loss of one value per sample", "dense",
+        lambda m, o, b: (b["w"] * m.of_each(o, b["y"])).mean(),
         {"loss": "$of_each"}, {"features": "X", "labels": "y", "weights": "w"},
     ),
     "torchmetrics": row(
@@ -204,7 +210,9 @@ ROWS: dict[str, Row] = {
     ),
     "text": row("outputs that are no tensors", "speaking", mse, {"loss": "mse"}, refused="returns str, not a tensor"),
     "double precision": row("parameters in float64", "in_double", mse, {"loss": "mse"}, refused="all of them float32"),
-    "another device": row("parameters on a device", "elsewhere", mse, {"loss": "mse"}, refused="on meta: PyTorch modules"),
+    "another device": row(
+        "parameters on a device", "elsewhere", mse, {"loss": "mse"}, refused="on meta: PyTorch modules",
+    ),
     "another framework": row(
         "models of another framework than `framework:`", "dense", mse, {"loss": "mse", "framework": "keras"},
         refused="expected a model of Keras, it returned one of PyTorch",
