@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mpi_learn.data.files.location import located
+from mpi_learn.settings import other_names
 from mpi_learn.settings.user_code import located_specification
 
 
@@ -42,6 +43,7 @@ class DataConfiguration(BaseModel):
     """The samples to train on and to validate on: files, and what to read of them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    other_names: ClassVar[dict[str, str]] = other_names.DATA
 
     train: Locations = Field(
         description="Files, globs or URLs of the training samples: .h5 .npz .npy .root .parquet .csv .csv.gz. What one "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from mpi_learn.settings import other_names
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Epsilon = Annotated[float, Field(gt=0, description="Added to a denominator, against division by zero.")]
@@ -29,6 +31,7 @@ class _Options(BaseModel):
     """What every optimizer knows."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    other_names: ClassVar[dict[str, str]] = other_names.OPTIMIZER
 
     learning_rate: float = Field(0.001, gt=0, allow_inf_nan=False, description="The step size.")
     weight_decay: float = Field(0.0, ge=0, description="Decoupled: weights shrink by learning_rate × this each step.")

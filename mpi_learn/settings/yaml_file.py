@@ -147,6 +147,9 @@ def _keys(model_class: type[BaseModel]) -> list[str]:
 def _explained(first: Any, path: list[str], section: list[type[BaseModel]]) -> tuple[str, str]:
     kind, value = first["type"], first["input"]
     if kind == "extra_forbidden":
+        for other in (getattr(cls, "other_names", {}) for cls in section):
+            if path[-1] in other:
+                return "unknown key", other[path[-1]]
         known = list(dict.fromkeys(key for cls in section for key in _keys(cls)))
         near = nearest(path[-1], known)
         cure = f"did you mean {near}?" if near else ""

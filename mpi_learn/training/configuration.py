@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
@@ -12,6 +12,7 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import Framework, Gan, Losses, LossWeights, Metrics
 from mpi_learn.optimizers.configuration import Adam, OptimizerConfiguration
+from mpi_learn.settings import other_names
 from mpi_learn.settings.component import component, located
 from mpi_learn.settings.user_code import is_function, located_specification
 from mpi_learn.settings.yaml_file import nearest, place, read_yaml, validated
@@ -91,6 +92,8 @@ class GanSection(Gan):
 
 class TrainingConfiguration(_Section):
     """A whole ``training.yaml``."""
+
+    other_names: ClassVar[dict[str, str]] = other_names.TRAINING
 
     model: str = Field(
         description="file.py:function or package.module:function that returns a model; or .keras, .json."

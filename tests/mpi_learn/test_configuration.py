@@ -8,14 +8,23 @@ from pathlib import Path
 
 import pytest
 
+from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.training.configuration import read_configuration
+from mpi_learn.optimizers.configuration import Adam
+from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 
 GOOD = {"model": "m.py:f", "loss": "mse", "data": {"train": ["a.h5"], "features": "X", "labels": "y"}}
 
 WRONG = {
     "unknown key names the nearest": ({"batchsize": 3}, "batchsize: unknown key", "did you mean batch_size"),
     "unknown nested key": ({"data": GOOD["data"] | {"shufle": True}}, "data.shufle: unknown key", "shuffle"),
+    "key of Keras": ({"class_weight": {0: 1}}, "class_weight: unknown key", "write `data: {class_weight:"),
+    "argument of fit": ({"initial_epoch": 3}, "initial_epoch: unknown key", "continues from the last checkpoint"),
+    "key of Horovod": ({"backward_passes_per_step": 2}, "backward_passes_per_step: unknown key", "accumulate: N"),
+    "key of a DataLoader": ({"data": GOOD["data"] | {"batch_size": 3}}, "data.batch_size: unknown key", "top level"),
+    "argument of an optimizer": (
+        {"optimizer": {"name": "adam", "betas": [0.5, 0.9]}}, "optimizer.betas: unknown key", "beta_1: X, beta_2: Y",
+    ),
     "wrong type": ({"batch_size": "many"}, "batch_size: expected integer", "'many'"),
     "too small": ({"batch_size": 0}, "batch_size", "greater than or equal to 1, found 0"),
     "unknown optimizer": ({"optimizer": {"name": "adm"}}, "optimizer: there is no adm", "did you mean adam"),
@@ -105,3 +114,8 @@ def test_reading_a_configuration_loads_no_framework_and_no_mpi():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path.cwd(), check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_no_known_key_is_explained_as_one_of_another_program():
+    for section in (TrainingConfiguration, DataConfiguration, Adam):
+        assert not set(section.other_names) & set(section.model_fields)

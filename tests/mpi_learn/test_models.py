@@ -43,7 +43,9 @@ MODELS = {
     ),
     "torch own loss": (f"{TORCH}:build_regression", {}, f"{TORCH}:squared_error", ["mae"], (X3,), (X3[:, 0],)),
     "torch named output": (f"{TORCH}:build_named", {}, {"energy": "mse"}, {"energy": ["mae"]}, (X3,), (X3[:, 0],)),
-    "torch two by two": (f"{TORCH}:build_two_by_two", {}, ["mse", "cross_entropy"], {"energy": ["mae"]}, *BOTH),
+    "torch two by two": (
+        f"{TORCH}:build_two_by_two", {}, {"energy": "mse", "kind": "cross_entropy"}, {"energy": ["mae"]}, *BOTH,
+    ),
 }  # fmt: skip
 
 
