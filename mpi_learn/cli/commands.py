@@ -60,10 +60,15 @@ def train(
     with _reported(world, debug):
         configuration = _configuration(training, world, {"epochs": epochs, "seed": seed}, output)
         with make_view(configuration.epochs, is_first=world.rank == 0) as view:
-            result = train_model(configuration, world, progress=view)
+            unsavable = _Unsavable()
+            result = train_model(
+                configuration, world, progress=view, on_unsavable=unsavable if output is not None else None
+            )
         with agreed_errors(world):
             if world.rank == 0:
-                saved = save_result(output, configuration, result) if output is not None else None
+                saved = None
+                if output is not None:
+                    saved = save_result(output, configuration, result, is_whole=not unsavable.reason)
                 with suppress(OSError):  # such as a full disk, or a reader who has enough: the training went well
                     print(_told(result))
                     print(
@@ -122,6 +127,20 @@ def _configuration(path: Path, world: Any, changes: dict[str, Any], output: Path
             if output is not None:
                 make_folder(output, "--output")
     return world.bcast(found, root=0)
+
+
+class _Unsavable:
+    """Prints, before the first step, that only the weights of the model will be saved."""
+
+    reason = ""
+
+    def __call__(self, reason: str, lines: str) -> None:
+        from mpi_learn.training.saved_result import indented
+
+        self.reason = reason
+        with suppress(OSError):
+            print(f"the model cannot be saved as a whole: {reason}", flush=True)
+            print(f"its weights will be saved; to load them:\n{indented(lines)}", flush=True)
 
 
 def _told(result: Any) -> str:

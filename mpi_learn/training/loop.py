@@ -24,6 +24,7 @@ from mpi_learn.training.configuration import TrainingConfiguration, read_configu
 from mpi_learn.training.history import History
 from mpi_learn.training.monitor import Monitor, summed_up
 from mpi_learn.training.result import Result, as_pair
+from mpi_learn.training.saved_result import OnUnsavable, check_saving
 from mpi_learn.training.setup import (
     built_model,
     check_settings,
@@ -48,6 +49,7 @@ def train(
     data: Dataset | None = None,
     on_epoch: OnEpoch | None = None,
     progress: Progress | None = None,
+    on_unsavable: OnUnsavable | None = None,
 ) -> Result:
     """Trains the model of `configuration` on all ranks of `comm`. Collective over `comm`.
 
@@ -58,6 +60,8 @@ def train(
         on_epoch: Called on every rank after every epoch with its 0-based number and the metrics, which are the same on
             all ranks; returns whether to stop, the same on all ranks.
         progress: Called on rank 0 after every epoch.
+        on_unsavable: Called on rank 0 before the first step if the model cannot be saved as a whole, with the reason
+            and the lines of Python that load its weights. None: this is not tested. On all ranks or on none.
 
     Returns:
         The same on every rank, the trained model included.
@@ -77,6 +81,8 @@ def train(
     try:
         choose_compiler(configuration, comm, dataset, model)
         training = Training(configuration, comm, dataset, model)
+        if on_unsavable is not None:
+            check_saving(comm, model, training.layout.workers[0], on_unsavable)
         with closing(training.batches):
             training.run(on_epoch, progress)
         training.close()

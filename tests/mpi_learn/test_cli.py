@@ -57,6 +57,56 @@ def test_train_prints_a_line_an_epoch_and_saves_what_can_be_trained_again(folder
     assert run(folder / "out", "train", "training.yaml", "--epochs", "1").returncode == 0
 
 
+UNSAVABLE = """
+
+def build_unsavable(units=16):
+    import keras
+
+    class Custom(keras.layers.Layer):
+        def __init__(self, units, function):
+            super().__init__()
+            self.inner, self.function = keras.layers.Dense(units), function
+
+        def call(self, x):
+            return self.function(self.inner(x))
+
+    layers = [keras.layers.Input((64,)), Custom(units, lambda x: keras.ops.relu(x)), keras.layers.Dense(10, "softmax")]
+    return keras.Sequential(layers)
+"""
+
+
+def test_model_that_cannot_be_saved_is_announced_and_its_weights_are_saved(folder):
+    (folder / "models.py").write_text(MODELS.read_text() + UNSAVABLE)
+    (folder / "training.yaml").write_text(TRAINING.replace("build_model", "build_unsavable"))
+    done = run(folder, "train", "training.yaml", "--output", "out")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("the model cannot be saved as a whole: NotImplementedError")
+    assert [line.strip() for line in lines[2:5]] == [
+        "from models import build_unsavable",
+        "model = build_unsavable(units=16)",
+        "model.load_weights('model.weights.h5')",
+    ]
+    assert lines[5].startswith("epoch 1/2")
+    assert (folder / "out" / "history.json").exists()
+    loading = "\n".join(line.strip() for line in lines[2:5])
+    command = [sys.executable, "-c", f"import sys; sys.path.append('..')\n{loading}\nprint(len(model.get_weights()))"]
+    loaded = subprocess.run(command, capture_output=True, text=True, cwd=folder / "out", check=False)
+    assert loaded.stdout.strip() == "4", loaded.stderr
+
+
+def test_failure_of_the_save_after_the_training_is_status_1_with_weights_and_history_on_disk(folder):
+    (folder / "training.yaml").write_text(TRAINING.replace("epochs: 2", "epochs: 1"))
+    (folder / "out" / "model.keras").mkdir(parents=True)  # in the way of the file
+    (folder / "out" / "model.keras" / "something").touch()
+    done = run(folder, "train", "training.yaml", "--output", "out")
+    assert done.returncode == 1
+    assert "the model could not be saved: IsADirectoryError" in done.stderr
+    assert "saved out/model.weights.h5, the weights alone; to load them:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {"history.json", "model.weights.h5"} <= {path.name for path in (folder / "out").iterdir()}
+
+
 def test_a_training_goes_on_where_nothing_can_be_printed(folder):
     command = [sys.executable, "-m", "mpi_learn", "train", "training.yaml", "--output", "out"]
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
