@@ -1,4 +1,4 @@
-"""``python -m mpi_learn`` and ``mpi-learn``: train, prepare, trace."""
+"""``python -m mpi_learn`` and ``mpi-learn``: train, check, prepare, trace."""
 
 from __future__ import annotations
 
@@ -74,6 +74,22 @@ def train(
                     print(
                         f"saved {saved}" if saved else "the model was not saved: --output FOLDER saves it", flush=True
                     )
+
+
+@app.command()
+def check(
+    training: Annotated[Path, typer.Argument(help="The training.yaml.", metavar="TRAINING.yaml")],
+    debug: Debug = False,
+) -> None:
+    """Builds model and data and runs one batch forward and backward, in one process; trains nothing."""
+    with _reported(None, debug):
+        with starting():
+            from mpi4py import MPI
+
+        from mpi_learn.training.check import check as checked
+
+        print(checked(_configuration(training, MPI.COMM_SELF, {}, None), MPI.COMM_SELF))
+        print(f"{training}: valid")
 
 
 @app.command()

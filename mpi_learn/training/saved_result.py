@@ -44,14 +44,14 @@ def check_saving(comm: Communicator, model: Model, first: int, on_unsavable: OnU
         first: The rank of the first worker, which saves its model to a temporary folder.
     """
     with agreed_errors(comm):
-        problem = _problem(model) if comm.rank == first else None
+        problem = why_unsavable(model) if comm.rank == first else None
     problem = comm.bcast(problem, root=first)
     if problem is not None and comm.rank == 0:
         on_unsavable(*problem)
 
 
-def _problem(model: Model) -> tuple[str, str] | None:
-    """Why the model cannot be saved, and the lines of Python that load its weights."""
+def why_unsavable(model: Model) -> tuple[str, str] | None:
+    """Why the model cannot be saved as a whole, and the lines of Python that load its weights; None if it can."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             model.save(Path(folder) / "model")

@@ -57,6 +57,48 @@ def test_train_prints_a_line_an_epoch_and_saves_what_can_be_trained_again(folder
     assert run(folder / "out", "train", "training.yaml", "--epochs", "1").returncode == 0
 
 
+CHECKED = [
+    "model models.py:build_model, Keras",
+    "parameters 1,210 in 4 trainable arrays",
+    "inputs (64,) float32",
+    "labels () int64",
+    "weights per sample, ",
+    "outputs (10,) float32",
+    "training 1,438 samples, 23 steps of 64 per epoch on one rank",
+    "validation 359 samples",
+    "one batch loss 2.",
+    "gradient norm ",
+    "saving as a whole",
+    "memory ",
+    "training.yaml: valid",
+]
+
+
+def test_check_runs_one_batch_in_one_process_and_trains_nothing(folder):
+    changes = {"features: X": "features: X, class_weight: balanced", "epochs: 2": "epochs: 2\nalgorithm: downpour"}
+    text = TRAINING
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    (folder / "training.yaml").write_text(text)
+    before = sorted(folder.iterdir())
+    done = run(folder, "check", "training.yaml")
+    assert done.returncode == 0, done.stderr
+    lines = [" ".join(line.split()).replace(f"{folder}/", "") for line in done.stdout.splitlines()]
+    assert [line[: len(start)] for line, start in zip(lines, CHECKED, strict=True)] == CHECKED
+    assert [one for one in sorted(folder.iterdir()) if one.name != "__pycache__"] == before
+
+
+def test_check_refuses_a_loss_that_is_not_finite(folder):
+    (folder / "models.py").write_text(
+        MODELS.read_text() + "\n\ndef bad(labels, outputs):\n    return 0 / (outputs * 0)\n"
+    )
+    (folder / "training.yaml").write_text(TRAINING.replace("sparse_categorical_crossentropy", "models.py:bad"))
+    done = run(folder, "check", "training.yaml")
+    assert done.returncode == 2, done.stdout
+    assert "the loss of the first batch is nan" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 UNSAVABLE = """
 
 def build_unsavable(units=16):
