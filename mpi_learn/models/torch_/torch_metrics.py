@@ -168,13 +168,13 @@ def _of_torchmetrics(
         raise ConfigurationError(
             f"{name} is a metric of torchmetrics, which is not installed",
             where="metrics",
-            cure=f"did you mean {near}?" if near else "pip install mpi-opt[torchmetrics], or write file.py:function",
+            cure=f"did you mean {near}?" if near else "pip install torchmetrics, or write file.py:function",
         ) from None
     kind = getattr(package, name, None)
     if not (isinstance(kind, type) and issubclass(kind, package.Metric)):
         near = nearest(name, [*known, *package.__all__])
         raise ConfigurationError(
-            f"neither we nor torchmetrics have a metric {name}",
+            f"there is no metric {name}, and torchmetrics has none",
             where="metrics",
             cure=f"did you mean {near}?" if near else "write file.py:function",
         )
