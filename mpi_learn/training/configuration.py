@@ -13,11 +13,14 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import Framework, Gan, Losses, LossWeights, Metrics
 from mpi_learn.optimizers.configuration import Adam, OptimizerConfiguration
 from mpi_learn.settings import other_names
-from mpi_learn.settings.component import component, located
+from mpi_learn.settings.component import Named, component, located
 from mpi_learn.settings.user_code import is_function, located_specification
 from mpi_learn.settings.yaml_file import nearest, place, read_yaml, validated
 
 LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "mape", "msle", "entropy", "divergence", "hinge", "false")
+
+NAMED = ("loss", "metrics", "weighted_metrics", "callbacks")
+"""Keys that name functions."""
 
 
 def _listed(value: Any) -> Any:
@@ -139,6 +142,12 @@ class TrainingConfiguration(_Section):
     epochs: int = Field(1, ge=1, description="How often all training samples are seen.")
     early_stopping: EarlyStopping | None = Field(None, description="End when a metric no longer gets better.")
     target: Target | None = Field(None, description="End as soon as a metric is this good.")
+    callbacks: Annotated[list[Named], BeforeValidator(_listed)] = Field(
+        [],
+        description="Called after every epoch on the first worker: file.py:function of (epoch, metrics, model), which "
+        "returns whether to stop, or a factory of one; or a callback of Keras that only reads, {name: CSVLogger, "
+        "filename: log.csv}.",
+    )
     checkpoint: Checkpoint | None = Field(None, description="What to go on from after an interruption.")
     validation: Validation = Field(Validation(), description="When and by whom the validation data are looked at.")
     xla: bool | Literal["auto"] = Field(
@@ -184,7 +193,7 @@ class TrainingConfiguration(_Section):
         """The same with every relative path taken from `directory`, so that it means the same anywhere."""
         changes: dict[str, Any] = {
             "model": located_specification(self.model, directory),
-            **{key: located(getattr(self, key), directory) for key in ("loss", "metrics", "weighted_metrics")},
+            **{key: located(getattr(self, key), directory) for key in NAMED},
         }
         if self.data is not None:
             changes["data"] = self.data.located(directory)
@@ -211,6 +220,13 @@ class TrainingConfiguration(_Section):
     def _loss_names(self) -> list[str]:
         """With Keras, the losses of several outputs are in the history, too."""
         return [f"{output}_loss" for output in self.loss] if isinstance(self.loss, dict) and len(self.loss) > 1 else []
+
+    def watched_metrics(self) -> dict[str, str]:
+        """Key of the configuration -> the metric that it names."""
+        schedule = self.optimizer.schedule
+        sections = {"early_stopping": self.early_stopping, "target": self.target}
+        found = {f"{key}.metric": section.metric for key, section in sections.items() if section is not None}
+        return found | ({"optimizer.schedule.metric": schedule.metric} if schedule.name == "plateau" else {})
 
     def check_metric(self, name: str, where: str) -> None:
         """Raises ConfigurationError unless the training produces a metric `name`, as far as this file says.
@@ -246,7 +262,6 @@ def read_configuration(
         content = read_yaml(Path(source))
         directory, where = directory or Path(source).resolve().parent, where or str(source)
     configuration = validated(TrainingConfiguration, content, where)
-    for section in ("early_stopping", "target"):
-        if (wanted := getattr(configuration, section)) is not None:
-            configuration.check_metric(wanted.metric, place(where, f"{section}.metric"))
+    for key, metric in configuration.watched_metrics().items():
+        configuration.check_metric(metric, place(where, key))
     return configuration.located(directory.resolve())

@@ -19,6 +19,7 @@ from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.mpi.communicators import Communicator, agreed_errors
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.settings.paths import make_folder
+from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.checkpoint_file import load_checkpoint, save_checkpoint
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.training.history import History
@@ -145,6 +146,7 @@ class Training:
         if self.algorithm.on_ready is not None:
             model.announce(self.algorithm.on_ready)
         self.validator = make_validator(configuration, comm, dataset, model)
+        self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs)
         self.state = State(History(), Stopping(configuration.early_stopping, configuration.target))
         self.stopped_by, self.monitor = "epochs", Monitor()
         self.seconds = self.training_seconds = 0.0
@@ -157,7 +159,9 @@ class Training:
     def _optimizer(self, options: Any, updates_per_epoch: float) -> Optimizer:
         """The configured optimizer, or another, with its learning rate's schedule."""
         n_workers, layout = len(self.layout.groups), self.model.layout
-        made = make_training_optimizer(self.configuration, layout, n_workers, options, updates_per_epoch)
+        made = make_training_optimizer(
+            self.configuration, layout, n_workers, options, updates_per_epoch, lambda: self.state.history.columns
+        )
         return self.timeline.timed(made)
 
     def run(self, on_epoch: OnEpoch | None, progress: Progress | None) -> None:
@@ -166,6 +170,7 @@ class Training:
         started = time.perf_counter()
         waiting: list[Epoch] = []
         reason = self.state.ended_by
+        self.callbacks.begin()
         for number in range(self.state.epoch, self.configuration.epochs):
             if reason is not None:
                 break
@@ -176,6 +181,7 @@ class Training:
                 self._save()
         self.stopped_by = reason or "epochs"
         self._restore_best()
+        self.callbacks.end()
         self.seconds = time.perf_counter() - started
 
     def close(self) -> None:
@@ -267,6 +273,8 @@ class Training:
         state.history.append(metrics)
         state.stopping.remember(epoch.number, metrics, epoch.weights, epoch.moving)
         reason = state.stopping.reason(metrics)
+        if self.callbacks.after_epoch(epoch.number, metrics):
+            reason = reason or "callback"
         with agreed_errors(self.comm):
             if on_epoch is not None and on_epoch(epoch.number, dict(metrics)):
                 reason = reason or "callback"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -70,11 +71,11 @@ def check_settings(configuration: TrainingConfiguration, model: Model, least_sam
         ConfigurationError: A metric is missing, or a batch is too small.
     """
     names = list(model.metrics(np.zeros(model.n_sums)))
-    for section in (configuration.early_stopping, configuration.target):
-        if section is not None and names and section.metric.removeprefix("val_") not in names:
+    for where, metric in configuration.watched_metrics().items():
+        if names and metric.removeprefix("val_") not in names:
             raise ConfigurationError(
-                f"the training does not produce the metric {section.metric}",
-                where="early_stopping.metric" if section is configuration.early_stopping else "target.metric",
+                f"the training does not produce the metric {metric}",
+                where=where,
                 cure=f"it produces: {', '.join(names)}, and the same with val_",
             )
     if least_samples < model.least_samples:
@@ -140,17 +141,23 @@ def completed_dataset(dataset: Dataset, configuration: TrainingConfiguration, co
 
 
 def make_training_optimizer(
-    configuration: TrainingConfiguration, layout: FlatLayout, n_workers: int, options: Any, updates_per_epoch: float
+    configuration: TrainingConfiguration,
+    layout: FlatLayout,
+    n_workers: int,
+    options: Any,
+    updates_per_epoch: float,
+    history: Callable[[], Mapping[str, Sequence[float]]],
 ) -> Optimizer:
     """An optimizer with its learning rate's schedule; one for each of two models.
 
     Args:
         options: A section of the configuration; None: its ``optimizer``, or of two models each one's own.
         updates_per_epoch: Steps, whoever moves in them.
+        history: Returns the history so far.
     """
 
     def make(part: FlatLayout, chosen: Any, updates: float) -> Optimizer:
-        rate = Rate(chosen.learning_rate, chosen.schedule, updates, configuration.epochs, n_workers)
+        rate = Rate(chosen.learning_rate, chosen.schedule, updates, configuration.epochs, n_workers, history)
         return make_optimizer(chosen, part, rate)
 
     gan = configuration.gan

@@ -19,7 +19,7 @@ from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.history import History
 from mpi_learn.training.stopping import Stopping
 
-MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor", "xla")
+MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor", "xla", "callbacks")
 """Keys that may be changed between an interruption and going on."""
 
 

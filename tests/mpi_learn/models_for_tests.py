@@ -72,6 +72,7 @@ def build_or_leave():
 def absolute_error(labels, outputs):
     import keras
 
+    labels = keras.ops.reshape(keras.ops.cast(labels, outputs.dtype), keras.ops.shape(outputs))
     return keras.ops.abs(labels - outputs)
 
 

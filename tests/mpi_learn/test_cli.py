@@ -217,12 +217,24 @@ def test_bad_input_is_one_message_on_several_ranks(folder, name):
     assert "Traceback" not in done.stderr
 
 
+FAILING_LATER = """
+
+def bad(labels, outputs, calls=[]):
+    import tensorflow as tf
+
+    def counted(outputs):
+        calls.append(1)
+        return outputs[:, 0] if len(calls) < 100 else 1 / 0
+
+    return tf.ensure_shape(tf.py_function(counted, [outputs], tf.float32), [None])
+"""
+
+
 @pytest.mark.mpi
 def test_failed_training_is_status_1_and_names_the_rank(folder):
-    source = MODELS.read_text() + "\n\ndef bad(labels, outputs):\n    import tensorflow as tf\n"
-    source += "    return tf.numpy_function(lambda y: 1 / 0, [labels], tf.float32)\n"
-    (folder / "models.py").write_text(source)
-    (folder / "training.yaml").write_text(TRAINING.replace("sparse_categorical_crossentropy", "models.py:bad"))
+    (folder / "models.py").write_text(MODELS.read_text() + FAILING_LATER)
+    text = TRAINING.replace("sparse_categorical_crossentropy", "models.py:bad").replace("epochs: 2", "epochs: 50")
+    (folder / "training.yaml").write_text(text)
     done = mpirun(2, "-m", "mpi_learn", "train", "training.yaml", cwd=folder)
     assert done.returncode == 1
     assert "training failed on rank 0" in done.stderr

@@ -38,6 +38,10 @@ WRONG = {
     "metric that is not produced": (
         {"early_stopping": {"metric": "val_los"}}, "early_stopping.metric", "the training does not produce",
     ),
+    "metric of a schedule": (
+        {"optimizer": {"name": "sgd", "schedule": {"name": "plateau", "metric": "los"}}}, "optimizer.schedule.metric",
+        "did you mean loss",
+    ),
     "validation metric without validation data": (
         {"target": {"metric": "val_loss", "below": 1}}, "target.metric", "give data.validation",
     ),

@@ -275,3 +275,17 @@ def test_monitor_puts_processor_and_memory_into_the_history(comm):
     history = train(NUMBERS | {"epochs": 2, "monitor": True}, comm, data=line()).history
     assert all(50 < value < 20000 for value in history["memory_mb"] + history["peak_memory_mb"])
     assert all(value > 0 for value in history["cpu_percent"])
+
+
+def test_plateau_schedule_of_a_resumed_training_is_that_of_one_never_stopped(comm, tmp_path):
+    schedule = {"name": "plateau", "patience": 1, "factor": 0.1, "min_delta": 0.5}
+    optimizer = {"name": "sgd", "learning_rate": 0.05, "schedule": schedule}
+    lowered = NUMBERS | {"optimizer": optimizer, "batch_size": 32}
+    checkpoint = {"checkpoint": {"path": str(tmp_path)}}
+    whole = train(lowered | {"epochs": 6}, comm, data=line())
+    train(lowered | {"epochs": 4} | checkpoint, comm, data=line())
+    resumed = train(lowered | {"epochs": 6} | checkpoint, comm, data=line())
+    assert resumed.history == whole.history
+    constant = train(lowered | {"epochs": 6, "optimizer": optimizer | {"schedule": {}}}, comm, data=line())
+    assert constant.history["loss"][0] == whole.history["loss"][0]
+    assert constant.history["loss"][-1] < whole.history["loss"][-1]

@@ -81,7 +81,11 @@ class CompiledModel:
         labels = named(y, self._labels)
         if self._places is not None:
             labels = structured([None if place is None else y[place] for place in self._places], self._outputs)
-        return named(x, self._inputs), labels, weights[0] if weights else None
+        return self.inputs(x), labels, weights[0] if weights else None
+
+    def inputs(self, x: Tensors) -> Any:
+        """Inputs in the structure with which the model is called."""
+        return named(x, self._inputs)
 
     def loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> tf.Tensor:
         """The loss of a batch, as `fit` computes it: one number."""
@@ -194,7 +198,7 @@ class CompiledModel:
 
         None as well for a model without `call`, whose `train_step` does everything.
         """
-        x = named(tensors(example.x), self._inputs)
+        x = self.inputs(tensors(example.x))
         try:
             found = self.model(x)
         except Exception as error:
@@ -227,6 +231,7 @@ class CompiledModel:
                 self._rules.append(None if place is None else label_rule(wanted, shape))
                 if (rule := self._rules[-1]) is not None and place is not None:
                     rule.check_shape(example.y[place])
+            check_ranges(self._rules, self._places, example.y)
         with tracing("loss"):
             self.model.compile(optimizer=GradientCatcher(), **arguments)
 

@@ -159,7 +159,7 @@ class KerasModel(Model):
     def _eager_predict(self, flat: tf.Tensor, x: Tensors) -> list[tf.Tensor]:
         parts = self.network.parts(flat)
         with self.network.scope(parts):
-            outputs = self.network(self.compiled.packed(x, (), ())[0], training=False)
+            outputs = self.network(self.compiled.inputs(x), training=False)
         return [tf.cast(one, tf.float32) for one in keras.tree.flatten(outputs)]
 
     def _sums(self, found: Found) -> tf.Tensor:

@@ -96,7 +96,7 @@ class Loss:
             targets = matched(targets, outputs)
         if weights is None:
             values = self.function(outputs, targets)
-            return values if values.ndim == 0 else values.float().mean()
+            return values if values.ndim == 0 else _checked(values, outputs, targets).float().mean()
         values = self._of_each(outputs, targets)
         if values.ndim == 0:
             raise ConfigurationError(
@@ -128,6 +128,22 @@ class Loss:
             return function(outputs, targets)
         finally:
             function.reduction = reduction
+
+
+def _checked(values: torch.Tensor, outputs: Any, targets: Any) -> torch.Tensor:
+    """The values of a loss.
+
+    Raises:
+        ConfigurationError: Outputs (n, 1) and targets (n,) have become values (n, n).
+    """
+    shapes = [tuple(one.shape) for one in (outputs, targets) if isinstance(one, torch.Tensor)]
+    if values.ndim == 2 and shapes == [(len(values), 1), (len(values),)] and 1 < values.shape[1] == len(values):
+        raise ConfigurationError(
+            f"the loss returns values of shape {tuple(values.shape)} for outputs {shapes[0]} and targets {shapes[1]}",
+            where="loss",
+            cure="use outputs.squeeze(-1)",
+        )
+    return values
 
 
 def matched(labels: torch.Tensor, output: torch.Tensor) -> torch.Tensor:

@@ -207,6 +207,7 @@ class TorchModel(Model):
                 loss.rule.check_shape(example.y[place])
             self._losses.append(loss)
             self.has_own_loss |= not loss.name or "reduction" in one.arguments
+        check_ranges([loss and loss.rule for loss in self._losses], self._places, example.y)
         self._factors = [
             1.0 if one is None else float(one) for one in outputs.spread(settings.loss_weights, "loss_weights")
         ]
