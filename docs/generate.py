@@ -55,8 +55,8 @@ def commands_page() -> str:
     lines = [NOTE, "# Commands\n"]
     lines.append(
         "`mpi-opt` is the same as `python -m mpi_opt`, and `mpi-learn` as `python -m mpi_learn`. Exit status: 0 done, "
-        "1 a run that failed, 2 bad input, 130 interrupted. Every command takes `--debug`, which shows the traceback "
-        "of an error, and `--help`.\n"
+        "1 a run that failed, 2 bad input, 130 interrupted. Both programs take `--version` and `--debug`, which shows "
+        "the traceback of an error and may come before or after the command; every command takes `--help`.\n"
     )
     for program, application in (("mpi-opt", mpi_opt_app()), ("mpi-learn", mpi_learn_app)):
         for command in application.registered_commands:
@@ -186,6 +186,8 @@ def _option_row(name: str, hint: Any, default: Any) -> tuple[str, ...]:
 def _type_name(kind: Any) -> str:
     if get_origin(kind) is typing.Literal:
         return ", ".join(f"`{value}`" for value in get_args(kind))
+    if get_origin(kind) is tuple:
+        return " ".join(map(_type_name, get_args(kind)))
     parts = [one for one in get_args(kind) if one is not type(None)] or [kind]
     if len(parts) == 1 and parts[0] is not kind:
         return _type_name(parts[0])

@@ -23,10 +23,10 @@ HOMES = {
     "sqlalchemy": r"mpi_opt\.store\.",
     "matplotlib": r"mpi_opt\.views\.",
     "optuna": r"mpi_opt\.views\.",
-    "h5py": r"mpi_learn\.(data\.|cli\.datasets)",
+    "h5py": r"mpi_learn\.(data\.|known_data\.)",
     "uproot": r"mpi_learn\.data\.",
     "pyarrow": r"mpi_learn\.data\.",
-    "mpi4py": r"mpi_learn\.(mpi\.|cli\.commands$)|mpi_opt\.(api|cli\.search_commands)$",
+    "mpi4py": r"mpi_learn\.(mpi\.library|cli\.commands)$|mpi_opt\.api$",
 }
 """Third-party library -> the modules that may import it."""
 

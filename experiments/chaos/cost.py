@@ -16,8 +16,8 @@ from pathlib import Path
 from launched import Launched, end_in_order, query
 from storm import space
 
-from mpi_learn.cli.datasets import prepare
 from mpi_learn.cli.launch import find_mpirun, launch_flags
+from mpi_learn.known_data import prepare
 
 HERE = Path(__file__).parent
 LIMIT_S = 120.0

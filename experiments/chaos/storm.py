@@ -19,7 +19,7 @@ from typing import Any
 
 from launched import Hung, Launched, end_in_order, query
 
-from mpi_learn.cli.datasets import prepare
+from mpi_learn.known_data import prepare
 
 HERE = Path(__file__).parent
 TRIALS, EPOCHS, RETRIES = 12, 4, 1

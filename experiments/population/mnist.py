@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from networks import N_PIXELS, Images, Networks
 
-from mpi_learn.cli.datasets import prepare
+from mpi_learn.known_data import prepare
 from mpi_opt.core.space import Real
 from mpi_opt.core.trial import Failed
 from mpi_opt.strategies import make_strategy

@@ -13,8 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mpi_learn.cli.launch import launch, starting
-from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError
+from mpi_learn.cli.launch import DEBUG, launch, starting, without_debug
+from mpi_learn.cli.program_options import program_options
+from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError, without_passwords
 
 app = typer.Typer(
     help="Trains one model on all ranks of one MPI communicator.", no_args_is_help=True, add_completion=False,
@@ -27,9 +28,7 @@ GRACE_S = 1.0
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
-@app.callback()
-def _commands() -> None:
-    """Keeps `train` a command of its own even if it were the only one."""
+app.callback(help=app.info.help)(program_options)
 
 
 @app.command()
@@ -81,11 +80,12 @@ def check(
     training: Annotated[Path, typer.Argument(help="The training.yaml.", metavar="TRAINING.yaml")],
     debug: Debug = False,
 ) -> None:
-    """Builds model and data and runs one batch forward and backward, in one process; trains nothing."""
+    """Builds model and data and runs one batch forward and backward, in one process and without MPI."""
     with _reported(None, debug):
-        with starting():
-            from mpi4py import MPI
+        from mpi_learn.mpi.library import do_without_mpi
 
+        do_without_mpi()
+        from mpi_learn.mpi.library import MPI
         from mpi_learn.training.check import check as checked
 
         print(checked(_configuration(training, MPI.COMM_SELF, {}, None), MPI.COMM_SELF))
@@ -94,16 +94,50 @@ def check(
 
 @app.command()
 def prepare(
-    name: Annotated[str, typer.Argument(help="digits or mnist.")],
-    to: Annotated[Path, typer.Option("--to", help="The HDF5 file to write.")],
-    from_: Annotated[Path | None, typer.Option("--from", help="A local folder of the original files.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(help="digits, mnist, cifar10, jets, higgs or showers. Without it all are listed.")
+    ] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="The HDF5 file to write.")] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option("--from", help="A folder or URL with the original files. Without it they are downloaded."),
+    ] = None,
+    simulate: Annotated[
+        int | None, typer.Option(help="jets and showers: simulate this many samples instead.", min=1)
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the simulation. Default: 0.", min=0)] = None,
+    classes: Annotated[
+        int | None, typer.Option(help="Simulated jets: 2 (gluon, quark) or 5 (and W, Z, top). Default: 2.")
+    ] = None,
+    particles: Annotated[
+        int | None, typer.Option(help="Simulated jets: particles that are kept of each jet. Default: 64.", min=1)
+    ] = None,
+    energy: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            help="Range in GeV, of the transverse momentum of simulated jets (default: 500 1000) or of the energy of "
+            "simulated showers (default: 10 100)."
+        ),
+    ] = None,
     debug: Debug = False,
 ) -> None:
-    """Writes a known data set in our layout."""
-    with _reported(None, debug):
-        from mpi_learn.cli.datasets import prepare as write
+    """Writes a known data set as HDF5 files: digits, mnist, cifar10, jets, higgs or showers.
 
-        print(write(name, to, from_))
+    Without NAME, prints all of them with source, licence, shapes and units.
+    """
+    with _reported(None, debug):
+        from mpi_learn.known_data import DATA_SETS
+        from mpi_learn.known_data import prepare as write
+        from mpi_learn.known_data.listing import listing
+
+        if name is None:
+            print(listing(DATA_SETS.values()))
+            return
+        if to is None:
+            raise ConfigurationError("the file to write is missing", where="--to", cure=f"add --to {name}.h5")
+        options = {"seed": seed, "classes": classes, "particles": particles, "energy": energy}
+        given = {option: value for option, value in options.items() if value is not None}
+        print(write(name, to, from_, simulate=simulate, **given))
 
 
 @app.command()
@@ -220,7 +254,7 @@ class _reported:  # noqa: N801 - used as a word: with _reported(world, debug)
             text = str(error) if isinstance(error, UserError) else _short(error)
         else:
             text = "".join(traceback.format_exception(error))
-        print(f"mpi-learn: {text}", file=sys.stderr, flush=True)
+        print(f"mpi-learn: {without_passwords(text)}", file=sys.stderr, flush=True)
 
 
 def _lost_ranks(world: Any, error: BaseException) -> set[int]:
@@ -237,6 +271,7 @@ def _short(error: MPILearnError) -> str:
     return f"training failed on rank {error.rank} ({error.host}): {error.reason}\n{error.traceback}".rstrip()
 
 
-def main() -> None:
-    """The console script."""
-    app()
+def main(arguments: list[str] | None = None) -> None:
+    """The console script. Every command takes ``--debug``, which may also come before it."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    app([*without_debug(arguments), *([DEBUG] if DEBUG in arguments else [])], prog_name="mpi-learn")

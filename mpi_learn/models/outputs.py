@@ -186,7 +186,7 @@ class LabelRule:
             raise DataError(
                 f"label {int(low if low < 0 else high)} lies outside of the model's {n} classes 0…{n - 1}",
                 where="data.labels",
-                cure=f"give the model {int(high) + 1} outputs" if low >= 0 else "number the classes from 0",
+                cure=f"give the model at least {int(high) + 1} outputs" if low >= 0 else "number the classes from 0",
             )
         if self.is_probability and (low < 0 or high > 1):
             raise DataError(

@@ -193,6 +193,6 @@ def _writer(template: str, name: str) -> Callable[[Path], object]:
 
 
 def _write_digits(path: Path) -> None:
-    from mpi_learn.cli.datasets import prepare
+    from mpi_learn.known_data import prepare
 
     prepare("digits", path)

@@ -46,7 +46,7 @@ FUNCTION = {
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory):
-    from mpi_learn.cli.datasets import prepare
+    from mpi_learn.known_data import prepare
 
     path = tmp_path_factory.mktemp("data") / "digits.h5"
     prepare("digits", path)

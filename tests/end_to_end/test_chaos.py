@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mpi_learn.cli.datasets import prepare
 from mpi_learn.cli.launch import find_mpirun, launch_flags
+from mpi_learn.known_data import prepare
 
 sys.path.append(str(Path(__file__).parents[2] / "experiments" / "chaos"))
 

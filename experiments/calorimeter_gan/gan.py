@@ -1,0 +1,70 @@
+"""A generator and a discriminator of calorimeter showers with three-dimensional convolutions, conditioned on energy.
+
+The layout follows 3DGAN (Carminati et al., J. Phys. Conf. Ser. 1085 (2018) 032016): the generator takes noise and the
+energy of the particle, and the discriminator says whether a shower is real and estimates its energy. It also sees the
+profiles along the three axes. Showers are images of 25 × 25 × 25 voxels; a voxel holds √(energy / GeV), see
+`figures_of_merit.roots`. Filters of even width avoid a chequered pattern, because strides of 2 treat all voxels alike.
+"""
+
+import keras
+from keras import layers, ops
+
+SIDE = 25
+ENERGY_GEV = 50.0
+"""A typical energy: the networks see energies in units of it."""
+
+SMALL = keras.initializers.Constant(-3.0)
+"""Before training all voxels have little energy."""
+
+
+def build_gan(
+    latent: int = 16, filters: int = 8, dense: int = 32, dropout: float = 0.2, slope: float = 0.2
+) -> dict[str, keras.Model]:
+    """The two models.
+
+    Args:
+        latent: Numbers of noise per shower.
+        filters: Channels of the discriminator's first convolution; the others, and those of the generator, have more.
+        dense: Neurons of the discriminator's last hidden layer.
+        dropout: The fraction of the discriminator's features that are left out in training.
+        slope: Of the activations below zero.
+    """
+    return {
+        "generator": _generator(latent, filters, slope),
+        "discriminator": _discriminator(filters, dense, dropout, slope),
+    }
+
+
+def _generator(latent: int, filters: int, slope: float) -> keras.Model:
+    """From noise and energy (n, 1) in GeV to showers.
+
+    Convolutions make what differs from shower to shower; a dense layer adds a mean image that depends on the energy.
+    """
+    noise, energy = keras.Input((latent,), name="noise"), keras.Input((1,), name="energy")
+    scale = energy / ENERGY_GEV
+    log_scale = ops.log(scale)
+    x = layers.Concatenate()([noise, log_scale])
+    x = layers.LeakyReLU(negative_slope=slope)(layers.Dense(5**3 * 4 * filters)(x))
+    x = layers.Reshape((5, 5, 5, 4 * filters))(x)
+    x = layers.LeakyReLU(negative_slope=slope)(layers.Conv3DTranspose(2 * filters, 4, strides=2)(x))  # 12 voxels a side
+    x = layers.LeakyReLU(negative_slope=slope)(layers.Conv3D(2 * filters, 3, padding="same")(x))
+    x = layers.LeakyReLU(negative_slope=slope)(layers.Conv3DTranspose(filters // 2, 4, strides=2)(x))  # 26 voxels
+    x = layers.Conv3D(1, 2)(x)  # 25 voxels
+    mean = layers.Reshape((SIDE, SIDE, SIDE, 1))(layers.Dense(SIDE**3, bias_initializer=SMALL)(log_scale))
+    roots = layers.Activation("softplus")(x + mean) * ops.reshape(ops.sqrt(scale), (-1, 1, 1, 1, 1))
+    return keras.Model([noise, energy], roots)
+
+
+def _discriminator(filters: int, dense: int, dropout: float, slope: float) -> keras.Model:
+    """From showers to the probability that they are real, and to the energy in GeV."""
+    showers = x = keras.Input((SIDE, SIDE, SIDE, 1), name="shower")
+    for channels in (filters, 2 * filters, 4 * filters):  # 25 → 13 → 7 → 4 voxels
+        x = layers.Conv3D(channels, 4, strides=2, padding="same")(x)
+        x = layers.Dropout(dropout)(layers.LeakyReLU(negative_slope=slope)(x))
+    energies = ops.square(showers)
+    profiles = [ops.sum(energies, axes) / ENERGY_GEV for axes in ((2, 3, 4), (1, 3, 4), (1, 2, 4))]
+    x = layers.Concatenate()([layers.Flatten()(x), *(ops.sqrt(one + 1e-6) for one in profiles)])
+    x = layers.LeakyReLU(negative_slope=slope)(layers.Dense(dense)(x))
+    is_real = layers.Dense(1, activation="sigmoid", name="is_real")(x)
+    energy = layers.Dense(1, activation="softplus", name="in_units")(x) * ENERGY_GEV
+    return keras.Model(showers, [is_real, energy])

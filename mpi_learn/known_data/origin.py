@@ -1,0 +1,113 @@
+"""The original files of a data set: in a folder, behind a URL, or where they are published."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpi_learn.errors import DataError
+
+TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Original:
+    """A file that a data set is made of.
+
+    Attributes:
+        name: Of the file.
+        urls: Where it can be downloaded; tried in this order.
+        md5: Of what must be found there; "" accepts anything.
+    """
+
+    name: str
+    urls: tuple[str, ...] = ()
+    md5: str = ""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the original files are read from.
+
+    Args:
+        place: A folder, a single file, or a URL of either; None downloads from `Original.urls`.
+        folder: The files may also be in this folder within `place`.
+        originals: All files of the data set.
+        published: Where people find them, for messages.
+    """
+
+    place: str | None
+    folder: str
+    originals: tuple[Original, ...]
+    published: str
+
+    def read(self, *names: str) -> tuple[str, bytes]:
+        """The first of the files `names` that is found: its place and its content, unpacked if it is gzipped.
+
+        Raises:
+            DataError: None of them is found, or the file is damaged.
+        """
+        if self.place is None:
+            where, content = self._downloaded(names)
+        elif "://" in self.place:
+            where, content = self._behind_url(self.place.rstrip("/"), names)
+        else:
+            where, content = self._on_disk(Path(self.place).expanduser(), names)
+        return where, _unpacked(content, where)
+
+    def _on_disk(self, place: Path, names: tuple[str, ...]) -> tuple[str, bytes]:
+        paths = [folder / name for name in names for folder in (place, place / self.folder)]
+        if place.is_file():
+            paths = [place] if place.name in names else []
+        for path in paths:
+            if path.is_file():
+                return str(path), path.read_bytes()
+        problem = f"found no {' or '.join(names)}" if place.exists() else "no such folder or file"
+        raise DataError(problem, where=str(place), cure=f"--from names a folder with {self._needed(names)}")
+
+    def _behind_url(self, place: str, names: tuple[str, ...]) -> tuple[str, bytes]:
+        urls = [f"{folder}/{name}" for name in names for folder in (place, f"{place}/{self.folder}")]
+        if place.rpartition("/")[2] in names:
+            urls = [place]
+        return self._first(dict.fromkeys(urls, ""), f"--from names a URL or a folder with {self._needed(names)}")
+
+    def _downloaded(self, names: tuple[str, ...]) -> tuple[str, bytes]:
+        by_hand = f"get {self._needed(names)} elsewhere ({self.published}), then --from FOLDER"
+        known = {url: one.md5 for one in self.originals if one.name in names for url in one.urls}
+        if not known:
+            raise DataError(f"no address is known to download {names[0]} from", cure=by_hand)
+        return self._first(known, by_hand)
+
+    def _first(self, md5: Mapping[str, str], cure: str) -> tuple[str, bytes]:
+        """What the first URL that answers holds; `md5` has for each URL what its content must have."""
+        reasons = []
+        for url, expected in md5.items():
+            try:
+                with urllib.request.urlopen(url, timeout=TIMEOUT_S) as response:
+                    content: bytes = response.read()
+            except (OSError, ValueError) as error:
+                reasons.append(f"{url}: {getattr(error, 'reason', error)}")
+                continue
+            if not expected or hashlib.md5(content, usedforsecurity=False).hexdigest() == expected:
+                return url, content
+            reasons.append(f"{url}: not the published file")
+        raise DataError(f"cannot be downloaded ({'; '.join(reasons)})", cure=cure)
+
+    def _needed(self, names: tuple[str, ...]) -> str:
+        """All original files; those of `names` are alternatives to each other."""
+        every = [one.name for one in self.originals]
+        return (" or " if set(every) <= set(names) else ", ").join(every)
+
+
+def _unpacked(content: bytes, where: str) -> bytes:
+    if content[:2] != b"\x1f\x8b" or where.endswith(".tar.gz"):
+        return content
+    try:
+        return gzip.decompress(content)
+    except (OSError, EOFError) as error:
+        raise DataError(f"the file is damaged: {error}", where=where, cure="fetch it again") from error

@@ -1,0 +1,129 @@
+"""Finds a data set by its name, and writes it from original files or from a simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mpi_learn.errors import ConfigurationError, DataError
+from mpi_learn.known_data.cifar10 import CIFAR10
+from mpi_learn.known_data.data_set import Arrays, DataSet, Simulation
+from mpi_learn.known_data.digits import DIGITS
+from mpi_learn.known_data.higgs import HIGGS
+from mpi_learn.known_data.jets import JETS
+from mpi_learn.known_data.mnist import MNIST
+from mpi_learn.known_data.origin import Origin
+from mpi_learn.known_data.showers import SHOWERS
+from mpi_learn.known_data.writing import write
+from mpi_learn.settings.yaml_file import nearest
+
+DATA_SETS = {one.name: one for one in (DIGITS, MNIST, CIFAR10, JETS, HIGGS, SHOWERS)}
+"""Name -> data set."""
+
+
+def prepare(
+    name: str, to: Path, source: Path | str | None = None, *, simulate: int | None = None, **options: Any
+) -> str:
+    """Writes a data set as one or two HDF5 files.
+
+    Args:
+        name: One of `DATA_SETS`.
+        to: The HDF5 file to write; a test set is written beside it, with ``_test`` in its name.
+        source: A folder, file or URL with the original files; None downloads them from where they are published.
+        simulate: How many samples to simulate instead.
+        options: Of the simulation: ``seed`` (default 0), and those of its function.
+
+    Returns:
+        What was written, and the lines of a training.yaml that read it, for people.
+
+    Raises:
+        ConfigurationError: `name`, `to` or the options are invalid.
+        DataError: Original files are missing or damaged, the download or writing failed.
+    """
+    if name not in DATA_SETS:
+        near = nearest(name, DATA_SETS)
+        cure = f"{f'did you mean {near}? ' if near else ''}known: {', '.join(DATA_SETS)}"
+        raise ConfigurationError(f"there is no data set {name!r}", cure=cure)
+    if to.suffix not in (".h5", ".hdf5"):
+        raise ConfigurationError("expected an HDF5 file", where=f"--to {to}", cure="choose a name that ends in .h5")
+    if simulate is not None:
+        _refuse_unless(source is None, "--from", "simulated data have no original files", "leave out --from")
+        return _simulated(DATA_SETS[name], to, simulate, **options)
+    option = next(iter(options), "")
+    _refuse_unless(not options, f"--{option}", "this option is for simulations", "add --simulate N, or leave it out")
+    return _read(DATA_SETS[name], to, None if source is None else str(source))
+
+
+def _refuse_unless(condition: bool, where: str, problem: str, cure: str) -> None:
+    if not condition:
+        raise ConfigurationError(problem, where=where, cure=cure)
+
+
+def _read(found: DataSet, to: Path, place: str | None) -> str:
+    """Writes what the original files hold."""
+    needs_files = bool(found.originals)
+    _refuse_unless(needs_files or place is None, "--from", f"{found.name} are not read from files", "leave out --from")
+    try:
+        parts = found.read(Origin(place, found.folder, found.originals, found.source))
+    except DataError as error:
+        if found.simulation is None:
+            raise
+        cure = f"{error.cure}; or --simulate N"
+        raise DataError(error.problem, where=error.where, cure=cure) from error
+    attributes = _attributes(found.name, found.summary, found.source, found.licence, found.simulated_by)
+    lines = []
+    for part, arrays in parts.items():  # all is read before anything is written
+        path = to.with_name(f"{to.stem}{part}{to.suffix}")
+        write(path, len(next(iter(arrays.values()))), [arrays], found.arrays, attributes)
+        lines.append(f"wrote {path}: {_shapes(arrays)}")
+    training = found.training.format(file=to.name, test=to.with_name(f"{to.stem}_test{to.suffix}").name)
+    return "\n".join([*lines, f"data: {training}"])
+
+
+def _simulated(found: DataSet, to: Path, n: int, *, seed: int = 0, **options: Any) -> str:
+    """Writes `n` simulated samples."""
+    simulation = found.simulation
+    if simulation is None:
+        known = " and ".join(name for name, one in DATA_SETS.items() if one.simulation)
+        raise ConfigurationError(f"{found.name} cannot be simulated", where="--simulate", cure=f"only {known} can")
+    _check_options(found.name, simulation, options)
+    blocks = simulation.run(n, seed, **options)
+    command = f"--simulate {n} --seed {seed}" + "".join(f" --{key} {_as_typed(one)}" for key, one in options.items())
+    by = "MPI Learn, a simplified simulator"
+    attributes = _attributes(
+        found.name, simulation.summary, simulation.method, "none: made by this program", by, command
+    )
+    write(to, n, blocks, simulation.arrays, attributes, compress=True)
+    shapes = ", ".join(f"{one.name} {one.shape}" for one in simulation.arrays)
+    return f"wrote {to}: {n} simulated samples, {shapes}\ndata: {simulation.training.format(file=to.name)}"
+
+
+def _attributes(
+    name: str, description: str, source: str, licence: str, simulated_by: str, options: str = ""
+) -> dict[str, Any]:
+    """Attributes of the file; `simulated` says whether a program made the events."""
+    return {
+        "data_set": name,
+        "description": description,
+        "source": source,
+        "licence": licence,
+        "simulated": bool(simulated_by),
+        "simulated_by": simulated_by,
+        "created_by": f"mpi-learn prepare {name} {options}".rstrip(),
+    }
+
+
+def _check_options(name: str, simulation: Simulation, options: Mapping[str, Any]) -> None:
+    for option in options:
+        known = ", ".join(f"--{one}" for one in simulation.options)
+        is_known = option in simulation.options
+        _refuse_unless(is_known, f"--{option}", f"simulated {name} have no such option", f"they have --seed, {known}")
+
+
+def _as_typed(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _shapes(arrays: Arrays) -> str:
+    return ", ".join(f"{name} {values.shape} {values.dtype}" for name, values in arrays.items())

@@ -1,0 +1,80 @@
+"""Data sets as HDF5 files, written whole or not at all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from mpi_learn.errors import DataError
+from mpi_learn.known_data.data_set import Arrays, FileArray
+
+CHUNK_BYTES = 2**20
+
+
+def write(
+    path: Path,
+    n: int,
+    blocks: Iterable[Arrays],
+    arrays: tuple[FileArray, ...],
+    attributes: Mapping[str, Any],
+    *,
+    compress: bool = False,
+) -> None:
+    """Writes `n` samples that come in blocks; the file has its name only once it is whole.
+
+    Args:
+        path: The HDF5 file. Its folder is made if it does not exist.
+        n: The number of samples of all blocks together.
+        blocks: Arrays by name, the same names in each block.
+        arrays: What is known of them; becomes attributes of the datasets.
+        attributes: Of the file.
+        compress: For arrays that are mostly zeros, such as padding or voxels without energy.
+
+    Raises:
+        DataError: The file cannot be written.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with h5py.File(aside, "w") as file:
+            file.attrs.update(attributes)
+            _fill(file, n, blocks, compress)
+            for array in arrays:
+                _describe(file[array.name], array)
+        aside.replace(path)
+    except OSError as error:
+        raise DataError(f"cannot be written: {error}", where=str(path), cure="name a folder with room") from error
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _fill(file: h5py.File, n: int, blocks: Iterable[Arrays], compress: bool) -> None:
+    first = 0
+    for block in blocks:
+        for name, values in block.items():
+            if name not in file:
+                _create(file, name, n, values, compress)
+            file[name][first : first + len(values)] = values
+        first += len(next(iter(block.values())))
+
+
+def _create(file: h5py.File, name: str, n: int, values: np.ndarray, compress: bool) -> None:
+    """One dataset for all blocks."""
+    shape = (n, *values.shape[1:])
+    if not compress:
+        file.create_dataset(name, shape, values.dtype)
+        return
+    rows = max(1, min(n, CHUNK_BYTES // max(1, values[0].nbytes)))
+    chunks = (rows, *values.shape[1:])
+    file.create_dataset(name, shape, values.dtype, chunks=chunks, compression="gzip", compression_opts=1, shuffle=True)
+
+
+def _describe(dataset: h5py.Dataset, array: FileArray) -> None:
+    dataset.attrs.update({"unit": array.unit, "meaning": array.meaning})
+    if array.columns:
+        dataset.attrs["columns"] = list(array.columns)

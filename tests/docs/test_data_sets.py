@@ -1,0 +1,53 @@
+"""The page of the data sets says what the code says, and its numbers are those that come out."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from mpi_learn.known_data import DATA_SETS
+from mpi_learn.known_data.simulation import simulate_jets
+from mpi_learn.known_data.simulation.heavy_decays import CLASS_NAMES
+from mpi_learn.known_data.simulation.particle_jets import JET_FEATURES
+from tests.docs.pages import DOCS
+
+PAGE = (DOCS / "data-sets.md").read_text(encoding="utf-8")
+
+
+def rows(section: str) -> list[list[str]]:
+    """The cells of all tables of a section."""
+    text = PAGE.split(f"## {section}\n")[1].split("\n## ")[0]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+
+
+@pytest.mark.parametrize("name", DATA_SETS)
+def test_the_page_has_every_array_with_its_shape_and_type(name):
+    one = DATA_SETS[name]
+    arrays = one.arrays + (one.simulation.arrays if one.simulation else ())
+    cells = [re.split(r"\s*\|\s*", line.strip("| ")) for line in PAGE.splitlines() if line.startswith("|")]
+    for array in arrays:
+        wanted = [f"`{array.name}`", array.shape, array.dtype]
+        assert any(row[i : i + 3] == wanted for row in cells for i in (0, 1)), f"{name}: {wanted}"
+        for column in array.columns:
+            assert column in PAGE or column.startswith(("DER_", "PRI_", "EFP")), column
+    assert f"| `{name}` |" in PAGE
+    assert one.licence.split()[0].strip(";:,") in PAGE
+
+
+def test_the_table_of_simulated_jets_is_what_comes_out():
+    blocks = list(simulate_jets(12_000, seed=9, classes=5))
+    jet, y = (np.concatenate([block[name] for block in blocks]) for name in ("jet", "y"))
+    table = {row[0]: row[1:] for row in rows("Simulated jets") if row[0] in CLASS_NAMES}
+    assert list(table) == list(CLASS_NAMES)
+    for kind, name in enumerate(CLASS_NAMES):
+        mass, n, girth, ptd = (
+            jet[y == kind, JET_FEATURES.index(key)] for key in ("mass", "multiplicity", "girth", "ptd")
+        )
+        found = [n.mean(), n.std(), *np.quantile(mass, [0.5, 0.16, 0.84]), girth.mean(), ptd.mean()]
+        said = [
+            float(number)
+            for number in re.findall(r"[\d.]+", " ".join(cell.replace("68 %", "") for cell in table[name]))
+        ]
+        assert said == pytest.approx(found, rel=0.08), name
