@@ -173,7 +173,8 @@ class KerasNetwork:
         moving = [own for own in parts if own]
         zero = tf.UnconnectedGradients.ZERO
         pairs = zip(losses, moving, strict=True)
-        return (losses, found), [tape.gradient(loss, own, unconnected_gradients=zero) for loss, own in pairs]
+        gradients = [tape.gradient(loss, own, unconnected_gradients=zero) for loss, own in pairs]
+        return (losses, found), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # of embeddings: slices
 
     def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         """`function`, traced now.
