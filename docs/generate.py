@@ -52,8 +52,8 @@ def commands_page() -> str:
     lines = [NOTE, "# Commands\n"]
     lines.append(
         "`mpi-opt` is the same as `python -m mpi_opt`, and `mpi-learn` as `python -m mpi_learn`. Exit status: 0 done, "
-        "1 a run that failed, 2 bad input, 130 interrupted. Every command takes `--debug`, which shows the traceback "
-        "of an error, and `--help`.\n"
+        "1 a run that failed, 2 bad input, 130 interrupted. Both programs take `--version` and `--debug`, which shows "
+        "the traceback of an error and may come before or after the command; every command takes `--help`.\n"
     )
     for program, application in (("mpi-opt", mpi_opt_app()), ("mpi-learn", mpi_learn_app)):
         for command in application.registered_commands:

@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from mpi_learn.training.loop import rehearse, train
     from mpi_learn.training.result import Result
 
+__version__ = "0.1.0"
+
 __all__ = ["Result", "read_configuration", "rehearse", "train"]
 
 _HOMES = {

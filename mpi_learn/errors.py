@@ -10,6 +10,8 @@ MPILearnError
 
 from __future__ import annotations
 
+import re
+
 
 class MPILearnError(Exception):
     """Root of everything that this package raises on purpose."""
@@ -81,3 +83,21 @@ class TrainingError(MPILearnError):
 
 def _rebuild_training_error(reason: str, rank: int, host: str, traceback: str) -> TrainingError:
     return TrainingError(reason, rank=rank, host=host, traceback=traceback)
+
+
+USER = re.compile(r"(://[^:/?#@\s]*):(?!\d+(?:[/?#\s]|$))\S*@")
+"""A user and password in a URL; digits after the colon are a port unless an @ follows them."""
+
+QUERY = re.compile(
+    r"([?&;](?:[\w.-]*(?:passw|pwd|secret|token|credential|signature)[\w.-]*|pass|sig|auth|authz|(?:api|access)?_?key)=)"
+    r"[^&#\s'\"]*",
+    re.IGNORECASE,
+)
+"""A query parameter of a URL that is or may be a password, such as ``?password=`` or ``&X-Amz-Signature=``."""
+
+
+def without_passwords(text: str) -> str:
+    """`text` with ``***`` in place of the passwords in URLs: those of users and those in query parameters."""
+    if "://" not in text and "=" not in text:
+        return text
+    return QUERY.sub(r"\1***", USER.sub(r"\1:***@", text))

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mpi_learn import __version__
+
 if TYPE_CHECKING:
     from mpi_opt.api import search
     from mpi_opt.core.space import Categorical, Integer, Real
     from mpi_opt.core.trial import Trial
     from mpi_opt.study.study import Study
 
-__version__ = "0.1.0"
-
-__all__ = ["Categorical", "Integer", "Real", "Study", "Trial", "search"]
+__all__ = ["Categorical", "Integer", "Real", "Study", "Trial", "__version__", "search"]
 
 _HOMES = {
     "Categorical": "core.space",

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,15 +22,15 @@ from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator.halt import Halt, deaf
 from mpi_opt.coordinator.roster import Roster
 from mpi_opt.core.space import Dimension, Space
-from mpi_opt.core.trial import Reporter, Trial
+from mpi_opt.core.trial import Trial
 from mpi_opt.errors import MPILearnError, SearchFailed
-from mpi_opt.messages.link import Link, SerialLink, WorldLink
-from mpi_opt.messages.messages import TO_RANK
-from mpi_opt.study.open_study import new_strategy, opened_study
+from mpi_opt.messages.link import CoordinatorLink, WorkerLink
+from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
+from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.worker.block import Block
 from mpi_opt.worker.objective import FunctionObjective
-from mpi_opt.worker.watchdog import Lifeline, end_process
-from mpi_opt.worker.worker import Rank, WorldReporter, forget_stops
+from mpi_opt.worker.watchdog import Lifeline, end_process, is_interactive, is_main_thread
+from mpi_opt.worker.worker import LinkReporter, Rank
 
 if TYPE_CHECKING:
     from mpi_opt.study.progress import Progress
@@ -43,7 +43,7 @@ UNPROTECTED = (
 )
 
 _BLOCKS = itertools.count()
-"""Numbers of blocks. In the searches of one script none comes twice: a late word of an earlier one is known by it."""
+"""Block numbers: none is used twice in the searches of one script, so that late messages are recognised."""
 
 
 def search(
@@ -67,6 +67,7 @@ def search(
     time_limit: str | float | None = None,
     transfer: str | Mapping[str, Any] | None = None,
     spares: int = 0,
+    wait: bool = False,
 ) -> Study:
     """Searches for the hyperparameters with the best figure of merit; continues the study if the store has it.
 
@@ -95,12 +96,14 @@ def search(
         time_limit: Seconds, or text such as ``2h``: no trial is begun that would likely end later.
         transfer: The store of an earlier study to learn from, or ``{"store": …, "study": …, "best": …, "learn": …}``.
         spares: Ranks that wait to take the place of lost ones.
+        wait: Wait for another search that runs the study; otherwise this one raises `UserError`.
 
     Returns:
         The finished study, the same on every rank.
 
     Raises:
-        UserError: An argument, the space, the store or the objective's preparation is wrong; on every rank.
+        UserError: An argument, the space, the store or the objective's preparation is wrong, or another search runs the
+            study; on every rank.
         SearchFailed: The first trials all failed; on every rank.
     """
     dimensions = Space(space)
@@ -130,7 +133,7 @@ def search(
     configuration.target()
     world = the_world()
     layout = configuration.layout(1 if world is None else world.size)
-    plan = Plan(configuration, dimensions, FunctionObjective(objective), layout, Path.cwd(), content)
+    plan = Plan(configuration, dimensions, FunctionObjective(objective), layout, Path.cwd(), content, wait=wait)
     return run_study(plan, world)
 
 
@@ -151,7 +154,7 @@ def run_study(
     Args:
         plan: The same on every rank.
         world: All ranks; None to do everything in this process.
-        show: Makes who is told what happens, on rank 0; may raise as `search`.
+        show: Makes the observer of the search, on rank 0; may raise as `search`.
         everywhere: Whether the other ranks get the finished study, too.
 
     Returns:
@@ -163,110 +166,139 @@ def run_study(
     if world is None:
         return _run_serially(plan, show)
     world = communication.duplicate(world)
-    study, error = None, None
     if world.rank == 0:
-        link = WorldLink(world)
-        try:
-            study = _coordinate(plan, link, show)
-        except MPILearnError as mine:
-            error = mine
-        except BaseException as bug:
-            _told_to_all(link, None, SearchFailed(f"the coordinator failed: {bug!r}"), everywhere)
-            raise
-        _told_to_all(link, study if everywhere else None, error, everywhere)
-        if error is not None:
-            raise error
-        return study
-    lifeline = Lifeline(world)
-    lifeline.open()
-    with deaf():
-        Rank(world, lambda comm, index: _block(plan, comm, index, WorldReporter(world), lifeline), lifeline).serve()
-    lifeline.close()
-    return _told_by_coordinator(world)
-
-
-def _told_to_all(link: WorldLink, study: Study | None, error: MPILearnError | None, everywhere: bool) -> None:
-    """What rank 0 has come to, for every rank that is left.
-
-    MPI's farewell needs all ranks. So there is none where one was lost, or may have been without a word of it yet, or
-    where nothing but the end of the process comes anyway: a death in those last moments would keep the others.
-    """
-    lost = communication.lost_ranks(link.world)
-    is_parting = bool(lost) or link.has_called or (communication.is_protected() and not everywhere)
-    others = [rank for rank in range(1, link.world.size) if rank not in lost]
-    communication.send_to_all(link.world, (study, error, is_parting), others, TO_RANK)
-    if is_parting:
-        communication.skip_farewell()
-
-
-def _told_by_coordinator(world: Communicator) -> Study | None:
-    """The study, or the error raised, on a rank that does not coordinate."""
+        return _run_coordinator(plan, MPICoordinatorLink(world), show, everywhere=everywhere)
+    link = MPIWorkerLink(world)
+    with deaf() if is_main_thread() else contextlib.nullcontext():
+        _serve(plan, link, Rank.serve_or_die, may_end_process=communication.is_protected())
     try:
-        study, error, is_parting = communication.receive(world, source=0, tag=TO_RANK)[0]
+        study, error = link.part()
     except communication.FAILURES:
         end_process("the coordinator was lost")
-    forget_stops(world)
-    if is_parting:
-        communication.skip_farewell()
+    if error is not None:
+        raise error
+    return study
+
+
+def _run_coordinator(
+    plan: Plan, link: MPICoordinatorLink, show: Callable[[], Progress] | None, *, everywhere: bool
+) -> Study:
+    """Rank 0's part of `run_study`."""
+    study, error = None, None
+    try:
+        with _listening() as halt:
+            study = _coordinate(plan, link, show, halt, _BLOCKS)
+    except MPILearnError as mine:
+        error = mine
+    except BaseException as bug:
+        link.part((None, SearchFailed(f"the coordinator failed: {bug!r}")), may_finalize=everywhere)
+        raise
+    link.part((study if everywhere else None, error), may_finalize=everywhere)
     if error is not None:
         raise error
     return study
 
 
 def _run_serially(plan: Plan, show: Callable[[], Progress] | None) -> Study:
+    """Runs the coordinator in a thread, and trials in the calling thread, where signals can interrupt them."""
     from mpi4py import MPI
 
-    lifeline = Lifeline(None)
+    coordinator = SerialCoordinatorLink()
+    worker = SerialWorkerLink(coordinator, MPI.COMM_SELF)
+    done: Future[Study] = Future()
+
+    def coordinate() -> None:
+        try:
+            done.set_result(_coordinate(plan, coordinator, show, halt, itertools.count()))
+        except BaseException as error:  # noqa: BLE001 - raised in the calling thread
+            done.set_exception(error)
+        finally:
+            coordinator.close()
+
+    with _listening() as halt:
+        thread = threading.Thread(target=coordinate, name="coordinator")
+        thread.start()
+        try:
+            _serve(plan, worker, Rank.serve, may_end_process=is_main_thread() and not is_interactive())
+        except BaseException as error:
+            worker.fail(error)
+            raise
+        finally:
+            thread.join()
+    return done.result()
+
+
+def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Rank], None], *, may_end_process: bool) -> None:
+    """A worker's part: runs trials until it is dismissed."""
+    lifeline, reporter = Lifeline(link, may_end_process=may_end_process), LinkReporter(link)
+
+    def make_block(comm: Communicator, index: int) -> Block:
+        return Block(comm, index, plan.objective, plan.terms, reporter=reporter, lifeline=lifeline)
+
     lifeline.open()
     try:
-        return _coordinate(plan, SerialLink(lambda reporter: _block(plan, MPI.COMM_SELF, 0, reporter, lifeline)), show)
+        serve(Rank(link, make_block, lifeline))
     finally:
         lifeline.close()
 
 
-def _block(plan: Plan, comm: Communicator, index: int, reporter: Reporter, lifeline: Lifeline) -> Block:
-    return Block(comm, index, plan.objective, plan.terms, reporter=reporter, lifeline=lifeline)
+@contextlib.contextmanager
+def _listening() -> Iterator[Halt]:
+    """The wish to end the search, from signals where this thread can handle them."""
+    halt = Halt()
+    with halt.listening() if is_main_thread() else contextlib.nullcontext():
+        yield halt
 
 
-def _coordinate(plan: Plan, link: Link, show: Callable[[], Progress] | None) -> Study:
-    """Rank 0's part: opens the store, runs the coordinator, sums up. Dismisses the others whatever happens."""
+def _coordinate(
+    plan: Plan, link: CoordinatorLink, show: Callable[[], Progress] | None, halt: Halt, block_numbers: Iterator[int]
+) -> Study:
+    """Opens the study, takes its lease and runs the coordinator. Dismisses the workers in any case."""
     from mpi_opt.coordinator.block_pool import Crew
     from mpi_opt.coordinator.coordinator import Coordinator
-    from mpi_opt.store import Store
+    from mpi_opt.study.lease import leased
+    from mpi_opt.study.open_study import open_study
+    from mpi_opt.study.progress import Silence
     from mpi_opt.study.study import Study
 
     configuration = plan.configuration
-    crew = Crew(link, Roster.of(plan.layout, _BLOCKS if isinstance(link, WorldLink) else None))
+    crew = Crew(link, Roster.of(plan.layout, block_numbers))
     with contextlib.ExitStack() as stack:
         stack.callback(crew.dismiss)
-        progress = None if show is None else show()
-        store = stack.enter_context(Store.open(configuration.store))
-        record = opened_study(store, configuration, plan.record, plan.space)
-        make = partial(new_strategy, configuration, plan.space, plan.options, store, record)
-        halt = Halt()
-        if threading.current_thread() is threading.main_thread():
-            stack.enter_context(halt.listening())
+        progress = Silence() if show is None else show()
+        study = stack.enter_context(open_study(plan))
+        lease = stack.enter_context(
+            leased(
+                study.store,
+                study.record,
+                wait=plan.wait,
+                note=progress.note,
+                is_ending=lambda: halt.reason is not None,
+            )
+        )
+        if lease is None:
+            return Study.read(study.store, configuration.study)
         coordinator = Coordinator(
             crew,
-            make(),
-            store,
-            record.id,
+            study.strategy,
+            study.store,
+            study.record.id,
             plan.rules,
             folds=configuration.folds.number,
             yardsticks=plan.yardsticks,
             progress=progress,
             halt=halt,
-            renew=make,
+            renew=study.new_strategy,
+            lease=lease,
+            study=study.record.key,
+            discard=plan.objective.discard,
         )
-        if isinstance(link, SerialLink):
-            link.on_report = coordinator.take_report
-            link.end_when(coordinator.ending.is_due)
-        if progress is not None:
-            progress.resumed(Study.read(store, configuration.study))
+        if show is not None:
+            progress.resumed(Study.read(study.store, configuration.study))
             if not link.is_protected:
                 progress.note(UNPROTECTED)
         coordinator.run()
-        return Study.read(store, configuration.study)
+        return Study.read(study.store, configuration.study)
 
 
 def _listed(value: Any) -> Any:

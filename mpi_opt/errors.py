@@ -10,9 +10,7 @@ mpi_learn.errors.MPILearnError
 
 from __future__ import annotations
 
-import re
-
-from mpi_learn.errors import ConfigurationError, MPILearnError, UserError
+from mpi_learn.errors import ConfigurationError, MPILearnError, UserError, without_passwords
 
 __all__ = [
     "ConfigurationError",
@@ -21,7 +19,7 @@ __all__ = [
     "SpaceError",
     "StoreError",
     "UserError",
-    "without_password",
+    "without_passwords",
 ]
 
 
@@ -35,8 +33,3 @@ class StoreError(UserError):
 
 class SearchFailed(MPILearnError):
     """The search ran and cannot go on; what is in the store stays there."""
-
-
-def without_password(url: str) -> str:
-    """A store's URL as others may see it."""
-    return re.sub(r"(://[^:/@]*):[^@]*@", r"\1:***@", url)

@@ -117,7 +117,7 @@ def search(problem: Problem, strategy_name: str, seed: int, *, stop_early: bool)
         figure = float(np.mean(figures))
         complete.append((figure, problem.truth(proposal.parameters) if problem.truth else figure))
         yardsticks.take(proposal, figure, [FoldOutcome(fold, value, 0.0) for fold, value in enumerate(figures)])
-        strategy.tell(proposal, Measured(figure, np.std(figures) / K**0.5))
+        strategy.tell(proposal, Measured(figure, np.std(figures, ddof=1) / K**0.5))
     return Search(*min(complete), n_folds)
 
 

@@ -13,8 +13,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mpi_learn.cli.launch import launch, starting
-from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError
+from mpi_learn.cli.launch import DEBUG, launch, starting, without_debug
+from mpi_learn.cli.program_options import program_options
+from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError, without_passwords
 
 app = typer.Typer(
     help="Trains one model on all ranks of one MPI communicator.", no_args_is_help=True, add_completion=False,
@@ -27,9 +28,7 @@ GRACE_S = 1.0
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 
 
-@app.callback()
-def _commands() -> None:
-    """Keeps `train` a command of its own even if it were the only one."""
+app.callback(help=app.info.help)(program_options)
 
 
 @app.command()
@@ -219,7 +218,7 @@ class _reported:  # noqa: N801 - used as a word: with _reported(world, debug)
             text = str(error) if isinstance(error, UserError) else _short(error)
         else:
             text = "".join(traceback.format_exception(error))
-        print(f"mpi-learn: {text}", file=sys.stderr, flush=True)
+        print(f"mpi-learn: {without_passwords(text)}", file=sys.stderr, flush=True)
 
 
 def _lost_ranks(world: Any, error: BaseException) -> set[int]:
@@ -236,6 +235,7 @@ def _short(error: MPILearnError) -> str:
     return f"training failed on rank {error.rank} ({error.host}): {error.reason}\n{error.traceback}".rstrip()
 
 
-def main() -> None:
-    """The console script."""
-    app()
+def main(arguments: list[str] | None = None) -> None:
+    """The console script. Every command takes ``--debug``, which may also come before it."""
+    arguments = sys.argv[1:] if arguments is None else arguments
+    app([*without_debug(arguments), *([DEBUG] if DEBUG in arguments else [])], prog_name="mpi-learn")

@@ -20,8 +20,16 @@ LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MV2_COMM
 ENDING = (signal.SIGINT, signal.SIGTERM)
 """What asks a process to end."""
 
+DEBUG = "--debug"
+"""The option of both programs that shows tracebacks, before or after the command."""
+
 START_S = 600.0
 """All ranks must have started within so many seconds of the first; or so many as ``MPI_LEARN_START_S`` says."""
+
+
+def without_debug(arguments: list[str]) -> list[str]:
+    """`arguments` without ``--debug``."""
+    return [argument for argument in arguments if argument != DEBUG]
 
 
 def is_launched() -> bool:

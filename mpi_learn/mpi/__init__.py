@@ -1,1 +1,1 @@
-"""Communication. The only room that imports mpi4py."""
+"""Communication. Only `library` imports mpi4py."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 from typing import TypeVar
 
 import numpy as np
-from mpi4py import MPI
 
 from mpi_learn.mpi.communicators import Communicator, Pause, on_this_host
+from mpi_learn.mpi.host_memory import memory_of_host
+from mpi_learn.mpi.library import MPI
 
 Request = MPI.Request
 Number = TypeVar("Number", int, float)
@@ -133,36 +132,9 @@ def rows_of_host(comm: Communicator, n: int) -> dict[int, np.ndarray]:
     ranks = host.allgather(comm.rank)
     n_bytes = 4 * n
     stride = -(-n_bytes // ROW_BYTES) * ROW_BYTES
-    memory = _host_memory(host, stride * len(ranks))
+    memory = memory_of_host(host, stride * len(ranks))
     host.Free()
     if memory is None:
         return {}
     whole = np.frombuffer(memory, np.uint8)
     return {rank: whole[place * stride : place * stride + n_bytes].view(np.float32) for place, rank in enumerate(ranks)}
-
-
-def _host_memory(host: Communicator, n_bytes: int) -> mmap.mmap | None:
-    """The same `n_bytes` in every rank of `host`; None if one of them cannot have it. Collective over `host`."""
-    if host.size == 1:
-        return None
-    file = _anonymous_file(n_bytes) if host.rank == 0 else -1
-    place = host.bcast(f"/proc/{os.getpid()}/fd/{file}" if file >= 0 else "", root=0)
-    memory = None
-    try:
-        with open(place, "r+b") as opened:  # noqa: PTH123 - no path to do anything else with
-            memory = mmap.mmap(opened.fileno(), max(n_bytes, 1))
-    except OSError:
-        pass
-    everyone_has_it = host.allreduce(memory is not None, op=MPI.LAND)
-    if file >= 0:
-        os.close(file)
-    return memory if everyone_has_it else None
-
-
-def _anonymous_file(n_bytes: int) -> int:
-    """The descriptor of a file of `n_bytes` that lives in memory alone; -1 where the system has none."""
-    if not hasattr(os, "memfd_create"):
-        return -1
-    file = os.memfd_create("mpi_learn")
-    os.ftruncate(file, max(n_bytes, 1))
-    return file

@@ -1,4 +1,4 @@
-"""The only import of mpi4py of this package: communicators, waiting without spinning, errors that ranks agree on.
+"""Communicators, waiting without spinning, and errors that ranks agree on.
 
 A rank that waits in ``recv`` or ``wait`` burns a whole core. Wherever ranks may wait long for one another they wait
 with `receive`, which probes and sleeps, ever longer. Inside a training step a blocking collective is right: all arrive
@@ -14,16 +14,18 @@ import sys
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from mpi4py import MPI
-
-from mpi_learn.errors import TrainingError, UserError
+from mpi_learn.errors import MPILearnError, TrainingError, UserError
+from mpi_learn.mpi.library import MPI
 from mpi_learn.mpi.revocable import Revocable
 
 Communicator = MPI.Comm
+
+AT_END = 32_101
+"""The tag of a rank's exit status; large, as the user's own messages have small tags."""
 
 FIRST_PAUSE_S = 10e-6
 LONGEST_PAUSE_S = 0.1
@@ -132,6 +134,33 @@ def send_to_all(comm: Communicator, message: Any, ranks: Sequence[int], tag: int
             request.wait()
 
 
+def deliver(comm: Communicator, message: Any, ranks: Sequence[int], tag: int, limit_s: float) -> None:
+    """Sends to several ranks; returns when each has received the message or has died, or after `limit_s`."""
+    requests = {}
+    for rank in ranks:
+        with suppress(MPI.Exception):
+            requests[rank] = comm.issend(message, dest=rank, tag=tag)
+    pause = Pause()
+    while requests and pause.waited_s < limit_s:
+        for rank, request in list(requests.items()):
+            is_done = True
+            with suppress(MPI.Exception):
+                is_done = request.test()[0]
+            if is_done:
+                del requests[rank]
+        for rank in lost_ranks(comm):
+            requests.pop(rank, None)
+        pause()
+
+
+def await_deaths(comm: Communicator, ranks: Iterable[int], limit_s: float) -> None:
+    """Returns when all of `ranks` are known to have died, or after `limit_s`."""
+    pause, waiting = Pause(), set(ranks)
+    while waiting and pause.waited_s < limit_s:
+        pause()
+        waiting -= lost_ranks(comm)
+
+
 def handed_out(comm: Communicator, message: Any) -> Any:
     """Rank 0's `message`, on every rank; who waits for it sleeps, for rank 0 may have much to do first. Collective."""
     if comm.rank != 0:
@@ -149,30 +178,42 @@ def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
 
 
 def group_of(comm: Communicator, ranks: Sequence[int], name: str) -> Communicator:
-    """A communicator of some ranks of `comm`; other ranks, dead ones among them, do not matter.
+    """Creates a communicator of some ranks of `comm`. Other ranks, dead ones included, do not take part.
 
     Collective over `ranks`.
 
     Args:
-        comm: Where the ranks count.
-        ranks: Its members, in order.
+        comm: The communicator in which `ranks` are numbered.
+        ranks: The members, in order.
         name: The same on all members, and never used before.
     """
     group = comm.Get_group().Incl(ranks)
-    if len(ranks) == 1:
-        part = Revocable(MPI.COMM_SELF.Dup())
-    else:
-        try:
-            part = Revocable(MPI.Intracomm.Create_from_group(group, name))
-        except NotImplementedError:  # an MPI library older than MPI 4
-            part = Revocable(comm.Create_group(group, tag=zlib.crc32(name.encode()) % 30_000))
+    part = Revocable(MPI.COMM_SELF.Dup() if len(ranks) == 1 else _created(comm, group, name))
     part.Set_errhandler(MPI.ERRORS_RETURN)
     try:
-        part.Barrier()  # nobody gives it up before all have made it: see `split`
+        part.Barrier()  # no member may revoke it before all members have created it: see `split`
     except MPI.Exception:
         release(part)  # a member has died: the others may wait for this rank
         raise
     return part
+
+
+def _created(comm: Communicator, group: MPI.Group, name: str) -> Communicator:
+    """A communicator of `group`, by MPI 4's function where the library and its launcher support it.
+
+    Older libraries do not have it. Open MPI under ``srun --mpi=pmix`` has it, and answers that it is unsupported.
+    """
+    try:
+        return _create_from_group(group, name)
+    except NotImplementedError:
+        pass
+    except MPI.Exception as error:
+        if error.Get_error_class() != MPI.ERR_UNSUPPORTED_OPERATION:
+            raise
+    return comm.Create_group(group, tag=zlib.crc32(name.encode()) % 30_000)
+
+
+_create_from_group = MPI.Intracomm.Create_from_group
 
 
 def lost_ranks(comm: Communicator) -> set[int]:
@@ -188,14 +229,38 @@ def lost_ranks(comm: Communicator) -> set[int]:
     return set(MPI.Group.Translate_ranks(failed, list(range(failed.size)), comm.group)) if failed.size else set()
 
 
-def skip_farewell() -> None:
-    """Ends this process, when it ends, without MPI's collective farewell, which may wait for lost ranks for ever."""
-    atexit.register(_leave)
+def skip_finalize(world: Communicator, reachable: Sequence[int] = ()) -> None:
+    """Makes this process end without ``MPI_Finalize``, which would wait forever for lost or blocked ranks.
+
+    Without protection (`is_protected`) ``mpirun`` counts a process that ends so as failed. Therefore rank 0 waits until
+    the other ranks have come to their end, too, and ends the job with ``MPI_Abort``, which returns its status.
+
+    Args:
+        world: All ranks.
+        reachable: On rank 0: the ranks that call this function as well.
+    """
+    global _skips_finalize
+    _skips_finalize = True
+    atexit.register(_leave, world, reachable)
 
 
-def _leave() -> None:
+_skips_finalize = False
+"""Whether a rank of this job is lost or hangs, so that no call may need all ranks."""
+
+
+def _leave(world: Communicator, reachable: Sequence[int]) -> None:
     flush()
-    os._exit(exit_status if exit_status is not None else int(hasattr(sys, "last_type")))
+    status = exit_status if exit_status is not None else int(hasattr(sys, "last_type"))
+    if is_protected() or world.size == 1:
+        os._exit(status)
+    if world.rank > 0:
+        world.send(status, dest=0, tag=AT_END)
+        while True:  # until rank 0 ends the job
+            time.sleep(1.0)
+    for rank in reachable:
+        status = max(status, receive(world, source=rank, tag=AT_END)[0])
+    print("some ranks wait for one that has failed: MPI_Abort ends them", file=sys.stderr, flush=True)
+    world.Abort(status)
 
 
 def flush() -> None:
@@ -206,18 +271,41 @@ def flush() -> None:
 
 
 exit_status: int | None = None
-"""What a process that skips the farewell ends with; None: 1 after an uncaught exception, else 0."""
+"""The status of a process that skips ``MPI_Finalize``; None: 1 after an uncaught exception, else 0."""
 
 
 def duplicate(comm: Communicator) -> Communicator:
-    """The same ranks with messages of their own, which no user code can take away. Collective over `comm`.
+    """The same ranks with messages of their own, which user code cannot receive. Collective over `comm`.
 
-    Where lost ranks are survived (`is_protected`) it is `comm` itself, and nothing is collective: to make another
-    communicator all ranks are needed, and one may be dead already.
+    Where lost ranks are survived (`is_protected`) it is `comm` itself, and nothing is collective: creating a
+    communicator needs all ranks, and one may be dead already.
+
+    Raises:
+        MPILearnError: A rank of the job is stuck, so that a collective call would not return.
     """
+    if _skips_finalize and not is_protected():
+        raise MPILearnError("a rank still hangs in a trial of the search before this one: start the program again")
     twin = comm if is_protected() else comm.Dup()
     twin.Set_errhandler(MPI.ERRORS_RETURN)
     return twin
+
+
+@contextmanager
+def private(comm: Communicator) -> Iterator[Communicator]:
+    """A duplicate of `comm` for the duration of the block. Collective over `comm` at its beginning and its end.
+
+    Messages over it never meet those of the caller, who may receive from any source with any tag. After an exception
+    the duplicate is not freed: it may hold messages that no rank has received, and MPICH delivers them to the next
+    communicator that gets the same context.
+    """
+    twin = comm.Dup()
+    yield twin
+    twin.Free()
+
+
+def threads_may_call() -> bool:
+    """Whether several threads of this process may call MPI at the same time."""
+    return MPI.Query_thread() == MPI.THREAD_MULTIPLE
 
 
 def host_name() -> str:

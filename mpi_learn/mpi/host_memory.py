@@ -18,6 +18,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -74,15 +75,15 @@ def _shared(host: Communicator, name: str, n_bytes: int, fill: Fill) -> np.ndarr
             memory, file = _acquired(name, n_bytes, fill)
         except (Exception, SystemExit) as mine:  # noqa: BLE001 - raised again as soon as the others do not wait any more
             error = mine
-    place = handed_out(host, f"/proc/{os.getpid()}/fd/{file}" if memory is not None else "")
-    if host.rank != 0 and place:
-        memory = _opened(place, n_bytes)
+    place = handed_out(host, place_of(file) if memory is not None else None)
+    if host.rank != 0 and place is not None:
+        memory = opened(place, n_bytes)
     host.Barrier()  # the place is there as long as the first rank holds the file open
     if file >= 0:
         os.close(file)
     if error is not None:
         raise error
-    if not place:
+    if place is None:
         return np.empty(0, np.uint8)
     return _own(n_bytes, fill) if memory is None else _as_array(memory, n_bytes)
 
@@ -124,8 +125,7 @@ def _asked(address: str) -> int | None:
 def _offered(own: socket.socket, n_bytes: int, fill: Fill) -> tuple[mmap.mmap, int]:
     try:
         own.listen(N_WAITING)
-        file = os.memfd_create("mpi_learn")
-        os.ftruncate(file, max(n_bytes, 1))
+        file = _anonymous_file(n_bytes)
         memory = mmap.mmap(file, max(n_bytes, 1))
         fill(_as_array(memory, n_bytes))
     except BaseException:
@@ -184,12 +184,59 @@ def _is_own_user(other: socket.socket) -> bool:
     return struct.unpack(PEER, found)[1] == os.getuid()
 
 
-def _opened(place: str, n_bytes: int) -> mmap.mmap | None:
+@dataclass(frozen=True)
+class Place:
+    """Where another process of this host finds an open file of this one.
+
+    Attributes:
+        path: Under ``/proc``; with process namespaces of their own, processes see different files there.
+        device: Of the file.
+        inode: Of the file.
+    """
+
+    path: str
+    device: int
+    inode: int
+
+
+def place_of(file: int) -> Place:
+    """The place of an open file, as long as this process holds it open."""
+    status = os.fstat(file)
+    return Place(f"/proc/{os.getpid()}/fd/{file}", status.st_dev, status.st_ino)
+
+
+def opened(place: Place, n_bytes: int) -> mmap.mmap | None:
+    """The memory at `place`; None if this process cannot open it or finds another file there."""
     try:
-        with open(place, "r+b") as opened:  # noqa: PTH123 - no path to do anything else with
-            return mmap.mmap(opened.fileno(), max(n_bytes, 1))
+        with open(place.path, "r+b") as file:  # noqa: PTH123 - no path to do anything else with
+            status = os.fstat(file.fileno())
+            if (status.st_dev, status.st_ino) != (place.device, place.inode):
+                return None
+            return mmap.mmap(file.fileno(), max(n_bytes, 1))
     except OSError:
         return None
+
+
+def memory_of_host(host: Communicator, n_bytes: int) -> mmap.mmap | None:
+    """The same `n_bytes` in every rank of `host`; None if one of them cannot have it. Collective over `host`."""
+    if host.size == 1:
+        return None
+    file = _anonymous_file(n_bytes) if host.rank == 0 else -1
+    place = host.bcast(place_of(file) if file >= 0 else None, root=0)
+    memory = None if place is None else opened(place, n_bytes)
+    has_all = all(host.allgather(memory is not None))
+    if file >= 0:
+        os.close(file)
+    return memory if has_all else None
+
+
+def _anonymous_file(n_bytes: int) -> int:
+    """The descriptor of a file of `n_bytes` that lives in memory alone; -1 where the system has none."""
+    if not hasattr(os, "memfd_create"):
+        return -1
+    file = os.memfd_create("mpi_learn")
+    os.ftruncate(file, max(n_bytes, 1))
+    return file
 
 
 def _as_array(memory: mmap.mmap, n_bytes: int) -> np.ndarray:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from mpi4py import MPI
+from mpi_learn.mpi.library import MPI
 
 
 class Remembering:

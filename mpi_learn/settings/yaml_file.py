@@ -1,4 +1,4 @@
-"""Reading YAML, and turning what pydantic finds wrong into one message that names file, key and cure."""
+"""Reads YAML files, and converts the errors that pydantic finds to one message with file, key and cure."""
 
 from __future__ import annotations
 
@@ -15,17 +15,43 @@ from mpi_learn.errors import ConfigurationError, UserError
 
 Validated = TypeVar("Validated", bound=BaseModel)
 
+EXAMPLES = {"int": "5", "float": "0.5", "string": "a text", "bool": "true", "list": "[a, b]", "tuple": "[a, b]"}
+"""By the first word of pydantic's error types: a value of that type in YAML."""
+
+LIMITS = {
+    "greater_than_equal": ("ge", "{} or more"),
+    "greater_than": ("gt", "more than {}"),
+    "less_than_equal": ("le", "{} or less"),
+    "less_than": ("lt", "less than {}"),
+}
+"""Pydantic's error type -> the name of the limit in its context, and the values within the limit in words."""
+
+
+class InvalidValue(ValueError):
+    """What a validator of a configuration raises.
+
+    Args:
+        problem: What was expected and what was found.
+        cure: What to write instead.
+    """
+
+    def __init__(self, problem: str, cure: str) -> None:
+        super().__init__(problem)
+        self.cure = cure
+
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which ``1e-4`` is a number, as everyone means it, and a key stands only once."""
+    """Safe YAML in which ``1e-4`` is a number and a duplicate key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
-        """The mapping, unless a key of it stands twice."""
+        """The mapping; raises if it has a duplicate key."""
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for key in keys:
             if keys.count(key) > 1 and key != "<<":
                 line = node.start_mark.line + 1
-                raise ConfigurationError(f"the key stands twice in the section of line {line}", where=key)
+                raise ConfigurationError(
+                    f"duplicate key in the section that begins in line {line}", where=key, cure="keep one of them"
+                )
         return super().construct_mapping(node, deep=deep)
 
 
@@ -47,19 +73,21 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         near = nearest(path.name, [other.name for other in path.parent.glob("*.y*ml")] if path.parent.is_dir() else [])
         reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigurationError(
-            f"cannot read the file: {reason}", where=str(path), cure=f"did you mean {near}?" if near else ""
-        ) from error
+        cure = f"did you mean {near}?" if near else "check the path, which starts from the current directory"
+        raise ConfigurationError(f"cannot read the file: {reason}", where=str(path), cure=cure) from error
     try:
         content = yaml.load(text, _Loader)
     except yaml.YAMLError as error:
-        raise ConfigurationError(f"this is not YAML: {_one_line(error)}", where=str(path)) from error
+        cure = "check the indentation, brackets and quotes there"
+        raise ConfigurationError(f"this is not YAML: {_one_line(error)}", where=str(path), cure=cure) from error
     except UserError as error:
         raise error.at(str(path)) from None
-    except (ValueError, AttributeError, RecursionError) as error:  # dates and numbers that are none, endless brackets
-        raise ConfigurationError(f"this is not YAML: {error}", where=str(path)) from error
+    except (ValueError, AttributeError, RecursionError) as error:  # impossible dates and numbers, too many brackets
+        cure = "put a text in quotes; nest fewer brackets"
+        raise ConfigurationError(f"this is not YAML: {error}", where=str(path), cure=cure) from error
     if not isinstance(content, dict):
-        raise ConfigurationError(f"expected `key: value` lines, found {_shown(content)}", where=str(path))
+        cure = "see the examples in docs/tutorial.md"
+        raise ConfigurationError(f"expected `key: value` lines, found {_shown(content)}", where=str(path), cure=cure)
     return content
 
 
@@ -109,12 +137,17 @@ def _translated(error: ValidationError, model_class: type[BaseModel], where: str
     found.sort(key=lambda one: one["type"] != "extra_forbidden")  # a misspelt key explains a missing one
     first = found[0]
     path, section = _walked(model_class, first["loc"])
-    raised = first.get("ctx", {}).get("error")
-    if isinstance(raised, UserError):
-        inner = ".".join(filter(None, [*path, raised.where]))
-        return ConfigurationError(raised.problem, where=place(where, inner), cure=raised.cure)
     problem, cure = _explained(first, path, section)
-    others = {".".join(_walked(model_class, one["loc"])[0]) for one in found[1:]} - {".".join(path)}
+    paths = [_walked(model_class, one["loc"])[0] for one in found]
+    words = [
+        word
+        for one, its_path in zip(found[1:], paths[1:], strict=True)
+        if one["type"] == "literal_error" and its_path == path and first["type"] != "literal_error"
+        for word in re.findall(r"'([^']+)'", str(one["ctx"]["expected"]))
+    ]
+    if words:  # the key also takes these words
+        cure = ", or ".join(filter(None, [cure, *words]))
+    others = {".".join(one) for one in paths} - {".".join(path)}
     if others:
         cure = "; ".join(filter(None, [cure, f"wrong as well: {', '.join(sorted(others))}"]))
     return ConfigurationError(problem, where=place(where, ".".join(path)), cure=cure)
@@ -159,15 +192,28 @@ def _explained(first: Any, path: list[str], section: list[type[BaseModel]]) -> t
     if kind in ("literal_error", "enum"):
         known = re.findall(r"'([^']+)'", str(first["ctx"]["expected"]))
         return _no_such(_shown(value), known)
+    key = path[-1] if path else ""
+    if first["loc"][-1:] == ("[key]",):
+        return f"expected a text as the key, found {_shown(value)}", f'write "{value}" in quotes'
     if kind == "path_type":
-        return f"expected a path, found {_shown(value)}", ""
+        return f"expected a path, found {_shown(value)}", f"write `{key}: FOLDER/FILE`"
     if kind in ("model_type", "dict_type", "model_attributes_type"):
-        return f"expected a section of keys, found {_shown(value)}", ""
+        return f"expected a section of keys, found {_shown(value)}", f"write `{key}: {{key: value, …}}`"
+    if kind == "string_too_short":
+        return f"expected a text that is not empty, found {_shown(value)}", f"write `{key}: NAME`"
     said = first["msg"].removeprefix("Value error, ")
+    cure = getattr(first.get("ctx", {}).get("error"), "cure", "") or _example(key, first)
     expected = re.sub(r"^Input should be (?:a )?(?:valid )?|, unable to parse.*$", "", said)
-    if expected == said:
-        return said, ""
-    return f"expected {expected}, found {_shown(value)}", ""
+    return (said if expected == said else f"expected {expected}, found {_shown(value)}"), cure
+
+
+def _example(key: str, error: Any) -> str:
+    """What to write where a value has the wrong type or is outside of its limits."""
+    if error["type"] in LIMITS:
+        name, words = LIMITS[error["type"]]
+        return f"write a value of {words.format(format(error['ctx'][name], 'g'))}"
+    example = EXAMPLES.get(error["type"].partition("_")[0])
+    return f"write, for example, `{key}: {example}`" if example else ""
 
 
 def _no_such(name: str, known: list[str]) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import Gan
 from mpi_learn.optimizers.configuration import Adam, OptimizerConfiguration
 from mpi_learn.settings.user_code import is_function, located_specification, metric_key
-from mpi_learn.settings.yaml_file import nearest, place, read_yaml, validated
+from mpi_learn.settings.yaml_file import InvalidValue, nearest, place, read_yaml, validated
 
 LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "mape", "msle", "entropy", "divergence", "hinge", "false")
 
@@ -52,7 +52,7 @@ class Target(_Section):
     @model_validator(mode="after")
     def _one_bound(self) -> Self:
         if (self.above is None) == (self.below is None):
-            raise ValueError("give exactly one of above and below")
+            raise InvalidValue("give exactly one of above and below", "write `above: 0.99` or `below: 0.01`")
         return self
 
 

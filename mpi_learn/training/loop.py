@@ -16,7 +16,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import N_SAMPLES
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.collectives import sum_in_place
-from mpi_learn.mpi.communicators import Communicator, agreed_errors
+from mpi_learn.mpi.communicators import Communicator, agreed_errors, private
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.checkpoint_file import load_checkpoint, save_checkpoint
@@ -44,6 +44,8 @@ def train(
 ) -> Result:
     """Trains the model of `configuration` on all ranks of `comm`. Collective over `comm`.
 
+    All messages travel over a duplicate of `comm`: they do not mix with messages of the caller.
+
     Args:
         configuration: A validated one, or a training.yaml as a dict (relative paths start in the current folder).
         comm: All its ranks call this, with the same configuration.
@@ -59,6 +61,17 @@ def train(
         UserError: Configuration, data or model are wrong; before the first step, the same on every rank.
         TrainingError: Some rank failed; the same on every rank, with that rank's traceback.
     """
+    with private(comm) as own:
+        return _train(configuration, own, data, on_epoch, progress)
+
+
+def _train(
+    configuration: dict[str, Any] | TrainingConfiguration,
+    comm: Communicator,
+    data: Dataset | None,
+    on_epoch: OnEpoch | None,
+    progress: Progress | None,
+) -> Result:
     with agreed_errors(comm):
         if isinstance(configuration, dict):
             configuration = read_configuration(configuration)

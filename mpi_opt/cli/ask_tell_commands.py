@@ -44,12 +44,13 @@ def ask(
     An empty answer while trials run means that their results are needed first; otherwise that the study is over.
     """
     from mpi_opt.configuration.configuration import read_study
+    from mpi_opt.configuration.plan import Plan
     from mpi_opt.study import ask_tell
 
     changes = {"search.trials": trials, "search.strategy": strategy, "search.seed": seed}
     configuration = read_study(space, changes | {"study": study, "store": store})
-    content = configuration.model_dump(mode="json") | {"directory": str(space.resolve().parent)}
-    proposals = [json.dumps(one, ensure_ascii=False) for one in ask_tell.ask(configuration, content, k)]
+    plan = Plan.of(configuration, space.resolve().parent)
+    proposals = [json.dumps(one, ensure_ascii=False) for one in ask_tell.ask(plan, k)]
     if not lines:
         show(f"[{', '.join(proposals)}]")
     elif proposals:
@@ -84,7 +85,7 @@ def tell(
         given |= {"failed": failed, "lost": lost}
         content = {key: entry for key, entry in given.items() if entry is not None}
     results = ask_tell.read_results(content, name)
-    told = ask_tell.tell(url, lambda opened: find_study(opened, name), results)
+    told = ask_tell.tell(url, lambda opened: find_study(opened, name, trials=False), results)
     show(json.dumps(_summary(told, [result.number for result in results]), ensure_ascii=False))
 
 
@@ -131,8 +132,8 @@ def _invalid(error: json.JSONDecodeError) -> ConfigurationError:
 
 
 def _summary(study: Study, told: list[int]) -> dict[str, Any]:
-    """Where the study stands, for a program to read."""
-    best = study.best
+    """The state of the study, for a program to read."""
+    best = study.record.best
     return {
         "study": study.name,
         "told": told,

@@ -1,7 +1,7 @@
 """The command line ``mpi-opt``, the same as ``python -m mpi_opt``.
 
-``search`` may be started by ``mpirun``: rank 0 alone reads the command line, files and space, and tells the others what
-to do, or that there is nothing to do; so that a mistake is told once and hangs nobody.
+``search`` may be started by ``mpirun``: rank 0 alone reads the command line, files and space, and tells the other ranks
+what to run, or that there is nothing to run. So a mistake is reported once and blocks no rank.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn.cli.launch import is_launched, launched_rank, starting
+from mpi_learn.cli.launch import DEBUG, is_launched, launched_rank, starting, without_debug
 from mpi_learn.errors import MPILearnError, UserError
+from mpi_opt.errors import without_passwords
 
 if TYPE_CHECKING:
     import typer
@@ -26,17 +27,18 @@ DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and ends the process with its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    sys.exit(_search_everywhere(arguments) if arguments[:1] == ["search"] else _here(arguments))
+    is_search = without_debug(arguments)[:1] == ["search"]
+    sys.exit(_search_everywhere(arguments) if is_search else _here(arguments))
 
 
 def _here(arguments: list[str]) -> Any:
-    """Runs a command in this process alone; of several launched ones only the first does anything."""
+    """Runs a command in this process alone; of several launched processes only the first one does anything."""
     return run(arguments) if launched_rank() == 0 else DONE
 
 
 def _search_everywhere(arguments: list[str]) -> int:
-    """Runs ``search`` on every rank of the world: rank 0 understands it, all run it."""
-    with starting():  # what rank 0 looks at first may begin MPI, too
+    """Runs ``search`` on every rank of the world: rank 0 reads the command line, all ranks run the plan."""
+    with starting():  # what rank 0 reads first may begin MPI, too
         order = _ordered(arguments)
         from mpi_learn.mpi import communicators as communication
     if is_launched():
@@ -50,15 +52,15 @@ def _search_everywhere(arguments: list[str]) -> int:
             end_process("rank 0 was lost before the search began")
     if isinstance(order, int):
         return order
-    status = _guarded(lambda: _run_search(order), "--debug" in arguments)
+    status = _guarded(lambda: _run_search(order), DEBUG in arguments)
     communication.exit_status = status
     return status
 
 
 def _ordered(arguments: list[str]) -> Any:
-    """What rank 0 makes of the command: a plan, or an exit status when there is nothing to run.
+    """The plan that rank 0 reads from the command, or an exit status if there is nothing to run.
 
-    The other ranks wait for it, whatever it meets; the user's strategy may have raised anything.
+    The other ranks wait for it, so that nothing may be raised here; code of the user may raise anything.
     """
     try:
         return _here(arguments)
@@ -69,8 +71,7 @@ def _ordered(arguments: list[str]) -> Any:
 
 def run(arguments: list[str]) -> Any:
     """Runs a command; returns its exit status, or the `Plan` of a search that is now to be run."""
-    debug = "--debug" in arguments
-    arguments = [argument for argument in arguments if argument != "--debug"]
+    debug, arguments = DEBUG in arguments, without_debug(arguments)
 
     def command() -> Any:
         import typer
@@ -90,19 +91,19 @@ def run(arguments: list[str]) -> Any:
 
 
 def _guarded(command: Callable[[], Any], debug: bool) -> Any:
-    """The value of `command`; the exit status of what a user can mend or should know, told in one message."""
+    """The value of `command`; an exit status for an error that a user can fix or should know, with one message."""
     try:
         value = command()
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # whoever read standard output has enough
+    except BrokenPipeError:  # the reader of standard output, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
-    except (MPILearnError, OSError) as error:  # such as a full disk, or a folder that one may not write to
+    except (MPILearnError, OSError) as error:  # such as a full disk, or a folder without write permission
         if debug:
-            traceback.print_exc()
+            print(without_passwords(traceback.format_exc()), end="", file=sys.stderr, flush=True)
         elif launched_rank() == 0 or isinstance(error, OSError):
-            print(f"mpi-opt: {error}", file=sys.stderr, flush=True)
+            print(f"mpi-opt: {without_passwords(str(error))}", file=sys.stderr, flush=True)
         return BAD_INPUT if isinstance(error, UserError) else FAILED
     return DONE if value is None else value
 
@@ -110,15 +111,17 @@ def _guarded(command: Callable[[], Any], debug: bool) -> Any:
 def _app() -> typer.Typer:
     import typer
 
+    from mpi_learn.cli.program_options import program_options
     from mpi_opt.cli import ask_tell_commands, new_command, plan_command, results_commands, search_commands
 
     app = typer.Typer(
         name="mpi-opt",
-        help="Hyperparameter search over blocks of MPI ranks. Every command takes --debug, which shows tracebacks.",
+        help="Hyperparameter search over blocks of MPI ranks.",
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
     )
+    app.callback(help=app.info.help)(program_options)
     search_commands.register(app)
     plan_command.register(app)
     results_commands.register(app)

@@ -1,15 +1,27 @@
-"""The command that shows who would do what: ``plan``."""
+"""The command that shows the role of each rank: ``plan``."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mpi_learn.settings.yaml_file import validated
-from mpi_opt.cli.space_options import BlockSize, Folds, SpaceFile, StrategyName, Trials, overrides
+from mpi_opt.cli.space_options import (
+    BlockSize,
+    Folds,
+    Seed,
+    SpaceFile,
+    StoreUrl,
+    StrategyName,
+    StudyName,
+    TimeLimit,
+    Trials,
+    overrides,
+)
 
 if TYPE_CHECKING:
     from mpi_learn.algorithms.rank_layout import Layout as TrainingLayout
@@ -28,18 +40,23 @@ def plan(
     strategy: StrategyName = None,
     block_size: BlockSize = None,
     folds: Folds = None,
+    seed: Seed = None,
+    study: StudyName = None,
+    store: StoreUrl = None,
+    time_limit: TimeLimit = None,
     slurm: Annotated[bool, typer.Option("--slurm", help="Print a batch script instead.")] = False,
 ) -> None:
-    """Print who does what on N ranks. Needs no MPI."""
+    """Print the role of each of N ranks, or a batch script that starts the search. Needs no MPI."""
     from rich.console import Console
 
     from mpi_opt.configuration.configuration import read_study
     from mpi_opt.views.text.rank_picture import picture
     from mpi_opt.views.text.rank_plan import notes, plan_text, slurm_script
 
-    configuration = read_study(space, overrides(trials, strategy, block_size, folds))
+    options = (trials, strategy, block_size, folds, seed, study, store, time_limit)
+    configuration = read_study(space, overrides(*options))
     if slurm:
-        print(slurm_script(str(space), n))
+        print(slurm_script(shlex.join([str(space), *_written(*options)]), n))
         return
     layout, wanted = configuration.layout(n), configuration.search.trials
     console = Console(highlight=False, soft_wrap=True)
@@ -50,13 +67,21 @@ def plan(
         console.print(f"note: {note}", style="yellow", markup=False)
 
 
+def _written(*options: str | int | None) -> list[str]:
+    """Options as on a command line, in the order of the parameters of `overrides`."""
+    names = list(signature(overrides).parameters)
+    given = [(name, value) for name, value in zip(names, options, strict=True) if value is not None]
+    return [word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
 def _training_layout(configuration: StudyConfiguration) -> Callable[[int], TrainingLayout]:
-    """What the ranks of a fold do among themselves: all the same, or what the training's algorithm says."""
+    """The roles of the ranks of a fold: all the same, or those of the training's algorithm."""
     from mpi_learn.algorithms.rank_layout import lay_out, layout_of
 
     if configuration.training is None:
         return lay_out
     from mpi_learn.algorithms.configuration import AlgorithmKey
+    from mpi_learn.settings.yaml_file import validated
     from mpi_opt.configuration.placeholders import filled
 
     space = configuration.dimensions()

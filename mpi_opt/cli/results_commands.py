@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mpi_opt.cli import view_commands
-from mpi_opt.cli.store_options import StoreUrl, StudyName, numbered, read_study, show, store_url
-from mpi_opt.errors import StoreError
+from mpi_opt.cli.store_options import StoreUrl, StudyName, read_study, read_trial, show, store_url
 
 if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
@@ -21,7 +20,7 @@ Format = Literal["table", "csv", "json"]
 State = Literal["queued", "running", "complete", "pruned", "failed"]
 
 TERMINAL_ROWS = 100
-"""So many trials are shown on a terminal unless more are asked for."""
+"""The number of trials that a terminal shows without ``--best``."""
 
 
 def register(app: typer.Typer) -> None:
@@ -50,11 +49,11 @@ def results(
         elif study is None and trial is None and n_best is None and state is None and not pareto:
             _print_studies(opened, form)
         else:
-            chosen = read_study(opened, study)
+            chosen = read_study(opened, study, trials=False)
             if trial is not None:
                 _print_trial(opened, chosen, trial, form)
             else:
-                _print_trials(chosen, form, n_best, _chosen(chosen, n_best, state, pareto))
+                _print_trials(chosen, form, n_best, _chosen(opened, chosen, n_best, state, pareto))
 
 
 def best(
@@ -67,12 +66,7 @@ def best(
     from mpi_opt.views.text.best_trial import winner_yaml
 
     with Store.open(store_url(store), read_only=True) as opened:
-        chosen = read_study(opened, study)
-        winner = chosen.best if trial is None else numbered(chosen, trial)
-        if winner is None:
-            raise StoreError(
-                "no trial is complete yet", where=f"{opened.url}: {chosen.name}", cure="see mpi-opt results"
-            )
+        chosen, winner = read_trial(opened, read_study(opened, study, trials=False), trial)
         is_elsewhere = chosen.configuration.get("directory") != str(Path.cwd())
         show(winner_yaml(chosen, winner, is_elsewhere=is_elsewhere).rstrip("\n"))
 
@@ -108,8 +102,13 @@ def _print_studies(store: Store, form: Format) -> None:
         show(tables.to_csv(columns, [[entry[column] for column in columns] for entry in objects]))
 
 
-def _chosen(study: Study, n_best: int | None, state: State | None, pareto: bool) -> list[TrialRecord]:
-    """The trials to print, best first."""
+def _chosen(store: Store, study: Study, n_best: int | None, state: State | None, pareto: bool) -> list[TrialRecord]:
+    """The trials to print, best first. Reads no more than needed."""
+    from mpi_opt.study.study import Study
+
+    if n_best and state in (None, "complete") and not (pareto or study.merits.are_several):
+        return store.best(study.record, n_best)
+    study = Study.read(store, study.name)
     if pareto:
         trials = [trial for trial in study.pareto() if state in (None, trial.state)]
     else:
@@ -134,7 +133,7 @@ def _print_trials(study: Study, form: Format, n_best: int | None, trials: list[T
 def _print_trial(store: Store, study: Study, number: int, form: Format) -> None:
     from mpi_opt.views.text import tables
 
-    trial = numbered(study, number)
+    study, trial = read_trial(store, study, number)
     if form == "csv":
         show(tables.to_csv(*tables.table_of(study, [trial])))
         return

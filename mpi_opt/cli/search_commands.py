@@ -23,10 +23,11 @@ from mpi_opt.cli.space_options import (
     StoreUrl,
     StrategyName,
     StudyName,
+    TimeLimit,
     Trials,
     overrides,
 )
-from mpi_opt.errors import ConfigurationError, without_password
+from mpi_opt.errors import ConfigurationError, without_passwords
 
 if TYPE_CHECKING:
     from mpi_opt.api import Plan
@@ -51,13 +52,16 @@ def search(
     seed: Seed = None,
     study: StudyName = None,
     store: StoreUrl = None,
-    time_limit: Annotated[str | None, typer.Option(help="Such as 2h: no trial begins that would end later.")] = None,
+    time_limit: TimeLimit = None,
     report: Annotated[bool, typer.Option("--report", help="Write the study's HTML report at the end.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for another search that runs the study.")] = False,
 ) -> Any:
     """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
     if n is not None:
         return launch_shielded(["mpi_opt", *_without_n(sys.argv[1:])], n)
+    from mpi_opt.configuration.plan import Plan
     from mpi_opt.coordinator.halt import slurm_time_left_s
+    from mpi_opt.worker.objective import make_objective
 
     options = overrides(trials, strategy, block_size, folds, seed, study, store, time_limit)
     configuration = _read(space, options)
@@ -67,7 +71,10 @@ def search(
     n_ranks = _world_size()
     if n_ranks > 1:
         _make_log_folder(configuration)
-    return _plan(configuration, space, n_ranks, report)
+    directory = space.resolve().parent
+    return Plan.of(
+        configuration, directory, make_objective(configuration, directory), n_ranks, report=report, wait=wait
+    )
 
 
 def check(
@@ -80,11 +87,20 @@ def check(
     seed: Seed = None,
 ) -> None:
     """Validate file, model, data and space, and print what would run. Needs no MPI."""
+    from mpi_learn.mpi.library import do_without_mpi
+
+    do_without_mpi()
+    from mpi_opt.configuration.plan import Plan
     from mpi_opt.study.earlier_study import read_earlier
+    from mpi_opt.study.open_study import build_strategy
 
     configuration = _read(space, overrides(trials, strategy, block_size, folds, seed))
     search_space = configuration.dimensions()
-    print(f"study      {configuration.study} in {without_password(configuration.store)}")
+    earlier = read_earlier(configuration, search_space)
+    build_strategy(
+        Plan.of(configuration, space.resolve().parent, n_ranks=n or 1), earlier, configuration.search.transfer
+    )
+    print(f"study      {configuration.study} in {without_passwords(configuration.store)}")
     merits = configuration.merits()
     named = merits.names if configuration.objective == "train" or merits.are_several else ("what it returns",)
     shown = ", ".join(" ".join(pair) for pair in zip(merits.directions, named, strict=True))
@@ -94,7 +110,6 @@ def check(
     print(f"strategy   {wanted.strategy}, {wanted.trials} trials, {configuration.folds.number} fold(s){early}")
     if configuration.folds.number > 1 and configuration.selection != "mean":
         print(f"selection  {configuration.selection} of the folds")
-    earlier = read_earlier(configuration, search_space)
     if earlier:
         print(f"transfer   {len(earlier)} trials of an earlier study, the best {wanted.transfer.best} first")
     for name, dimension in search_space.items():
@@ -129,28 +144,13 @@ def run_search(plan: Plan) -> None:
 
 
 def _read(path: Path, changes: dict[str, Any]) -> StudyConfiguration:
-    """The configuration, with everything checked that needs no framework."""
+    """The configuration, checked as far as no framework and no strategy is needed; `open_study` builds the strategy."""
     from mpi_opt.configuration.configuration import read_study
-    from mpi_opt.strategies import make_strategy
     from mpi_opt.worker.objective import check_objective
 
     configuration = read_study(path, changes)
-    space, wanted = configuration.dimensions(), configuration.search
-    check_objective(configuration, space, path.resolve().parent, str(path))
-    n_merits = len(configuration.merits().names)
-    make_strategy(wanted.strategy, space, seed=wanted.seed, options=wanted.options, n_merits=n_merits)
+    check_objective(configuration, configuration.dimensions(), path.resolve().parent, str(path))
     return configuration
-
-
-def _plan(configuration: StudyConfiguration, path: Path, n_ranks: int, report: bool) -> Plan:
-    from mpi_opt.api import Plan
-    from mpi_opt.worker.objective import make_objective
-
-    directory = path.resolve().parent
-    layout = configuration.layout(n_ranks)
-    record = configuration.model_dump(mode="json") | {"directory": str(directory)}
-    objective = make_objective(configuration, directory)
-    return Plan(configuration, configuration.dimensions(), objective, layout, directory, record, report)
 
 
 def _without_n(arguments: list[str]) -> list[str]:
@@ -173,9 +173,8 @@ def _world_size() -> int:
 
 
 def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
-    """Builds one model and loads the data, or imports the user's function, in this process."""
-    from mpi4py import MPI
-
+    """Builds one model and loads the data, or imports the user's function, in this process and without MPI."""
+    from mpi_learn.mpi.library import MPI
     from mpi_opt.configuration.configuration import EXTERNAL
     from mpi_opt.worker.objective import make_objective
 
@@ -245,7 +244,7 @@ def _closing_words(plan: Plan, study: Study) -> str:
     from mpi_opt.views.text.schedule import schedule_text
     from mpi_opt.views.text.tables import trials_table
 
-    store, trials = without_password(plan.configuration.store), plan.configuration.search.trials
+    store, trials = without_passwords(plan.configuration.store), plan.configuration.search.trials
     shown = study.pareto()[:20] if study.merits.are_several else study.ranked(("complete",))[:5]
     lines = [
         "",

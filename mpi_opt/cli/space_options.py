@@ -1,4 +1,4 @@
-"""What commands that read a ``space.yaml`` share: the file, and the options that come before what it says."""
+"""Shared by the commands that read a ``space.yaml``: the file, and the options that override its keys."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ Folds = Annotated[int | None, typer.Option(help="K of the K-fold cross-validatio
 Seed = Annotated[int | None, typer.Option(help="Of everything random.", min=0)]
 StudyName = Annotated[str | None, typer.Option(help="The study's name in the store.")]
 StoreUrl = Annotated[str | None, typer.Option(help="The store, a SQLAlchemy URL.")]
+TimeLimit = Annotated[str | None, typer.Option(help="Such as 2h: no trial begins that would end later.")]
 
 
 def overrides(
@@ -30,9 +31,11 @@ def overrides(
     store: str | None = None,
     time_limit: str | None = None,
 ) -> dict[str, Any]:
-    """What the command line says, by dotted key of the file."""
+    """The values of the command line, by dotted key of the file."""
     if block_size is not None and block_size != "auto" and not block_size.isdigit():
-        raise ConfigurationError(f"expected a number or auto, not {block_size!r}", where="--block-size")
+        raise ConfigurationError(
+            f"expected a number or auto, not {block_size!r}", where="--block-size", cure="write --block-size 4"
+        )
     return {
         "search.trials": trials,
         "search.strategy": strategy,

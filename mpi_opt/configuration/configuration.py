@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSe
 from mpi_opt.core.block_layout import Layout
 from mpi_opt.core.figures_of_merit import Direction, Merits, Selection, Target, read_merits, read_target
 from mpi_opt.core.space import DIMENSIONS, Dimension, Space
-from mpi_opt.errors import ConfigurationError, SpaceError, without_password
+from mpi_opt.errors import ConfigurationError, SpaceError, without_passwords
 
 EXTERNAL = "external"
 """The objective of a study whose trials others run, by ``mpi-opt ask`` and ``tell``."""
@@ -124,17 +125,16 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     return configuration
 
 
-def publishable(content: Mapping[str, Any]) -> dict[str, Any]:
-    """A study's configuration as others may see it, in its store and in reports: without the passwords of stores."""
-    shown, search = dict(content), dict(content.get("search") or {})
-    if isinstance(shown.get("store"), str):
-        shown["store"] = without_password(shown["store"])
-    match search.get("transfer"):
-        case str() as url:
-            shown["search"] = search | {"transfer": without_password(url)}
-        case {"store": str() as url, **others}:
-            shown["search"] = search | {"transfer": {"store": without_password(url), **others}}
-    return shown
+def publishable(content: Any) -> Any:
+    """A study's configuration as it may be shown, in its store and in reports: without the passwords in its URLs."""
+    match content:
+        case str():
+            return without_passwords(content)
+        case Mapping():
+            return {key: publishable(value) for key, value in content.items()}
+        case list() | tuple():
+            return [publishable(value) for value in content]
+    return content
 
 
 def read_space(entries: Mapping[str, Mapping[str, Any]]) -> Space:
@@ -147,27 +147,31 @@ def read_space(entries: Mapping[str, Mapping[str, Any]]) -> Space:
     for name, entry in entries.items():
         where = f"space.{name}"
         if not str(name).isidentifier():
-            raise SpaceError("a hyperparameter's name must be letters, digits and _", where=where)
+            cure = "begin with a letter; write 2x as x2, for example"
+            raise SpaceError("a hyperparameter's name must be letters, digits and _", where=where, cure=cure)
         keys = dict(entry)
         kind = keys.pop("type", None)
         if not isinstance(kind, str) or kind not in DIMENSIONS:
-            raise SpaceError(f"type must be one of {', '.join(DIMENSIONS)}, not {kind!r}", where=f"{where}.type")
+            near = nearest(str(kind), DIMENSIONS) or next(iter(DIMENSIONS))
+            problem = f"type must be one of {', '.join(DIMENSIONS)}, not {kind!r}"
+            raise SpaceError(problem, where=f"{where}.type", cure=f"write, for example, type: {near}")
         dimensions[name] = _dimension(DIMENSIONS[kind], keys, where)
     return Space(dimensions)
 
 
 def _dimension(kind: type[Dimension], keys: dict[str, Any], where: str) -> Dimension:
-    known = list(kind.__dataclass_fields__)
+    known = [one.name for one in fields(kind)]
     for key in keys:
         if key not in known:
             raise SpaceError(f"unknown key {key!r}", where=where, cure=_did_you_mean(key, known))
     try:
         return kind(**keys)
     except SpaceError as error:
-        raise error.at(f"{where}.") if not error.where else error.at(where) from None
+        raise SpaceError(error.problem, where=".".join(filter(None, (where, error.where))), cure=error.cure) from None
     except TypeError:
         missing = [name for name in known if name not in keys and name not in ("prior", "step", "when")]
-        raise SpaceError(f"{', '.join(missing)} missing", where=where) from None
+        cure = f"add {', '.join(f'{name}: …' for name in missing)}"
+        raise SpaceError(f"{', '.join(missing)} missing", where=where, cure=cure) from None
 
 
 def _check_references(configuration: StudyConfiguration, space: Space) -> None:

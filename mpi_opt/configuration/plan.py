@@ -1,4 +1,4 @@
-"""All that a search needs to know before it begins."""
+"""Everything that a search needs to know before it begins."""
 
 from __future__ import annotations
 
@@ -24,24 +24,48 @@ class Plan:
     Attributes:
         configuration: What the user wants.
         space: The search space.
-        objective: What the blocks run.
-        layout: Who does what.
-        directory: Where relative files of the configuration start.
+        objective: What the blocks run; None if other programs run the trials.
+        layout: The role of each rank.
+        directory: The directory that relative paths of the configuration start from.
         record: What the store keeps as the study's configuration.
         report: Whether the command line is to write a report at the end.
+        wait: Whether to wait for another search that runs the study.
     """
 
     configuration: StudyConfiguration
     space: Space
-    objective: Objective
+    objective: Objective | None
     layout: Layout
     directory: Path
     record: dict[str, Any] = field(default_factory=dict)
     report: bool = False
+    wait: bool = False
+
+    @classmethod
+    def of(
+        cls,
+        configuration: StudyConfiguration,
+        directory: Path,
+        objective: Objective | None = None,
+        n_ranks: int = 1,
+        **options: bool,
+    ) -> Plan:
+        """The plan of a ``space.yaml``.
+
+        Args:
+            configuration: The contents of the file.
+            directory: The file's directory.
+            objective: What the blocks run; None if other programs run the trials.
+            n_ranks: The number of ranks.
+            options: `report` and `wait`.
+        """
+        record = configuration.model_dump(mode="json") | {"directory": str(directory)}
+        layout = configuration.layout(n_ranks)
+        return cls(configuration, configuration.dimensions(), objective, layout, directory, record, **options)
 
     @property
     def terms(self) -> Terms:
-        """What all trials have in common."""
+        """The settings that all trials share."""
         configuration = self.configuration
         sample = self.space.decode(np.full(len(self.space), 0.5))
         return Terms(
@@ -54,11 +78,12 @@ class Plan:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The strategy's options, and what only the search as a whole knows for those that are not given."""
-        search, known = self.configuration.search, {}
-        if search.options.get("reproducible"):  # results must be waited for by at least as many trials as run at once
+        """The strategy's options; those that are not given may depend on the training and the number of blocks."""
+        search = self.configuration.search
+        known: dict[str, Any] = {}
+        if search.options.get("reproducible"):  # at least the number of trials that run at once
             known["lag"] = max(16, len(self.layout.blocks))
-        elif search.strategy == "evolutionary" and search.options.get("generational"):  # or blocks would wait
+        elif search.strategy == "evolutionary" and search.options.get("generational"):  # or blocks would be idle
             known["population"] = max(10, len(self.layout.blocks))
         if search.strategy == "halving" and self.configuration.training is not None:
             known["max_budget"] = read_epochs(self.configuration.training)
@@ -66,7 +91,7 @@ class Plan:
 
     @property
     def yardsticks(self) -> Yardsticks:
-        """What the folds of trials are compared with, if they are to be stopped early."""
+        """The trials with which the folds of later trials are compared, if they are to be stopped early."""
         folds, options = self.configuration.folds, self.options
         if not folds.stop_early:
             return Yardsticks()

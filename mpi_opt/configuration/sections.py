@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_serializer
 
+from mpi_learn.settings.yaml_file import InvalidValue
+
 
 class Section(BaseModel):
     """A part of the file: unknown keys are errors, and nothing changes after reading."""
@@ -17,7 +19,7 @@ class Section(BaseModel):
 
 def _duration(value: str | float | None) -> str | float | None:
     if value is not None and seconds(value) <= 0:
-        raise ValueError("must be more than 0")
+        raise InvalidValue("must be more than 0", "write a duration such as 90s, 30m or 2h, or take the key out")
     return value
 
 
@@ -81,7 +83,7 @@ class BlocksSection(Section):
     @classmethod
     def _at_least_one(cls, size: int | str) -> int | str:
         if size != "auto" and int(size) < 1:
-            raise ValueError("must be at least 1, or auto")
+            raise InvalidValue("must be at least 1, or auto", "write `size: 1` or `size: auto`")
         return size
 
 
@@ -133,5 +135,7 @@ def seconds(duration: str | float) -> float:
         return float(((days * 24 + hours) * 60 + minutes) * 60 + rest)
     units = {"d": 86400, "h": 3600, "m": 60, "s": 1, "": 1}
     if not re.fullmatch(r"(\d+(\.\d+)?[dhms])+|\d+(\.\d+)?", text):
-        raise ValueError(f"expected a duration such as 90s, 30m or 2h, not {duration!r}")
+        raise InvalidValue(
+            f"expected a duration such as 90s, 30m or 2h, not {duration!r}", "write a number and d, h, m or s"
+        )
     return sum(float(number) * units[unit] for number, unit in re.findall(r"(\d+(?:\.\d+)?)([dhms]?)", text))

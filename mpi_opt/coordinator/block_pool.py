@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterable
 
 from mpi_opt.coordinator.roster import Roster
 from mpi_opt.coordinator.trial_queue import Running
 from mpi_opt.core.block_layout import fold_groups
-from mpi_opt.messages.link import Link
-from mpi_opt.messages.messages import Disband, Dismissal, End, Join, Ready, ToCoordinator
+from mpi_opt.messages.link import CoordinatorLink
+from mpi_opt.messages.messages import Broken, Disband, Dismissal, End, Freed, Join, Lost, Ready, ToCoordinator
 from mpi_opt.store.records import Start
+
+TICK_S = 0.1
+"""The longest wait for messages before other duties, in seconds."""
 
 AWAY_S = 1.0
 """The crew's clock goes on for so long, in seconds, when nobody listens any more; then it stands still."""
 
-LEAVE_S = 30.0
-"""A rank that was told to leave its block and has not done so for this long is given up, in seconds."""
+
+PARTING_S = 2.0
+"""How long the end of the search waits for ranks that are leaving their block, in seconds."""
+
+FORMING_ATTEMPTS = 3
+"""A rank retires after this number of blocks in a row that could not be formed with it."""
 
 
 class Crew:
@@ -30,10 +38,12 @@ class Crew:
         free: Blocks that wait for a trial, longest first.
     """
 
-    def __init__(self, link: Link, roster: Roster) -> None:
+    def __init__(self, link: CoordinatorLink, roster: Roster) -> None:
         self.link, self.roster = link, roster
         self.free: list[int] = []
         self._hosts: dict[int, str] = {}
+        self._failures: Counter[int] = Counter()
+        self._failure = ""
         self._heard_at, self._listened_s = time.monotonic(), 0.0
         self._disbanded_at = 0.0
         self._is_dismissed = False
@@ -110,8 +120,23 @@ class Crew:
         if ready.block not in self:
             return False
         self._hosts[ready.block] = ready.hosts
+        for rank in self.ranks(ready.block):
+            del self._failures[rank]
         self.free.append(ready.block)
         return True
+
+    def take_broken(self, broken: Broken) -> None:
+        """Learns that a communication in a block failed, before it is disbanded."""
+        if broken.block not in self._hosts:  # it was not ready yet
+            self._failure = broken.reason
+            self._failures.update(self.ranks(broken.block))
+
+    @property
+    def why_empty(self) -> str:
+        """Why no rank is left."""
+        if self.roster.retired:
+            return f"no block of ranks could be formed; MPI says: {self._failure}"
+        return "every rank that could run a trial was lost; the same command goes on from here"
 
     def lose(self, ranks: frozenset[int]) -> list[int]:
         """Takes deaths into account; returns the blocks that must be disbanded for it."""
@@ -135,13 +160,15 @@ class Crew:
         self._form()
 
     def take_freed(self, rank: int) -> None:
-        """A rank has left its block: it can join another."""
+        """A rank has left its block: it can join another, unless it has failed to do so again and again."""
         self.roster.free(rank)
+        if self._failures[rank] >= FORMING_ATTEMPTS:
+            self.roster.retire(rank)
         self._form()
 
     def watch(self) -> set[int]:
         """Gives up ranks that were told to leave their block and do not answer; returns them."""
-        if not self.roster.leaving or self.now_s - self._disbanded_at < LEAVE_S:
+        if not self.roster.leaving or self.now_s - self._disbanded_at < self.link.leave_s:
             return set()
         gone = self.roster.give_up_leaving()
         for rank in gone:
@@ -150,15 +177,30 @@ class Crew:
         return gone
 
     def dismiss(self, busy: Iterable[int] = ()) -> None:
-        """Sends everybody home, once; the blocks in `busy`, which would not hear it, by ending their processes."""
+        """Dismisses all ranks, once. Ranks that do not receive messages end their processes.
+
+        Args:
+            busy: The blocks whose ranks are still in a trial.
+        """
         if self._is_dismissed:
             return
         self._is_dismissed = True
+        self._await_leaving()
         for rank in self.roster.ranks:
             if self.roster.block_of(rank) in busy or rank in self.roster.leaving:
                 self.link.call(rank, End())
             else:
                 self.link.send(rank, Dismissal())
+
+    def _await_leaving(self) -> None:
+        """Waits a moment for ranks that were just told to leave their block."""
+        until = time.monotonic() + PARTING_S
+        while self.roster.leaving and time.monotonic() < until:
+            for rank, message in self.hear(TICK_S):
+                if isinstance(message, Freed):
+                    self.roster.free(rank)
+                elif isinstance(message, Lost):
+                    self.roster.lose(message.ranks)
 
     def _forget(self, block: int) -> None:
         self._disbanded_at = self.now_s

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mpi_opt.coordinator.block_pool import Crew
+from mpi_opt.coordinator.block_pool import TICK_S, Crew
 from mpi_opt.coordinator.fold_reports import Reports
 from mpi_opt.coordinator.halt import Halt
 from mpi_opt.coordinator.stopping import Ending
@@ -30,9 +30,7 @@ from mpi_opt.worker.watchdog import HALT_S
 
 if TYPE_CHECKING:
     from mpi_opt.store.store import Store
-
-TICK_S = 0.1
-"""How often the coordinator looks around when nothing happens, in seconds."""
+    from mpi_opt.study.lease import Lease
 
 ELSEWHERE = -1
 """The block of trials that others run, as far as progress is concerned."""
@@ -55,6 +53,9 @@ class Coordinator:
         progress: Whom to tell.
         halt: Whether somebody wants the search to end.
         renew: Makes a strategy that knows nothing yet, for when others have changed the study (None: they must not).
+        lease: The right to run the study (None: no other search can want it).
+        study: The study's key; see `Trial.study`.
+        discard: Removes checkpoints of trials from which no other will resume.
     """
 
     def __init__(
@@ -70,9 +71,14 @@ class Coordinator:
         progress: Progress | None = None,
         halt: Halt | None = None,
         renew: Callable[[], Strategy] | None = None,
+        lease: Lease | None = None,
+        study: str = "",
+        discard: Callable[[str, list[int]], None] = lambda study, numbers: None,
     ) -> None:
+        self._lease = lease
         self.crew, self.link = crew, crew.link
         self.rules, self.folds = rules, folds
+        self.study, self._discard = study, discard
         self.progress, self.ending = progress or Silence(), Ending(halt or Halt(), rules.time_limit_s)
         self.store = PatientStore(store, study_id, self.progress, self.ending.is_due)
         self.course = Course(self.store, strategy, rules, folds, yardsticks or Yardsticks(), renew)
@@ -95,6 +101,8 @@ class Coordinator:
                 for rank, message in self.crew.hear(TICK_S):
                     self._note(rank, message)
                 self._watch()
+                if self._lease is not None:
+                    self._lease.check()
                 self._record()
                 self._dispatch()
                 self.progress.tick()
@@ -122,7 +130,7 @@ class Coordinator:
         if self.is_stopping or self.agenda.is_done:
             return True
         if self.crew.is_empty:
-            raise SearchFailed("every rank that could run a trial was lost; the same command goes on from here")
+            raise SearchFailed(self.crew.why_empty)
         return self.course.strategy.finished and not self.agenda.waiting
 
     def _note(self, rank: int, message: ToCoordinator) -> None:
@@ -146,8 +154,9 @@ class Coordinator:
             self.agenda.abandon(message.block, message.number, message.error, self.crew.now_s)
         elif isinstance(message, Broken):
             if message.block in self.crew:
-                self._event("block_lost", f"the ranks of block {message.block} cannot reach one another")
-                self._give_up(message.block, "the ranks of its block could not reach one another")
+                self.crew.take_broken(message)
+                self._event("block_lost", f"the ranks of block {message.block} cannot communicate: {message.reason}")
+                self._give_up(message.block, "the ranks of its block could not communicate")
         elif isinstance(message, Lost):
             self._take_losses(message.ranks)
 
@@ -162,10 +171,15 @@ class Coordinator:
             self._tell(running.proposal, outcome)
             self._free(running.block, outcome)
             self.progress.finished(running.block, outcome, running.proposal.parameters)
+        self._discard_obsolete()
         if self.course.is_hopeless:
             raise SearchFailed(
                 f"the first {self.course.n_failed} trials all failed; the last one:\n{outcomes[-1][1].error}"
             )
+
+    def _discard_obsolete(self) -> None:
+        if obsolete := self.course.strategy.obsolete():
+            self._discard(self.study, obsolete)
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.course.tell(proposal, outcome)
@@ -211,7 +225,7 @@ class Coordinator:
             one = running.proposal
             self.agenda.running[one.number] = running
             yardstick = self.course.yardstick(one)
-            assignment = Assignment(one.number, one.parameters, one.budget, one.resume_from, yardstick)
+            assignment = Assignment(one, self.study, yardstick)
             self.link.send(self.crew.ranks(running.block)[0], assignment)
             self.progress.started(running.block, one.number)
 

@@ -18,7 +18,9 @@ class Roster:
         blocks: Index -> world ranks, the leader first; of the blocks that exist or are being formed.
         spare: Ranks that wait for a block.
         leaving: Ranks of disbanded blocks that have not yet said that they are free.
-        lost: Ranks that have died.
+        lost: Ranks that have died, or were given up.
+        given_up: Those that were given up because they did not leave their block; some may do so later.
+        retired: Ranks that get no more work: no block could be formed with them.
         numbers: Of the blocks to come, ascending.
     """
 
@@ -27,6 +29,8 @@ class Roster:
     spare: set[int] = field(default_factory=set)
     leaving: set[int] = field(default_factory=set)
     lost: set[int] = field(default_factory=set)
+    given_up: set[int] = field(default_factory=set)
+    retired: set[int] = field(default_factory=set)
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @classmethod
@@ -42,7 +46,7 @@ class Roster:
     def ranks(self) -> list[int]:
         """All ranks that may still listen."""
         members = {rank for ranks in self.blocks.values() for rank in ranks}
-        return sorted((members | self.spare | self.leaving) - self.lost)
+        return sorted((members | self.spare | self.leaving | self.retired) - self.lost)
 
     @property
     def is_empty(self) -> bool:
@@ -59,6 +63,7 @@ class Roster:
         self.lost |= new
         self.spare -= new
         self.leaving -= new
+        self.retired -= new
         return sorted({block for rank in new if (block := self.block_of(rank)) is not None})
 
     def disband(self, block: int) -> list[int]:
@@ -68,14 +73,23 @@ class Roster:
         return survivors
 
     def free(self, rank: int) -> None:
-        """A rank has left its block."""
+        """A rank has left its block, perhaps after it was given up."""
+        if rank in self.given_up:
+            self.given_up.remove(rank)
+            self.lost.remove(rank)
         if rank not in self.lost:
             self.leaving.discard(rank)
             self.spare.add(rank)
 
+    def retire(self, rank: int) -> None:
+        """A rank that has left its block joins no other."""
+        self.spare.discard(rank)
+        self.retired.add(rank)
+
     def give_up_leaving(self) -> set[int]:
-        """Ranks that were told to leave and never answered count as lost from now on."""
+        """Ranks that had to leave their block and have not answered count as lost from now on."""
         gone, self.leaving = self.leaving, set()
+        self.given_up |= gone
         self.lost |= gone
         return gone
 

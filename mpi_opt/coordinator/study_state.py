@@ -10,7 +10,7 @@ from mpi_opt.coordinator.trial_queue import Agenda
 from mpi_opt.core.fold_stopping import Yardstick, Yardsticks
 from mpi_opt.core.limits import FATAL, HOPELESS, Rules
 from mpi_opt.core.trial import Failed, Outcome, Proposal
-from mpi_opt.store.errors import TWICE, StoreError
+from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.store.records import Finish
 from mpi_opt.strategies.strategy import Decision
 from mpi_opt.study.external_trials import Others
@@ -77,15 +77,18 @@ class Course:
         return past
 
     def begin(self, starts: list[Start]) -> bool:
-        """Enters trials as running; not if others were given one of them: then the study is taken up anew.
+        """Enters trials as running.
+
+        Returns:
+            False if a workload system has been given one of them: then none is entered, and the study is read again.
 
         Raises:
-            StoreError: It was another search that took it.
+            StoreConflictError: Another search has started one of them.
         """
         try:
             self._store.start(starts)
-        except StoreError as error:
-            past = self._read() if error.problem == TWICE and self._renew is not None else None
+        except StoreConflictError:
+            past = None if self._renew is None else self._read()
             if past is None or self._left_running(past):
                 raise
             self.strategy = self._renew()

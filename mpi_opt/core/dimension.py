@@ -137,7 +137,11 @@ class Integer(Dimension):
         for name in ("low", "high", "step"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float) or not float(value).is_integer():
-                raise SpaceError(f"an integer hyperparameter needs a whole number as {name}, not {value!r}", where=name)
+                raise SpaceError(
+                    f"an integer hyperparameter needs a whole number as {name}, not {value!r}",
+                    where=name,
+                    cure="write a whole number, or type: real",
+                )
             object.__setattr__(self, name, int(value))
         _check_interval(self.low, self.high, self.prior, self.step)
 
@@ -177,7 +181,9 @@ class Categorical(Dimension):
 
     def __post_init__(self) -> None:
         if isinstance(self.categories, str) or not isinstance(self.categories, list | tuple):
-            raise SpaceError(f"categories must be a list, not {self.categories!r}", where="categories")
+            raise SpaceError(
+                f"categories must be a list, not {self.categories!r}", where="categories", cure="write [a, b, c]"
+            )
         object.__setattr__(self, "categories", tuple(self.categories))
         if not self.categories:
             raise SpaceError("categories is empty", where="categories", cure="name at least one value")
@@ -189,7 +195,9 @@ class Categorical(Dimension):
                     cure="give it a name and look the name up in the model's function",
                 )
         if len({(type(c), c) for c in self.categories}) < len(self.categories):
-            raise SpaceError(f"a category stands twice in {list(self.categories)}", where="categories")
+            raise SpaceError(
+                f"duplicate category in {list(self.categories)}", where="categories", cure="name each once"
+            )
 
     @property
     def size(self) -> float:
@@ -200,7 +208,7 @@ class Categorical(Dimension):
         for index, category in enumerate(self.categories):
             if type(category) is type(value) and category == value:
                 return index
-        raise SpaceError(f"{value!r} is none of the categories {list(self.categories)}")
+        raise SpaceError(f"{value!r} is none of the categories {list(self.categories)}", cure="name one of them")
 
     def encode(self, value: Value) -> float:
         return (self.index(value) + 0.5) / len(self.categories)
@@ -215,17 +223,22 @@ class Categorical(Dimension):
 def _check_interval(low: float, high: float, prior: str, step: float | None) -> None:
     for name, value in (("low", low), ("high", high)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise SpaceError(f"{name} must be a finite number, not {value!r}", where=name)
+            raise SpaceError(f"{name} must be a finite number, not {value!r}", where=name, cure="write a number")
     if not low < high:
         raise SpaceError(f"low must be less than high, not {low} ≥ {high}", where="low", cure="exchange the two")
     if prior not in PRIORS:
-        raise SpaceError(f"prior must be one of {', '.join(PRIORS)}, not {prior!r}", where="prior")
+        cure = f"write prior: {' or prior: '.join(PRIORS)}"
+        raise SpaceError(f"prior must be one of {', '.join(PRIORS)}, not {prior!r}", where="prior", cure=cure)
     if prior == "log-uniform" and low <= 0:
         raise SpaceError(
             f"a log-uniform prior needs low > 0, not {low}", where="low", cure="raise low, or prior: uniform"
         )
     if step is not None and not 0 < step <= high - low:
-        raise SpaceError(f"step must lie between 0 and high - low = {high - low:g}, not {step!r}", where="step")
+        raise SpaceError(
+            f"step must lie between 0 and high - low = {high - low:g}, not {step!r}",
+            where="step",
+            cure="write a smaller positive step, or take it out",
+        )
 
 
 def _n_steps(low: float, high: float, step: float) -> int:

@@ -81,17 +81,22 @@ class Merits:
         return dict(zip(self.names, figures, strict=True)) if self.are_several else {}
 
     def over_folds(self, folds: Sequence[FoldOutcome]) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
-        """What the folds of a trial come to: each figure, and each one's standard deviation (None: one fold)."""
+        """Aggregates the folds of a trial.
+
+        Returns:
+            One value per figure of merit, and the sample standard deviation (K - 1 degrees of freedom) of each over the
+            folds; None in place of the deviations with one fold.
+        """
         columns = [[fold.figures_of_merit.get(name, fold.figure_of_merit) for fold in folds] for name in self.names]
         if len(folds) == 1:
             return tuple(column[0] for column in columns), None
-        spreads = tuple(statistics.pstdev(column) for column in columns)
+        spreads = tuple(statistics.stdev(column) for column in columns)
         chosen = zip(columns, spreads, self.signs, strict=True)
         return tuple(self._selected(values, spread, sign) for values, spread, sign in chosen), spreads
 
     def selected(self, values: Sequence[float]) -> float:
-        """What values of the first figure, one a fold, come to."""
-        return self._selected(values, statistics.pstdev(values), self.sign)
+        """Aggregates values of the first figure of merit, one per fold."""
+        return self._selected(values, statistics.stdev(values) if len(values) > 1 else 0.0, self.sign)
 
     def minimised(self, ended: TrialRecord | Outcome, folds: int) -> float | tuple[float, ...]:
         """The figure of merit of a trial as strategies want it; several as a tuple.
@@ -130,7 +135,11 @@ class Merits:
         return value if spread is None else Measured(value, spread * self._error(folds))
 
     def _error(self, folds: int) -> float:
-        """The standard error of what the folds come to, in units of their standard deviation (of normal errors)."""
+        """The standard error of the aggregate, in units of the folds' standard deviation, for normal errors.
+
+        Of the mean it is 1/√K, of the median √(π/2K) (large K). The sample standard deviation s has a variance of about
+        σ²/2(K - 1), independent of the mean; `mean+std` has the sum of both variances.
+        """
         variance = 1.0 / folds
         if self.selection == "median" and folds > 2:
             variance *= 0.5 * math.pi

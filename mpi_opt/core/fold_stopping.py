@@ -85,13 +85,13 @@ class Yardstick:
         return self.figure_of_merit + self.sign * float(self._differences(figures).mean())
 
     def uncertainty(self, figures: Sequence[float]) -> float:
-        """Of `expected`, on the footing of a complete trial's standard deviation over the folds.
+        """√K times the standard error of `expected`, comparable with a complete trial's deviation over its folds.
 
-        That divided by √K is the standard error of a complete trial's mean. The mean of this one is the best trial's,
-        with its error, and the mean difference, with an error of s̃² (1/m - 1/K).
+        `expected` is the sum of the best trial's mean, whose variance is that of its K folds over K, and of the mean
+        difference from it, whose variance is s̃² (1/m - 1/K).
         """
         missing = len(self.folds) / len(figures) - 1.0
-        return math.sqrt(float(np.var(self.folds)) + self._variance(self._differences(figures)) * missing)
+        return math.sqrt(float(np.var(self.folds, ddof=1)) + self._variance(self._differences(figures)) * missing)
 
     def _variance(self, differences: np.ndarray) -> float:
         """s̃²."""

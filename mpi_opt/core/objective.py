@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,15 @@ class Objective(ABC):
 
         Raises:
             UserError: Something that every trial would stumble over; may be raised on one rank only.
+        """
+
+    @abstractmethod
+    def discard(self, study: str, numbers: Iterable[int]) -> None:
+        """Removes the checkpoints of trials, as far as they were written on behalf of the strategy. Called on rank 0.
+
+        Args:
+            study: The study's key, as ``Trial.study``.
+            numbers: The trials.
         """
 
     @abstractmethod

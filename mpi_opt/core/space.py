@@ -29,7 +29,7 @@ class Space(Mapping[str, Dimension]):
         dimensions: The hyperparameters in the order of the user's file.
 
     Raises:
-        SpaceError: A condition names an unknown hyperparameter, a value that it never takes, or goes round in a circle.
+        SpaceError: A condition names an unknown hyperparameter or a value that it never takes, or is part of a cycle.
     """
 
     dimensions: Mapping[str, Dimension]
@@ -42,7 +42,11 @@ class Space(Mapping[str, Dimension]):
         object.__setattr__(self, "dimensions", dict(self.dimensions))
         for name, dimension in self.dimensions.items():
             if not isinstance(dimension, Dimension):
-                raise SpaceError(f"expected Real, Integer or Categorical, not {dimension!r}", where=f"space.{name}")
+                raise SpaceError(
+                    f"expected Real, Integer or Categorical, not {dimension!r}",
+                    where=f"space.{name}",
+                    cure="write, for example, Real(0.0, 1.0)",
+                )
             self._check_condition(name, dimension)
         object.__setattr__(self, "order", tuple(self._sorted_by_condition()))
 
@@ -124,7 +128,9 @@ class Space(Mapping[str, Dimension]):
         if dimension.when is None:
             return
         if not isinstance(dimension.when, Mapping):
-            raise SpaceError(f"expected a mapping such as {{optimizer: sgd}}, not {dimension.when!r}", where=where)
+            raise SpaceError(
+                f"expected a mapping, not {dimension.when!r}", where=where, cure="write, for example, {optimizer: sgd}"
+            )
         for parent, wanted in dimension.when.items():
             if parent not in self.dimensions:
                 raise SpaceError(
@@ -143,7 +149,7 @@ class Space(Mapping[str, Dimension]):
             ready = [name for name in left if all(parent in done for parent in self.dimensions[name].when or ())]
             if not ready:
                 raise SpaceError(
-                    f"the conditions of {', '.join(left)} go round in a circle", where="space", cure="drop one `when`"
+                    f"the conditions of {', '.join(left)} depend on each other", where="space", cure="drop one `when`"
                 )
             done += ready
             left = [name for name in left if name not in ready]

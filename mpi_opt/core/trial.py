@@ -20,6 +20,7 @@ from mpi_opt.core.space import Parameters
 
 State = Literal["queued", "running", "complete", "pruned", "failed"]
 FINISHED: tuple[State, ...] = ("complete", "pruned", "failed")
+UNFINISHED: tuple[State, ...] = ("queued", "running")
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Outcome:
         state: ``complete``, ``pruned`` or ``failed``.
         figure_of_merit: The aggregate over the folds (see `mpi_opt.core.figures_of_merit`), in the user's direction;
             None if failed.
-        uncertainty: Standard deviation over the folds; None with one fold.
+        uncertainty: Sample standard deviation over the folds (K - 1 degrees of freedom); None with one fold.
         duration_s: Seconds from start to end on the block's own clock.
         folds: One for each fold that ended.
         error: Why it failed: reason, rank, host and traceback as text.
@@ -158,11 +159,10 @@ class Trial:
     Attributes:
         parameters: The active hyperparameters.
         comm: This trial's mpi4py communicator; this fold's, when there are several.
-        number: 0-based number in the study.
+        proposal: What the strategy wants tried.
+        study: The study's key, which no other study has, also none of the same name in another store.
         fold: 0-based index of this fold.
         folds: How many folds the trial has.
-        budget: Epochs that the strategy grants, or None.
-        resume_from: The trial whose checkpoint to go on from, or None.
     """
 
     def __init__(
@@ -174,13 +174,29 @@ class Trial:
         fold: int = 0,
         folds: int = 1,
         reporter: Reporter | None = None,
+        study: str = "",
     ) -> None:
-        self.number, self.parameters = proposal.number, dict(proposal.parameters)
-        self.budget, self.resume_from = proposal.budget, proposal.resume_from
+        self.proposal, self.study = proposal, study
+        self.parameters = dict(proposal.parameters)
         self.comm, self.fold, self.folds = comm, fold, folds
         self.was_stopped = False
         self.reported: list[float] = []
         self._study_seed, self._reporter = study_seed, reporter
+
+    @property
+    def number(self) -> int:
+        """0-based number in the study."""
+        return self.proposal.number
+
+    @property
+    def budget(self) -> float | None:
+        """Epochs that the strategy grants, or None."""
+        return self.proposal.budget
+
+    @property
+    def resume_from(self) -> int | None:
+        """The trial whose checkpoint to resume from, or None."""
+        return self.proposal.resume_from
 
     @cached_property
     def seed(self) -> int:

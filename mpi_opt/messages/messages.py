@@ -29,8 +29,7 @@ from dataclasses import dataclass, field
 
 from mpi_learn.errors import MPILearnError
 from mpi_opt.core.fold_stopping import Yardstick
-from mpi_opt.core.space import Parameters
-from mpi_opt.core.trial import FoldOutcome, Outcome
+from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 
 TO_COORDINATOR, TO_RANK, TO_LIFELINE, STOP, TO_MEMBER, TO_LEADER, VERDICT = range(32_001, 32_008)
 """Large, because they may travel over the world communicator itself, where the user's own messages have small ones."""
@@ -80,18 +79,19 @@ class Assignment:
     """A trial to run.
 
     Attributes:
-        number: The trial.
-        parameters: Its active hyperparameters.
-        budget: Epochs; None for what the configuration says.
-        resume_from: The trial whose checkpoint to go on from.
+        proposal: What to try.
+        study: The study's key; see `Trial.study`.
         yardstick: What folds that run in turn are compared with; None: all of them are run.
     """
 
-    number: int
-    parameters: Parameters
-    budget: float | None = None
-    resume_from: int | None = None
+    proposal: Proposal
+    study: str = ""
     yardstick: Yardstick | None = None
+
+    @property
+    def number(self) -> int:
+        """The trial."""
+        return self.proposal.number
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,9 +124,15 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The sender's block does not work any more: a communication in it failed."""
+    """A communication in the sender's block failed, so that the block no longer works.
+
+    Attributes:
+        block: Its index.
+        reason: MPI's error, in one line.
+    """
 
     block: int
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,15 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from mpi_opt.errors import without_password
+from mpi_opt.errors import without_passwords
 from mpi_opt.store import schema
 from mpi_opt.store.errors import StoreError, damaged, explained
 
 WAIT_S = 10.0
-"""How long a database that is locked by another program is waited for, in seconds."""
+"""How long to wait for a database that another program has locked, in seconds."""
+
+LOCK_SCHEMA = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "SELECT pg_advisory_xact_lock(7401862209311)"}
+"""By dialect: begins a transaction that one process has at a time. The number names this program's lock."""
 
 FILE_SUFFIXES = (".db", ".sqlite", ".sqlite3")
 
@@ -60,7 +63,7 @@ def parsed(url: str) -> URL:
         address.get_dialect()
     except (ArgumentError, NoSuchModuleError):
         cure = "write sqlite:///results.db, or postgresql://user@host/database"
-        raise StoreError("this is not a database's URL", where=without_password(url), cure=cure) from None
+        raise StoreError("this is not a database's URL", where=without_passwords(url), cure=cure) from None
     if address.drivername == "postgresql":
         address = address.set(drivername="postgresql+psycopg")
     if address.get_backend_name() == "sqlite" and address.database not in (None, "", ":memory:"):
@@ -69,17 +72,38 @@ def parsed(url: str) -> URL:
 
 
 def where(address: URL) -> str:
-    """`address` as errors name it: without its password."""
-    return address.render_as_string(hide_password=True)
+    """`address` as errors name it: without its passwords."""
+    return without_passwords(address.render_as_string(hide_password=True))
+
+
+def is_in_memory(address: URL) -> bool:
+    """Whether it is an SQLite database in memory, which this process alone can open."""
+    return address.get_backend_name() == "sqlite" and address.database in (None, "", ":memory:")
 
 
 def is_file(address: URL) -> bool:
     """Whether it is an SQLite file (not in memory, no server)."""
-    return address.get_backend_name() == "sqlite" and address.database not in (None, "", ":memory:")
+    return address.get_backend_name() == "sqlite" and not is_in_memory(address)
 
 
-def connect(address: URL, *, read_only: bool) -> Connection:
-    """An open connection to a database of this program's schema, which is created or brought up to date when writing.
+def may_exist(url: str) -> bool:
+    """Whether there can be a study: False for a file that does not exist and for a database in memory."""
+    address = parsed(url)
+    return Path(address.database).exists() if is_file(address) else not is_in_memory(address)
+
+
+def is_same(url: str, other: str) -> bool:
+    """Whether two URLs are the same database."""
+    return parsed(url) == parsed(other)
+
+
+def connect(address: URL, *, read_only: bool, beside_s: float | None = None) -> Connection:
+    """An open connection to a database of this program's schema, which is created or migrated when writing.
+
+    Args:
+        address: The database's.
+        read_only: Open it so that nothing can be changed.
+        beside_s: See `Database`.
 
     Raises:
         StoreError: Names the URL, the problem and its cure.
@@ -87,7 +111,7 @@ def connect(address: URL, *, read_only: bool) -> Connection:
     if is_file(address):
         _check_path(Path(address.database), address, read_only)
     try:
-        engine = _engine(address, read_only)
+        engine = _engine(address, read_only, beside_s)
     except ImportError as error:
         raise StoreError(f"its driver is not installed: {error}", where=where(address), cure="pip install it") from None
     try:
@@ -144,10 +168,10 @@ def _check_path(path: Path, address: URL, read_only: bool) -> None:
         raise StoreError(f"the directory {path.parent} does not exist", where=place, cure=f"mkdir -p {path.parent}")
     if not read_only and not os.access(path if path.exists() else path.parent, os.W_OK):
         cure = "name a file that you may write to with --store"
-        raise StoreError("it may not be written to", where=place, cure=cure)
+        raise StoreError("no permission to write to it", where=place, cure=cure)
 
 
-def _engine(address: URL, read_only: bool) -> Engine:
+def _engine(address: URL, read_only: bool, beside_s: float | None) -> Engine:
     if address.get_backend_name() == "postgresql" and read_only:
         # read-only transactions, and each query prepared, for then it cannot hold a COMMIT and a second statement
         return create_engine(
@@ -161,13 +185,14 @@ def _engine(address: URL, read_only: bool) -> Engine:
         return create_engine(address, poolclass=StaticPool)
     if read_only:
         return _reading_engine(Path(address.database))
-    engine = create_engine(address, poolclass=StaticPool, connect_args={"timeout": WAIT_S})
+    wait_s, synchronous = (WAIT_S, "FULL") if beside_s is None else (beside_s, "NORMAL")
+    engine = create_engine(address, poolclass=StaticPool, connect_args={"timeout": wait_s})
     journal = "DELETE" if is_on_network(Path(address.database)) else "WAL"
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: Any) -> None:
         connection.execute(f"PRAGMA journal_mode={journal}")
-        connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA synchronous={synchronous}")
 
     return engine
 
@@ -187,9 +212,13 @@ def _reading_engine(path: Path) -> Engine:
 
 
 def _check_schema(connection: Connection, address: URL, read_only: bool) -> None:
-    """Creates the tables, or brings them up to date, or says why neither can be."""
-    if not read_only and connection.dialect.name == "sqlite":
-        connection.exec_driver_sql("BEGIN IMMEDIATE")  # two searches may meet a new file at the same moment
+    """Creates the tables or migrates them; one process at a time, because several may find an empty database.
+
+    Raises:
+        StoreError: The database has other tables, an older schema and `read_only`, or a newer schema.
+    """
+    if not read_only and connection.dialect.name in LOCK_SCHEMA:
+        connection.exec_driver_sql(LOCK_SCHEMA[connection.dialect.name])
     tables = set(inspect(connection).get_table_names())
     version = connection.scalar(select(schema.schema_version.c.version)) if "schema_version" in tables else None
     ours = tables & set(schema.metadata.tables)
@@ -211,7 +240,7 @@ def _check_schema(connection: Connection, address: URL, read_only: bool) -> None
 
 
 def _bring_up_to_date(connection: Connection, version: int | None) -> None:
-    """Within the caller's transaction: from nothing, or step by step from `version`, to this program's schema."""
+    """Creates the tables, or migrates them step by step from `version`, within the caller's transaction."""
     if version is None:
         schema.metadata.create_all(connection)
         connection.execute(schema.schema_version.insert().values(version=schema.VERSION))
@@ -225,7 +254,7 @@ def _bring_up_to_date(connection: Connection, version: int | None) -> None:
 
 def _refused(error: DBAPIError, address: URL) -> StoreError:
     if address.get_backend_name() != "sqlite" and not getattr(error.orig, "sqlstate", None):
-        problem = f"no connection: {str(error.orig).strip().splitlines()[0]}"
+        problem = f"no connection: {without_passwords(str(error.orig).strip().splitlines()[0])}"
         return StoreError(
             problem, where=where(address), cure="look at host, port, user, password and that the server runs"
         )

@@ -1,4 +1,4 @@
-"""A connection to a database, and the three ways to use it: reading, repeated writing, and what is done once."""
+"""A connection to a database, and three ways to use it: reading, repeated writing, and rare changes."""
 
 from __future__ import annotations
 
@@ -18,29 +18,31 @@ class Database:
     """An open connection. Everything raises `StoreError`.
 
     Args:
-        address: Of the database.
+        address: The database's.
         read_only: Open it so that nothing can be changed.
+        beside_s: For a second connection of this process: how long to wait for a locked SQLite file, in seconds. Such a
+            connection does not wait until the disk has its commits.
 
     Attributes:
         url: The address without its password.
     """
 
-    def __init__(self, address: URL, *, read_only: bool) -> None:
+    def __init__(self, address: URL, *, read_only: bool, beside_s: float | None = None) -> None:
         self.url, self.read_only = connecting.where(address), read_only
-        self._connection: Connection = connecting.connect(address, read_only=read_only)
+        self._connection: Connection = connecting.connect(address, read_only=read_only, beside_s=beside_s)
         self._is_file = connecting.is_file(address)
 
     @property
     def dialect(self) -> Dialect:
-        """What SQL it speaks."""
+        """The SQL dialect."""
         return self._connection.dialect
 
     def close(self) -> None:
-        """Ends the connection. An SQLite file that nobody else has open becomes a single ordinary file again."""
+        """Ends the connection. An SQLite file that no other process has open becomes a single file again."""
         if self._connection.closed:
             return
         if self._is_file and not self.read_only:
-            with suppress(sqlite3.OperationalError):  # somebody reads it: the write-ahead log stays, which is well
+            with suppress(sqlite3.OperationalError):  # another process reads it: the write-ahead log stays
                 self._driver.execute("PRAGMA busy_timeout=0")
                 self._driver.execute("PRAGMA journal_mode=DELETE")
         self._connection.close()
@@ -48,7 +50,11 @@ class Database:
 
     @contextmanager
     def writing(self, *, durably: bool = True) -> Iterator[Any]:
-        """A DBAPI cursor within one transaction; unless `durably`, SQLite does not wait for the disk."""
+        """A DBAPI cursor within one transaction, which an exception rolls back.
+
+        Args:
+            durably: Whether SQLite waits until the disk has the commit.
+        """
         driver = self._driver
         cursor = driver.cursor()
         try:
@@ -59,6 +65,9 @@ class Database:
         except self.dialect.loaded_dbapi.Error as error:
             self._roll_back(driver)
             raise explained(error, self.url) from error
+        except BaseException:
+            self._roll_back(driver)
+            raise
         finally:
             if self._is_file and not durably:
                 cursor.execute("PRAGMA synchronous=FULL")
@@ -66,7 +75,10 @@ class Database:
 
     @contextmanager
     def changing(self) -> Iterator[Connection]:
-        """A transaction of Core, for what happens once in a search."""
+        """A Core connection within one transaction, for rare statements; an exception rolls it back.
+
+        SQLite takes the write lock at the beginning: what is read inside stays true until the commit.
+        """
         try:
             if self.dialect.name == "sqlite":
                 self._connection.exec_driver_sql("BEGIN IMMEDIATE")
@@ -75,15 +87,18 @@ class Database:
         except DBAPIError as error:
             self._connection.rollback()
             raise explained(error.orig, self.url) from error
+        except BaseException:
+            self._connection.rollback()
+            raise
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """The connection, for queries; leaves nothing behind."""
+        """The connection, for queries; ends its transaction afterwards."""
         try:
             yield self._connection
         except DBAPIError as error:
             raise explained(error.orig, self.url, read_only=self.read_only) from error
-        except ValueError as error:  # JSON, numbers and text that are none
+        except ValueError as error:  # text that is not JSON, or not a number
             raise damaged(str(error), self.url) from error
         finally:
             self._connection.rollback()
@@ -93,7 +108,7 @@ class Database:
         return self._connection.connection.driver_connection
 
     def _roll_back(self, driver: Any) -> None:
-        """Undoes the transaction; a connection that is gone is made anew."""
+        """Rolls the transaction back; a broken connection is replaced at its next use."""
         try:
             driver.rollback()
         except self.dialect.loaded_dbapi.Error:

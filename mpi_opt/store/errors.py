@@ -1,9 +1,11 @@
-"""What the database can refuse, as a tree.
+"""What a database can refuse, as a tree.
 
-mpi_opt.errors.StoreError   the user must mend something: URL, directory, permission, version
-└── StoreNotReadyError          nothing was written; the same call may be made again, later
-    ├── StoreFullError              no room on the disk, or over the quota
-    └── StoreLockedError            another program holds the database for writing
+mpi_opt.errors.StoreError   invalid input: URL, directory, permission, version
+├── StoreNotReadyError          nothing was written; the same call may succeed later
+│   ├── StoreFullError              no space on the disk, or over the quota
+│   └── StoreLockedError            another program holds the write lock
+├── StoreConflictError          nothing was written; another process has changed the study since it was read
+└── StudyOwnedError             another search runs the study
 """
 
 from __future__ import annotations
@@ -12,29 +14,47 @@ import sqlite3
 
 from mpi_opt.errors import StoreError
 
-__all__ = ["StoreError", "StoreFullError", "StoreLockedError", "StoreNotReadyError", "damaged", "explained"]
+__all__ = [
+    "StoreConflictError",
+    "StoreError",
+    "StoreFullError",
+    "StoreLockedError",
+    "StoreNotReadyError",
+    "StudyOwnedError",
+    "conflict",
+    "damaged",
+    "explained",
+]
 
 
 class StoreNotReadyError(StoreError):
-    """The database cannot take this now. Nothing of the call was written: make the same call again, later."""
+    """The database cannot take this now. The call wrote nothing and may be repeated later."""
 
 
 class StoreFullError(StoreNotReadyError):
-    """There is no room for the database."""
+    """There is no space left for the database."""
 
 
 class StoreLockedError(StoreNotReadyError):
-    """Another program holds the database for writing."""
+    """Another program holds the write lock."""
+
+
+class StoreConflictError(StoreError):
+    """Another process has changed the study or trial. The call wrote nothing; read the study again before a retry."""
+
+
+class StudyOwnedError(StoreError):
+    """Another search runs the study."""
 
 
 RECOVER = "save what is left: sqlite3 FILE .recover | sqlite3 NEW.db"
 
 SQLITE_ERRORS: dict[int, tuple[type[StoreError], str, str]] = {
-    sqlite3.SQLITE_FULL: (StoreFullError, "there is no room on the disk", "free some space"),
+    sqlite3.SQLITE_FULL: (StoreFullError, "the disk is full", "free some space"),
     sqlite3.SQLITE_IOERR: (
         StoreFullError,
         "the disk refuses to write or read",
-        "look for a full quota or a lost mount",
+        "check the quota and that the file system is mounted",
     ),
     sqlite3.SQLITE_BUSY: (
         StoreLockedError,
@@ -48,51 +68,59 @@ SQLITE_ERRORS: dict[int, tuple[type[StoreError], str, str]] = {
     ),
     sqlite3.SQLITE_READONLY: (
         StoreError,
-        "it may not be written to",
+        "no permission to write to it",
         "chmod u+w it, or name another file as the store",
     ),
-    sqlite3.SQLITE_PERM: (StoreError, "it may not be opened", "look at its permissions"),
-    sqlite3.SQLITE_CANTOPEN: (StoreError, "it cannot be opened", "look at the path and its permissions"),
+    sqlite3.SQLITE_PERM: (StoreError, "no permission to open it", "check its permissions"),
+    sqlite3.SQLITE_CANTOPEN: (StoreError, "it cannot be opened", "check the path and its permissions"),
     sqlite3.SQLITE_NOTADB: (StoreError, "it is not a SQLite database", "name another file as the store"),
     sqlite3.SQLITE_CORRUPT: (StoreError, "it is damaged", RECOVER),
 }
 
 SQLSTATES: dict[str, tuple[type[StoreError], str, str]] = {
-    "53": (StoreFullError, "the server has no room", "free some space there"),
-    "55": (StoreLockedError, "another program holds it", "end or commit that program's transaction"),
-    "40": (StoreLockedError, "another program's transaction got in the way", "try again"),
-    "08": (StoreNotReadyError, "the connection to the server was lost", "see that the server runs"),
-    "57": (StoreNotReadyError, "the server is shutting down or starting", "see that the server runs"),
+    "53": (StoreFullError, "the server has no space left", "free some space there"),
+    "55": (StoreLockedError, "another program holds a lock", "end or commit that program's transaction"),
+    "40": (StoreLockedError, "it conflicts with another program's transaction", "try again"),
+    "08": (StoreNotReadyError, "the connection to the server was lost", "check that the server runs"),
+    "57": (StoreNotReadyError, "the server is shutting down or starting", "check that the server runs"),
 }
 """By the first two characters of PostgreSQL's SQLSTATE, its class of errors."""
 
 READ_ONLY_TRANSACTION = "25006"
-"""PostgreSQL's SQLSTATE for an attempt to write in a transaction that may only read."""
+"""PostgreSQL's SQLSTATE for an attempt to write in a read-only transaction."""
 
-TWICE = "this study or trial stands there already"
+UNIQUE_VIOLATION = "23505"
+"""PostgreSQL's SQLSTATE for a key that exists already."""
 
 
 def damaged(how: str, where: str) -> StoreError:
-    """What stands in the database is nothing that this program wrote."""
+    """The database holds values that this program did not write."""
     return StoreError(f"it is damaged: {how}", where=where, cure=RECOVER)
+
+
+def conflict(where: str) -> StoreConflictError:
+    """Another process has begun or ended one of the trials, or created the study, since the study was read."""
+    return StoreConflictError(
+        "another process has changed this study or trial", where=where, cure="run the same command again"
+    )
 
 
 def explained(error: Exception, where: str, *, read_only: bool = False) -> StoreError:
     """What a driver's `error` means to a user.
 
     Args:
-        error: As the DBAPI raised it.
-        where: The store's URL.
+        error: As raised by the DBAPI driver.
+        where: The store's URL, without passwords.
         read_only: Whether the store was opened for reading.
     """
     code = getattr(error, "sqlite_errorcode", None)
     state = getattr(error, "sqlstate", None) or ""
     if state == READ_ONLY_TRANSACTION or (read_only and code is not None and code & 0xFF == sqlite3.SQLITE_READONLY):
         return StoreError("this would change it, and it is open for reading only", where=where, cure="write a SELECT")
-    if code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY or code == sqlite3.SQLITE_CONSTRAINT_UNIQUE or state == "23505":
-        return StoreError(TWICE, where=where, cure="see that only one search runs this study, or use another --study")
+    if code in (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE) or state == UNIQUE_VIOLATION:
+        return conflict(where)
     known = SQLITE_ERRORS.get(code & 0xFF) if code is not None else SQLSTATES.get(state[:2])
     if known is None:
-        return StoreError(f"the database says: {str(error).strip()}", where=where)
+        return StoreError(f"the database reports: {str(error).strip()}", where=where, cure="see the database's manual")
     kind, problem, cure = known
     return kind(problem, where=where, cure=cure)

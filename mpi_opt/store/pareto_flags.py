@@ -10,41 +10,34 @@ from sqlalchemy import Dialect, bindparam, literal_column, select
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.pareto import dominates
 from mpi_opt.store.records import Finish
-from mpi_opt.store.schema import figures_of_merit, studies, trials
+from mpi_opt.store.schema import figures_of_merit, trials
 from mpi_opt.store.statements import Row, Statement
 from mpi_opt.store.writing import trial_id
 
 
 @final
 class Front:
-    """Says of which trials the column ``pareto`` changes when others end.
+    """Finds the trials whose column ``pareto`` changes when others end.
 
     Args:
-        dialect: Of the engine.
+        dialect: The engine's.
     """
 
     def __init__(self, dialect: Dialect) -> None:
-        is_this = studies.c.id == bindparam("study_id")
-        self._lock = Statement(select(studies.c.id).where(is_this).with_for_update(), ["study_id"], dialect)
         figures = select(trials.c.id, figures_of_merit.c.name, figures_of_merit.c.value).join(
             figures_of_merit, figures_of_merit.c.trial_id == trials.c.id
         )
         on_front = figures.where(trials.c.study_id == bindparam("study_id"), trials.c.pareto == literal_column("1"))
         self._read = Statement(on_front, ["study_id"], dialect)
 
-    def lock(self, cursor: Any, study_id: int) -> None:
-        """Lets no other process change this front until the transaction ends; SQLite has one writer anyway."""
-        self._lock.run(cursor, [{"study_id": study_id}])
-        cursor.fetchall()
-
     def changes(self, cursor: Any, study_id: int, finished: Sequence[Finish], merits: Merits) -> list[Row]:
-        """Which trials are on the front now, or no longer, or ended beside it.
+        """The trials that join the front, leave it, or end beside it.
 
         Args:
-            cursor: Of the transaction that enters `finished`.
+            cursor: Of the transaction that enters `finished`, which has locked the study's row.
             study_id: The study.
-            finished: What ended, not on the front yet.
-            merits: Of the study.
+            finished: The trials that end, not on the front yet.
+            merits: The study's figures of merit.
         """
         self._read.run(cursor, [{"study_id": study_id}])
         found: dict[int, dict[str, float]] = {}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, func, select
 
 from mpi_opt.core.figures_of_merit import Merits
-from mpi_opt.core.trial import FINISHED, State, TrialRecord
+from mpi_opt.core.trial import FINISHED, UNFINISHED, State, TrialRecord
 from mpi_opt.store.records import AttemptRecord, CurveRecord, Earlier, EventRecord, FoldRecord, StudyRecord
 from mpi_opt.store.schema import (
     attempts,
@@ -24,6 +25,9 @@ from mpi_opt.store.schema import (
     transferred,
     trials,
 )
+
+FEW = 1000
+"""The figures of merit of so many trials are selected by number; for more, those of the whole study are read."""
 
 # in the order of TrialRecord's fields
 TRIAL_COLUMNS = (
@@ -83,10 +87,27 @@ def read_earlier(connection: Connection, study_id: int) -> list[Earlier]:
     return [Earlier(json.loads(parameters), figure) for parameters, figure in connection.execute(query)]
 
 
-def read_told_order(connection: Connection, study_id: int) -> list[TrialRecord]:
-    """The finished trials in the order in which they ended."""
+def read_ended(connection: Connection, study_id: int) -> list[TrialRecord]:
+    """The finished trials in the order in which they ended.
+
+    Databases of versions 1 and 2 may hold a place twice; there the time and then the number decide.
+    """
     query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id, trials.c.state.in_(FINISHED))
-    return _trials(connection, study_id, query.order_by(trials.c.ended))
+    return _trials(connection, study_id, query.order_by(trials.c.ended, trials.c.finished_at, trials.c.number))
+
+
+def read_changed(connection: Connection, study_id: int, n_ended: int) -> tuple[list[TrialRecord], int]:
+    """What has changed since a study had `n_ended` finished trials.
+
+    Returns:
+        The trials that have ended since then and those that are unfinished, by number; and the `n_ended` for the next
+        call, which may find some of these trials again.
+    """
+    these, now_ended = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id), studies.c.n_ended
+    n_next = connection.execute(select(now_ended).where(studies.c.id == study_id)).scalar_one()
+    found = _trials(connection, study_id, these.where(trials.c.state.in_(UNFINISHED)))
+    found += _trials(connection, study_id, these.where(trials.c.ended >= n_ended))  # second: a trial may end meanwhile
+    return sorted({trial.number: trial for trial in found}.values(), key=attrgetter("number")), n_next
 
 
 def read_best(connection: Connection, study_id: int, maximize: bool, count: int = 1) -> list[TrialRecord]:
@@ -163,28 +184,34 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
 
 
 def _trials(connection: Connection, study_id: int, query: Select[Any]) -> list[TrialRecord]:
-    rows = connection.execute(query).all()
-    if all(row.pareto is None for row in rows):  # as in every study with one figure of merit
-        return [TrialRecord(row[0], row[1], json.loads(row[2]), *row[3:]) for row in rows]
-    figures, uncertainties = _figures(connection, study_id)
+    rows = [
+        (number, state, json.loads(parameters), *rest, pareto)
+        for number, state, parameters, *rest, pareto in map(tuple, connection.execute(query))
+    ]
+    if all(row[-1] is None for row in rows):  # one figure of merit, or no finished trial
+        return [TrialRecord(*row) for row in rows]
+    figures, uncertainties = _figures(connection, study_id, [row[0] for row in rows] if len(rows) <= FEW else None)
     return [
         TrialRecord(
-            *row[:2],
-            json.loads(row[2]),
-            *row[3:-1],
-            None if row.pareto is None else bool(row.pareto),
-            figures.get(row.number, {}),
-            uncertainties.get(row.number, {}),
+            *row[:-1],
+            None if row[-1] is None else bool(row[-1]),
+            figures.get(row[0], {}),
+            uncertainties.get(row[0], {}),
         )
         for row in rows
     ]
 
 
-def _figures(connection: Connection, study_id: int) -> tuple[dict[int, dict[str, float]], dict[int, dict[str, float]]]:
-    """Trial number -> its several figures of merit by name, and their uncertainties, in the order of the study's."""
+def _figures(
+    connection: Connection, study_id: int, numbers: Sequence[int] | None
+) -> tuple[dict[int, dict[str, float]], dict[int, dict[str, float]]]:
+    """Trial number -> its several figures of merit by name, and their uncertainties, in the order of the study's.
+
+    Of the trials `numbers`; None: of all.
+    """
     order = {name: index for index, name in enumerate(read_merits(connection, study_id).names)}
     columns = (figures_of_merit.c.name, figures_of_merit.c.value, figures_of_merit.c.uncertainty)
-    rows = connection.execute(_of_trials(figures_of_merit, columns, study_id, None)).all()
+    rows = connection.execute(_of_trials(figures_of_merit, columns, study_id, numbers)).all()
     figures: dict[int, dict[str, float]] = {}
     uncertainties: dict[int, dict[str, float]] = {}
     for number, name, value, uncertainty in sorted(rows, key=lambda row: order[row.name]):

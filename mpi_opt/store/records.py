@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from mpi_opt.core.figures_of_merit import Merits
@@ -84,6 +85,11 @@ class StudyRecord:
     merits: Merits = field(default_factory=Merits)
 
     @property
+    def key(self) -> str:
+        """Tells this study from all others, also from one of the same name in another store: digits of `created_at`."""
+        return "".join(filter(str.isdigit, self.created_at[:26]))
+
+    @property
     def maximize(self) -> bool:
         """Whether more is better."""
         return self.direction == "maximize"
@@ -133,15 +139,42 @@ class EventRecord:
     detail: str
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """A trial of an earlier study as a new one knows it.
+@dataclass(frozen=True, slots=True)
+class LeaseRecord:
+    """The search that runs a study.
 
     Attributes:
-        parameters: Those of the new study's hyperparameters that the earlier one had, too; values outside of the new
-            range are its end.
-        figure_of_merit: As good as it was, in the new study's direction.
+        token: Of this search alone.
+        host: Its host's name.
+        machine: Names the kernel and process namespace in which `process` is valid.
+        process: The id of the process that writes the store.
+        process_began: When that process began, in clock ticks since the machine's start; None if that is not known.
+        since: When the search took the study, UTC ISO-8601 text.
+        renewed_at: Its last sign of life, by its own clock.
+    """
+
+    token: str
+    host: str
+    machine: str
+    process: int
+    process_began: int | None
+    since: str
+    renewed_at: str
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A trial of an earlier study, converted for a new one.
+
+    Attributes:
+        parameters: The hyperparameters that both studies have; values outside of the new range are moved to its end.
+        figure_of_merit: In the new study's direction.
     """
 
     parameters: Parameters
     figure_of_merit: float
+
+
+def now() -> str:
+    """The time, UTC, as ISO-8601 text with microseconds."""
+    return datetime.now(UTC).isoformat(timespec="microseconds")

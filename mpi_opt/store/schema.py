@@ -31,7 +31,7 @@ from mpi_opt.core import space
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.space import DIMENSIONS, Dimension, Space
 
-VERSION = 2
+VERSION = 3
 """The version that this program reads and writes."""
 
 MIGRATIONS: dict[int, tuple[str, ...]] = {
@@ -46,8 +46,17 @@ MIGRATIONS: dict[int, tuple[str, ...]] = {
         "CREATE TABLE transferred (study_id INTEGER NOT NULL REFERENCES studies (id), position INTEGER NOT NULL, "
         "parameters TEXT NOT NULL, figure_of_merit FLOAT NOT NULL, PRIMARY KEY (study_id, position))",
     ),
+    2: (
+        "ALTER TABLE studies ADD COLUMN n_ended INTEGER DEFAULT 0 NOT NULL",
+        "UPDATE studies SET n_ended = "
+        "(SELECT COALESCE(MAX(trials.ended), -1) + 1 FROM trials WHERE trials.study_id = studies.id)",
+        "CREATE INDEX trials_by_ending ON trials (study_id, ended)",
+        "CREATE TABLE leases (study_id INTEGER NOT NULL REFERENCES studies (id), token VARCHAR(32) NOT NULL, "
+        "host VARCHAR(255) NOT NULL, machine VARCHAR(512) NOT NULL, process BIGINT NOT NULL, process_began BIGINT, "
+        "since VARCHAR(32) NOT NULL, renewed_at VARCHAR(32) NOT NULL, PRIMARY KEY (study_id))",
+    ),
 }
-"""Version -> the statements that turn a database of that version into one of the next, in every dialect."""
+"""Version -> the statements that migrate a database of that version to the next one, in every dialect."""
 
 TRIALS_PER_STUDY = 10**9
 
@@ -68,7 +77,8 @@ studies = Table(
     Column("space", Text, nullable=False),
     Column("view_name", String(255), nullable=False),
     Column("selection", String(8), nullable=False, server_default="mean"),
-    Column("merits", Text),  # where there are several figures of merit: [{"name": …, "direction": …}, …], as JSON
+    Column("merits", Text),  # with several figures of merit: [{"name": …, "direction": …}, …], as JSON
+    Column("n_ended", Integer, nullable=False, server_default="0"),  # the next value of `trials.ended`
 )
 
 trials = Table(
@@ -89,14 +99,11 @@ trials = Table(
     Column("error", Text),
     Column("budget", Float(53)),
     Column("resume_from", Integer),
-    Column(
-        "ended", Integer
-    ),  # 0-based, in the order of ending: strategies are told in this order when a search goes on
-    Column(
-        "pareto", Integer
-    ),  # where there are several figures of merit: 1 on the front of the complete trials, else 0
+    Column("ended", Integer),  # 0-based, in the order of ending: a resumed strategy learns the outcomes in this order
+    Column("pareto", Integer),  # with several figures of merit: 1 on the front of the complete trials, else 0
     UniqueConstraint("study_id", "number"),
     Index("trials_by_merit", "study_id", "state", "figure_of_merit"),
+    Index("trials_by_ending", "study_id", "ended"),
 )
 
 
@@ -174,6 +181,19 @@ events = Table(
     Column("at", String(32), nullable=False),
     Column("kind", String(64), nullable=False),
     Column("detail", Text, nullable=False),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("study_id", ForeignKey("studies.id"), primary_key=True, autoincrement=False),
+    Column("token", String(32), nullable=False),  # of the search that runs the study, never used twice
+    Column("host", String(255), nullable=False),
+    Column("machine", String(512), nullable=False),  # where `process` means the same
+    Column("process", BigInteger, nullable=False),
+    Column("process_began", BigInteger),  # clock ticks since the machine's start; empty where they are not known
+    Column("since", String(32), nullable=False),
+    Column("renewed_at", String(32), nullable=False),
 )
 
 VIEW_COLUMNS = ("number", "state", "figure_of_merit", "uncertainty", "duration_s")

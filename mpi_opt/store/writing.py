@@ -1,4 +1,4 @@
-"""From what the coordinator knows to rows of the tables, keyed by column."""
+"""Converts records to rows of the tables, keyed by column."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 
+from mpi_opt.errors import without_passwords
 from mpi_opt.store.records import Earlier, Finish, Start
 from mpi_opt.store.schema import TRIALS_PER_STUDY
 from mpi_opt.store.statements import Row
@@ -17,11 +18,12 @@ def trial_id(study_id: int, number: int) -> int:
 
 
 def started_trial(study_id: int, start: Start, at: str) -> Row:
-    """A row of `trials` for one that begins; `key_id` serves where it stands there already."""
+    """A row of `trials` for a trial that starts; the keys select the row of a trial that starts again."""
     key = trial_id(study_id, start.number)
     return {
         "id": key,
         "key_id": key,
+        "key_attempts": start.attempt - 1,
         "study_id": study_id,
         "number": start.number,
         "state": "running",
@@ -47,7 +49,7 @@ def transferred(study_id: int, earlier: Sequence[Earlier]) -> list[Row]:
 
 
 def started_attempt(study_id: int, start: Start, at: str) -> Row:
-    """A row of `attempts` for one that begins."""
+    """A row of `attempts` for an attempt that starts."""
     return {
         "trial_id": trial_id(study_id, start.number),
         "attempt": start.attempt,
@@ -59,30 +61,30 @@ def started_attempt(study_id: int, start: Start, at: str) -> Row:
 
 
 def ended_trial(study_id: int, finish: Finish, at: str, ended: int) -> Row:
-    """What becomes known of a trial that is the `ended`-th to end."""
+    """The columns that change when a trial ends as number `ended` of its study (0-based)."""
     outcome = finish.outcome
     return {
         "key_id": trial_id(study_id, outcome.number),
+        "key_attempts": finish.attempt,
         "state": outcome.state,
         "figure_of_merit": _number(outcome.figure_of_merit),
         "uncertainty": _number(outcome.uncertainty),
         "finished_at": at,
         "duration_s": outcome.duration_s,
-        "attempts": finish.attempt,
-        "error": _text(outcome.error),
+        "error": clean(outcome.error),
         "ended": ended,
     }
 
 
 def ended_attempt(study_id: int, finish: Finish, at: str) -> Row:
-    """What becomes known of the attempt with which a trial ended."""
+    """The columns that change when an attempt ends."""
     return {
         "key_trial_id": trial_id(study_id, finish.outcome.number),
         "key_attempt": finish.attempt,
         "block": finish.block,
         "finished_at": at,
         "outcome": finish.outcome.state,
-        "error": _text(finish.outcome.error),
+        "error": clean(finish.outcome.error),
     }
 
 
@@ -99,14 +101,14 @@ def ended_folds(study_id: int, finish: Finish) -> Iterator[Row]:
 
 
 def ended_figures(study_id: int, finish: Finish) -> Iterator[Row]:
-    """A row of `figures_of_merit` for each of several."""
+    """A row of `figures_of_merit` for each figure, if there are several."""
     key, outcome = trial_id(study_id, finish.outcome.number), finish.outcome
     for name, value in outcome.figures_of_merit.items():
         yield {"trial_id": key, "name": name, "value": value, "uncertainty": _number(outcome.uncertainties.get(name))}
 
 
 def ended_fold_figures(study_id: int, finish: Finish) -> Iterator[Row]:
-    """A row of `fold_figures_of_merit` for each fold and each of several."""
+    """A row of `fold_figures_of_merit` for each fold and figure, if there are several figures."""
     key = trial_id(study_id, finish.outcome.number)
     for fold in finish.outcome.folds:
         for name, value in fold.figures_of_merit.items():
@@ -122,9 +124,11 @@ def ended_metrics(study_id: int, finish: Finish) -> Iterator[Row]:
                 yield {"trial_id": key, "fold": fold.fold, "epoch": epoch, "name": name, "value": _number(value)}
 
 
-def _text(text: str | None) -> str | None:
-    """`text` without what databases refuse: NUL, and halves of characters, as odd file names have them."""
-    return None if text is None else text.replace("\0", "�").encode("utf-8", "replace").decode("utf-8")
+def clean(text: str | None) -> str | None:
+    """`text` without passwords in URLs, and without what databases refuse: NUL and unpaired surrogates."""
+    if text is None:
+        return None
+    return without_passwords(text).replace("\0", "�").encode("utf-8", "replace").decode("utf-8")
 
 
 def _number(value: float | None) -> float | None:

@@ -1,4 +1,4 @@
-"""The search strategies by name. What a strategy needs (scikit-optimize, DEAP, scipy) is imported when it is made."""
+"""The search strategies by name. Each strategy's module, and the library that it needs, is imported on first use."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from typing import Any
 from mpi_learn.settings.yaml_file import nearest
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.strategies.points.checks import whole_number
 from mpi_opt.strategies.points.warm_start import Transfer
 from mpi_opt.strategies.strategy import Decision, Strategy
 
 __all__ = ["REFITTING", "STRATEGIES", "Decision", "Strategy", "Transfer", "make_strategy"]
 
-_HOMES = {
+_CLASSES = {
     "bayesian": ("bayesian", "Bayesian"),
+    "scikit-optimize": ("scikit_optimize", "ScikitOptimize"),
     "evolutionary": ("evolutionary", "Evolutionary"),
     "random": ("random_search", "RandomSearch"),
-    "grid": ("grid_search", "GridSearch"),
     "sobol": ("sobol_search", "SobolSearch"),
+    "grid": ("grid_search", "GridSearch"),
     "halving": ("halving", "Halving"),
     "population": ("population", "Population"),
     "constructive": ("constructive", "Constructive"),
@@ -28,24 +30,25 @@ _HOMES = {
 
 
 class _Strategies(Mapping[str, type[Strategy]]):
-    """Name -> class; a class's file is imported when it is looked up."""
+    """Name to class. The class's module is imported on access."""
 
     def __getitem__(self, name: str) -> type[Strategy]:
-        module, cls = _HOMES[name]
-        return getattr(import_module(f"mpi_opt.strategies.{module}"), cls)
+        module, cls = _CLASSES[name]
+        found: type[Strategy] = getattr(import_module(f"mpi_opt.strategies.{module}"), cls)
+        return found
 
     def __contains__(self, name: object) -> bool:
-        return name in _HOMES
+        return name in _CLASSES
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_HOMES)
+        return iter(_CLASSES)
 
     def __len__(self) -> int:
-        return len(_HOMES)
+        return len(_CLASSES)
 
 
 REFITTING = ("bayesian", "halving")
-"""Those with the option `await_refit_up_to`: with more trials pending a proposal does not wait for a refit."""
+"""Strategies with the option `await_refit_up_to`: with more trials pending, proposals do not wait for a refit."""
 
 STRATEGIES: Mapping[str, type[Strategy]] = _Strategies()
 
@@ -55,38 +58,40 @@ def make_strategy(
     space: Space | Mapping[str, Dimension],
     seed: int = 0,
     options: Mapping[str, Any] | None = None,
-    n_merits: int = 1,
+    n_figures: int = 1,
     transfer: Transfer | None = None,
 ) -> Strategy:
-    """A strategy, ready to be asked or resumed.
+    """Constructs a strategy.
 
     Args:
-        name: One of `STRATEGIES`, or ``file.py:Class`` or ``package.module:Class`` of the user's own `Strategy`.
+        name: One of `STRATEGIES`, or ``file.py:Class`` or ``package.module:Class`` for a `Strategy` of the user.
         space: The search space.
-        seed: What is proposed is a function of it and of the calls made.
-        options: The strategy's own, and for every strategy ``reproducible: true``: the same trials whatever the timing
-            (see `mpi_opt.strategies.reproducible`), with ``lag`` (default 16) at least the number of blocks.
-        n_merits: Figures of merit; with more than one, outcomes are tuples of values to minimise.
-        transfer: What an earlier study found.
+        seed: 0 or more. Proposals are a function of the seed and of the calls to the strategy.
+        options: The strategy's own options. Every strategy accepts ``reproducible: true``, which makes the list of
+            trials independent of timing (see `mpi_opt.strategies.reproducible`), with ``lag`` (default 16), which must
+            be at least the number of blocks.
+        n_figures: Number of figures of merit. If there are several, outcomes are tuples of costs.
+        transfer: Results of an earlier study.
 
     Raises:
-        ConfigurationError: There is no such strategy, it knows one figure of merit only, or an option is unknown or
-            cannot be.
-        SpaceError: `space` contradicts itself.
+        ConfigurationError: The strategy is unknown, supports one figure of merit only, or an option is unknown or
+            invalid.
+        SpaceError: `space` is inconsistent.
     """
     space = space if isinstance(space, Space) else Space(space)
+    seed = whole_number(seed, "search.seed")
     options = dict(options or {})
     is_reproducible, lag = _reproducible(options)
     if is_reproducible and name in REFITTING:
         options.setdefault("await_refit_up_to", lag)
     if transfer is not None:
         options = transfer.options(space, seed, options)
-    make = partial(_made, name, space, seed, options, n_merits, transfer)
+    make = partial(_made, name, space, seed, options, n_figures, transfer)
     if not is_reproducible:
         return make()
     from mpi_opt.strategies.reproducible import Reproducible
 
-    return Reproducible(make, lag)
+    return Reproducible(make, lag, n_figures)
 
 
 def _made(
@@ -94,25 +99,25 @@ def _made(
     space: Space,
     seed: int,
     options: Mapping[str, Any],
-    n_merits: int,
+    n_figures: int,
     transfer: Transfer | None,
 ) -> Strategy:
-    made = _named(name)(space, seed=seed, options=dict(options))
+    made = _class_of(name)(space, seed=seed, options=dict(options))
     if not isinstance(made, Strategy):
         raise ConfigurationError(
-            f"{name} makes a {type(made).__name__}, not a strategy",
+            f"{name} constructs a {type(made).__name__}, which is not a strategy",
             where="search.strategy",
             cure="derive the class from mpi_opt.strategies.Strategy",
         )
-    if n_merits > 1:
-        made.expect(n_merits)
+    if n_figures > 1:
+        made.expect(n_figures)
     elif transfer is not None and transfer.learn:
         made.learn(*transfer.points(space, seed))
     return made
 
 
 def _reproducible(options: dict[str, Any]) -> tuple[bool, int]:
-    """Whether the search is to be reproducible, and with which lag; both taken out of `options`."""
+    """Removes ``reproducible`` and ``lag`` from `options` and returns them."""
     is_reproducible = options.pop("reproducible", False)
     if not isinstance(is_reproducible, bool):
         raise ConfigurationError(
@@ -124,7 +129,7 @@ def _reproducible(options: dict[str, Any]) -> tuple[bool, int]:
     return is_reproducible, lag
 
 
-def _named(name: str) -> type[Strategy]:
+def _class_of(name: str) -> Any:
     if name in STRATEGIES:
         return STRATEGIES[name]
     if ":" in name:

@@ -10,9 +10,7 @@ serves the other surrogate, the forest. Of several figures of merit each proposa
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Literal, final
 
@@ -22,11 +20,12 @@ from pydantic import Field, model_validator
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping
+from mpi_opt.strategies.points.checks import whole_number
 from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.points.options import Options, read_options
-from mpi_opt.strategies.points.sampling import Draws
-from mpi_opt.strategies.points.sobol import SobolPoints
+from mpi_opt.strategies.points.sampling import Sampler
+from mpi_opt.strategies.points.sobol import SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
 from mpi_opt.strategies.surrogates.acquisition import (
     Criterion,
@@ -39,10 +38,10 @@ from mpi_opt.strategies.surrogates.observations import History, Told
 from mpi_opt.strategies.surrogates.prior import Prior
 from mpi_opt.strategies.surrogates.proposer import Proposer
 from mpi_opt.strategies.surrogates.scalarization import drawn_weights
+from mpi_opt.strategies.surrogates.stock import Stock
 
 FEWEST_TOLD = 4
 MOST_DIMENSIONS = 60
-LARGEST_STOCK = 64
 
 
 class BayesianOptions(Options):
@@ -98,23 +97,20 @@ class Bayesian(Strategy):
         self._options = read_options(BayesianOptions, options)
         self._n_initial = self._options.initial_points or min(max(8, 2 * len(space) + 4), 20)
         self._space = space
-        self._ledger = Ledger(space, self._options, keeps_points=True)
-        self._draws, self._sequence = Draws(space, seed), SobolPoints(len(space), seed)
+        self._bookkeeping = Bookkeeping(space, self._options, remembers_points=True)
+        self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed)
         self._encoding = Encoding(space)
         kind = self._options.surrogate
         self._has_forest = kind == "forest" or (kind == "auto" and len(space) > MOST_DIMENSIONS)
-        self._seed, self._n_merits = abs(seed), 1
+        self._seed = seed
         self._prior: Prior | None = None
         self._proposer = self._new_proposer()
         self._history = History(self._encoding)
-        self._stock: deque[np.ndarray] = deque()
-        self._n_taken = 0
-        self._thread = ThreadPoolExecutor(1, "refit")
-        self._refit: Future[list[np.ndarray]] | None = None
+        self._stock: Stock[np.ndarray] = Stock()
 
-    def expect(self, n_merits: int) -> None:
+    def expect(self, n_figures: int) -> None:
         """Searches the Pareto front of several figures of merit."""
-        self._n_merits, self._history = n_merits, History(self._encoding, n_merits)
+        self._bookkeeping.n_figures, self._history = n_figures, History(self._encoding, n_figures)
 
     def learn(self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]) -> bool:
         """Guesses with the help of an earlier study, as far as it agrees with this one."""
@@ -127,81 +123,67 @@ class Bayesian(Strategy):
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` proposals."""
+        count = whole_number(count, "ask")
         proposals: list[Proposal] = []
         while len(proposals) < count:
-            if (known := self._ledger.initial()) is not None:
-                proposals.append(self._ledger.propose(known))
-            elif self._ledger.n_asked < self._n_initial or self._history.n_values < FEWEST_TOLD:
-                proposals.append(self._ledger.propose(self._spread()))
-            elif len(self._ledger.pending) <= self._options.await_refit_up_to:
-                n_more = self._options.await_refit_up_to + 1 - len(self._ledger.pending)
+            if (known := self._bookkeeping.initial()) is not None:
+                proposals.append(self._bookkeeping.propose(known))
+            elif self._bookkeeping.n_asked < self._n_initial or self._history.n_values < FEWEST_TOLD:
+                proposals.append(self._bookkeeping.propose(self._design.new_point(self._bookkeeping)))
+            elif len(self._bookkeeping.pending) <= self._options.await_refit_up_to:
+                n_more = self._options.await_refit_up_to + 1 - len(self._bookkeeping.pending)
                 proposals += self._awaited(min(count - len(proposals), n_more))
             else:
-                proposals.append(self._ledger.propose(self._prepared()))
+                proposals.append(self._bookkeeping.propose(self._prepared()))
         return proposals
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Learns from the outcome."""
-        self._history.add(proposal, self._ledger.settle(proposal, outcome), outcome)
-        if len(self._ledger.pending) > self._options.await_refit_up_to:
+        self._history.add(proposal, self._bookkeeping.observe(proposal, outcome), outcome)
+        if len(self._bookkeeping.pending) > self._options.await_refit_up_to:
             self._prepare()
 
-    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Learns from every outcome told."""
-        told = list(told)
-        for (proposal, value), (_, outcome) in zip(self._ledger.resume(told, pending), told, strict=True):
-            self._history.add(proposal, value, outcome)
+    def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Learns from all outcomes."""
+        self._bookkeeping.resume(self.tell, observed, pending)
 
     def state(self) -> dict[str, Any]:
         """The books in short."""
-        return self._ledger.state()
-
-    def _spread(self) -> Parameters:
-        point = self._space.decode(self._sequence.point(self._ledger.n_asked))
-        is_fine = self._ledger.allows(point) and self._ledger.is_new(point)
-        return point if is_fine else self._draws.new_point(self._ledger)
+        return self._bookkeeping.state()
 
     def _awaited(self, count: int) -> list[Proposal]:
         """Up to `count` proposals of a model that knows all that was told."""
-        if self._refit is not None:
-            self._refit.result()
-            self._refit = None
+        self._stock.wait()  # its thread uses the same model
         self._stock.clear()
         rows = self._sought(self._pending_rows(), count)()
-        points = [self._encoding.point(row) for row in rows] or [self._draws.new_point(self._ledger)]
-        return [self._ledger.propose(point) for point in points]
+        points = [self._encoding.point(row) for row in rows] or [self._sampler.new_point(self._bookkeeping)]
+        return [self._bookkeeping.propose(point) for point in points]
 
     def _prepared(self) -> Parameters:
         """The next of the stock; if that is used up, a point drawn near the best ones or anywhere."""
-        self._n_taken += 1
         self._prepare()
-        while self._stock:
-            point = self._encoding.point(self._stock.popleft())
-            if self._ledger.is_new(point):
+        while (prepared := self._stock.take()) is not None:
+            point = self._encoding.point(prepared)
+            if self._bookkeeping.is_new(point):
                 return point
-        for row in self._proposer.quick_rows(self._history.best_rows(), self._ledger.n_asked):
+        for row in self._proposer.quick_rows(self._history.best_rows(), self._bookkeeping.n_asked):
             point = self._encoding.point(row)
-            if self._ledger.allows(point) and self._ledger.is_new(point):
+            if self._bookkeeping.allows(point) and self._bookkeeping.is_new(point):
                 return point
-        return self._draws.new_point(self._ledger)
+        return self._sampler.new_point(self._bookkeeping)
 
     def _prepare(self) -> None:
-        """Takes in what the thread made, and sets it to work again."""
-        if self._history.n_values < FEWEST_TOLD or (self._refit is not None and not self._refit.done()):
-            return
-        if self._refit is not None:
-            self._stock = deque(self._refit.result())
-        count = min(max(8, self._n_taken + self._n_taken // 4), LARGEST_STOCK)
-        self._n_taken = 0
-        self._refit = self._thread.submit(self._sought(np.vstack([self._pending_rows(), *self._stock]), count))
+        """Collects the prepared proposals and starts the preparation of more."""
+        if self._history.n_values >= FEWEST_TOLD:
+            self._stock.refill(lambda rows, count: self._sought(np.vstack([self._pending_rows(), *rows]), count))
 
     def _new_proposer(self) -> Proposer:
         return Proposer(self._encoding, self._seed, self._has_forest, self._options.criterion)
 
     def _sought(self, pending: np.ndarray, count: int) -> Callable[[], list[np.ndarray]]:
         """What finds the next `count` rows, from what is known now; may be called in another thread."""
-        told, number = self._history.told(), self._ledger.n_asked
-        if self._n_merits > 1:
+        told, number = self._history.told(), self._bookkeeping.n_asked
+        if self._bookkeeping.n_figures > 1:
             return partial(self._sought_on_front, told, pending, number, count)
         told = told.without_penalties()
         if self._prior is not None:
@@ -217,13 +199,13 @@ class Bayesian(Strategy):
         """Each with weights of its own, the earlier ones pending; by models that know no other weights."""
         rows: list[np.ndarray] = []
         for one in range(number, number + count):
-            seen = told.weighted(drawn_weights(self._n_merits, self._seed, one)).without_penalties()
+            seen = told.weighted(drawn_weights(self._bookkeeping.n_figures, self._seed, one)).without_penalties()
             is_allowed = partial(self._is_allowed_beside, rows)
             rows += self._new_proposer().propose(seen, np.vstack([pending, *rows]), one, 1, is_allowed)
         return rows
 
     def _pending_rows(self) -> np.ndarray:
-        rows = [self._history.row(proposal) for _, proposal in sorted(self._ledger.pending.items())]
+        rows = [self._history.row(proposal) for _, proposal in sorted(self._bookkeeping.pending.items())]
         return np.array(rows).reshape(-1, self._encoding.n_dimensions)
 
     def _is_allowed_beside(self, others: list[np.ndarray], row: np.ndarray) -> bool:
@@ -231,4 +213,4 @@ class Bayesian(Strategy):
 
     def _is_allowed(self, row: np.ndarray) -> bool:
         point = self._encoding.point(row)
-        return self._ledger.allows(point) and self._ledger.is_new(point)
+        return self._bookkeeping.allows(point) and self._bookkeeping.is_new(point)

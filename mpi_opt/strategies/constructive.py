@@ -1,8 +1,9 @@
-"""Greedy construction of an architecture, layer by layer (Lupo Pasini et al., Parallel Computing 2021, algorithm 2).
+"""Greedy construction of an architecture, layer by layer (Lupo Pasini et al., Parallel Comput. 104, 2021, algorithm 2).
 
-First networks of the least depth are drawn. Then the best of them keeps its layers and gets one more, of which only
-the new layer's hyperparameters are drawn; and so on, up to the greatest depth. After that, single layers of the best
-network are drawn anew. Of several figures of merit any network of the Pareto front may be the best.
+Networks of the smallest depth are drawn at random first. Then the best of them keeps its layers and gets one more, of
+which only the new hyperparameters are drawn at random; and so on, up to the largest depth. After that, single layers of
+the best network are redrawn, which the paper does not do. With several figures of merit any network of the Pareto front
+counts as the best one.
 """
 
 from __future__ import annotations
@@ -16,24 +17,25 @@ from pydantic import Field
 
 from mpi_learn.settings.yaml_file import nearest
 from mpi_opt.core.pareto import dominates
-from mpi_opt.core.space import Integer, Parameters, Space
+from mpi_opt.core.space import Integer, Parameters, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
 from mpi_opt.strategies.points.options import Options, read_options
-from mpi_opt.strategies.points.sampling import Draws
+from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Strategy
 
 N_ATTEMPTS = 50
 
 
 class ConstructiveOptions(Options):
-    """What `Constructive` takes.
+    """The options of `Constructive`.
 
     Attributes:
-        depth: The integer hyperparameter that says how many layers there are; default: ``depth``, ``layers`` or
-            ``n_layers``, whichever there is. Hyperparameters of layer n end in n: ``units_1``, ``units_2``, …
-        trials_per_depth: How many networks of a depth are tried before the next layer.
+        depth: The integer hyperparameter that is the number of layers; by default ``depth``, ``layers`` or
+            ``n_layers``, the first that exists. The names of the hyperparameters of layer n end in n: ``units_1``,
+            ``units_2``, …
+        trials_per_depth: Number of networks of each depth before the next layer is added.
     """
 
     depth: str | None = None
@@ -42,77 +44,78 @@ class ConstructiveOptions(Options):
 
 @final
 class Constructive(Strategy):
-    """A space without a depth is searched at random first, and then around the best."""
+    """A space without a depth is searched at random first, and then around the best point."""
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         self._options = read_options(ConstructiveOptions, options)
-        self._space, self._seed = space, abs(seed)
-        self._ledger, self._draws = Ledger(space, self._options, keeps_points=True), Draws(space, seed)
+        self._space, self._seed = space, seed
+        self._bookkeeping = Bookkeeping(space, self._options, remembers_points=True)
+        self._sampler = Sampler(space, seed)
         self._depth = self._depth_name()
         self._best: dict[Any, list[tuple[Cost, Parameters]]] = {}
 
-    def expect(self, n_merits: int) -> None:
-        """Goes on from networks of the Pareto front."""
+    def expect(self, n_figures: int) -> None:
+        """Extends networks of the Pareto front."""
+        self._bookkeeping.n_figures = n_figures
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` networks."""
-        return [self._ledger.propose(self._ledger.initial() or self._next()) for _ in range(count)]
+        return proposals_up_to(count, self._proposal)
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
-        """Notes the best of each depth."""
-        self._take(proposal, self._ledger.settle(proposal, outcome))
-
-    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Goes on at the depth that was reached."""
-        for proposal, value in self._ledger.resume(told, pending):
-            self._take(proposal, value)
-
-    def state(self) -> dict[str, Any]:
-        """The books in short, and the best network of each depth."""
-        best = [{"value": v, "parameters": p} for _, front in sorted(self._best.items()) for v, p in front]
-        return self._ledger.state() | {"best_of_each_depth": best}
-
-    def _take(self, proposal: Proposal, value: Cost | None) -> None:
+        """Keeps the best networks of each depth."""
+        cost = self._bookkeeping.observe(proposal, outcome)
         depth = proposal.parameters.get(self._depth, 0) if self._depth else 0
         front = self._best.get(depth, [])
-        if value is None or any(other == value or dominates(other, value) for other, _ in front):
+        if cost is None or any(other == cost or dominates(other, cost) for other, _ in front):
             return
-        self._best[depth] = [(v, p) for v, p in front if not dominates(value, v)] + [(value, proposal.parameters)]
+        self._best[depth] = [(c, p) for c, p in front if not dominates(cost, c)] + [(cost, proposal.parameters)]
 
-    def _next(self) -> Parameters:
-        rng = np.random.default_rng([self._seed, self._ledger.n_asked])
+    def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Continues at the depth that was reached."""
+        self._bookkeeping.resume(self.tell, observed, pending)
+
+    def state(self) -> dict[str, Any]:
+        """Counts, pending trials, the best trial, and the best networks of each depth."""
+        best = [{"value": c, "parameters": p} for _, front in sorted(self._best.items()) for c, p in front]
+        return self._bookkeeping.state() | {"best_of_each_depth": best}
+
+    def _proposal(self) -> Proposal:
+        return self._bookkeeping.propose(self._bookkeeping.initial() or self._point())
+
+    def _point(self) -> Parameters:
+        rng = np.random.default_rng([self._seed, self._bookkeeping.n_asked])
         for _ in range(N_ATTEMPTS):
             point = self._network(rng)
-            if self._ledger.allows(point) and self._ledger.is_new(point):
+            if self._bookkeeping.accepts(point):
                 return point
-        return self._draws.new_point(self._ledger)
+        return self._sampler.new_point(self._bookkeeping)
 
     def _network(self, rng: np.random.Generator) -> Parameters:
-        stage = self._ledger.n_asked // self._options.trials_per_depth
-        fresh = self._space.decode(rng.random(len(self._space)))
+        stage = self._bookkeeping.n_asked // self._options.trials_per_depth
+        drawn = self._space.decode(rng.random(len(self._space)))
         if self._depth is None:
-            return fresh if stage == 0 or not self._best else self._varied(fresh, rng)
+            return drawn if stage == 0 or not self._best else self._varied(drawn, rng)
         dimension = self._space[self._depth]
+        assert isinstance(dimension, Integer)
         depth = dimension.low + stage * dimension.step
         if depth > dimension.high and self._best:
-            return self._varied(fresh, rng)
+            return self._varied(drawn, rng)
         shallower = [one for other, front in self._best.items() if other < depth for one in front]
-        base = _one_of_the_best(shallower, rng) if shallower else {}
-        return self._completed(base, rng, {self._depth: min(depth, dimension.high)})
+        network = _one_of_the_best(shallower, rng) if shallower else {}
+        return self._completed(network | {self._depth: min(depth, dimension.high)}, rng)
 
-    def _varied(self, fresh: Parameters, rng: np.random.Generator) -> Parameters:
-        """The best network with one layer, or one of the hyperparameters that belong to none, drawn anew."""
+    def _varied(self, drawn: Parameters, rng: np.random.Generator) -> Parameters:
+        """The best network with one layer, or one hyperparameter that belongs to no layer, redrawn."""
         best = _one_of_the_best([one for front in self._best.values() for one in front], rng)
-        groups = sorted({_layer(name) or name for name in best if name != self._depth}, key=str)
+        groups = sorted({_layer(name) or name for name in best if name != self._depth})
         if not groups:
-            return fresh
+            return drawn
         group = groups[int(rng.integers(len(groups)))]
-        kept = {name: value for name, value in best.items() if group not in (name, _layer(name))}
-        return self._completed(kept, rng, {})
+        return self._completed({name: v for name, v in best.items() if group not in (name, _layer(name))}, rng)
 
-    def _completed(self, base: Parameters, rng: np.random.Generator, fixed: Parameters) -> Parameters:
-        """`base` with `fixed` put in; what exists then and is not known is drawn."""
-        known = base | fixed
+    def _completed(self, known: Mapping[str, Value], rng: np.random.Generator) -> Parameters:
+        """`known` with all other active hyperparameters drawn at random."""
         point: Parameters = {}
         for name in self._space.order:
             if self._space.is_active(name, point):
@@ -126,7 +129,7 @@ class Constructive(Strategy):
         if not _is_integer(self._space, name):
             near = nearest(name, self._space)
             raise ConfigurationError(
-                f"expected an integer hyperparameter that always exists, found {name!r}",
+                f"expected an unconditional integer hyperparameter, found {name!r}",
                 where="search.options.depth",
                 cure=f"did you mean {near}?" if near and near != name else "",
             )
@@ -134,8 +137,8 @@ class Constructive(Strategy):
 
 
 def _one_of_the_best(networks: list[tuple[Cost, Parameters]], rng: np.random.Generator) -> Parameters:
-    """The network of the least value; of several values one of the Pareto front, at random."""
-    front = [one for value, one in networks if not any(dominates(other, value) for other, _ in networks)]
+    """The network with the smallest cost; with several figures of merit a random one of the Pareto front."""
+    front = [one for cost, one in networks if not any(dominates(other, cost) for other, _ in networks)]
     return front[0 if len(front) == 1 or not isinstance(networks[0][0], tuple) else int(rng.integers(len(front)))]
 
 
@@ -144,6 +147,6 @@ def _is_integer(space: Space, name: str) -> bool:
 
 
 def _layer(name: str) -> str | None:
-    """The number that the name of a layer's hyperparameter ends in."""
+    """The number at the end of the name of a layer's hyperparameter."""
     found = re.search(r"(\d+)$", name)
     return found[1] if found else None

@@ -1,25 +1,28 @@
-"""An asynchronous, elitist evolutionary search on DEAP.
+"""Evolutionary search on DEAP: asynchronous, elitist, with children chosen by an interpolation of all costs.
 
-The population is the best of what was told, so an outcome counts as soon as it comes: there is no barrier between
-generations. Children come from simulated binary crossover (Deb and Agrawal, Complex Systems 9, 1995) and polynomial
-mutation (Deb and Goyal 1996) in the unit cube, in their bounded forms, or from the difference of two other parents
-(Storn and Price, J. Global Optim. 11, 1997), which follows a valley across the axes; categories are drawn from the
-parents or at random. The mutation's step is that of the population's own spread, so it shrinks as the search closes in;
-that of every third child stays wide, so that it does not close in for good. Of several children one is tried that an
-interpolation of all that was told thinks good and that is far from everything tried, the two weighted in turns (Regis
-and Shoemaker, INFORMS J. Comput. 19, 2007): where a trial takes minutes, a thousandth of a second of thought is well
-spent.
+Children come from simulated binary crossover (Deb and Agrawal, Complex Systems 9, 1995) and polynomial mutation (Deb
+and Goyal, Computer Science and Informatics 26, 1996) in the unit cube, in the bounded forms of DEAP. With several
+figures of merit parents are selected as in NSGA-II (Deb et al., IEEE Trans. Evol. Comput. 6, 2002, section III).
 
-Of several figures of merit the parents are chosen as NSGA-II does (Deb et al., IEEE TEVC 6, 2002): by Pareto front, and
-on one front the lonely ones.
+It differs from these papers as follows:
+
+- There are no generations (steady state): the parents are the best of all trials so far, so that each outcome counts at
+  once and no block waits. The option `generational` restores generations.
+- The distribution index of the mutation is the inverse of the spread of the parents, so that steps shrink as the search
+  converges. A category that mutates is drawn at random with probability 1/2.
+- Of `children` candidates one is tried: that with the best weighted score of predicted cost and distance from earlier
+  trials (Regis and Shoemaker, INFORMS J. Comput. 19, 2007). The prediction is a cubic radial basis function of the
+  logarithm of the costs. The weights are used in turn, so that some trials explore.
+
+What each of these contributes is measured in ``experiments/search_quality``.
 """
 
 from __future__ import annotations
 
-import math
 import random
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from types import FunctionType
 from typing import Any, final
 
 import numpy as np
@@ -28,11 +31,11 @@ from pydantic import Field
 
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
-from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
 from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.points.options import Options, read_options
-from mpi_opt.strategies.points.sampling import Draws
-from mpi_opt.strategies.points.sobol import SobolPoints
+from mpi_opt.strategies.points.sampling import Sampler
+from mpi_opt.strategies.points.sobol import SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
 from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, distances
 from mpi_opt.strategies.surrogates.observations import History, Told
@@ -42,28 +45,23 @@ from mpi_opt.strategies.surrogates.warp import warped
 N_ATTEMPTS = 4
 CROSSOVER_ETA = 5.0
 LARGEST_INTERPOLATION = 150
-GUESS_WEIGHTS = (0.5, 0.8, 0.95, 1.0)
-"""What the interpolation's guess counts, in turns; the rest is for the distance from what was tried."""
-OFFSETS = (1.0, math.inf, 0.1, 0.01, 0.001)
-"""Between how many of `warp`'s transformations the interpolation chooses."""
-DIFFERENTIAL = 0.3
-"""Probability that a child comes from the difference of two parents, not from crossover."""
-DIFFERENTIAL_STEPS = (0.3, 1.0)
-WIDE, WIDE_ETA = 0.3, 10.0
-"""Probability that all mutations of a child are wide, whatever the population's spread, and how wide (about 0.1)."""
+PREDICTION_WEIGHTS = (0.5, 0.8, 0.95, 1.0)
+"""Weights of the predicted cost, in turn; the remainder weighs the distance from earlier trials."""
 
 
 class EvolutionaryOptions(Options):
-    """What `Evolutionary` takes.
+    """The options of `Evolutionary`.
 
     Attributes:
-        population: How many of the best may have children.
-        initial_points: How many space-filling points come first; default: as many as the population, at least 10.
+        population: Number of parents.
+        initial_points: Number of space-filling points before the first child; by default as many as parents, but at
+            least 10.
         crossover: Probability that a child has two parents.
         mutation: Probability that a gene of a child mutates.
-        children: Of how many children the most promising is tried; 1: every child is.
-        generational: Wait until all of a generation, as many as the population, have ended before the next is born. By
-            default it is then at least as many as there are blocks, unless the search is to be ``reproducible``.
+        children: Number of candidates for each trial, of which the most promising one is tried.
+        generational: Wait for all trials of a generation, which has `population` trials, before the next one begins. In
+            a search the default `population` is then at least the number of blocks, unless the search is
+            ``reproducible``.
     """
 
     population: int = Field(default=10, ge=2)
@@ -74,177 +72,175 @@ class EvolutionaryOptions(Options):
     generational: bool = False
 
 
+class Fitness(base.Fitness):  # type: ignore[misc]  # DEAP has no types
+    """DEAP's fitness of a trial, where smaller costs are better."""
+
+    weights: tuple[float, ...] = ()
+
+    def __init__(self, costs: tuple[float, ...]) -> None:
+        self.weights = (-1.0,) * len(costs)
+        super().__init__(costs)
+
+
+@dataclass(frozen=True, eq=False)
+class Individual:
+    """A trial as DEAP sees it.
+
+    Attributes:
+        fitness: Its costs.
+        genes: Shape (n_dimensions,): the point in the unit cube.
+    """
+
+    fitness: Fitness
+    genes: np.ndarray
+
+    @property
+    def cost(self) -> Cost:
+        """One cost, or a tuple of several."""
+        costs: tuple[float, ...] = self.fitness.values
+        return costs if len(costs) > 1 else costs[0]
+
+
 @final
 class Evolutionary(Strategy):
-    """Steady-state evolution; child k is a function of the seed, of k and of what was told."""
+    """Child k is a function of the seed, of k and of the outcomes so far."""
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         self._options = read_options(EvolutionaryOptions, options)
         self._n_initial = self._options.initial_points or max(self._options.population, 10)
-        self._space, self._seed = space, abs(seed)
-        self._ledger = Ledger(space, self._options, keeps_points=True)
-        self._draws, self._sequence = Draws(space, seed), SobolPoints(len(space), seed)
+        self._space, self._seed = space, seed
+        self._bookkeeping = Bookkeeping(space, self._options, remembers_points=True)
+        self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed)
         self._encoding = Encoding(space)
         self._history = History(self._encoding)
-        self._n_merits = 1
-        self._population: list[tuple[Cost, np.ndarray]] = []
-        self._grown_up: list[tuple[Cost, np.ndarray]] = []
-        self._guess: CubicInterpolation | None = None
+        self._parents: list[Individual] = []
+        self._offspring: list[Individual] = []
+        self._prediction: CubicInterpolation | None = None
+        self._random = random.Random()
+        self._cross = with_random(tools.cxSimulatedBinaryBounded, self._random)
+        self._mutate_number = with_random(tools.mutPolynomialBounded, self._random)
 
-    def expect(self, n_merits: int) -> None:
+    def expect(self, n_figures: int) -> None:
         """Searches the Pareto front of several figures of merit."""
-        self._n_merits, self._history = n_merits, History(self._encoding, n_merits)
+        self._bookkeeping.n_figures, self._history = n_figures, History(self._encoding, n_figures)
 
     def ask(self, count: int) -> list[Proposal]:
-        """`count` children; points of a space-filling sequence as long as the population is small."""
-        proposals: list[Proposal] = []
-        while len(proposals) < count and not self._is_waiting():
-            proposals.append(self._ledger.propose(self._ledger.initial() or self._next()))
-        return proposals
+        """`count` children, or space-filling points until there are enough parents."""
+        return proposals_up_to(count, self._proposal)
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
-        """Takes the point into the population if it is good enough; a failed one dies."""
-        self._take(proposal, self._ledger.settle(proposal, outcome), outcome)
+        """Makes the trial a parent if its cost is among the best. A failed trial never becomes a parent."""
+        cost = self._bookkeeping.observe(proposal, outcome)
+        self._history.add(proposal, cost, outcome)
+        self._prediction = None
+        if cost is not None:
+            costs = cost if isinstance(cost, tuple) else (cost,)
+            self._offspring.append(Individual(Fitness(costs), self._space.encode(proposal.parameters)))
+        if not self._options.generational or self._bookkeeping.n_observed % self._options.population == 0:
+            self._parents = selected(self._parents + self._offspring, self._options.population)
+            self._offspring = []
 
-    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Goes on with the population that the told points make."""
-        told = list(told)
-        for (proposal, value), (_, outcome) in zip(self._ledger.resume(told, pending), told, strict=True):
-            self._take(proposal, value, outcome)
+    def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Rebuilds the parents from the observed trials."""
+        self._bookkeeping.resume(self.tell, observed, pending)
 
     @property
     def waits(self) -> bool:
-        """With generations: for the last of one."""
+        """Whether there are generations, whose last trials `ask` waits for."""
         return self._options.generational
 
     def state(self) -> dict[str, Any]:
-        """The books in short, and the population, best first."""
-        population = [{"value": value, "parameters": self._space.decode(genes)} for value, genes in self._population]
-        return self._ledger.state() | {"population": population}
+        """Counts, pending trials, the best trial, and the parents, best first."""
+        parents = [{"value": one.cost, "parameters": self._space.decode(one.genes)} for one in self._parents]
+        return self._bookkeeping.state() | {"population": parents}
 
-    def _take(self, proposal: Proposal, value: Cost | None, outcome: Cost | Failed) -> None:
-        self._history.add(proposal, value, outcome)
-        self._guess = None
-        if value is not None:
-            self._grown_up.append((value, self._space.encode(proposal.parameters)))
-        if not self._options.generational or self._ledger.n_told % self._options.population == 0:
-            self._select()
+    def _proposal(self) -> Proposal | None:
+        is_generation_complete = self._bookkeeping.n_asked % self._options.population == 0
+        if self._options.generational and is_generation_complete and self._bookkeeping.pending:
+            return None
+        return self._bookkeeping.propose(self._bookkeeping.initial() or self._point())
 
-    def _select(self) -> None:
-        """The best of parents and grown-up children are the parents from now on."""
-        members, size = self._population + self._grown_up, self._options.population
-        if self._n_merits > 1:
-            self._population = _selected(members, size)
-        else:
-            self._population = sorted(members, key=lambda member: member[0])[:size]
-        self._grown_up = []
-
-    def _is_waiting(self) -> bool:
-        """Whether a new generation is due while some of the old one are still being tried."""
-        is_due = self._ledger.n_asked % self._options.population == 0
-        return self._options.generational and is_due and bool(self._ledger.pending)
-
-    def _next(self) -> Parameters:
-        ledger, number = self._ledger, self._ledger.n_asked
-        if number < self._n_initial or len(self._population) < 2:
-            point = self._space.decode(self._sequence.point(number))
-            return point if ledger.allows(point) and ledger.is_new(point) else self._draws.new_point(ledger)
-        with _seeded(f"{self._seed} {number}"):
-            for _ in range(N_ATTEMPTS):
-                points = [self._space.decode(self._child()) for _ in range(self._options.children)]
-                points = [point for point in points if ledger.allows(point) and ledger.is_new(point)]
-                if points:
-                    return self._most_promising(points)
-        return self._draws.new_point(ledger)
+    def _point(self) -> Parameters:
+        number = self._bookkeeping.n_asked
+        if number < self._n_initial or len(self._parents) < 2:
+            return self._design.new_point(self._bookkeeping)
+        self._random.seed(f"{self._seed} {number}")
+        for _ in range(N_ATTEMPTS):
+            points = [self._space.decode(self._child()) for _ in range(self._options.children)]
+            points = [point for point in points if self._bookkeeping.accepts(point)]
+            if points:
+                return self._most_promising(points)
+        return self._sampler.new_point(self._bookkeeping)
 
     def _most_promising(self, points: list[Parameters]) -> Parameters:
+        """The point with the best weighted score of predicted cost and distance from earlier trials."""
         if len(points) == 1:
             return points[0]
         rows, is_category = np.array([self._encoding.row(point) for point in points]), self._encoding.is_category
         told = self._history.told()
-        if self._n_merits > 1:
-            told = told.weighted(drawn_weights(self._n_merits, self._seed, self._ledger.n_asked))
-        if self._guess is None or self._n_merits > 1:
-            self._guess = _interpolated(told, is_category)
-        tried = np.vstack([told.rows, *(self._history.row(proposal) for proposal in self._ledger.pending.values())])
-        weight = GUESS_WEIGHTS[self._ledger.n_asked % len(GUESS_WEIGHTS)]
-        closeness = -distances(rows, tried, is_category).min(axis=1)
-        return points[int(np.argmin(weight * _ranged(self._guess(rows)) + (1.0 - weight) * _ranged(closeness)))]
+        n_figures, number = self._bookkeeping.n_figures, self._bookkeeping.n_asked
+        if n_figures > 1:
+            told = told.weighted(drawn_weights(n_figures, self._seed, number))
+        if self._prediction is None or n_figures > 1:
+            self._prediction = interpolated(told, is_category)
+        pending = [self._history.row(proposal) for proposal in self._bookkeeping.pending.values()]
+        closeness = -distances(rows, np.vstack([told.rows, *pending]), is_category).min(axis=1)
+        weight = PREDICTION_WEIGHTS[number % len(PREDICTION_WEIGHTS)]
+        scores = weight * _to_unit_range(self._prediction(rows)) + (1.0 - weight) * _to_unit_range(closeness)
+        return points[int(np.argmin(scores))]
 
     def _child(self) -> np.ndarray:
-        first, second = (list(self._parent()) for _ in range(2))
-        if random.random() < DIFFERENTIAL:
-            return self._mutated(self._moved(np.array(first)))
-        if random.random() < self._options.crossover:
-            tools.cxSimulatedBinaryBounded(first, second, eta=CROSSOVER_ETA, low=0.0, up=1.0)
-        genes = np.clip(np.real(first if random.random() < 0.5 else second), 0.0, 1.0)
-        return self._mutated(genes)
-
-    def _moved(self, genes: np.ndarray) -> np.ndarray:
-        """`genes` moved by a part of the difference between two members; categories stay."""
-        here, there = (random.choice(self._population)[1] for _ in range(2))
-        step = random.uniform(*DIFFERENTIAL_STEPS) * (there - here)
-        return np.where(self._encoding.is_category, genes, np.clip(genes + step, 0.0, 1.0))
+        first, second = self._parent().tolist(), self._parent().tolist()
+        if self._random.random() < self._options.crossover:
+            self._cross(first, second, eta=CROSSOVER_ETA, low=0.0, up=1.0)
+        return self._mutated(np.clip(first if self._random.random() < 0.5 else second, 0.0, 1.0))
 
     def _parent(self) -> np.ndarray:
-        """One of two members drawn at random, the better."""
-        n = len(self._population)
-        return self._population[min(random.randrange(n), random.randrange(n))][1]
+        """The genes of the better of two parents drawn at random (a binary tournament)."""
+        n = len(self._parents)
+        return self._parents[min(self._random.randrange(n), self._random.randrange(n))].genes
 
     def _mutated(self, genes: np.ndarray) -> np.ndarray:
-        spread = np.std([member for _, member in self._population], axis=0)
+        spread = np.std([parent.genes for parent in self._parents], axis=0)
         etas = np.clip(1.0 / np.maximum(spread, 1e-9), 1.0, 1e6)
-        if random.random() < WIDE:
-            etas[:] = WIDE_ETA
         for index, is_category in enumerate(self._encoding.is_category):
-            if random.random() >= self._options.mutation:
+            if self._random.random() >= self._options.mutation:
                 continue
-            if is_category:
-                genes[index] = random.random() if random.random() < 0.5 else genes[index]
-            else:
-                ((genes[index],),) = tools.mutPolynomialBounded([genes[index]], etas[index], 0.0, 1.0, indpb=1.0)
+            if not is_category:
+                ((genes[index],),) = self._mutate_number([genes[index]], etas[index], 0.0, 1.0, indpb=1.0)
+            elif self._random.random() < 0.5:
+                genes[index] = self._random.random()
         return genes
 
 
-def _ranged(values: np.ndarray) -> np.ndarray:
-    """Moved and scaled to [0, 1]: shape (m,)."""
-    return (values - values.min()) / max(float(np.ptp(values)), 1e-300)
+def with_random(operator: Callable[..., Any], source: random.Random) -> Callable[..., Any]:
+    """A copy of a DEAP operator that draws from `source` instead of Python's global random numbers."""
+    assert isinstance(operator, FunctionType)
+    names = operator.__globals__ | {"random": source}
+    return FunctionType(operator.__code__, names, operator.__name__, operator.__defaults__, operator.__closure__)
 
 
-class _Member:
-    """A member of the population as DEAP wants it: with a fitness, less of which is better."""
-
-    def __init__(self, values: tuple[float, ...], genes: np.ndarray) -> None:
-        class Fitness(base.Fitness):
-            weights = (-1.0,) * len(values)
-
-        self.fitness, self.genes = Fitness(values), genes
-
-
-def _selected(members: list[tuple[Cost, np.ndarray]], size: int) -> list[tuple[Cost, np.ndarray]]:
-    """The best `size`, best first, as NSGA-II selects and ranks them."""
-    individuals = [_Member(values, genes) for values, genes in members]
+def selected(individuals: list[Individual], size: int) -> list[Individual]:
+    """The best `size` individuals, best first: by cost, or by Pareto front and crowding distance (NSGA-II)."""
+    if not individuals or len(individuals[0].fitness.values) == 1:
+        best: list[Individual] = tools.selBest(individuals, size)
+        return best
     fronts = tools.sortNondominated(individuals, size)
     for front in fronts:
         tools.emo.assignCrowdingDist(front)
-    chosen = [one for front in fronts for one in sorted(front, key=lambda one: -one.fitness.crowding_dist)]
-    return [(one.fitness.values, one.genes) for one in chosen[:size]]
+        front.sort(key=lambda individual: -individual.fitness.crowding_dist)
+    return [individual for front in fronts for individual in front][:size]
 
 
-def _interpolated(told: Told, is_category: np.ndarray) -> CubicInterpolation:
-    """Through the values told, with the heavy tail pulled in; a failed trial counts like the worst."""
+def interpolated(told: Told, is_category: np.ndarray) -> CubicInterpolation:
+    """An interpolation of the logarithm of the costs; a failed trial counts as the largest cost."""
     told = told.without_penalties()
-    values = np.where(np.isfinite(told.values), told.values, np.nanmax(told.values))
-    told = Told(told.rows, values, told.variances).scaled().thinned(LARGEST_INTERPOLATION)
-    return CubicInterpolation(told.rows, [warped(told.values, offset)[0] for offset in OFFSETS], is_category)
+    costs = np.where(np.isfinite(told.values), told.values, np.nanmax(told.values))
+    told = Told(told.rows, costs, told.variances).thinned(LARGEST_INTERPOLATION)
+    return CubicInterpolation(told.rows, warped(told.values, 1.0)[0], is_category)
 
 
-@contextmanager
-def _seeded(seed: str) -> Iterator[None]:
-    """DEAP draws from the module `random`: seeds it for a while, and leaves it as it was."""
-    before = random.getstate()
-    random.seed(seed)
-    try:
-        yield
-    finally:
-        random.setstate(before)
+def _to_unit_range(values: np.ndarray) -> np.ndarray:
+    """Shifts and scales to [0, 1]: shape (m,)."""
+    scaled: np.ndarray = (values - values.min()) / max(float(np.ptp(values)), 1e-300)
+    return scaled

@@ -1,4 +1,8 @@
-"""Grid search: every combination once, one after the other, made when it is asked for."""
+"""Grid search: every combination of values once, in order, computed when it is proposed.
+
+A full factorial design. A real hyperparameter without a step gets `points` values, evenly spaced under its prior with
+both ends included; all other hyperparameters get all of their values.
+"""
 
 from __future__ import annotations
 
@@ -12,91 +16,88 @@ from mpi_learn.settings.yaml_file import nearest
 from mpi_opt.core.space import Categorical, Dimension, Parameters, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
 from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.points.sampling import all_points, values_of
 from mpi_opt.strategies.strategy import Cost, Strategy
 
+N_POINTS = 10
+
 
 class GridOptions(Options):
-    """What `GridSearch` takes.
+    """The options of `GridSearch`.
 
     Attributes:
-        points: How many values to take of each real hyperparameter without a step, ends included, evenly under its
-            prior; or, for each hyperparameter named, how many of it (numbers only).
+        points: Number of values of each real hyperparameter without a step, ends included, evenly spaced under its
+            prior; or a mapping from hyperparameter to its number of values (numbers only).
     """
 
-    points: int | dict[str, int] = Field(default=10)
+    points: int | dict[str, int] = Field(default=N_POINTS)
 
 
 @final
 class GridSearch(Strategy):
-    """A linear scan: the last hyperparameter runs fastest. It has finished when every combination was proposed."""
+    """A linear scan in which the last hyperparameter varies fastest. It finishes after the last combination."""
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         read = read_options(GridOptions, options)
-        values = {name: _grid_values(dimension, _n_points(space, name, read)) for name, dimension in space.items()}
-        self._ledger = Ledger(space, read, keeps_points=True)
-        self._points: Iterator[Parameters] = all_points(space, values, self._ledger.allows)
-        self._is_used_up = False
+        counts = _counts(space, read)
+        values = {name: _grid_values(dimension, counts.get(name)) for name, dimension in space.items()}
+        self._bookkeeping = Bookkeeping(space, read, remembers_points=True)
+        self._points: Iterator[Parameters] = all_points(space, values, self._bookkeeping.allows)
+        self._is_exhausted = False
 
     def ask(self, count: int) -> list[Proposal]:
-        """The next combinations; none when there is none left."""
-        proposals = []
-        while len(proposals) < count and (point := self._next()) is not None:
-            proposals.append(self._ledger.propose(point))
-        return proposals
+        """The next combinations; none after the last one."""
+        return proposals_up_to(count, self._proposal)
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
-        """Notes the point as seen; nothing is learnt."""
-        self._ledger.settle(proposal, outcome)
+        """Records that the point was tried; the cost is not used."""
+        self._bookkeeping.observe(proposal, outcome)
 
-    def expect(self, n_merits: int) -> None:
-        """Several figures of merit are as well as one: what trials gave is not looked at."""
+    def expect(self, n_figures: int) -> None:
+        """Supports several figures of merit, because costs are not used."""
+        self._bookkeeping.n_figures = n_figures
 
-    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Goes on with the first combination that was not tried."""
-        self._ledger.resume(told, pending)
+    def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Continues with the first combination that was not tried."""
+        self._bookkeeping.resume(self.tell, observed, pending)
 
     @property
     def finished(self) -> bool:
         """Whether every combination was proposed."""
-        return self._is_used_up
+        return self._is_exhausted
 
     def state(self) -> dict[str, Any]:
-        """The books in short."""
-        return self._ledger.state()
+        """Counts, pending trials and the best trial."""
+        return self._bookkeeping.state()
 
-    def _next(self) -> Parameters | None:
-        ledger = self._ledger
-        if (known := ledger.initial()) is not None:
-            return known
-        for point in self._points:
-            if ledger.is_new(point):
-                return point
-        self._is_used_up = True
-        return None
+    def _proposal(self) -> Proposal | None:
+        point = self._bookkeeping.initial() or next(filter(self._bookkeeping.is_new, self._points), None)
+        if point is None:
+            self._is_exhausted = True
+            return None
+        return self._bookkeeping.propose(point)
 
 
-def _n_points(space: Space, name: str, options: GridOptions) -> int | None:
-    if isinstance(options.points, int):
-        counts = {name: options.points} if space[name].size == np.inf else {}
-    else:
-        counts = options.points
-    for key, n in counts.items():
-        where = f"search.options.points.{key}"
-        if key not in space:
-            near = nearest(key, space)
-            raise ConfigurationError(
-                f"{key} is not a hyperparameter", where=where, cure=f"did you mean {near}?" if near else ""
-            )
-        if n < 1:
-            raise ConfigurationError(f"expected 1 or more, found {n}", where=where)
-    return counts.get(name, 10 if space[name].size == np.inf else None)
+def _counts(space: Space, options: GridOptions) -> dict[str, int]:
+    """The number of values of each hyperparameter for which it is given or needed."""
+    continuous = [name for name, dimension in space.items() if np.isinf(dimension.size)]
+    points = options.points
+    given = dict.fromkeys(continuous, points) if isinstance(points, int) else points
+    for name, count in given.items():
+        where = f"search.options.points.{name}"
+        if name not in space:
+            near = nearest(name, space)
+            cure = f"did you mean {near}?" if near else ""
+            raise ConfigurationError(f"{name} is not a hyperparameter", where=where, cure=cure)
+        if count < 1:
+            raise ConfigurationError(f"expected 1 or more, found {count}", where=where)
+    return dict.fromkeys(continuous, N_POINTS) | given
 
 
-def _grid_values(dimension: Dimension, n_points: int | None) -> Sequence[Value]:
-    if n_points is None or isinstance(dimension, Categorical) or n_points >= dimension.size:
+def _grid_values(dimension: Dimension, count: int | None) -> Sequence[Value]:
+    if count is None or isinstance(dimension, Categorical) or count >= dimension.size:
         return values_of(dimension)
-    units = np.linspace(0, 1, n_points) if n_points > 1 else [0.5]
+    units = np.linspace(0, 1, count) if count > 1 else [0.5]
     return list(dict.fromkeys(dimension.decode(float(unit)) for unit in units))

@@ -1,8 +1,20 @@
-"""Asynchronous successive halving (Li et al., MLSys 2020, algorithm 2) and Hyperband (Li et al., JMLR 18, 2018).
+"""Asynchronous successive halving (ASHA; Li et al., MLSys 2020, algorithm 2) and Hyperband (Li et al., JMLR 18, 2018).
 
-Many configurations get few epochs; the best third of them goes on to three times as many, and so on. A promoted trial
-resumes from its own checkpoint, so no epoch is spent twice. Of several figures of merit the best are those of the first
-Pareto fronts, and on one front the lonely ones.
+Many configurations are trained for a few epochs; the best of them are trained for `factor` times as many, and so on. A
+promoted trial resumes from its own checkpoint, so that no epoch is computed twice.
+
+It differs from the papers as follows:
+
+- Promotions are delayed (Li et al., PVLDB 15(6), 2022): at most one in `factor` is ever promoted from a
+  rung, even if the ranking changes.
+- A part of all epochs, `exploration`, goes to new configurations; promotions wait for it, except the first one of each
+  rung. Where early costs say little about final ones, trying more configurations pays more than training more of them
+  to the end (measured in ``experiments/halving``).
+- New configurations may come from a Gaussian process of the costs at the highest rung with enough of them, as in BOHB
+  (Falkner, Klein and Hutter, ICML 2018, section 4), which uses kernel density estimates.
+- Hyperband's brackets are interleaved: the rung at which a configuration starts is a function of its number.
+- With several figures of merit the best configurations are those of the first Pareto fronts, and within a front those
+  with the largest crowding distance.
 """
 
 from __future__ import annotations
@@ -19,30 +31,29 @@ from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.bayesian import Bayesian
-from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
 from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.random_search import RandomSearch
 from mpi_opt.strategies.strategy import Cost, Decision, Strategy
 from mpi_opt.strategies.surrogates.rung_model import RungModel
 
-PROPOSERS: dict[str, type[Strategy]] = {"random": RandomSearch, "bayesian": Bayesian}
+GOLDEN_RATIO = 0.6180339887498949
 
 
 class HalvingOptions(Options):
-    """What `Halving` takes.
+    """The options of `Halving`.
 
     Attributes:
-        min_budget: Epochs of the first rung; default: a 27th of the full training, but no less than one.
+        min_budget: Epochs of the first rung; by default 1/27 of the full training, but at least one.
         max_budget: Epochs of a full training.
-        factor: One in so many is promoted, to so many times the epochs.
-        brackets: With more than one (Hyperband), every second, third, … configuration starts a rung higher.
-        exploration: Part of the epochs that go to new configurations; promotions, but the first of each rung, wait for
-            that. 0: they never wait, and every rung gets about as much (as published).
-        proposer: Where new configurations come from: ``bayesian`` learns from the highest rung that says enough.
-        await_refit_up_to: With at most so many trials pending a new configuration of ``bayesian`` waits for a model of
-            all that was told; with more pending, it comes from a stock that is prepared beside.
-        resume: Promoted trials are new trials that go on from a checkpoint. If false, every trial has the full budget
-            and is stopped at a rung, by what it reports, unless it is among the best there.
+        factor: One in `factor` configurations is promoted, to `factor` times the epochs.
+        brackets: Number of rungs at which new configurations start; 1 is successive halving, more is Hyperband.
+        exploration: Part of all epochs that goes to new configurations. 0: promotions never wait, as published.
+        proposer: The source of new configurations: random points, or a model of the highest rung that has enough costs.
+        await_refit_up_to: With at most this many trials pending, a new configuration of ``bayesian`` waits for a model
+            of all outcomes. With more, it comes from a stock that is prepared in the background.
+        resume: Promoted trials are new trials that resume from a checkpoint. If false, every trial has the full budget
+            and is stopped at a rung unless the value that it reports is among the best there.
     """
 
     min_budget: float | None = Field(default=None, gt=0)
@@ -57,167 +68,169 @@ class HalvingOptions(Options):
 
 @dataclass
 class Rung:
-    """All that reached one budget: values by configuration, None if failed, and who was promoted from here.
+    """The configurations that reached a budget.
 
-    No more than one in `factor` is promoted in all, also where the best have changed meanwhile (delayed promotion, Li
-    et al., VLDB 15(6), 2022): a promotion that a few early values asked for has had its turn.
+    Attributes:
+        budget: Epochs.
+        costs: Configuration to cost; None if its trial failed.
+        promoted: The configurations that were promoted from this rung.
     """
 
     budget: float
-    values: dict[int, Cost | None] = field(default_factory=dict)
+    costs: dict[int, Cost | None] = field(default_factory=dict)
     promoted: set[int] = field(default_factory=set)
 
     def to_promote(self, factor: float) -> int | None:
-        """The configuration to be promoted next, if there is one."""
-        if len(self.promoted) >= int(len(self.values) / factor):
+        """The configuration to promote next; None if there is none."""
+        if len(self.promoted) >= int(len(self.costs) / factor):
             return None
         return next((one for one in self.best(factor) if one not in self.promoted), None)
 
     def best(self, factor: float) -> list[int]:
-        """The best of the configurations here, one in `factor`, best first."""
-        known = sorted(one for one, value in self.values.items() if value is not None)
-        ranked = [known[index] for index in order([self.values[one] for one in known])]
-        return ranked[: int(len(self.values) / factor)]
+        """The best one in `factor` of the configurations, best first."""
+        succeeded = {one: cost for one, cost in sorted(self.costs.items()) if cost is not None}
+        ranked = [list(succeeded)[index] for index in order(list(succeeded.values()))]
+        return ranked[: int(len(self.costs) / factor)]
 
 
 @final
 class Halving(Strategy):
-    """A *configuration* is a point of the space; each of its trials takes it one rung further."""
+    """A *configuration* is a point of the space. Each of its trials takes it to a higher rung."""
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
         self._options = read_options(HalvingOptions, options)
         self._space = space
         self._rungs = [Rung(budget) for budget in _budgets(self._options)]
-        self._ledger = Ledger(space, Options())
-        own = self._options.model_dump(include={"initial", "constraints"})
-        await_up_to = self._options.await_refit_up_to
+        self._bookkeeping = Bookkeeping(space, Options())
+        common = self._options.model_dump(include={"initial", "constraints"})
         self._model: RungModel | None = None
+        self._proposer: Strategy
         if self._options.proposer == "bayesian":
-            self._model = RungModel(space, seed, own, await_up_to)
-            own["await_refit_up_to"] = await_up_to
-        self._proposer = PROPOSERS[self._options.proposer](space, seed=seed, options=own)
+            await_up_to = self._options.await_refit_up_to
+            self._model = RungModel(space, seed, common, await_up_to)
+            self._proposer = Bayesian(space, seed=seed, options=common | {"await_refit_up_to": await_up_to})
+        else:
+            self._proposer = RandomSearch(space, seed=seed, options=common)
         self._configuration_of: dict[int, int] = {}
         self._latest: dict[int, Proposal] = {}
         self._new: dict[int, Proposal] = {}
-        self._spent_on_new, self._spent_on_promoted = 0.0, 0.0
+        self._epochs_of_new, self._epochs_of_promoted = 0.0, 0.0
+        self._obsolete: list[int] = []
 
-    def expect(self, n_merits: int) -> None:
+    def expect(self, n_figures: int) -> None:
         """Promotes by Pareto front.
 
         Raises:
-            ConfigurationError: Trials are to be stopped by what they report, which is one number.
+            ConfigurationError: Trials are stopped by the values that they report, which are single numbers.
         """
         if not self._options.resume:
             raise ConfigurationError(
-                f"what a trial reports is one number, and there are {n_merits} figures of merit",
+                f"a trial reports one number, but there are {n_figures} figures of merit",
                 where="search.options.resume",
-                cure="resume: true compares trials that ended",
+                cure="write resume: true, which compares trials after they ended",
             )
-        self._proposer.expect(n_merits)
+        self._bookkeeping.n_figures = n_figures
+        self._proposer.expect(n_figures)
         if self._model is not None:
-            self._model.expect(n_merits)
+            self._model.expect(n_figures)
 
     def ask(self, count: int) -> list[Proposal]:
-        """Promotions first, from the top, as long as they are affordable; then new configurations."""
-        proposals: list[Proposal] = []
-        while len(proposals) < count:
-            made = self._promotion() or self._first_trial()
-            if made is None:
-                break
-            proposals.append(made)
-        return proposals
+        """Promotions from the highest rung down, as far as `exploration` allows them, then new configurations."""
+        return proposals_up_to(count, lambda: self._promotion() or self._first_trial())
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
-        """Enters the value at the trial's rung; the proposer learns a configuration's first value."""
+        """Enters the cost at the trial's rung. The proposer observes the first cost of each configuration."""
+        cost = self._bookkeeping.observe(proposal, outcome)
         self._admit(proposal)
-        value = self._ledger.settle(proposal, outcome)
         configuration = self._configuration_of[proposal.number]
-        if self._options.resume or proposal.budget is not None:
-            self._rung_at(proposal.budget).values[configuration] = value
+        self._enter(proposal, cost)
         if configuration in self._new:
             self._proposer.tell(self._new.pop(configuration), outcome)
 
-    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Takes up configurations and rungs."""
-        told, pending = list(told), list(pending)
-        for proposal in sorted([proposal for proposal, _ in told] + pending, key=lambda one: one.number):
+    def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Rebuilds configurations and rungs."""
+        observed, pending = list(observed), list(pending)
+        for proposal in sorted([proposal for proposal, _ in observed] + pending, key=lambda one: one.number):
             self._admit(proposal)
-            self._ledger.enter(proposal)
+            self._bookkeeping.enter(proposal)
         first = {proposal.number: proposal for proposal in self._new.values()}
         outcomes = []
-        for proposal, outcome in told:
-            value = self._ledger.settle(proposal, outcome)
+        for proposal, outcome in observed:
+            self._enter(proposal, self._bookkeeping.observe(proposal, outcome))
             configuration = self._configuration_of[proposal.number]
-            if self._options.resume or proposal.budget is not None:
-                self._rung_at(proposal.budget).values[configuration] = value
             if configuration in self._new and proposal.resume_from is None:
                 outcomes.append((self._new.pop(configuration), outcome))
-        left = [first[number] for number in sorted(first) if first[number] in self._new.values()]
-        self._proposer.resume(outcomes, left)
+        still_pending = [first[number] for number in sorted(first) if first[number] in self._new.values()]
+        self._proposer.resume(outcomes, still_pending)
 
     def report(self, proposal: Proposal, step: int, value: float) -> Decision:
-        """Without resuming: stops the trial at a rung unless it is among the best that came there."""
+        """With ``resume: false``, stops the trial at a rung unless it is among the best that reached the rung."""
         if self._options.resume:
             return Decision.CONTINUE
         self._admit(proposal)
         configuration = self._configuration_of[proposal.number]
         for rung in self._rungs[:-1]:
-            if step + 1 >= rung.budget and configuration not in rung.values:
-                rung.values[configuration] = value if math.isfinite(value) else None
-                if len(rung.values) >= self._options.factor and configuration not in rung.best(self._options.factor):
+            if step + 1 >= rung.budget and configuration not in rung.costs:
+                rung.costs[configuration] = value if math.isfinite(value) else None
+                if len(rung.costs) >= self._options.factor and configuration not in rung.best(self._options.factor):
                     return Decision.STOP
         return Decision.CONTINUE
 
+    def obsolete(self) -> list[int]:
+        """Trials that failed, reached the last rung, or were resumed by a promoted trial that ended."""
+        found, self._obsolete = self._obsolete, []
+        return found
+
     def state(self) -> dict[str, Any]:
-        """The books in short, and how many configurations reached each rung and were promoted from it."""
-        rungs = [{"budget": r.budget, "reached": len(r.values), "promoted": len(r.promoted)} for r in self._rungs]
-        return self._ledger.state() | {"rungs": rungs}
+        """Counts, pending trials, the best trial, and how many configurations reached and left each rung."""
+        rungs = [{"budget": r.budget, "reached": len(r.costs), "promoted": len(r.promoted)} for r in self._rungs]
+        return self._bookkeeping.state() | {"rungs": rungs}
 
     def _promotion(self) -> Proposal | None:
-        """The highest one that is due; none if it is not affordable yet, or cheaper ones would be made in its place."""
+        """The next promotion of the highest rung that has one; None if `exploration` does not allow it yet."""
         if not self._options.resume:
             return None
         for rung, higher in reversed(list(zip(self._rungs, self._rungs[1:], strict=False))):
             configuration = rung.to_promote(self._options.factor)
             if configuration is not None:
-                if rung.promoted and not self._affords(higher.budget - rung.budget):
+                if rung.promoted and not self._allows_promotion(higher.budget - rung.budget):
                     return None
                 last = self._latest[configuration]
-                proposal = self._ledger.propose(last.parameters, budget=higher.budget, resume_from=last.number)
+                proposal = self._bookkeeping.propose(last.parameters, budget=higher.budget, resume_from=last.number)
                 self._admit(proposal)
                 return proposal
         return None
 
-    def _affords(self, n_epochs: float) -> bool:
-        """Whether promotions keep to their part of all epochs with so many more, or no new configurations are left."""
+    def _allows_promotion(self, n_epochs: float) -> bool:
+        """Whether new configurations keep their part of all epochs, or there are no new ones."""
         if len(self._latest) >= self._space.size:
             return True
-        promoted = self._spent_on_promoted + n_epochs
-        return promoted <= (1.0 - self._options.exploration) * (promoted + self._spent_on_new) * (1 + 1e-9)
+        promoted = self._epochs_of_promoted + n_epochs
+        return promoted <= (1.0 - self._options.exploration) * (promoted + self._epochs_of_new) * (1 + 1e-9)
 
     def _first_trial(self) -> Proposal | None:
         point = self._point()
         if point is None:
             return None
-        budget = self._rungs[self._bracket(len(self._latest))].budget if self._options.resume else None
-        proposal = self._ledger.propose(point, budget=budget)
+        budget = self._rungs[self._first_rung(len(self._latest))].budget if self._options.resume else None
+        proposal = self._bookkeeping.propose(point, budget=budget)
         self._admit(proposal)
         return proposal
 
     def _point(self) -> Parameters | None:
         if self._model is not None:
             points = [self._latest[configuration].parameters for configuration in range(len(self._latest))]
-            point = self._model.point(points, [rung.values for rung in self._rungs], len(self._ledger.pending))
+            point = self._model.point(points, [rung.costs for rung in self._rungs], len(self._bookkeeping.pending))
             if point is not None:
                 return point
         asked = self._proposer.ask(1)
         return asked[0].parameters if asked else None
 
-    def _bracket(self, configuration: int) -> int:
-        """The rung at which a configuration starts; a higher one for the fewer the costlier it is."""
+    def _first_rung(self, configuration: int) -> int:
+        """The rung at which a configuration starts; the higher the rung, the fewer configurations start there."""
         n_brackets = min(self._options.brackets, len(self._rungs))
         weights = [self._options.factor**-index * (index + 1) for index in range(n_brackets)]
-        position = (configuration * 0.6180339887498949) % 1.0 * sum(weights)
+        position = (configuration * GOLDEN_RATIO) % 1.0 * sum(weights)
         for index, weight in enumerate(weights):
             position -= weight
             if position < 0:
@@ -225,21 +238,30 @@ class Halving(Strategy):
         return 0
 
     def _admit(self, proposal: Proposal) -> None:
-        """Enters a trial: a configuration's first, or one that takes it further."""
+        """Assigns a trial to a new configuration, or to that of the trial from which it resumes."""
         if proposal.number in self._configuration_of:
             return
         if proposal.resume_from in self._configuration_of:
             configuration = self._configuration_of[proposal.resume_from]
             before = self._latest[configuration].budget
             promoted = self._rung_at(before).promoted
-            self._spent_on_promoted += ((proposal.budget or 0.0) - (before or 0.0)) * bool(promoted)
+            self._epochs_of_promoted += ((proposal.budget or 0.0) - (before or 0.0)) * bool(promoted)
             promoted.add(configuration)
         else:
             configuration = len(self._latest)
             self._new[configuration] = Proposal(configuration, proposal.parameters)
-            self._spent_on_new += proposal.budget or 0.0
+            self._epochs_of_new += proposal.budget or 0.0
         self._configuration_of[proposal.number] = configuration
         self._latest[configuration] = proposal
+
+    def _enter(self, proposal: Proposal, cost: Cost | None) -> None:
+        """Enters a cost at the trial's rung, and notes trials whose checkpoints nothing will resume."""
+        if self._options.resume or proposal.budget is not None:
+            self._rung_at(proposal.budget).costs[self._configuration_of[proposal.number]] = cost
+        if proposal.resume_from is not None:
+            self._obsolete.append(proposal.resume_from)
+        if proposal.budget is not None and (cost is None or self._rung_at(proposal.budget) is self._rungs[-1]):
+            self._obsolete.append(proposal.number)
 
     def _rung_at(self, budget: float | None) -> Rung:
         """The highest rung that a budget reaches."""
@@ -248,7 +270,7 @@ class Halving(Strategy):
 
 
 def _budgets(options: HalvingOptions) -> list[float]:
-    """Between the least and the full budget by about `factor` each, whole epochs if those two are, smallest first."""
+    """Budgets from the smallest to the full one, about `factor` apart; whole epochs if both ends are."""
     least = options.min_budget
     if least is None:
         least = max(round(options.max_budget / 27), 1) if options.max_budget >= 1 else options.max_budget

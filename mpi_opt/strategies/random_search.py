@@ -1,4 +1,7 @@
-"""Random search: points drawn from the priors (Bergstra and Bengio, JMLR 13, 2012), the baseline of every search."""
+"""Random search: points drawn from the priors (Bergstra and Bengio, JMLR 13, 2012), the baseline of every search.
+
+As published, except that no point is drawn twice in a finite space. It has no options of its own.
+"""
 
 from __future__ import annotations
 
@@ -7,36 +10,40 @@ from typing import Any, final
 
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import Failed, Proposal
-from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
 from mpi_opt.strategies.points.options import Options, read_options
-from mpi_opt.strategies.points.sampling import Draws
+from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Strategy
 
 
 @final
 class RandomSearch(Strategy):
-    """Draws every point anew; proposal k is a function of the seed, of k and, in a finite space, of what was seen."""
+    """Proposal k is a function of the seed, of k and, in a finite space, of the points seen before."""
 
     def __init__(self, space: Space, seed: int = 0, options: Mapping[str, Any] | None = None) -> None:
-        self._ledger = Ledger(space, read_options(Options, options))
-        self._draws = Draws(space, seed)
+        self._bookkeeping = Bookkeeping(space, read_options(Options, options))
+        self._sampler = Sampler(space, seed)
 
     def ask(self, count: int) -> list[Proposal]:
-        """`count` points; repeats come only when the whole space was proposed."""
-        ledger, draws = self._ledger, self._draws
-        return [ledger.propose(ledger.initial() or draws.new_point(ledger)) for _ in range(count)]
+        """`count` points. Points repeat only after the whole space was proposed."""
+        return proposals_up_to(count, self._proposal)
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
-        """Notes the point as seen; nothing is learnt."""
-        self._ledger.settle(proposal, outcome)
+        """Records that the point was tried; the cost is not used."""
+        self._bookkeeping.observe(proposal, outcome)
 
-    def expect(self, n_merits: int) -> None:
-        """Several figures of merit are as well as one: what trials gave is not looked at."""
+    def expect(self, n_figures: int) -> None:
+        """Supports several figures of merit, because costs are not used."""
+        self._bookkeeping.n_figures = n_figures
 
-    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Goes on with the numbers after the last one."""
-        self._ledger.resume(told, pending)
+    def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Continues after the largest trial number."""
+        self._bookkeeping.resume(self.tell, observed, pending)
 
     def state(self) -> dict[str, Any]:
-        """The books in short."""
-        return self._ledger.state()
+        """Counts, pending trials and the best trial."""
+        return self._bookkeeping.state()
+
+    def _proposal(self) -> Proposal:
+        point = self._bookkeeping.initial() or self._sampler.new_point(self._bookkeeping)
+        return self._bookkeeping.propose(point)

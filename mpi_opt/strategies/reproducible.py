@@ -1,4 +1,8 @@
-"""The same trials in parallel, whatever the timing: a strategy that learns in canonical order and with a fixed lag."""
+"""Reproducible searches: the same trials in parallel, regardless of timing.
+
+The wrapped strategy receives outcomes in the order of the trial numbers and with a fixed lag, so that the order in
+which trials end has no influence. The option ``reproducible: true`` of any strategy applies it.
+"""
 
 from __future__ import annotations
 
@@ -6,73 +10,95 @@ from collections.abc import Callable, Iterable
 from typing import Any, final
 
 from mpi_opt.core.trial import Failed, Proposal
-from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.strategies.points.bookkeeping import proposals_up_to, reported_twice
+from mpi_opt.strategies.points.checks import observed_cost, whole_number
+from mpi_opt.strategies.strategy import Cost, Strategy
 
 
 @final
 class Reproducible(Strategy):
-    """Proposal k is decided from the outcomes of trials 0 to k - lag, told in the order of their numbers.
+    """Proposal k depends on the outcomes of trials 0 to k - lag, observed in the order of their numbers.
 
-    Which trial ends first then changes nothing. The price: at most `lag` trials are in flight, and each proposal knows
-    somewhat less. A strategy that proposes nothing until it is told more is told the next outcomes in order, as many as
-    it waits for. Trials of others than the strategy itself cannot be told. What a trial reports while it runs is not
-    used, because when it comes is a matter of timing.
+    At most `lag` trials are in flight, and each proposal is based on slightly less information. While the wrapped
+    strategy waits for outcomes, it receives as many as it needs, in order. Only trials that the strategy proposed can
+    be reported. Intermediate values are ignored, because their arrival depends on timing.
 
     Args:
-        make: Gives a new strategy, which numbers its proposals from 0 and answers every call in the same way each time.
-        lag: At least as many as there are blocks, so that none waits.
+        make: Constructs the wrapped strategy, which numbers its proposals from 0 and is deterministic.
+        lag: At least the number of blocks, so that no block waits.
+        n_figures: Number of figures of merit.
     """
 
-    def __init__(self, make: Callable[[], Strategy], lag: int) -> None:
-        self._make, self._strategy, self._lag = make, make(), lag
+    def __init__(self, make: Callable[[], Strategy], lag: int, n_figures: int = 1) -> None:
+        self._make, self._strategy, self._lag, self._n_figures = make, make(), lag, n_figures
         self._proposals: dict[int, Proposal] = {}
-        self._outcomes: dict[int, float | Failed] = {}
+        self._outcomes: dict[int, Cost | Failed] = {}
         self._n_asked = self._n_learnt = 0
 
     def ask(self, count: int) -> list[Proposal]:
-        """Up to `count` proposals; fewer if an outcome is missing that the next one depends on."""
-        proposals: list[Proposal] = []
-        while len(proposals) < count and self._learn_until(self._n_asked - self._lag):
-            asked = self._strategy.ask(1)
-            if asked:
-                self._enter(asked[0])
-                proposals += asked
-            elif not self._learn_until(self._n_learnt):
-                break
-        return proposals
+        """Up to `count` proposals; fewer if an outcome is missing on which the next proposal depends."""
+        return proposals_up_to(count, self._proposal)
 
-    def tell(self, proposal: Proposal, outcome: float | Failed) -> None:
-        """Keeps the outcome until its turn comes."""
-        self._proposals.setdefault(proposal.number, proposal)
-        self._outcomes[proposal.number] = outcome
+    def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
+        """Keeps the outcome until all trials with smaller numbers have been observed.
 
-    def resume(self, told: Iterable[tuple[Proposal, float | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Goes on as if every proposal had been asked for here."""
-        for proposal, outcome in told:
+        Raises:
+            ConfigurationError: As for every strategy, or this strategy did not propose the trial.
+        """
+        number = whole_number(proposal.number, "tell: number of the trial")
+        if number in self._outcomes or number < self._n_learnt:
+            raise reported_twice(number)
+        if self._proposals.get(number) != proposal:
+            raise ConfigurationError(
+                f"trial {number} was not proposed by this strategy",
+                where="tell",
+                cure="report its own proposals only, or search without `reproducible: true`",
+            )
+        observed_cost(proposal, outcome, self._n_figures)
+        self._outcomes[number] = outcome
+
+    def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Continues as if this strategy had proposed all of the trials."""
+        for proposal, outcome in observed:
             self._enter(proposal)
-            self._outcomes[proposal.number] = outcome
+            self.tell(proposal, outcome)
         for proposal in pending:
             self._enter(proposal)
         n_learnt = max(self._n_asked - self._lag, 0)
         if self._strategy.waits:
-            n_learnt = max(n_learnt, self._n_learnt_by_then())
+            n_learnt = max(n_learnt, self._n_learnt_by_replay())
         learnt = [number for number in sorted(self._proposals) if number < n_learnt and number in self._outcomes]
         open_ = [self._proposals[number] for number in sorted(set(self._proposals) - set(learnt))]
         self._strategy.resume([(self._proposals[number], self._outcomes.pop(number)) for number in learnt], open_)
         self._n_learnt = n_learnt
 
+    def obsolete(self) -> list[int]:
+        """Those of the strategy within."""
+        return self._strategy.obsolete()
+
     @property
     def finished(self) -> bool:
-        """Whether the strategy within has finished."""
+        """Whether the wrapped strategy has finished."""
         return self._strategy.finished
 
     def state(self) -> dict[str, Any]:
-        """That of the strategy within."""
+        """The state of the wrapped strategy, and the lag."""
         return self._strategy.state() | {"lag": self._lag}
 
-    def _n_learnt_by_then(self) -> int:
-        """How many outcomes a strategy that waits had been told: nothing but making its proposals again says that."""
-        twin = Reproducible(self._make, self._lag)
+    def _proposal(self) -> Proposal | None:
+        """The next proposal; None if an outcome is missing on which it depends."""
+        if not self._learn_until(self._n_asked - self._lag):
+            return None
+        while not (asked := self._strategy.ask(1)):
+            if not self._learn_until(self._n_learnt):
+                return None
+        self._enter(asked[0])
+        return asked[0]
+
+    def _n_learnt_by_replay(self) -> int:
+        """How many outcomes a strategy that waits had observed, which only repeating its proposals can tell."""
+        twin = Reproducible(self._make, self._lag, self._n_figures)
         twin._outcomes = dict(self._outcomes)
         while twin._n_asked < self._n_asked and twin.ask(1):
             pass
@@ -83,7 +109,7 @@ class Reproducible(Strategy):
         self._n_asked = max(self._n_asked, proposal.number + 1)
 
     def _learn_until(self, last: int) -> bool:
-        """Tells the outcomes up to that of trial `last`, in order; whether none of them was missing."""
+        """Passes on the outcomes up to that of trial `last` in order; returns False if one of them is missing."""
         while self._n_learnt <= last:
             if self._n_learnt not in self._outcomes:
                 return False

@@ -1,10 +1,10 @@
-"""The interface of every strategy: ask what to try next, tell what came of it.
+"""The interface of every search strategy: ask for proposals, tell their outcomes.
 
-A strategy sees the space and values to *minimise*; it sees neither MPI, nor the store, nor a clock. The order of calls
-is free: any number of proposals may be pending, outcomes come in any order, and proposals of others (known points,
-trials of an earlier run) may be told as well. What a strategy proposes is a function of its seed and of the calls made
-so far, nothing else: a search is continued by telling a new strategy the stored trials in the order in which they
-ended.
+A strategy sees the search space and costs, which are always minimised. It sees neither MPI, nor the store, nor a clock.
+Calls may come in any order: any number of proposals may be pending, outcomes arrive in any order, and trials that the
+strategy did not propose (known points, trials of an earlier run) may be reported as well. Proposals are a function of
+the seed and of the calls so far. A search is therefore resumed by passing the stored trials to a new strategy in the
+order in which they ended.
 """
 
 from __future__ import annotations
@@ -19,87 +19,106 @@ from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 
 Cost = float | tuple[float, ...]
-"""What a trial gave, to minimise; a tuple where a study has several figures of merit."""
+"""The value of a trial, to be minimised; a tuple in a study with several figures of merit."""
 
 
 class Decision(Enum):
-    """What becomes of a running trial that reported an intermediate value."""
+    """The answer to an intermediate value of a running trial."""
 
     CONTINUE = "continue"
     STOP = "stop"
 
 
 class Strategy(ABC):
-    """Decides what to try next. Concrete strategies are final.
+    """Decides which point to try next. Concrete strategies are final.
 
-    Constructed by `make_strategy` as ``Class(space, seed=int, options=dict)``; raises `ConfigurationError` for an
-    option that it does not know or a value that cannot be.
+    `make_strategy` constructs a strategy as ``Class(space, seed=int, options=dict)``. The constructor raises
+    `ConfigurationError` for an unknown option or an invalid value.
     """
 
     @abstractmethod
     def ask(self, count: int) -> list[Proposal]:
-        """At most `count` new proposals, numbered on from the last one.
+        """Returns at most `count` new proposals, numbered consecutively.
 
-        Fewer, or none, means "tell me more first"; none while nothing is pending means that the strategy has finished.
-        No point is proposed twice unless the space is used up or the strategy resumes a trial.
+        Fewer proposals, or none, mean that the strategy waits for outcomes. No proposal while nothing is pending means
+        that the search has finished. No point is proposed twice unless the space is exhausted or the strategy resumes
+        a trial.
+
+        Raises:
+            ConfigurationError: `count` is not a whole number of 0 or more.
         """
 
     @abstractmethod
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
-        """Takes the outcome of a proposal, asked for here or not.
+        """Reports the outcome of a trial, whether the strategy proposed it or not.
 
         Args:
-            proposal: What was tried.
-            outcome: The value to minimise; `Failed` if there is none. A NaN counts as `Failed`. After `expect` a tuple.
+            proposal: The trial.
+            outcome: The cost, or `Failed` if there is none. A cost that is not finite counts as `Failed`. With several
+                figures of merit (see `expect`) a sequence of costs. NumPy scalars and arrays of the right size are
+                accepted.
+
+        Raises:
+            ConfigurationError: `outcome` is not a number (or not as many numbers as there are figures of merit), or
+                the trial was reported before.
+            SpaceError: The parameters are not a point of the search space.
         """
 
     @abstractmethod
-    def resume(self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Takes up a search where it stopped; before the first `ask`.
+    def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
+        """Continues an earlier search. Must be called before the first `ask`.
 
         Args:
-            told: Proposals with outcomes, in the order in which they ended.
-            pending: Proposals that were started and are going to be told.
+            observed: Trials with their outcomes, in the order in which they ended.
+            pending: Trials that were started and have not ended yet.
         """
 
-    def expect(self, n_merits: int) -> None:
-        """Learns, before anything else, that every outcome is going to be a tuple of `n_merits` values to minimise.
+    def expect(self, n_figures: int) -> None:
+        """Announces that each outcome will be a tuple of `n_figures` costs. Must be called before anything else.
 
         Raises:
-            ConfigurationError: It compares trials by one number; so does a strategy that does not override this.
+            ConfigurationError: The strategy supports one figure of merit only, which is the default.
         """
         raise ConfigurationError(
-            f"{type(self).__name__} compares trials by one figure of merit, and there are {n_merits}",
+            f"{type(self).__name__} compares trials by one figure of merit, but there are {n_figures}",
             where="search.strategy",
-            cure="evolutionary or bayesian; or override `expect` in a class of yours that is told tuples",
+            cure="use bayesian or evolutionary; a strategy of your own must override `expect`",
         )
 
     def learn(self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]) -> bool:
-        """Learns from an earlier study, before anything else; what it says may be wrong here.
+        """Learns from the trials of an earlier study, which may be misleading. Must be called before the first `ask`.
 
         Args:
-            points: Points of this space and their values to minimise.
-            known: The hyperparameters that the earlier study had, too; the others were drawn.
+            points: Points of this space and their costs in the earlier study.
+            known: The hyperparameters that the earlier study had as well; all others were drawn at random.
 
         Returns:
-            Whether anything was learnt; not by default.
+            Whether the strategy uses the points. The default implementation ignores them.
         """
         return False
 
     def report(self, proposal: Proposal, step: int, value: float) -> Decision:
-        """Takes an intermediate value (to minimise) of a pending proposal."""
+        """Reports an intermediate cost of a pending trial. By default the trial continues."""
         return Decision.CONTINUE
+
+    def obsolete(self) -> list[int]:
+        """Numbers of ended trials from which no later proposal resumes, so that their checkpoints can be removed.
+
+        Each number is returned once. By default none, which keeps every checkpoint. Trials that were proposed without
+        a budget have no checkpoints.
+        """
+        return []
 
     @property
     def finished(self) -> bool:
-        """Whether the strategy will never propose again, whatever it is told."""
+        """Whether the strategy will make no more proposals, whatever outcomes arrive."""
         return False
 
     @property
     def waits(self) -> bool:
-        """Whether `ask` may give fewer proposals than wanted, and go on when it was told more; not by default."""
+        """Whether `ask` may return fewer proposals than requested until more outcomes arrive. False by default."""
         return False
 
     def state(self) -> dict[str, Any]:
-        """What the strategy has learnt, as JSON knows it; for people and reports, not needed to go on."""
+        """A JSON-compatible summary for people and reports. It is not needed to resume a search."""
         return {}

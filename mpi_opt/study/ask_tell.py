@@ -1,7 +1,7 @@
-"""A study driven from outside, by a batch or workload system that asks for trials, runs them and tells the results.
+"""A study whose trials other programs run: a batch or workload system asks for trials and reports their results.
 
-Each call is a process of its own: it takes the study up from the store, as a search does that goes on, and leaves. Of
-processes that write at once the database lets one through; the others look again, and so no trial is given out twice.
+Each call is a process of its own, which opens the study, answers and ends. When several processes write at once, the
+database accepts one of them; the others read the study again and retry. So no trial is given out twice.
 """
 
 from __future__ import annotations
@@ -17,31 +17,28 @@ from pydantic import Field
 from mpi_learn.settings.yaml_file import validated
 from mpi_opt.configuration.sections import Section
 from mpi_opt.core.cross_validation import number_of_folds
-from mpi_opt.core.limits import Rules
 from mpi_opt.core.trial import FINISHED, FoldOutcome, Outcome, Proposal, TrialRecord, trial_seed
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
-from mpi_opt.store.errors import TWICE, StoreNotReadyError
+from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError, StudyOwnedError
 from mpi_opt.store.records import Finish, Start
-from mpi_opt.strategies import REFITTING
-from mpi_opt.study.open_study import OUTSIDE, Past, new_strategy, opened_study, proposal_of
+from mpi_opt.study.lease import described
+from mpi_opt.study.open_study import OUTSIDE, Past, open_study, proposal_of
 from mpi_opt.study.study import Study
 
 if TYPE_CHECKING:
-    from mpi_opt.configuration.configuration import StudyConfiguration
+    from mpi_opt.configuration.plan import Plan
     from mpi_opt.core.figures_of_merit import Merits
+    from mpi_opt.store.records import AttemptRecord
 
 BLOCK = 0
-"""What stands in the store instead of a block."""
+"""The value of ``attempts.block`` in the store for a trial that a workload system runs."""
 
 PATIENCE_S = 60.0
-"""How long others that write to the store are waited for, in seconds."""
+"""How long to wait for other processes that write to the store, in seconds."""
 
 PAUSE_S = 0.2
-"""The longest pause before the store is tried again, in seconds; at random, so that many do not come back at once."""
-
-AT_ONCE = {"await_refit_up_to": 10**9}
-"""Of a strategy that refits: this process ends when it has answered, and would never see what is prepared beside."""
+"""The longest pause before a retry, in seconds; drawn at random, so that many processes do not retry at once."""
 
 Answer = TypeVar("Answer")
 Figure = Annotated[float, Field(strict=True, allow_inf_nan=False)]
@@ -49,67 +46,68 @@ Spread = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
 
 
 class Result(Section):
-    """What came of a trial: a value, why there is none, or why it must be run again."""
+    """The result of a trial: a value, the reason why it has none, or the reason why it must run again."""
 
     number: int = Field(ge=0, strict=True, description="The trial.")
+    attempt: int | None = Field(None, ge=1, strict=True, description="Its attempt, as `ask` printed it.")
     value: Figure | list[Figure] | dict[str, Figure] | None = Field(
         None, description="The figure of merit; of several a list, or each by its name."
     )
-    uncertainty: Spread | list[Spread] | dict[str, Spread] | None = Field(None, description="Of the value; likewise.")
+    uncertainty: Spread | list[Spread] | dict[str, Spread] | None = Field(
+        None, description="Standard deviation of the value, in the same form."
+    )
     failed: str | None = Field(None, min_length=1, description="Why there is no value.")
-    lost: str | None = Field(None, min_length=1, description="Why the trial has not ended and must be run again.")
+    lost: str | None = Field(None, min_length=1, description="Why the trial has not ended and must run again.")
 
 
-def ask(configuration: StudyConfiguration, content: Mapping[str, Any], count: int) -> list[dict[str, Any]]:
+def ask(plan: Plan, count: int) -> list[dict[str, Any]]:
     """Takes at most `count` trials of a study, which are running from now on.
 
-    Trials that an interrupted search left queued come first. Fewer or none come when ``search.trials`` have been given
-    out, the target is reached, or the strategy must be told more first.
+    Trials that an interrupted search left in the queue come first. Fewer trials or none are returned when all of
+    ``search.trials`` have been given out, the target is reached, or the strategy waits for results.
 
     Args:
-        configuration: The study, begun here if the store does not have it.
-        content: What the store keeps as its configuration.
+        plan: The study, which is created if the store does not have it.
         count: How many trials are wanted.
 
     Returns:
-        ``number``, ``parameters``, ``seed``, ``study`` of each; ``budget`` and ``resume_from`` where the strategy gives
-        them.
+        ``number``, ``attempt``, ``parameters``, ``seed``, ``study`` of each; ``budget`` and ``resume_from`` if the
+        strategy sets them.
 
     Raises:
-        UserError: The study was begun with another space, the store or the strategy cannot be.
+        UserError: The study was begun with another space, or the store or the strategy cannot be used.
     """
-    _check_shared(configuration.store)
-    proposals = _patiently(lambda: _taken(configuration, content, count))
-    return [_described(proposal, configuration) for proposal in proposals]
+    _check_shared(plan.configuration.store)
+    return [_described(proposal, attempt, plan) for proposal, attempt in _patiently(lambda: _taken(plan, count))]
 
 
 def tell(url: str, read: Callable[[Store], Study], results: Sequence[Result]) -> Study:
-    """Records what came of trials: all of `results`, or, raising, none.
+    """Records the results of trials that `ask` gave out: all of `results`, or, if it raises, none.
 
     Args:
         url: The store.
-        read: Finds the study in it.
+        read: Finds the study in it; need not read its trials.
         results: At most one for each trial.
 
     Returns:
-        The study as it is now.
+        The study afterwards; with its trials only if it has several figures of merit.
 
     Raises:
-        UserError: There is no such store, study or trial, or a trial has finished before.
+        UserError: There is no such store, study or trial, or a trial has finished or is run by a search.
     """
-    Store.open(url, read_only=True).close()  # whoever tells has asked before: make no new store of a wrong name
-    return _patiently(lambda: _told(url, read, results))
+    Store.open(url, read_only=True).close()  # `ask` has created it: a wrong name must not create another one
+    return _patiently(lambda: _recorded(url, read, results))
 
 
 def read_results(content: object, study: str | None = None) -> list[Result]:
-    """One result or a list of them, as JSON knows them; the keys of the proposal may still stand there.
+    """One result or a list of results, as JSON values; they may contain the keys of the proposal.
 
     Args:
-        content: ``{"number": 3, "value": 0.1}`` or a list of such.
-        study: What their ``study`` must be, where they say one.
+        content: ``{"number": 3, "value": 0.1}`` or a list of such objects.
+        study: The expected value of their ``study``, if they have one.
 
     Raises:
-        ConfigurationError: Names what is wrong with which of them.
+        ConfigurationError: Names the wrong result and key.
     """
     entries = content if isinstance(content, list) else [content]
     results = [_read_result(entry, f"result {index + 1}", study) for index, entry in enumerate(entries)]
@@ -117,7 +115,7 @@ def read_results(content: object, study: str | None = None) -> list[Result]:
     for number in (result.number for result in results):
         if number in seen:
             raise ConfigurationError(
-                f"trial {number} is told twice", where="tell", cure="tell one result of each trial"
+                f"trial {number} has two results", where="tell", cure="give one result for each trial"
             )
         seen.add(number)
     return results
@@ -128,80 +126,97 @@ def _read_result(entry: object, where: str, study: str | None) -> Result:
         raise ConfigurationError(
             f"expected an object, found {entry!r}", where=where, cure='write {"number": 3, "value": 0.1}'
         )
-    proposed = ("parameters", "seed", "study", "budget", "resume_from")
+    proposed = ("parameters", "seed", "study", "budget", "resume_from")  # keys of a proposal that are no result's
     result = validated(Result, {key: value for key, value in entry.items() if key not in proposed}, where)
     if study is not None and entry.get("study", study) != study:
-        raise ConfigurationError(f"it is of the study {entry['study']!r}, not of {study!r}", where=where)
+        raise ConfigurationError(
+            f"it belongs to the study {entry['study']!r}, not to {study!r}",
+            where=where,
+            cure=f"give it with --study {entry['study']}",
+        )
     if sum(one is not None for one in (result.value, result.failed, result.lost)) != 1:
         raise ConfigurationError(
             "expected a value, why the trial failed, or why it was lost",
             where=where,
-            cure='write "value": 0.1, "failed": "why" or "lost": "why"',
+            cure='write one of "value": 0.1, "failed": "why" and "lost": "why"',
         )
     if result.value is None and result.uncertainty is not None:
-        raise ConfigurationError("a trial without a value has no uncertainty", where=where)
+        raise ConfigurationError(
+            "a trial without a value has no uncertainty", where=where, cure='take "uncertainty" out, or add "value"'
+        )
     return result
 
 
-def _taken(configuration: StudyConfiguration, content: Mapping[str, Any], count: int) -> list[Proposal]:
-    """The next trials, entered as running."""
-    wanted, space = configuration.search, configuration.dimensions()
-    merits = configuration.merits()
-    rules = Rules(wanted.trials, configuration.target(), merits)
-    with Store.open(configuration.store) as store:
-        study = opened_study(store, configuration, content, space)
-        options = AT_ONCE | wanted.options if wanted.strategy in REFITTING else wanted.options
-        strategy = new_strategy(configuration, space, options, store, study)
-        past = Past.read(store, study.id, merits)
+def _taken(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
+    """The next trials, entered as running, with the numbers of their attempts."""
+    rules = plan.rules
+    with open_study(plan, at_once=True) as study:
+        past = Past.read(study.store, study.record.id, rules.merits, plan.configuration.folds.number)
         if any(rules.is_reached(record) for record in past.ended):
             return []
-        past.teach(strategy)
+        past.teach(study.strategy)
         queued = [record for record in past.unfinished if record.state == "queued"][:count]
-        n_new = min(count - len(queued), wanted.trials - len(past))
+        n_new = min(count - len(queued), rules.trials - len(past))
         trials = [(proposal_of(record), record.attempts + 1) for record in queued]
-        trials += [(proposal, 1) for proposal in (strategy.ask(n_new) if n_new > 0 else [])]
+        trials += [(proposal, 1) for proposal in (study.strategy.ask(n_new) if n_new > 0 else [])]
         if trials:
-            store.start(study.id, [_start(proposal, attempt) for proposal, attempt in trials])
-    return [proposal for proposal, _ in trials]
+            study.store.start(study.record.id, [_start(proposal, attempt) for proposal, attempt in trials])
+    return trials
 
 
-def _told(url: str, read: Callable[[Store], Study], results: Sequence[Result]) -> Study:
+def _recorded(url: str, read: Callable[[Store], Study], results: Sequence[Result]) -> Study:
     with Store.open(url) as store:
         study = read(store)
-        trials = {trial.number: trial for trial in study.trials}
+        numbers = [result.number for result in results]
+        trials = {trial.number: trial for trial in store.trials(study.record.id, numbers=numbers)}
+        latest = {one.number: one for one in store.attempts(study.record.id, numbers)}
         n_folds = number_of_folds(study.configuration)
-        open_trials = [(_open_trial(trials, result.number, study), result) for result in results]
-        ended = [(trial, result) for trial, result in open_trials if result.lost is None]
-        finished = [_finish(trial, result, study.merits, n_folds) for trial, result in ended]
-        for trial, result in open_trials:
-            if result.lost is not None:
-                store.requeue(study.record.id, [trial.number], result.lost)
-        if finished:
-            store.finish(study.record.id, finished)
-        return Study.read(store, study.name)
+        for result in results:
+            _check_given_out(result, trials, latest, study, store)
+        finished = [_finish(trials[one.number], one, study.merits, n_folds) for one in results if one.lost is None]
+        store.finish(study.record.id, finished, {one.number: one.lost for one in results if one.lost is not None})
+        return Study.read(store, study.name, trials=study.merits.are_several)
 
 
-def _open_trial(trials: Mapping[int, TrialRecord], number: int, study: Study) -> TrialRecord:
-    """The trial of this number, which has not finished.
+def _check_given_out(
+    result: Result,
+    trials: Mapping[int, TrialRecord],
+    latest: Mapping[int, AttemptRecord],
+    study: Study,
+    store: Store,
+) -> None:
+    """Whether `ask` has given the trial out and it is still running.
 
     Raises:
-        StoreError: There is none, or it has.
+        StoreError: There is no such trial, it has finished, it is queued, or a search runs it.
     """
-    where = f"study {study.name}"
-    if number not in trials:
-        cure = f"its trials are 0 to {max(trials)}" if trials else "it has none yet: mpi-opt ask"
+    where, number, trial = f"study {study.name}", result.number, trials.get(result.number)
+    details = f"mpi-opt results --study {study.name} --trial {number}"
+    if trial is None:
+        n_trials = sum(study.record.counts.values())
+        cure = f"its trials are 0 to {n_trials - 1}" if n_trials else "it has none yet: mpi-opt ask"
         raise StoreError(f"there is no trial {number}", where=where, cure=cure)
-    if trials[number].state in FINISHED:
-        cure = f"what it gave: mpi-opt results --study {study.name} --trial {number}"
-        raise StoreError(f"trial {number} has finished before: {trials[number].state}", where=where, cure=cure)
-    return trials[number]
+    if trial.state in FINISHED:
+        raise StoreError(f"trial {number} has finished before: {trial.state}", where=where, cure=f"see {details}")
+    if trial.state == "queued":
+        cure = "drop this result: mpi-opt ask or the next search gives the trial to another program"
+        raise StoreError(f"trial {number} is queued: no program runs it", where=where, cure=cure)
+    attempt, owner = latest[number], store.leases.read(study.record.id)
+    if attempt.ranks != OUTSIDE:
+        search = "a search that has ended" if owner is None else f"the search of {described(owner)}"
+        problem = f"trial {number} belongs to {search}: block {attempt.block}, ranks {attempt.ranks} on {attempt.hosts}"
+        cure = f"give results only of trials that mpi-opt ask has printed; see {details}"
+        raise StudyOwnedError(problem, where=where, cure=cure)
+    if result.attempt not in (None, trial.attempts):
+        problem = f"attempt {result.attempt} of trial {number} was given up; attempt {trial.attempts} is running"
+        raise StoreError(problem, where=where, cure=f"drop this result, or see {details}")
 
 
 def _finish(trial: TrialRecord, result: Result, merits: Merits, n_folds: int) -> Finish:
-    """What `result` says of `trial`.
+    """A result as the outcome of its trial.
 
     Raises:
-        ConfigurationError: It has another number of values than the study has figures of merit.
+        ConfigurationError: The number of values is not the study's number of figures of merit.
     """
     duration_s = _seconds_since(trial.started_at)
     figures, spreads = _read(result, result.value, merits), _read(result, result.uncertainty, merits)
@@ -246,10 +261,12 @@ def _start(proposal: Proposal, attempt: int) -> Start:
     )
 
 
-def _described(proposal: Proposal, configuration: StudyConfiguration) -> dict[str, Any]:
-    """A proposal as JSON."""
+def _described(proposal: Proposal, attempt: int, plan: Plan) -> dict[str, Any]:
+    """A proposal as a JSON object."""
+    configuration = plan.configuration
     described = {
         "number": proposal.number,
+        "attempt": attempt,
         "parameters": proposal.parameters,
         "seed": trial_seed(configuration.search.seed, proposal.number),
         "study": configuration.study,
@@ -268,17 +285,17 @@ def _seconds_since(started_at: str | None) -> float:
 def _check_shared(url: str) -> None:
     if ":memory:" in url or url.rstrip("/") == "sqlite:":
         raise ConfigurationError(
-            f"{url} ends with this process, and with it the trials", where="store", cure="write sqlite:///results.db"
+            f"{url} is in memory: it ends with this process", where="store", cure="write sqlite:///results.db"
         )
 
 
 def _patiently(attempt: Callable[[], Answer]) -> Answer:
-    """What `attempt` gives as soon as nobody else writes the same or holds the store."""
+    """The return value of `attempt`, which is repeated while other processes write to the store."""
     until = time.monotonic() + PATIENCE_S
     while True:
         try:
             return attempt()
-        except StoreError as error:
-            if not (isinstance(error, StoreNotReadyError) or error.problem == TWICE) or time.monotonic() > until:
+        except (StoreNotReadyError, StoreConflictError):
+            if time.monotonic() > until:
                 raise
         time.sleep(random.uniform(0, PAUSE_S))

@@ -1,7 +1,7 @@
-"""What an earlier study teaches a new one: its trials, mapped to the hyperparameters that both have.
+"""An earlier study's results for a new one: its trials, mapped to the hyperparameters that both have.
 
-Pure but for `read_earlier`, which reads the earlier study's store. What is found is kept with the new study, which goes
-on from there even when the earlier store is gone.
+Pure except for `read_earlier`, which reads the earlier study's store. The new study keeps what is found, and continues
+with it even if the earlier store no longer exists.
 """
 
 from __future__ import annotations
@@ -11,55 +11,62 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_opt.core.space import Categorical, Dimension, Parameters, Space, Value
 from mpi_opt.errors import ConfigurationError, SpaceError
+from mpi_opt.store import Store
+from mpi_opt.store.connecting import is_same, may_exist
 from mpi_opt.store.records import Earlier
+from mpi_opt.study.study import Study
 
 if TYPE_CHECKING:
     from mpi_opt.configuration.configuration import StudyConfiguration
-    from mpi_opt.study.study import Study
 
 MOST = 300
-"""So many of the earlier study's trials are taken: the best half of them, the others spread over the rest."""
+"""At most this many of the earlier study's trials are taken: half of them the best, half spread over the rest."""
 
 WHERE = "search.transfer"
 
 
 def read_earlier(configuration: StudyConfiguration, space: Space) -> list[Earlier]:
-    """What the configuration wants to be transferred, best first; nothing if it wants nothing.
+    """The trials that ``search.transfer`` asks for, best first; none without that key.
 
     Raises:
         StoreError: There is no such store or study.
-        ConfigurationError: The earlier study is this one, or has nothing that this one could use.
+        ConfigurationError: The earlier study is this one, or has no trial that this one can use.
     """
     wanted = configuration.search.transfer
     if wanted is None:
         return []
-    from mpi_opt.store import Store
-    from mpi_opt.study.study import Study
-
-    url = wanted.store or configuration.store
+    url = configuration.store if wanted.store is None else wanted.store
+    is_own = is_same(url, configuration.store)
+    if is_own and wanted.study == configuration.study:
+        raise ConfigurationError(
+            "a study cannot be transferred to itself", where=f"{WHERE}.study", cure="name another one"
+        )
+    if wanted.store is None and not may_exist(url):
+        raise _undecided(f"there is no other study in {url}", ())
     with Store.open(url, read_only=True) as store:
         names = [study.name for study in store.studies()]
-        others = [name for name in names if wanted.store is not None or name != configuration.study]
-        name = wanted.study or (others[0] if len(others) == 1 else None)
-        if name is None:
-            problem = f"which study of {store.url}?" if others else f"there is no other study in {store.url}"
-            cure = f"study: with one of {', '.join(others)}" if others else "name another store"
-            raise ConfigurationError(problem, where=f"{WHERE}.study", cure=cure)
-        if name == configuration.study and (wanted.store is None or _is_same(url, configuration.store)):
-            raise ConfigurationError(
-                "a study cannot be transferred to itself", where=f"{WHERE}.study", cure="name another one"
-            )
-        earlier = Study.read(store, name)
+        others = [name for name in names if not is_own or name != configuration.study]
+        if wanted.study is None and len(others) != 1:
+            raise _undecided(f"which study of {store.url}?" if others else f"no other study in {store.url}", others)
+        earlier = Study.read(store, wanted.study or others[0])
     return mapped(earlier, space, configuration.merits().sign)
+
+
+def _undecided(problem: str, others: Sequence[str]) -> ConfigurationError:
+    cure = f"study: with one of {', '.join(others)}" if others else "name another store"
+    return ConfigurationError(problem, where=f"{WHERE}.study", cure=cure)
 
 
 def mapped(earlier: Study, space: Space, sign: float) -> list[Earlier]:
     """The complete trials of `earlier` as points of `space`, best first, each point once.
 
     Args:
-        earlier: The study.
-        space: That of the new study.
-        sign: -1 if more is better in the new study, else 1.
+        earlier: The earlier study.
+        space: The new study's space.
+        sign: -1 if the new study maximizes, else 1.
+
+    Returns:
+        With figures of merit in the new study's direction.
 
     Raises:
         ConfigurationError: The two have no hyperparameter in common, or no trial of `earlier` is complete.
@@ -78,7 +85,9 @@ def mapped(earlier: Study, space: Space, sign: float) -> list[Earlier]:
         if parameters:
             found.setdefault(repr(parameters), Earlier(parameters, value))
     if not found:
-        raise ConfigurationError(f"{earlier.name} has no complete trial to learn from", where=WHERE, cure="take it out")
+        raise ConfigurationError(
+            f"{earlier.name} has no complete trial to learn from", where=WHERE, cure="take the key out"
+        )
     return _thinned(list(found.values()))
 
 
@@ -88,7 +97,7 @@ def _mapped(parameters: Parameters, space: Space, common: Sequence[str]) -> Para
 
 
 def _nearest(dimension: Dimension, value: Value) -> Any:
-    """The value of `dimension` that is nearest to `value`; `_NOWHERE` for a category that it does not have."""
+    """The value of `dimension` nearest to `value`; `_NOWHERE` for a category that it does not have."""
     if isinstance(dimension, Categorical):
         try:
             return dimension.categories[dimension.index(value)]
@@ -102,12 +111,6 @@ _NOWHERE = object()
 
 def _is_alike(one: Dimension, other: Dimension) -> bool:
     return isinstance(one, Categorical) == isinstance(other, Categorical)
-
-
-def _is_same(url: str, other: str) -> bool:
-    from mpi_opt.store.connecting import parsed
-
-    return parsed(url) == parsed(other)
 
 
 def _thinned(found: list[Earlier]) -> list[Earlier]:

@@ -1,57 +1,63 @@
-"""A study goes on, whoever drives it: a search over MPI ranks, or a workload system that asks and tells.
+"""Opens a study for a search over MPI ranks or for a workload system, and replays its trials to the strategy.
 
-What the store knows of a study becomes what a strategy must be told. Needs no MPI.
+Needs no MPI.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpi_opt.configuration.configuration import publishable
 from mpi_opt.configuration.sections import read_transfer
 from mpi_opt.core.cross_validation import number_of_folds
 from mpi_opt.core.figures_of_merit import Merits
-from mpi_opt.core.trial import FINISHED, Failed, Proposal, TrialRecord
+from mpi_opt.core.trial import UNFINISHED, Failed, Proposal, TrialRecord
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies import Transfer, make_strategy
+from mpi_opt.store import Store
+from mpi_opt.store.errors import StoreConflictError
+from mpi_opt.strategies import REFITTING, Transfer, make_strategy
 from mpi_opt.study.earlier_study import read_earlier
 
 if TYPE_CHECKING:
-    from mpi_opt.configuration.configuration import StudyConfiguration
+    from mpi_opt.configuration.plan import Plan
+    from mpi_opt.configuration.sections import TransferSection
     from mpi_opt.core.fold_stopping import Yardsticks
-    from mpi_opt.core.space import Space
-    from mpi_opt.store import Store
-    from mpi_opt.store.records import FoldRecord, StudyRecord
+    from mpi_opt.store.records import Earlier, FoldRecord, StudyRecord
     from mpi_opt.strategies.strategy import Strategy
 
 LASTING = ("space", "direction", "objective", "figure_of_merit", "selection", "folds", "training")
-"""Keys that stay as they are as long as a study lasts."""
+"""Keys that cannot change during a study."""
 
 DEFAULTS = {"selection": "mean"}
-"""What a study was begun with that does not know the key."""
+"""Values of keys that older studies do not have."""
 
 OUTSIDE = "external"
-"""What stands in the store as the ranks of a trial that a workload system runs."""
+"""The value of ``attempts.ranks`` in the store for a trial that a workload system runs."""
+
+AT_ONCE = {"await_refit_up_to": 10**9}
+"""Option of a strategy that refits its model in the background: wait for it, however many trials are running."""
 
 
 @dataclass(frozen=True)
 class Past:
-    """What was done of a study.
+    """The trials of a study so far.
 
     Attributes:
-        ended: The trials that ended, in this order.
-        unfinished: Those that are queued or running, by number.
+        ended: The finished trials, in the order in which they ended.
+        unfinished: The trials that are queued or running, by number.
         merits: The study's figures of merit.
         folds: K.
-        outside: The numbers of those that a workload system runs.
+        outside: The numbers of the trials that a workload system runs.
     """
 
     ended: list[TrialRecord]
     unfinished: list[TrialRecord]
     merits: Merits
-    folds: int = 1
+    folds: int
     outside: frozenset[int] = frozenset()
 
     def __len__(self) -> int:
@@ -62,21 +68,21 @@ class Past:
         return f"{len(self.ended)} finished, {len(self.unfinished) - len(self.outside)} queued{n_outside}"
 
     @classmethod
-    def read(cls, store: Store, study_id: int, merits: Merits, folds: int = 1) -> Past:
-        """What the store knows."""
-        unfinished = [record for record in store.trials(study_id) if record.state not in FINISHED]
+    def read(cls, store: Store, study_id: int, merits: Merits, folds: int) -> Past:
+        """Reads them from the store."""
+        unfinished = store.trials(study_id, UNFINISHED)
         running = [record.number for record in unfinished if record.state == "running"]
         latest = {attempt.number: attempt.ranks for attempt in store.attempts(study_id, running)}
         outside = frozenset(number for number, ranks in latest.items() if ranks == OUTSIDE)
-        return cls(store.told_order(study_id), unfinished, merits, folds, outside)
+        return cls(store.ended_trials(study_id), unfinished, merits, folds, outside)
 
     def teach(self, strategy: Strategy) -> None:
-        """Brings a new strategy to where the study stands."""
-        told = [(proposal_of(record), self._value(record)) for record in self.ended]
-        strategy.resume(told, [proposal_of(record) for record in self.unfinished])
+        """Replays all trials to a new strategy."""
+        ended = [(proposal_of(record), self._value(record)) for record in self.ended]
+        strategy.resume(ended, [proposal_of(record) for record in self.unfinished])
 
     def measure(self, yardsticks: Yardsticks, folds: Iterable[FoldRecord]) -> None:
-        """Tells `yardsticks` the folds of the complete trials."""
+        """Passes the folds of the complete trials to `yardsticks`."""
         by_trial: dict[int, list[FoldRecord]] = {}
         for fold in folds:
             by_trial.setdefault(fold.number, []).append(fold)
@@ -95,73 +101,131 @@ def proposal_of(record: TrialRecord) -> Proposal:
     return Proposal(record.number, record.parameters, record.budget, record.resume_from)
 
 
-def opened_study(
-    store: Store, configuration: StudyConfiguration, content: Mapping[str, Any], space: Space
-) -> StudyRecord:
-    """The study in the store: begun now, or before with the same configuration.
+@dataclass(frozen=True)
+class OpenStudy:
+    """A study in its store, which is open for writing. A context manager that closes the store.
+
+    Attributes:
+        store: The store.
+        record: The study.
+        strategy: Knows no trial of the study yet.
+        new_strategy: Builds another such strategy, for a study that other processes have changed meanwhile.
+    """
+
+    store: Store
+    record: StudyRecord
+    strategy: Strategy
+    new_strategy: Callable[[], Strategy]
+
+    def __enter__(self) -> OpenStudy:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.store.close()
+
+
+def open_study(plan: Plan, *, at_once: bool = False) -> OpenStudy:
+    """Opens the study of `plan`; creates the study, and its store, if there is none.
+
+    The strategy is built first: if it refuses its options, no store and no study is created.
 
     Args:
-        store: Open for writing.
-        configuration: What the user wants.
-        content: What the store keeps as the study's configuration.
-        space: The search space.
+        plan: What the user wants.
+        at_once: Every proposal is to wait for the strategy's model. For a process that ends after its first answer.
+
+    Raises:
+        ConfigurationError: The study was begun with another space, objective, …, or the strategy refuses its options.
+        StoreError: The store cannot be opened, or there is no earlier study to transfer.
+    """
+    try:
+        return _opened(plan, at_once)
+    except StoreConflictError:  # another process has created the study since it was looked up
+        return _opened(plan, at_once)
+
+
+def _opened(plan: Plan, at_once: bool) -> OpenStudy:
+    configuration = plan.configuration
+    with ExitStack() as opened:
+        store = Store.open_existing(configuration.store)
+        if store is not None:
+            opened.callback(store.close)
+        record = None if store is None else store.study(configuration.study)
+        if store is None or record is None:
+            earlier, section = read_earlier(configuration, plan.space), configuration.search.transfer
+        else:
+            earlier = store.earlier(record.id)
+            _check_unchanged(plan, record, store.url, bool(earlier))
+            section = read_transfer(record.configuration["search"]["transfer"]) if earlier else None
+        new_strategy = partial(build_strategy, plan, earlier, section, at_once=at_once)
+        strategy = new_strategy()
+        if store is None:
+            store = Store.open(configuration.store)
+            opened.callback(store.close)
+        record = record or _created(store, plan, earlier)
+        opened.pop_all()
+        return OpenStudy(store, record, strategy, new_strategy)
+
+
+def build_strategy(
+    plan: Plan, earlier: Sequence[Earlier] = (), section: TransferSection | None = None, *, at_once: bool = False
+) -> Strategy:
+    """The strategy of a study, as `search`, `ask` and `check` use it. It knows no trial of the study yet.
+
+    Args:
+        plan: What the user wants.
+        earlier: The trials of an earlier study that were transferred when this one was created.
+        section: The ``search.transfer`` of that time.
+        at_once: See `open_study`.
+
+    Raises:
+        ConfigurationError: There is no such strategy, or it refuses its options.
+    """
+    wanted, merits = plan.configuration.search, plan.configuration.merits()
+    options = AT_ONCE | plan.options if at_once and wanted.strategy in REFITTING else plan.options
+    transfer = None
+    if earlier and section is not None:
+        found = [(one.parameters, merits.sign * one.figure_of_merit) for one in earlier]
+        transfer = Transfer(found, section.best, section.learn)
+    return make_strategy(
+        wanted.strategy, plan.space, seed=wanted.seed, options=options, n_figures=len(merits.names), transfer=transfer
+    )
+
+
+def _created(store: Store, plan: Plan, earlier: Sequence[Earlier]) -> StudyRecord:
+    configuration = plan.configuration
+    return store.create_study(
+        configuration.study,
+        merits=configuration.merits(),
+        strategy=configuration.search.strategy,
+        seed=configuration.search.seed,
+        configuration=publishable(plan.record),
+        space=plan.space,
+        earlier=earlier,
+    )
+
+
+def _check_unchanged(plan: Plan, record: StudyRecord, where: str, has_earlier: bool) -> None:
+    """Whether a study can continue with `plan`.
 
     Raises:
         ConfigurationError: It was begun with another space, objective, …
-        StoreError: The store cannot take it, or there is no earlier study to transfer.
     """
-    record = store.study(configuration.study)
-    if record is None:
-        wanted, n_merits = configuration.search, len(configuration.merits().names)
-        make_strategy(wanted.strategy, space, seed=wanted.seed, options=wanted.options, n_merits=n_merits)  # may refuse
-        record = store.create_study(
-            configuration.study,
-            merits=configuration.merits(),
-            strategy=configuration.search.strategy,
-            seed=configuration.search.seed,
-            configuration=publishable(content),
-            space=space,
-            earlier=read_earlier(configuration, space),
-        )
-    elif configuration.search.transfer is not None and not store.earlier(record.id):
+    if plan.configuration.search.transfer is not None and not has_earlier:
         raise ConfigurationError(
-            f"the study {configuration.study!r} was begun without it",
+            f"the study {record.name!r} was begun without it",
             where="search.transfer",
             cure="take it out, or begin a new study: --study NAME",
         )
+    contents = publishable(record.configuration), publishable(plan.record)
     for key in LASTING:
-        before, now = (_lasting(entries, key) for entries in (record.configuration, content))
+        before, now = (_lasting(content, key) for content in contents)
         if before != now:
             raise ConfigurationError(
-                f"the study {configuration.study!r} in {store.url} was begun with another {key}: "
+                f"the study {record.name!r} in {where} was begun with another {key}: "
                 f"{'; '.join(_differences(before, now))}",
                 where=key,
                 cure="restore it, or begin a new study: --study NAME",
             )
-    return record
-
-
-def new_strategy(
-    configuration: StudyConfiguration, space: Space, options: Mapping[str, Any], store: Store, study: StudyRecord
-) -> Strategy:
-    """The study's strategy, which knows of no trial of the study yet, but of what was transferred when it began.
-
-    Args:
-        configuration: What the user wants.
-        space: The search space.
-        options: The strategy's own.
-        store: Where the study is.
-        study: As it was begun.
-    """
-    wanted, merits, transfer = configuration.search, configuration.merits(), None
-    earlier = store.earlier(study.id)
-    if earlier:
-        begun_with = read_transfer(study.configuration["search"]["transfer"])
-        found = [(one.parameters, merits.sign * one.figure_of_merit) for one in earlier]
-        transfer = Transfer(found, begun_with.best, begun_with.learn)
-    return make_strategy(
-        wanted.strategy, space, seed=wanted.seed, options=options, n_merits=len(merits.names), transfer=transfer
-    )
 
 
 def _differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
@@ -176,7 +240,7 @@ def _differences(before: Any, now: Any, key: str = "") -> Iterator[str]:
 
 
 class _Nothing:
-    """What stands where one of two has no such key."""
+    """Stands for a key that is missing."""
 
     def __repr__(self) -> str:
         return "nothing"
@@ -186,5 +250,5 @@ _NOTHING = _Nothing()
 
 
 def _lasting(content: Mapping[str, Any], key: str) -> Any:
-    """What stands at `key`; of the folds their number, since a study may begin to stop them early at any time."""
+    """The value at `key`; of the folds their number only, because ``stop_early`` may change during a study."""
     return number_of_folds(content) if key == "folds" else content.get(key, DEFAULTS.get(key))

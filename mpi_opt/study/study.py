@@ -48,8 +48,13 @@ class Study:
             return cls.read(store, name)
 
     @classmethod
-    def read(cls, store: Store, name: str) -> Study:
+    def read(cls, store: Store, name: str, *, trials: bool = True) -> Study:
         """Reads the study `name` from an open store.
+
+        Args:
+            store: Open.
+            name: The study's name.
+            trials: Whether to read the trials; without them the study only describes itself.
 
         Raises:
             StoreError: There is no such study.
@@ -57,9 +62,9 @@ class Study:
         record = store.study(name)
         if record is None:
             names = ", ".join(repr(other.name) for other in store.studies())
-            cure = f"the studies there: {names}" if names else "there are no studies in it yet"
+            cure = f"its studies: {names}" if names else "there are no studies in it yet"
             raise StoreError(f"there is no study {name!r}", where=store.url, cure=cure)
-        return cls(record, store.trials(record.id), store.address)
+        return cls(record, store.trials(record.id) if trials else [], store.address)
 
     @property
     def name(self) -> str:
@@ -160,7 +165,9 @@ class Study:
             return store.events(self.record.id)
 
     def _minimised(self, trial: TrialRecord) -> tuple[float, ...]:
-        """All figures of merit of a trial that has them, less is better."""
+        """All figures of merit of a trial that has them, as values to minimize."""
+        if not self.merits.are_several:
+            return (self.merits.sign * trial.figure_of_merit,)
         pairs = zip(self.merits.names, self.merits.signs, strict=True)
         return tuple(sign * trial.figures_of_merit.get(name, trial.figure_of_merit) for name, sign in pairs)
 

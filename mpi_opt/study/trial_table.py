@@ -61,13 +61,14 @@ def cell(value: Any, width: int | None = CELL_WIDTH) -> str:
         return ""
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = printable(str(value).strip())
-    text = text.replace("\n", " ⏎ ")
+    text = str(value).strip()
+    if not text.isprintable():
+        text = printable(text).replace("\n", " ⏎ ")
     return text if width is None or len(text) <= width else f"{text[: width - 1]}…"
 
 
 def printable(text: str) -> str:
-    """`text` without characters that could steer a terminal; line ends and tabs stay."""
+    """`text` without characters that could steer a terminal, except line ends and tabs."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)

@@ -16,7 +16,7 @@ from mpi_opt.core.block_layout import fold_groups, folds_of_group
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.fold_stopping import Yardstick
 from mpi_opt.core.objective import Terms
-from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal, Reporter, Trial
+from mpi_opt.core.trial import FoldOutcome, Outcome, Reporter, Trial
 from mpi_opt.messages.messages import TO_LEADER, VERDICT, Assignment, PartOutcome, Ready, Verdict
 from mpi_opt.worker.objective import Objective
 from mpi_opt.worker.watchdog import Lifeline, in_this_process
@@ -49,7 +49,6 @@ class Block:
         self.groups = fold_groups(comm.size, terms.folds)
         self.group = next(i for i, ranks in enumerate(self.groups) if comm.rank in ranks)
         self.fold_comm = self._split()
-        self._used_up: list[Communicator] = []
 
     def prepare(self) -> Ready:
         """Everything that can be done, and found wrong, before the first trial. Collective over the block."""
@@ -81,28 +80,30 @@ class Block:
         return merged(parts, time.perf_counter() - started, self.terms.merits, assignment.yardstick)
 
     def renew(self) -> None:
-        """Makes the fold communicator anew, after a trial that may have left it unusable. Collective over the block.
+        """Replaces the fold communicator after a trial that may have left it unusable. Collective over the block.
 
-        The old one is kept: were it freed, a late word of its end could reach the next one that gets its number, and
-        Open MPI crashes over that.
+        The old communicator is not freed. Its context would be reused: MPICH would deliver messages of the failed trial
+        that no rank has received to the next communicator, and Open MPI crashes when news of a revoked one arrives
+        late. An unfreed communicator takes about 8 KB. Open MPI has 65,000 of them, MPICH 2,000; when there is none
+        left, the ranks of this block can run no more trials.
         """
-        self._used_up.append(self.fold_comm)
-        self.fold_comm = self._split()
+        if len(self.groups) < self.comm.size:  # a rank alone has no other rank to be out of step with
+            self.fold_comm = self._split()
 
     def _split(self) -> Communicator:
         return self.comm if self.comm.size == 1 else communication.split(self.comm, self.group, self.comm.rank)
 
     def _run_part(self, assignment: Assignment, check: Callable[[], None]) -> PartOutcome:
         part = PartOutcome(assignment.number)
-        proposal = Proposal(assignment.number, assignment.parameters, assignment.budget, assignment.resume_from)
         for fold in folds_of_group(self.group, len(self.groups), self.terms.folds):
             trial = Trial(
-                proposal,
+                assignment.proposal,
                 comm=self.fold_comm,
                 study_seed=self.terms.seed,
                 fold=fold,
                 folds=self.terms.folds,
                 reporter=self.reporter,
+                study=assignment.study,
             )
             if not self._goes_on(self._run_fold(trial, part), trial, part, assignment.yardstick, check):
                 break

@@ -5,7 +5,8 @@ Two kinds: any function of the user's, and a training by `mpi_learn`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,9 @@ class FunctionObjective(Objective):
     def __call__(self, trial: Trial) -> tuple[object, History | None]:
         return self.function(trial), None
 
+    def discard(self, study: str, numbers: Iterable[int]) -> None:
+        pass
+
 
 class TrainingObjective(Objective):
     """A training by `mpi_learn`.
@@ -56,7 +60,7 @@ class TrainingObjective(Objective):
         training: The ``training:`` section, with ``$name`` where a hyperparameter goes.
         figure_of_merit: A metric's name, one of `OF_THE_RESULT`, or ``file.py:function``; or several of them.
         directory: Where relative files start.
-        checkpoints: The folder for checkpoints of trials that others may go on from.
+        checkpoints: The folder for checkpoints that the strategy needs: trials may resume from those of others.
     """
 
     def __init__(
@@ -92,6 +96,12 @@ class TrainingObjective(Objective):
             return None, None
         values = [self._figure(one, result) for one in self.figures]
         return values[0] if len(values) == 1 else values, result.history
+
+    def discard(self, study: str, numbers: Iterable[int]) -> None:
+        """See `Objective.discard`; what the user's own ``checkpoint.path`` holds is kept."""
+        if "checkpoint" not in self.training:
+            for number in numbers:
+                shutil.rmtree(_place(self.checkpoints, study, number), ignore_errors=True)
 
     def _figure(self, name: str, result: Result) -> Any:
         if name in self._functions:
@@ -138,9 +148,11 @@ class TrainingObjective(Objective):
         own = self.training.get("checkpoint") or {}
         if own or trial.budget is not None or trial.resume_from is not None:
             base = self.directory / own["path"] if "path" in own else self.checkpoints
-            changes["checkpoint"] = {"every": 10**9} | own | {"path": str(_place(base, trial.number, trial.fold))}
+            path = _place(base, trial.study, trial.number, trial.fold)
+            changes["checkpoint"] = {"every": 10**9} | own | {"path": str(path)}
             if trial.resume_from is not None:
-                changes["checkpoint"]["start_from"] = str(_place(base, trial.resume_from, trial.fold))
+                start = _place(base, trial.study, trial.resume_from, trial.fold)
+                changes["checkpoint"]["start_from"] = str(start)
         return changes
 
     def _after_epoch(self, trial: Trial, epoch: int, metrics: dict[str, float]) -> bool:
@@ -162,12 +174,15 @@ class TrainingObjective(Objective):
             self._folds = data, {}
         folds = self._folds[1]
         if trial.fold not in folds:
-            folds[trial.fold] = data.fold(*trial.split(data.n_training, data.training_labels()[0]))
+            labels = data.training_labels()  # none with `labels: null`
+            folds[trial.fold] = data.fold(*trial.split(data.n_training, labels[0] if labels else None))
         return folds[trial.fold]
 
 
-def _place(base: Path, number: int, fold: int) -> Path:
-    return base / f"trial-{number:05d}" / f"fold-{fold}"
+def _place(base: Path, study: str, number: int, fold: int | None = None) -> Path:
+    """The folder of a trial's checkpoints, or of those of one fold."""
+    folder = base / study / f"trial-{number:05d}"
+    return folder if fold is None else folder / f"fold-{fold}"
 
 
 def make_objective(configuration: StudyConfiguration, directory: Path) -> Objective:
@@ -214,6 +229,7 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
         raise ConfigurationError(
             f"{summary.n_training} samples cannot be split into {configuration.folds.number} folds",
             where=place(where, "folds"),
+            cure=f"write folds: {min(5, summary.n_training)}, or give more samples",
         )
 
 

@@ -52,6 +52,13 @@ def nap(trial) -> float:
     return trial.parameters["x"]
 
 
+def gated(trial) -> float:
+    """Waits until the file `gate` is there."""
+    while not Path("gate").exists():
+        time.sleep(0.02)
+    return trial.parameters["x"]
+
+
 def talkative(trial) -> float:
     """Prints more than a full disk takes."""
     print("x" * 10_000, flush=True)
@@ -132,13 +139,6 @@ def raising_late(trial) -> float:
         raise ValueError("this rank says no")
     waits_in = part if trial.number % 4 == 1 else trial.comm
     return waits_in.allreduce(trial.parameters["x"])
-
-
-def raising_once(trial) -> float:
-    """The last rank fails trial 1, for which the others wait."""
-    if trial.number == 1 and trial.comm.rank == trial.comm.size - 1:
-        raise ValueError("this rank says no")
-    return trial.comm.allreduce(trial.parameters["x"])
 
 
 def dozing(trial) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from mpi_opt.cli.main import BAD_INPUT, run
+from mpi_opt.cli.main import BAD_INPUT, main, run
 from tests.mpirun import mpirun
 
 MODEL = """
@@ -61,93 +62,418 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 CASES = [
-    # what is changed, what the message must say
-    ("serch", {}, ["serch", "did you mean search"]),
-    ("search.trails", 5, ["search.trails", "did you mean trials"]),
-    ("search.trials", "many", ["search.trials", "expected integer", "'many'"]),
-    ("search.trials", 0, ["search.trials", "greater than or equal to 1"]),
-    ("search.trials", 2.5, ["search.trials", "2.5"]),
-    ("search.seed", -1, ["search.seed"]),
-    ("search.target", "low", ["search.target", "'low'"]),
-    ("search.time_limit", "soon", ["search.time_limit", "expected a duration"]),
-    ("search.strategy", "bayesan", ["search.strategy", "did you mean bayesian"]),
-    ("search.strategy", "mine.py:Strategy", ["mine.py", "no such file"]),
-    ("search.options", {"populaton": 3}, ["populaton", "search.options"]),
-    ("search", [], ["search", "expected a section of keys"]),
-    ("direction", "up", ["direction", "minimize"]),
-    ("folds", 0, ["folds"]),
-    ("folds", "three", ["folds", "expected integer"]),
-    ("folds", 1000, ["folds", "60 samples cannot be split into 1000 folds"]),
-    ("blocks.size", 0, ["blocks.size", "at least 1"]),
-    ("blocks.size", "large", ["blocks.size"]),
-    ("blocks.sise", 2, ["blocks.sise", "did you mean size"]),
-    ("trial.timeout", "-5", ["trial.timeout", "expected a duration"]),
-    ("trial.timeout", 0, ["trial.timeout", "more than 0"]),
-    ("trial.retries", -1, ["trial.retries"]),
-    ("study", "", ["study"]),
-    ("track", 5, ["track"]),
-    ("space", DROP, ["space", "required"]),
-    ("space", {}, ["space is empty", "name at least one"]),
-    ("space.units", 5, ["space.units"]),
-    ("space.units.type", "int", ["space.units.type", "real, integer, categorical"]),
-    ("space.units.type", ["real", "integer"], ["space.units.type", "['real', 'integer']"]),
-    ("space.units.type", DROP, ["space.units.type", "None"]),
-    ("space.units.low", 9, ["space.units", "low must be less than high"]),
-    ("space.units.low", 8, ["space.units", "low must be less than high"]),
-    ("space.units.low", 2.5, ["space.units", "whole number"]),
-    ("space.units.low", "two", ["space.units"]),
-    ("space.units.low", DROP, ["space.units", "low missing"]),
-    ("space.units.step", 100, ["space.units", "step must lie between"]),
-    ("space.units.stop", 1, ["space.units", "'stop'", "did you mean step"]),
-    ("space.units.when", {"rte": 1}, ["space.units.when", "'rte' is not a hyperparameter"]),
-    ("space.units.when", {"rate": 5.0}, ["space.units.when", "never takes the value 5.0"]),
-    ("space.units.when", {"units": 3}, ["go round in a circle"]),
-    ("space.units.when", "rate", ["space.units.when"]),
-    ("space.rate.low", 0, ["space.rate", "log-uniform", "low > 0"]),
-    ("space.rate.high", float("inf"), ["space.rate", "finite"]),
-    ("space.rate.prior", "log", ["space.rate", "prior must be one of"]),
-    ("space.kind", {"type": "categorical", "categories": []}, ["space.kind", "categories is empty"]),
-    ("space.kind", {"type": "categorical", "categories": "ab"}, ["space.kind", "must be a list"]),
-    ("space.kind", {"type": "categorical", "categories": ["a", "a"]}, ["space.kind", "stands twice"]),
-    ("space.kind", {"type": "categorical", "categories": [[1]]}, ["space.kind", "must be text, a number"]),
-    ("space.2x", {"type": "real", "low": 0, "high": 1}, ["space.2x", "letters, digits"]),
-    ("space.unused", {"type": "real", "low": 0, "high": 1}, ["space.unused", "used by nothing", "write $unused"]),
-    ("figure_of_merit", "val_f1", ["figure_of_merit", "val_f1", "loss, accuracy"]),
-    ("figure_of_merit", "model.py:merits", ["figure_of_merit", "merits", "did you mean merit"]),
-    ("figure_of_merit", "nowhere.py:merit", ["figure_of_merit", "nowhere.py", "no such file"]),
-    ("objective", "model.py:objective", ["objective", "model.py", "there is no function objective"]),
-    ("objective", "something", ["objective"]),
-    ("training", DROP, ["training", "missing"]),
-    ("training.model", DROP, ["training", "model", "required"]),
-    ("training.model", "model.py:bild", ["model.py", "did you mean build"]),
-    ("training.model", "modle.py:build", ["modle.py", "did you mean model.py"]),
-    ("training.model", "no.such.module:build", ["no.such.module"]),
-    ("training.parameters", {"layers": 3}, ["layers"]),
-    ("training.parameters", "units=3", ["training.parameters", "'units=3'"]),
-    ("training.parameters", {1: 3}, ["training.parameters"]),
-    ("training.batch_size", "$batch", ["$batch is not a hyperparameter", "known: rate, units"]),
-    ("training.batch_size", 0, ["training.batch_size"]),
-    ("training.batch_size", "big", ["training.batch_size", "'big'"]),
-    ("training.epochs", 0, ["training.epochs"]),
-    ("training.epoch", 5, ["training.epoch", "did you mean epochs"]),
-    ("training.optimizer.name", "adm", ["training.optimizer", "did you mean adam"]),
-    ("training.optimizer.momentun", 0.9, ["momentun"]),
-    ("training.optimizer.learning_rate", -1, ["training.optimizer"]),
-    ("training.algorithm", {"name": "allreduse"}, ["training.algorithm", "did you mean allreduce"]),
-    ("training.early_stopping", {"metric": "val_lss"}, ["early_stopping", "val_lss"]),
-    ("training.target", {"metric": "accuracy"}, ["training.target", "above and below"]),
-    ("training.checkpoint", {"path": 5}, ["training.checkpoint.path", "expected a path, found 5"]),
-    ("training.data", DROP, ["data"]),
-    ("training.data.train", ["nope.h5"], ["data.train", "nope.h5", "no such file"]),
-    ("training.data.train", ["*.parquet"], ["data.train", "*.parquet"]),
-    ("training.data.train", ["model.py"], ["model.py"]),
-    ("training.data.train", ["broken.h5"], ["broken.h5"]),
-    ("training.data.train", ["empty.h5"], ["empty.h5"]),
-    ("training.data.features", "x", ["data.h5", "x"]),
-    ("training.data.labels", "labels", ["data.h5", "labels"]),
-    ("training.data.labels", "short", ["data.h5", "60"]),
-    ("training.data.fetures", "X", ["fetures", "did you mean features"]),
-    ("training.data.validation_fraction", 1.5, ["validation_fraction"]),
+    # what is changed; the message: place and problem, cure
+    ("serch", {}, "space.yaml: serch: unknown key", "did you mean search? known keys: study"),
+    ("search.trails", 5, "space.yaml: search.trails: unknown key", "did you mean trials? known keys: strategy"),
+    (
+        "search.trials",
+        "many",
+        "space.yaml: search.trials: expected integer, found 'many'",
+        "write, for example, `trials: 5`",
+    ),
+    (
+        "search.trials",
+        0,
+        "space.yaml: search.trials: expected greater than or equal to 1, found 0",
+        "write a value of 1 or more",
+    ),
+    (
+        "search.trials",
+        2.5,
+        "space.yaml: search.trials: expected integer, got a number with a fractional part, found 2.5",
+        "write, for example, `trials: 5`",
+    ),
+    (
+        "search.seed",
+        -1,
+        "space.yaml: search.seed: expected greater than or equal to 0, found -1",
+        "write a value of 0 or more",
+    ),
+    (
+        "search.target",
+        "low",
+        "space.yaml: search.target: expected number, found 'low'",
+        "write, for example, `target: 0.5`",
+    ),
+    (
+        "search.time_limit",
+        "soon",
+        "space.yaml: search.time_limit: expected a duration such as 90s, 30m or 2h, not 'soon'",
+        "write a number and d, h, m or s",
+    ),
+    (
+        "search.strategy",
+        "bayesan",
+        "search.strategy: there is no strategy 'bayesan'",
+        "did you mean bayesian? known: bayesian, evolutionary,",
+    ),
+    ("search.strategy", "mine.py:Strategy", "mine.py: there is no such file", "did you mean model.py?"),
+    ("search.options", {"populaton": 3}, "search.options.populaton: unknown key", "known keys: initial, constraints"),
+    ("search", [], "space.yaml: search: expected a section of keys, found []", "write `search: {key: value, …}`"),
+    ("direction", "up", "space.yaml: direction: there is no 'up'", "known: minimize, maximize"),
+    (
+        "folds",
+        0,
+        "space.yaml: folds.number: expected greater than or equal to 1, found 0",
+        "write a value of 1 or more",
+    ),
+    ("folds", "three", "space.yaml: folds.number: expected integer, found 'three'", "write, for example, `number: 5`"),
+    (
+        "folds",
+        1000,
+        "space.yaml: folds: 60 samples cannot be split into 1000 folds",
+        "write folds: 5, or give more samples",
+    ),
+    ("blocks.size", 0, "space.yaml: blocks.size: must be at least 1, or auto", "write `size: 1` or `size: auto`"),
+    (
+        "blocks.size",
+        "large",
+        "space.yaml: blocks.size: expected integer, found 'large'",
+        "write, for example, `size: 5`, or auto",
+    ),
+    ("blocks.sise", 2, "space.yaml: blocks.sise: unknown key", "did you mean size? known keys: size, spares"),
+    (
+        "trial.timeout",
+        "-5",
+        "space.yaml: trial.timeout: expected a duration such as 90s, 30m or 2h, not '-5'",
+        "write a number and d, h, m or s",
+    ),
+    (
+        "trial.timeout",
+        0,
+        "space.yaml: trial.timeout: must be more than 0",
+        "write a duration such as 90s, 30m or 2h, or take the key out",
+    ),
+    (
+        "trial.retries",
+        -1,
+        "space.yaml: trial.retries: expected greater than or equal to 0, found -1",
+        "write a value of 0 or more",
+    ),
+    ("study", "", "space.yaml: study: expected a text that is not empty, found ''", "write `study: NAME`"),
+    ("track", 5, "space.yaml: track: expected string, found 5", "write, for example, `track: a text`"),
+    ("space", DROP, "space.yaml: space: this key is required", "add `space: …`"),
+    ("space", {}, "space.yaml: space: the search space is empty", "name at least one hyperparameter"),
+    (
+        "space.units",
+        5,
+        "space.yaml: space.units: expected a section of keys, found 5",
+        "write `units: {key: value, …}`",
+    ),
+    (
+        "space.units.type",
+        "int",
+        "space.yaml: space.units.type: type must be one of real, integer, categorical, not 'int'",
+        "write, for example, type: integer",
+    ),
+    (
+        "space.units.type",
+        ["real", "integer"],
+        "space.yaml: space.units.type: type must be one of real, integer, categorical, not ['real', 'integer']",
+        "write, for example, type: integer",
+    ),
+    (
+        "space.units.type",
+        DROP,
+        "space.yaml: space.units.type: type must be one of real, integer, categorical, not None",
+        "write, for example, type: real",
+    ),
+    ("space.units.low", 9, "space.yaml: space.units.low: low must be less than high, not 9 ≥ 8", "exchange the two"),
+    ("space.units.low", 8, "space.yaml: space.units.low: low must be less than high, not 8 ≥ 8", "exchange the two"),
+    (
+        "space.units.low",
+        2.5,
+        "space.yaml: space.units.low: an integer hyperparameter needs a whole number as low, not 2.5",
+        "write a whole number, or type: real",
+    ),
+    (
+        "space.units.low",
+        "two",
+        "space.yaml: space.units.low: an integer hyperparameter needs a whole number as low, not 'two'",
+        "write a whole number, or type: real",
+    ),
+    ("space.units.low", DROP, "space.yaml: space.units: low missing", "add low: …"),
+    (
+        "space.units.step",
+        100,
+        "space.yaml: space.units.step: step must lie between 0 and high - low = 6, not 100",
+        "write a smaller positive step, or take it out",
+    ),
+    ("space.units.stop", 1, "space.yaml: space.units: unknown key 'stop'", "did you mean step?"),
+    (
+        "space.units.when",
+        {"rte": 1},
+        "space.yaml: space.units.when: 'rte' is not a hyperparameter",
+        "one of: rate, units",
+    ),
+    (
+        "space.units.when",
+        {"rate": 5.0},
+        "space.yaml: space.units.when: rate never takes the value 5.0",
+        "see Real(low=0.0001, high=0.1, prior='log-uniform',",
+    ),
+    (
+        "space.units.when",
+        {"units": 3},
+        "space.yaml: space: the conditions of units depend on each other",
+        "drop one `when`",
+    ),
+    (
+        "space.units.when",
+        "rate",
+        "space.yaml: space.units.when: expected a mapping, not 'rate'",
+        "write, for example, {optimizer: sgd}",
+    ),
+    (
+        "space.rate.low",
+        0,
+        "space.yaml: space.rate.low: a log-uniform prior needs low > 0, not 0",
+        "raise low, or prior: uniform",
+    ),
+    (
+        "space.rate.high",
+        float("inf"),
+        "space.yaml: space.rate.high: high must be a finite number, not inf",
+        "write a number",
+    ),
+    (
+        "space.rate.prior",
+        "log",
+        "space.yaml: space.rate.prior: prior must be one of uniform, log-uniform, not 'log'",
+        "write prior: uniform or prior: log-uniform",
+    ),
+    (
+        "space.kind",
+        {"type": "categorical", "categories": []},
+        "space.yaml: space.kind.categories: categories is empty",
+        "name at least one value",
+    ),
+    (
+        "space.kind",
+        {"type": "categorical", "categories": "ab"},
+        "space.yaml: space.kind.categories: categories must be a list, not 'ab'",
+        "write [a, b, c]",
+    ),
+    (
+        "space.kind",
+        {"type": "categorical", "categories": ["a", "a"]},
+        "space.yaml: space.kind.categories: duplicate category in ['a', 'a']",
+        "name each once",
+    ),
+    (
+        "space.kind",
+        {"type": "categorical", "categories": [[1]]},
+        "space.yaml: space.kind.categories: a category must be text, a number, true, false or null, not [1]",
+        "give it a name and look the name up in the model's function",
+    ),
+    (
+        "space.2x",
+        {"type": "real", "low": 0, "high": 1},
+        "space.yaml: space.2x: a hyperparameter's name must be letters, digits and _",
+        "begin with a letter; write 2x as x2, for example",
+    ),
+    (
+        "space.unused",
+        {"type": "real", "low": 0, "high": 1},
+        "space.yaml: space.unused: the hyperparameter unused is used by nothing",
+        "write $unused somewhere in training:, name it in",
+    ),
+    (
+        "figure_of_merit",
+        "val_f1",
+        "space.yaml: figure_of_merit: the training does not produce the metric val_f1",
+        "it produces: loss, accuracy",
+    ),
+    (
+        "figure_of_merit",
+        "model.py:merits",
+        "space.yaml: figure_of_merit: model.py: there is no function merits",
+        "did you mean merit? it has: build, merit",
+    ),
+    (
+        "figure_of_merit",
+        "nowhere.py:merit",
+        "space.yaml: figure_of_merit: nowhere.py: there is no such file",
+        "did you mean model.py?",
+    ),
+    (
+        "objective",
+        "model.py:objective",
+        "space.yaml: objective: model.py: there is no function objective",
+        "it has: build, merit",
+    ),
+    (
+        "objective",
+        "something",
+        "space.yaml: objective: expected a function, found 'something'",
+        "write file.py:function or package.module:function",
+    ),
+    (
+        "training",
+        DROP,
+        "space.yaml: training: missing: `objective: train` needs to know what to train",
+        "write a training: section, or objective: file.py:function,",
+    ),
+    ("training.model", DROP, "space.yaml: training.model: this key is required", "add `model: …`"),
+    (
+        "training.model",
+        "model.py:bild",
+        "space.yaml: training: model.py: there is no function bild",
+        "did you mean build? it has: build, merit",
+    ),
+    (
+        "training.model",
+        "modle.py:build",
+        "space.yaml: training: modle.py: there is no such file",
+        "did you mean model.py?",
+    ),
+    (
+        "training.model",
+        "no.such.module:build",
+        "space.yaml: training: no.such.module: there is no module no.such.module",
+        "did you mean model.py:…?",
+    ),
+    (
+        "training.parameters",
+        {"layers": 3},
+        "space.yaml: training: model.py:build has no parameter layers",
+        "did you mean n_classes? it has: units, n_classes",
+    ),
+    (
+        "training.parameters",
+        "units=3",
+        "space.yaml: training.parameters: expected a section of keys, found 'units=3'",
+        "write `parameters: {key: value, …}`",
+    ),
+    (
+        "training.parameters",
+        {1: 3},
+        "space.yaml: training.parameters.1: expected a text as the key, found 1",
+        'write "1" in quotes',
+    ),
+    (
+        "training.batch_size",
+        "$batch",
+        "space.yaml: training: $batch is not a hyperparameter of the space",
+        "known: rate, units",
+    ),
+    (
+        "training.batch_size",
+        0,
+        "space.yaml: training.batch_size: expected greater than or equal to 1, found 0",
+        "write a value of 1 or more",
+    ),
+    (
+        "training.batch_size",
+        "big",
+        "space.yaml: training.batch_size: expected integer, found 'big'",
+        "write, for example, `batch_size: 5`",
+    ),
+    (
+        "training.epochs",
+        0,
+        "space.yaml: training.epochs: expected greater than or equal to 1, found 0",
+        "write a value of 1 or more",
+    ),
+    ("training.epoch", 5, "space.yaml: training.epoch: unknown key", "did you mean epochs? known keys: model"),
+    (
+        "training.optimizer.name",
+        "adm",
+        "space.yaml: training.optimizer: there is no adm",
+        "did you mean adam? known: sgd, adam, adamw, rmsprop,",
+    ),
+    (
+        "training.optimizer.momentun",
+        0.9,
+        "space.yaml: training.optimizer.momentun: unknown key",
+        "known keys: learning_rate",
+    ),
+    (
+        "training.optimizer.learning_rate",
+        -1,
+        "space.yaml: training.optimizer.learning_rate: expected greater than 0, found -1",
+        "write a value of more than 0",
+    ),
+    (
+        "training.algorithm",
+        {"name": "allreduse"},
+        "space.yaml: training.algorithm: there is no allreduse",
+        "did you mean allreduce? known: allreduce, downpour, easgd,",
+    ),
+    (
+        "training.early_stopping",
+        {"metric": "val_lss"},
+        "space.yaml: training.early_stopping.metric: the training does not produce the metric val_lss",
+        "did you mean loss? it produces: loss, accuracy",
+    ),
+    (
+        "training.target",
+        {"metric": "accuracy"},
+        "space.yaml: training.target: give exactly one of above and below",
+        "write `above: 0.99` or `below: 0.01`",
+    ),
+    (
+        "training.checkpoint",
+        {"path": 5},
+        "space.yaml: training.checkpoint.path: expected a path, found 5",
+        "write `path: FOLDER/FILE`",
+    ),
+    ("training.data", DROP, "space.yaml: training.data: this section is required", "say which files to train on"),
+    ("training.data.train", ["nope.h5"], "data.train: nope.h5: there is no such file", "did you mean 'empty.h5'?"),
+    (
+        "training.data.train",
+        ["*.parquet"],
+        "data.train: *.parquet: no file fits this pattern",
+        "check the path and the suffix",
+    ),
+    (
+        "training.data.train",
+        ["model.py"],
+        "model.py: its suffix is none of a known format",
+        "call it by what it holds, one of: .h5 .hdf5 .npz .npy .root",
+    ),
+    (
+        "training.data.train",
+        ["broken.h5"],
+        "broken.h5: cannot be read as HDF5",
+        "the file is damaged, incomplete or of another format: write",
+    ),
+    (
+        "training.data.train",
+        ["empty.h5"],
+        "empty.h5: cannot be read as HDF5",
+        "the file is damaged, incomplete or of another format: write",
+    ),
+    (
+        "training.data.features",
+        "x",
+        "data.features: data.h5: x: there is no 'x' in this HDF5 file",
+        "did you mean 'X'? there are: X, far, short, y",
+    ),
+    (
+        "training.data.labels",
+        "labels",
+        "data.labels: data.h5: labels: there is no 'labels' in this HDF5 file",
+        "there are: X, far, short, y",
+    ),
+    (
+        "training.data.labels",
+        "short",
+        "data.labels: data.h5: short: 60 samples of features but 50 of labels",
+        "features and labels need one entry for each sample",
+    ),
+    (
+        "training.data.fetures",
+        "X",
+        "space.yaml: training.data.fetures: unknown key",
+        "did you mean features? known keys: train",
+    ),
+    (
+        "training.data.validation_fraction",
+        1.5,
+        "space.yaml: training.data.validation_fraction: expected less than 1, found 1.5",
+        "write a value of less than 1",
+    ),
 ]
 
 
@@ -164,11 +490,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(("path", "value", "words"), CASES, ids=[f"{path}={value}"[:50] for path, value, _ in CASES])
-def test_a_mistake_in_the_file_is_told_in_one_message(path, value, words, folder, capsys):
+@pytest.mark.parametrize(
+    ("path", "value", "problem", "cure"), CASES, ids=[f"{path}={value}"[:50] for path, value, *_ in CASES]
+)
+def test_mistake_in_the_file_is_one_message_with_place_problem_and_cure(path, value, problem, cure, folder, capsys):
     (folder / "space.yaml").write_text(yaml.safe_dump(changed(path, value)))
-    assert run(["search", "space.yaml"]) == BAD_INPUT
-    _is_one_message(capsys.readouterr().err, words)
+    _is_refused(["search", "space.yaml"], f"mpi-opt: {problem}", cure, folder, capsys)
     assert not (folder / "bad.db").exists()
 
 
@@ -178,49 +505,82 @@ def test_without_a_mistake_there_is_a_plan(folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "problem", "cure"),
     [
-        ("space: {x: {type: real", ["space.yaml", "not YAML", "line"]),
-        ("- a\n- b\n", ["space.yaml", "expected `key: value` lines"]),
-        ("", ["space.yaml", "expected `key: value` lines"]),
-        ("study: a\nstudy: b\n", ["space.yaml", "stands twice"]),
-        ("study: !!python/object/apply:os.system [ls]\n", ["space.yaml", "not YAML"]),
-        ("study: \x00", ["space.yaml"]),
-        ("study: !!timestamp x\n", ["space.yaml", "not YAML"]),
-        (f"study: {'9' * 5000}\n", ["space.yaml", "not YAML"]),
-        (f"study: {'[' * 3000 + ']' * 3000}\n", ["space.yaml", "not YAML"]),
+        ("space: {x: {type: real", "this is not YAML: line 1, column 23: expected ',' or '}'", "brackets and quotes"),
+        ("- a\n- b\n", "expected `key: value` lines, found ['a', 'b']", "docs/tutorial.md"),
+        ("", "expected `key: value` lines, found None", "docs/tutorial.md"),
+        ("study: a\nstudy: b\n", "study: duplicate key in the section that begins in line 1", "keep one of them"),
+        (
+            "study: !!python/object/apply:os.system [ls]\n",
+            "this is not YAML: line 1, column 8",
+            "check the indentation",
+        ),
+        ("study: \x00", "this is not YAML: unacceptable character", "check the indentation"),
+        ("study: !!timestamp x\n", "this is not YAML", "put a text in quotes"),
+        (f"study: {'9' * 5000}\n", "this is not YAML: Exceeds the limit", "put a text in quotes"),
+        (f"study: {'[' * 3000 + ']' * 3000}\n", "this is not YAML: maximum recursion depth", "nest fewer brackets"),
     ],
 )
-def test_a_file_that_is_no_yaml_is_told_in_one_message(text, words, folder, capsys):
+def test_file_that_is_not_yaml_is_one_message_with_place_problem_and_cure(text, problem, cure, folder, capsys):
     (folder / "space.yaml").write_text(text)
-    assert run(["search", "space.yaml"]) == BAD_INPUT
-    _is_one_message(capsys.readouterr().err, words)
+    _is_refused(["search", "space.yaml"], f"mpi-opt: space.yaml: {problem}", cure, folder, capsys)
+
+
+USAGE = "Try 'mpi-opt {} --help' for help."
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "problem", "cure"),
     [
-        (["search"], ["SPACE.yaml"]),
-        (["search", "nope.yaml"], ["nope.yaml"]),
-        (["search", "space.yaml", "--trials", "0"], ["--trials"]),
-        (["search", "space.yaml", "--trials", "x"], ["--trials"]),
-        (["search", "space.yaml", "--block-size", "big"], ["--block-size", "a number or auto"]),
-        (["search", "space.yaml", "--time-limit", "soon"], ["time_limit", "duration"]),
-        (["search", "space.yaml", "--strategy", "magic"], ["magic"]),
-        (["search", "space.yaml", "--fold", "2"], ["--fold"]),
-        (["serch", "space.yaml"], ["serch"]),
-        (["plan", "space.yaml"], ["-n"]),
-        (["plan", "space.yaml", "-n", "0"], ["-n"]),
-        (["check", "."], ["."]),
-        (["results", "--store", "nope.db"], ["nope.db"]),
-        (["results", "--store", "model.py"], ["model.py"]),
-        (["best", "--study", "x", "--store", "broken.h5"], ["broken.h5"]),
+        (["search"], "SPACE.yaml", USAGE.format("search")),
+        (
+            ["search", "nope.yaml"],
+            "nope.yaml: cannot read the file: No such file or directory",
+            "did you mean space.yaml?",
+        ),
+        (["search", "space.yaml", "--trials", "0"], "Invalid value for '--trials'", USAGE.format("search")),
+        (["search", "space.yaml", "--trials", "x"], "Invalid value for '--trials'", USAGE.format("search")),
+        (
+            ["search", "space.yaml", "--block-size", "big"],
+            "--block-size: expected a number or auto, not 'big'",
+            "write",
+        ),
+        (["search", "space.yaml", "--time-limit", "soon"], "search.time_limit: expected a duration", "d, h, m or s"),
+        (
+            ["search", "space.yaml", "--strategy", "magic"],
+            "search.strategy: there is no strategy 'magic'",
+            "known: bay",
+        ),
+        (
+            ["search", "space.yaml", "--fold", "2"],
+            "No such option: --fold",
+            USAGE.format("search"),
+        ),
+        (["serch", "space.yaml"], "No such command 'serch'", "Try 'mpi-opt --help' for help."),
+        (["plan", "space.yaml"], "Missing option '-n'", USAGE.format("plan")),
+        (["plan", "space.yaml", "-n", "0"], "Invalid value for '-n'", USAGE.format("plan")),
+        (["check", "."], ".: cannot read the file: Is a directory", "check the path"),
+        (
+            ["results", "--store", "nope.db"],
+            "nope.db: there is no such file",
+            "name the store of a search with --store",
+        ),
+        (
+            ["results", "--store", "model.py"],
+            "model.py: this is not a database's URL",
+            "write results.db, or postgresql://",
+        ),
+        (
+            ["best", "--study", "x", "--store", "broken.h5"],
+            "broken.h5: this is not a database's URL",
+            "write results.db",
+        ),
     ],
 )
-def test_a_mistake_on_the_command_line_is_told_in_one_message(arguments, words, folder, capsys):
+def test_mistake_on_the_command_line_is_one_message_with_problem_and_cure(arguments, problem, cure, folder, capsys):
     (folder / "space.yaml").write_text(yaml.safe_dump(GOOD))
-    assert run(arguments) == BAD_INPUT
-    _is_one_message(capsys.readouterr().err, words)
+    _is_refused(arguments, problem, cure, folder, capsys)
 
 
 @pytest.mark.mpi
@@ -319,6 +679,25 @@ def test_a_strategy_that_cannot_be_made_hangs_no_rank(folder):
     done = mpirun(2, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=30)
     assert done.returncode in (1, BAD_INPUT)
     assert "not today" in done.stderr
+
+
+def _is_refused(
+    arguments: list[str], problem: str, cure: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command ends with status 2, before it starts anything, and one message: the problem, then the cure."""
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    printed = capsys.readouterr()
+    assert (ended.value.code, printed.out) == (BAD_INPUT, "")
+    message = re.sub(r"[\s│╭╮╰╯─]+", " ", printed.err.replace(f"{folder}/", "").replace("sqlite:///", ""))
+    assert "Traceback" not in message
+    assert len(printed.err.splitlines()) <= 12, printed.err
+    head, _, rest = message.partition(" → ")
+    if not rest:  # of the command line's own parser
+        assert "Usage: mpi-opt" in message
+        head = rest = message
+    assert problem in head
+    assert cure in rest
 
 
 def _is_one_message(err: str, words: list[str]) -> None:

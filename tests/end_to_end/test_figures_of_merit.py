@@ -38,7 +38,7 @@ def test_a_search_for_the_front_stores_it_and_goes_on(n_ranks, strategy, space_f
     assert {number for (number,) in query("SELECT number FROM study_test WHERE pareto = 1")} == front_of(rows)
     for x, accuracy, cost, spread in query("SELECT x, accuracy, cost, accuracy_uncertainty FROM study_test"):
         assert (accuracy, cost) == (pytest.approx(1 - (x - 1) ** 2), pytest.approx(x))
-        assert spread == pytest.approx(statistics.pstdev([-0.1, 0.0, 0.1]))
+        assert spread == pytest.approx(statistics.stdev([-0.1, 0.0, 0.1]))
     assert query("SELECT count(*) FROM fold_figures_of_merit") == [(14 * 3 * 2,)]
 
 
@@ -47,11 +47,11 @@ def test_selection_decides_what_the_figure_of_merit_is(direction, sign, space_fi
     path = space_file("folded", folds=3, direction=direction, selection="mean+std")
     assert search(path, tmp_path).returncode == 0
     folds = [value for (value,) in query("SELECT figure_of_merit FROM folds WHERE trial_id % 1000000000 = 0")]
-    expected = statistics.fmean(folds) + sign * statistics.pstdev(folds)
+    expected = statistics.fmean(folds) + sign * statistics.stdev(folds)
     ((merit, spread, selection),) = query(
         "SELECT figure_of_merit, uncertainty, selection FROM trials, studies WHERE number = 0"
     )
-    assert (merit, spread, selection) == (pytest.approx(expected), pytest.approx(statistics.pstdev(folds)), "mean+std")
+    assert (merit, spread, selection) == (pytest.approx(expected), pytest.approx(statistics.stdev(folds)), "mean+std")
 
 
 def test_a_target_of_two_figures_ends_the_search(space_file, query, tmp_path):

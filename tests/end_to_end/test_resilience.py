@@ -34,6 +34,35 @@ def test_lost_ranks_are_survived_and_their_trials_run_again(space_file, query, t
     assert stormy == _figures(query, tmp_path, "calm.db")
 
 
+ONE_THREAD = """
+import threading, mpi4py
+mpi4py.rc.threads = False
+from mpi4py import MPI
+from mpi_learn.mpi import communicators
+from mpi_opt.cli.main import main
+
+assert MPI.Query_thread() == MPI.THREAD_SINGLE
+
+def alone(call):
+    def checked(*arguments, **options):
+        assert threading.current_thread() is threading.main_thread(), "another thread calls MPI"
+        return call(*arguments, **options)
+    return checked
+
+communicators.poll, communicators.release = alone(communicators.poll), alone(communicators.release)
+"""
+
+
+def test_where_mpi_allows_one_thread_no_other_calls_it_and_lost_ranks_are_survived(space_file, query, tmp_path):
+    path = space_file("dying", blocks={"size": 2}, trial={"timeout": "60s"})
+    program = f"{ONE_THREAD}main(['search', {str(path)!r}])"
+    done = mpirun(7, "-c", program, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(12,)]
+    assert query("SELECT count(*) FROM events WHERE kind = 'rank_lost'") == [(2,)]
+    assert "another thread" not in "".join(log.read_text() for log in (tmp_path / "test.logs").iterdir())
+
+
 def test_spare_ranks_take_the_place_of_lost_ones(space_file, query, tmp_path):
     path = space_file("dying", blocks={"size": 2, "spares": 2})
     done = mpirun(7, *SEARCH, str(path), cwd=tmp_path)
@@ -77,16 +106,6 @@ def test_a_rank_that_raises_frees_those_that_wait_for_it(space_file, query, tmp_
     assert sorted(failed) == [1, 3, 5, 7, 9, 11]
     assert all("this rank says no" in error for error in failed.values())
     assert query("SELECT count(*) FROM events") == [(0,)]
-
-
-def test_without_protection_a_rank_that_raises_costs_its_block_alone(space_file, query, tmp_path):
-    done = mpirun(
-        5, *SEARCH, str(space_file("raising_once", blocks={"size": 2})), cwd=tmp_path, mpirun_flags=["--oversubscribe"]
-    )
-    assert "12/12 trials" in done.stdout  # those that wait for ever were ended at last, and that is mpirun's status
-    assert "this rank says no" in query("SELECT error FROM trials WHERE number = 1")[0][0]
-    assert query("SELECT state, count(*) FROM trials GROUP BY state") == [("complete", 11), ("failed", 1)]
-    assert query("SELECT kind FROM events") == [("block_lost",)]
 
 
 def test_hanging_trials_that_can_be_interrupted_cost_no_rank(space_file, query, tmp_path):

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
 from mpi_opt.errors import UserError
-from mpi_opt.messages.link import Link
+from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import Assignment, Disband, End, Freed, Join, Ready, ToCoordinator, ToRank
 from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Strategy
@@ -41,12 +41,13 @@ class ListedStore:
         self.attempted: list[AttemptRecord] = []
 
     def trials(self, study_id: int, states=None, numbers=None) -> list[TrialRecord]:
-        return [record for record in self.records if numbers is None or record.number in numbers]
+        found = [record for record in self.records if numbers is None or record.number in numbers]
+        return [record for record in found if states is None or record.state in states]
 
     def attempts(self, study_id: int, numbers) -> list[AttemptRecord]:
         return [one for one in self.attempted if one.number in numbers]
 
-    def told_order(self, study_id: int) -> list[TrialRecord]:
+    def ended_trials(self, study_id: int) -> list[TrialRecord]:
         return [record for record in self.records if record.state in ("complete", "failed", "pruned")]
 
     def start(self, study_id: int, starts) -> None:
@@ -62,7 +63,7 @@ class ListedStore:
         self.events.append(kind)
 
 
-class ScriptedLink(Link):
+class ScriptedLink(CoordinatorLink):
     """Blocks that answer at once, in the order that a test wants.
 
     Args:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
 import time
@@ -16,9 +17,11 @@ from mpi_opt.cli.main import run
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import trial_seed
 from mpi_opt.store import Store
+from mpi_opt.store.records import LeaseRecord
 from mpi_opt.strategies import make_strategy
 from mpi_opt.study.study import Study
 from tests.docs.pages import examples
+from tests.mpi_opt.store.made_up import finish, start
 
 SPACE = """
 study: outside
@@ -29,6 +32,7 @@ space:
   x: {{type: real, low: -5.0, high: 10.0}}
   n: {{type: integer, low: 1, high: 8}}
 search: {{strategy: {strategy}, trials: {trials}, seed: 3{more}}}
+folds: {folds}
 """
 
 
@@ -49,8 +53,8 @@ def program(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def write(tmp_path):
-    def file(strategy="random", trials=10, direction="minimize", more=""):
-        text = SPACE.format(strategy=strategy, trials=trials, direction=direction, more=more)
+    def file(strategy="random", trials=10, direction="minimize", more="", folds=1):
+        text = SPACE.format(strategy=strategy, trials=trials, direction=direction, more=more, folds=folds)
         (tmp_path / "space.yaml").write_text(text)
 
     return file
@@ -152,8 +156,8 @@ def test_study_may_be_named_instead_of_its_file(program, write, tmp_path):
         ([], '{"number": 1, "value": "0.1"}', "value: expected number"),
         ([], '{"number": "1", "value": 0.1}', "number: expected"),
         ([], '{"number": 1, "valeu": 0.1}', "did you mean value?"),
-        ([], '{"number": 1, "value": 0.1, "study": "another"}', "it is of the study 'another'"),
-        ([], '[{"number": 1, "value": 1}, {"number": 1, "value": 2}]', "trial 1 is told twice"),
+        ([], '{"number": 1, "value": 0.1, "study": "another"}', "it belongs to the study 'another'"),
+        ([], '[{"number": 1, "value": 1}, {"number": 1, "value": 2}]', "trial 1 has two results"),
         ([], '[{"number": 1, "value": 1}, {"number": 9, "value": 2}]', "there is no trial 9"),
         (["--study", "outsied", "--number", "1", "--value", "1"], "", "did you mean 'outside'?"),
         (["--store", "nowhere.db", "--number", "1", "--value", "1"], "", "there is no such file"),
@@ -170,6 +174,81 @@ def test_what_cannot_be_told_is_refused_in_one_message(program, write, tmp_path,
     assert printed == ""
     assert [trial.state for trial in study(tmp_path).trials] == ["complete", "running"]
     assert not (tmp_path / "nowhere.db").exists()
+
+
+@pytest.mark.parametrize("folds", [1, 3])
+@pytest.mark.parametrize("is_running", [True, False])
+def test_trial_of_a_search_cannot_be_told_and_its_owner_is_named(program, write, tmp_path, folds, is_running):
+    write(folds=folds)
+    program("ask", "space.yaml")
+    with Store.open("sqlite:///outside.db") as store:
+        record = store.study("outside")
+        store.start(record.id, [start(1, {"x": 1.0, "n": 1}), start(2, {"x": 2.0, "n": 2})])
+        if is_running:
+            owner = LeaseRecord("a", "node7", "node7", 4711, 1, "2026-01-02T03:04:05", "2026-01-02T03:04:05")
+            store.leases.take(record.id, owner, lambda owner: True)
+        for stdin in (
+            '{"number": 1, "value": 5}',
+            '{"number": 1, "failed": "no"}',
+            '{"number": 1, "lost": "no"}',
+            '[{"number": 0, "value": 5}, {"number": 1, "value": 5}]',
+            '[{"number": 0, "lost": "no"}, {"number": 1, "value": 5}]',
+        ):
+            status, _, complained = program("tell", "space.yaml", stdin=stdin)
+            assert status == 2
+            assert "trial 1 belongs to" in complained and "block 0, ranks 1-3 on node1" in complained
+            expected = "process 4711 on node7, since 2026-01-02 03:04:05" if is_running else "a search that has ended"
+            assert expected in complained
+            assert "mpi-opt results --study outside --trial 1" in complained
+            assert [trial.state for trial in store.trials(record.id)] == ["running"] * 3
+        store.finish(record.id, [finish(1, 0.5), finish(2, 0.5)])
+    assert [trial.figure_of_merit for trial in study(tmp_path).trials] == [None, 0.5, 0.5]
+
+
+def test_trial_in_the_queue_cannot_be_told(program, write, tmp_path):
+    write()
+    program("ask", "space.yaml")
+    program("tell", "space.yaml", "--number", "0", "--lost", "the site was down")
+    status, _, complained = program("tell", "space.yaml", "--number", "0", "--value", "1")
+    assert status == 2
+    assert "trial 0 is queued" in complained and "mpi-opt ask" in complained
+    assert study(tmp_path).trials[0].state == "queued"
+
+
+def test_result_of_an_attempt_that_was_given_up_is_refused(program, write, tmp_path):
+    write()
+    _, (first,), _ = program("ask", "space.yaml")
+    program("tell", "space.yaml", "--number", "0", "--lost", "the site was down")
+    _, (second,), _ = program("ask", "space.yaml")
+    assert first["attempt"] == 1
+    assert second == first | {"attempt": 2}
+    status, _, complained = program("tell", "space.yaml", stdin=json.dumps(first | {"value": 1.0}))
+    assert status == 2
+    assert "attempt 1 of trial 0 was given up; attempt 2 is running" in complained
+    assert program("tell", "space.yaml", stdin=json.dumps(second | {"value": 2.0}))[0] == 0
+    assert study(tmp_path).trials[0].figure_of_merit == 2.0
+
+
+def test_of_two_that_tell_the_same_trial_at_once_one_is_refused(program, write, tmp_path, monkeypatch):
+    write()
+    program("ask", "space.yaml", "-k", "2")
+    finish_of_store, others = Store.finish, [0.25]
+
+    def finish_after_another(self, study_id, finished, given_back=None):
+        if others:  # another process is quicker, between this one's reading and writing
+            with Store.open("sqlite:///outside.db") as other:
+                finish_of_store(other, study_id, [finish(1, others.pop())])
+        finish_of_store(self, study_id, finished, given_back)
+
+    monkeypatch.setattr(Store, "finish", finish_after_another)
+    stdin = '[{"number": 0, "lost": "no"}, {"number": 1, "value": 1}]'
+    status, _, complained = program("tell", "space.yaml", stdin=stdin)
+    assert status == 2
+    assert "trial 1 has finished before: complete" in complained
+    assert [(trial.state, trial.figure_of_merit) for trial in study(tmp_path).trials] == [
+        ("running", None),
+        ("complete", 0.25),
+    ]
 
 
 def test_study_begun_with_another_space_is_refused(program, write, tmp_path):
@@ -262,11 +341,12 @@ ASKING = """
 import json, sys
 from pathlib import Path
 from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.plan import Plan
 from mpi_opt.study.ask_tell import Result, ask, tell
 from mpi_opt.study.study import Study
 configuration = read_study(Path("space.yaml"))
 for _ in range(5):
-    asked = ask(configuration, configuration.model_dump(mode="json"), 2)
+    asked = ask(Plan.of(configuration, Path()), 2)
     for one in asked:
         print(one["number"])
     results = [Result(number=one["number"], value=float(one["number"])) for one in asked]
@@ -311,7 +391,9 @@ def test_loop_of_the_documentation_runs_a_study(tmp_path):
     (tmp_path / "mpi-opt").write_text(f'#!/bin/sh\nexec {sys.executable} -m mpi_opt "$@"\n')
     (tmp_path / "mpi-opt").chmod(0o755)
     path = f"{tmp_path}:{Path(sys.executable).parent}:/usr/bin:/bin"
-    done = subprocess.run(["bash", "loop.sh"], cwd=tmp_path, env={"PATH": path}, capture_output=True, timeout=120)
+    done = subprocess.run(
+        ["bash", "loop.sh"], cwd=tmp_path, env=os.environ | {"PATH": path}, capture_output=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     ended = Study.open(f"sqlite:///{tmp_path}/outside.db", "outside")
     assert ended.record.counts == {"complete": 12}

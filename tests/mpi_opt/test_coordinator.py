@@ -9,17 +9,19 @@ from mpi_opt.coordinator.roster import Roster
 from mpi_opt.coordinator.study_state import WITHOUT_A_WORD
 from mpi_opt.core.block_layout import Layout
 from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.fold_stopping import Yardsticks
 from mpi_opt.core.limits import Luck, Rules
-from mpi_opt.core.trial import Failed, Outcome, TrialRecord
+from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import SearchFailed, UserError
-from mpi_opt.messages.messages import Abandoned, Assignment, Lost, Report
+from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, PartOutcome, Report
 from mpi_opt.store.errors import StoreFullError
 from mpi_opt.strategies.strategy import Decision
+from mpi_opt.worker.block import merged
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 
 
 def squares(assignment) -> Outcome:
-    return Outcome(assignment.number, "complete", float(assignment.parameters["x"]) ** 2, None, 1.0)
+    return Outcome(assignment.number, "complete", float(assignment.proposal.parameters["x"]) ** 2, None, 1.0)
 
 
 def failing(assignment) -> Outcome:
@@ -93,6 +95,58 @@ def test_a_search_all_of_whose_trials_fail_has_failed(trials, n_proposals):
 
     with pytest.raises(SearchFailed, match=f"the first {min(trials, n_proposals)} trials all failed"):
         search(ScriptedLink(failing), trials=trials, blocks=2, strategy=Short(n_proposals))
+
+
+def pruned(assignment) -> Outcome:
+    outcome = squares(assignment)
+    outcome.state = "pruned" if assignment.number % 2 else "complete"
+    outcome.folds = [FoldOutcome(0, 1.0, 1.0)]
+    return outcome
+
+
+class TakenYardsticks(Yardsticks):
+    """Lists the trials that it is given to compare others with."""
+
+    def __init__(self) -> None:
+        super().__init__(2)
+        self.taken: list[int] = []
+
+    def take(self, proposal, figure_of_merit, folds):
+        self.taken.append(proposal.number)
+
+
+def test_a_pruned_trial_is_recorded_as_pruned_and_is_no_yardstick():
+    store, yardsticks = ListedStore(), TakenYardsticks()
+    crew = Crew(ScriptedLink(pruned), Roster.of(Layout(2, 1)))
+    Coordinator(crew, ListedStrategy(), store, 1, Rules(4), folds=2, yardsticks=yardsticks).run()
+    assert [finish.outcome.state for finish in store.finished] == ["complete", "pruned"] * 2
+    assert yardsticks.taken == [0, 2]
+
+
+def test_a_pruned_trial_of_an_earlier_search_is_no_yardstick():
+    records = [TrialRecord(0, "pruned", {"x": 0}, 4.0), TrialRecord(1, "complete", {"x": 1}, 4.0)]
+    store, yardsticks = ListedStore(records), TakenYardsticks()
+    store.folds = lambda study_id: []
+    crew = Crew(ScriptedLink(squares), Roster.of(Layout(2, 1)))
+    Coordinator(crew, ListedStrategy(), store, 1, Rules(2), folds=2, yardsticks=yardsticks).run()
+    assert yardsticks.taken == [1]
+
+
+def test_a_pruned_trial_does_not_reach_the_target():
+    def run(assignment):
+        outcome = squares(assignment)
+        outcome.state = "pruned" if assignment.number == 0 else "complete"
+        return outcome
+
+    _, store = search(ScriptedLink(run), trials=50, target=1.0)
+    assert [finish.outcome.state for finish in store.finished] == ["pruned", "complete"]
+
+
+@pytest.mark.parametrize(("was_stopped", "state"), [((False, False), "complete"), ((False, True), "pruned")])
+def test_a_trial_of_which_one_rank_was_stopped_is_pruned(was_stopped, state):
+    parts = [PartOutcome(7, was_stopped=stopped) for stopped in was_stopped]
+    parts[0].folds.append(FoldOutcome(0, 2.0, 1.0))
+    assert merged(parts, 1.0, Merits()).state == state
 
 
 def test_a_strategy_that_has_no_more_ends_the_search():
@@ -192,6 +246,45 @@ def test_survivors_of_two_blocks_form_a_new_one():
 def test_a_search_without_ranks_says_so():
     with pytest.raises(SearchFailed, match="every rank that could run a trial was lost"):
         search(Deaths(squares, {0: 1}), blocks=1, trials=6)
+
+
+class Unreachable(ScriptedLink):
+    """Some ranks cannot form a block with any other."""
+
+    def __init__(self, run, ranks) -> None:
+        super().__init__(run)
+        self.ranks, self.n_joins = ranks, 0
+
+    def send(self, rank, message):
+        if isinstance(message, Join) and rank == message.ranks[0]:
+            self.n_joins += 1
+            if self.ranks.intersection(message.ranks):
+                self.waiting.append((rank, Broken(message.block, "MPI_ERR_UNSUPPORTED_OPERATION")))
+                return
+        super().send(rank, message)
+
+    def call(self, rank, message):
+        if isinstance(message, Disband):
+            super().call(rank, message)
+
+
+def test_blocks_that_can_never_be_formed_end_the_search_with_the_reason():
+    link, store = Unreachable(squares, set(range(1, 9))), ListedStore()
+    with pytest.raises(SearchFailed, match="no block of ranks could be formed; MPI says: MPI_ERR_UNSUPP"):
+        Coordinator(Crew(link, Roster.of(Layout(9, 2))), ListedStrategy(), store, 1, Rules(6)).run()
+    assert link.n_joins <= 12
+    assert link.dismissed == set(range(1, 9))
+    assert not store.started
+
+
+def test_ranks_that_can_form_no_block_cost_no_trial():
+    link, store = Unreachable(squares, {3}), ListedStore()
+    strategy = ListedStrategy()
+    Coordinator(Crew(link, Roster.of(Layout(9, 2))), strategy, store, 1, Rules(40)).run()
+    assert sorted(number for number, _ in strategy.told) == list(range(40))
+    assert not store.requeued
+    assert link.n_joins <= 10
+    assert link.dismissed == set(range(1, 9))
 
 
 def test_a_block_that_fails_again_and_again_is_given_up():

@@ -142,5 +142,5 @@ def test_uncertainty_of_a_stopped_trial_says_how_far_off_its_figure_is(n_run):
     rng, yardstick = np.random.default_rng(5), Yardstick(0.4, BEST, 0.2, 1e6)
     trials = np.array(BEST) + rng.normal(0.5, 0.2, (4000, K))
     off = np.std([yardstick.expected(figures[:n_run]) - figures.mean() for figures in trials])
-    claimed = yardstick.uncertainty(trials[0, :n_run]) ** 2 - np.var(BEST)
+    claimed = yardstick.uncertainty(trials[0, :n_run]) ** 2 - np.var(BEST, ddof=1)
     assert np.sqrt(claimed / K) == pytest.approx(off, rel=0.05)

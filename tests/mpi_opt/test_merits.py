@@ -23,14 +23,14 @@ def outcomes(values):
     [
         ("mean", lambda values, sign: np.mean(values)),
         ("median", lambda values, sign: np.median(values)),
-        ("mean+std", lambda values, sign: np.mean(values) + sign * np.std(values)),
+        ("mean+std", lambda values, sign: np.mean(values) + sign * np.std(values, ddof=1)),
     ],
 )
 def test_folds_come_to_the_selection_and_keep_their_standard_deviation(selection, direction, expected):
     merits = Merits(directions=(direction,), selection=selection)
     figures, spreads = merits.over_folds(outcomes(FOLDS))
     assert figures == (pytest.approx(expected(FOLDS, merits.sign)),)
-    assert spreads == (pytest.approx(np.std(FOLDS)),)
+    assert spreads == (pytest.approx(np.std(FOLDS, ddof=1)),)
 
 
 def test_mean_plus_std_is_pessimistic_in_both_directions():
@@ -42,6 +42,18 @@ def test_mean_plus_std_is_pessimistic_in_both_directions():
 @pytest.mark.parametrize("selection", ["mean", "mean+std", "median"])
 def test_one_fold_is_its_own_figure_without_uncertainty(selection):
     assert Merits(selection=selection).over_folds(outcomes([0.3])) == ((0.3,), None)
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+def test_told_standard_error_of_few_folds_is_not_too_small(k):
+    """The average of the squared standard error is the variance of the mean: σ²/K (σ = 2)."""
+    rng, merits = np.random.default_rng(1), Merits()
+    squares = []
+    for values in rng.normal(0, 2, (6000, k)):
+        figures, spreads = merits.over_folds(outcomes(values))
+        told = merits.minimised(Outcome(0, "complete", figures[0], spreads[0], 1.0), k)
+        squares.append(told.uncertainty**2)
+    assert np.mean(squares) == pytest.approx(4 / k, rel=0.06)
 
 
 @pytest.mark.parametrize("selection", ["mean", "mean+std", "median"])
@@ -62,7 +74,7 @@ def test_several_figures_are_summed_up_each_by_itself_and_told_to_minimise():
     )
     told = TWO.minimised(record, 2)
     assert told == pytest.approx((-0.7, 4.0))
-    assert [one.uncertainty for one in told] == pytest.approx([0.1 / math.sqrt(2), 1 / math.sqrt(2)])
+    assert [one.uncertainty for one in told] == pytest.approx([0.1, 1.0])
 
 
 @pytest.mark.parametrize(

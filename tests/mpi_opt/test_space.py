@@ -19,6 +19,9 @@ DIMENSIONS = [
     Integer(16, 256, step=16),
     Integer(1, 4096, prior="log-uniform"),
     Integer(1, 99, prior="log-uniform", step=7),
+    Real(0, 1, step=0.3),
+    Integer(1, 10, step=4),
+    Integer(1, 100, prior="log-uniform", step=7),
     Categorical(["relu", "elu", "selu"]),
     Categorical([1, 2.5, True, None, "x"]),
 ]
@@ -40,6 +43,22 @@ def test_every_value_can_be_drawn(dimension):
         for unit in np.linspace(0, 1, 80_001)
     }
     assert len(values) == dimension.size
+
+
+@pytest.mark.parametrize(
+    ("dimension", "values"),
+    [
+        (Real(0, 1, step=0.3), [0.0, 0.3, 0.6, 0.9]),
+        (Real(0, 1, step=0.35), [0.0, 0.35, 0.7]),
+        (Integer(1, 10, step=4), [1, 5, 9]),
+        (Integer(1, 12, step=4), [1, 5, 9]),
+    ],
+)
+def test_a_step_never_goes_beyond_an_upper_bound_that_is_not_on_the_grid(dimension, values):
+    found = sorted({dimension.decode(unit) for unit in np.linspace(0, 1, 1001)})
+    assert found == values
+    assert dimension.size == len(values)
+    assert dimension.decode(dimension.encode(dimension.high)) == values[-1]
 
 
 def test_integers_are_equally_likely():
@@ -90,14 +109,14 @@ def test_one_and_true_are_different_categories():
         (lambda: Integer(0, 1.5), "needs a whole number"),
         (lambda: Categorical([]), "categories is empty"),
         (lambda: Categorical("abc"), "categories must be a list"),
-        (lambda: Categorical(["a", "a"]), "stands twice"),
+        (lambda: Categorical(["a", "a"]), "duplicate category"),
         (lambda: Categorical([[1]]), "a category must be text"),
         (lambda: Space({}), "the search space is empty"),
         (lambda: Space({"a": Real(0, 1, when={"b": 1})}), "'b' is not a hyperparameter"),
-        (lambda: Space({"a": Real(0, 1, when={"a": 0.5})}), "go round in a circle"),
+        (lambda: Space({"a": Real(0, 1, when={"a": 0.5})}), "depend on each other"),
         (
             lambda: Space({"a": Integer(0, 1, when={"b": 1}), "b": Integer(0, 1, when={"a": 1})}),
-            "go round in a circle",
+            "depend on each other",
         ),
         (lambda: Space({"a": Integer(0, 1, when={"b": 7}), "b": Integer(0, 3)}), "b never takes the value 7"),
         (lambda: Space({"a": 3}), "expected Real, Integer or Categorical"),

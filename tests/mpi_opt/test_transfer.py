@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from mpi_opt.configuration.configuration import read_study
+from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, StoreError
@@ -12,7 +13,7 @@ from mpi_opt.strategies import STRATEGIES, Transfer, make_strategy
 from mpi_opt.strategies.surrogates.observations import Told
 from mpi_opt.strategies.surrogates.prior import Prior
 from mpi_opt.study.earlier_study import mapped
-from mpi_opt.study.open_study import new_strategy, opened_study
+from mpi_opt.study.open_study import open_study
 from mpi_opt.study.study import Study
 from tests.mpi_opt.store.made_up import finish, start
 
@@ -55,11 +56,8 @@ def configuration(path, transfer, **search):
 
 
 def begun(path, transfer, **search):
-    wanted = configuration(path, transfer, **search)
-    space = wanted.dimensions()
-    with Store.open(wanted.store) as store:
-        record = opened_study(store, wanted, wanted.model_dump(mode="json"), space)
-        return new_strategy(wanted, space, wanted.search.options, store, record)
+    with open_study(Plan.of(configuration(path, transfer, **search), path.parent)) as study:
+        return study.strategy
 
 
 def test_points_are_mapped_to_what_both_spaces_have_best_first(tmp_path):

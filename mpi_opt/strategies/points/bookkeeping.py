@@ -1,71 +1,69 @@
-"""The books that every strategy keeps: numbers, what is pending, which points were seen and what came of them."""
+"""Bookkeeping that every strategy needs: trial numbers, pending trials, points seen so far and the best trial."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 from mpi_opt.core.space import Parameters, Space
-from mpi_opt.core.trial import Failed, Proposal, is_usable
-from mpi_opt.errors import SpaceError
+from mpi_opt.core.trial import Failed, Proposal
+from mpi_opt.errors import ConfigurationError, SpaceError
+from mpi_opt.strategies.points.checks import observed_cost, whole_number
 from mpi_opt.strategies.points.constraint import Constraint
 from mpi_opt.strategies.points.options import Options
 from mpi_opt.strategies.strategy import Cost
 
 
 @final
-class Ledger:
-    """Numbers proposals and remembers which points were seen.
+class Bookkeeping:
+    """Numbers proposals, checks outcomes and remembers which points were seen.
 
-    Points are remembered only where one could come twice by chance: without a continuum, or where each is conditional
-    and some points lie in none. A strategy that must know more asks for it with `keeps_points`.
+    By default points are remembered only where a point could be drawn twice by chance: in a space without a continuous
+    hyperparameter, or where all continuous hyperparameters are conditional.
 
     Args:
         space: The search space.
-        options: The strategy's options; their known points come first and their constraints are kept.
-        keeps_points: Remember every point, in a continuum too.
+        options: The strategy's options, which hold the known points and the constraints.
+        remembers_points: Remember every point, also in a continuous space.
 
     Attributes:
-        pending: Number -> proposal, of those asked for and not told yet.
-        n_asked: How many proposals were numbered.
-        n_told: How many outcomes came in.
-        best: The smallest value told so far, and its parameters; None before the first. Of tuples, where there are
-            several figures of merit, the one with the smallest first value.
+        n_figures: Number of figures of merit.
+        pending: Trial number to proposal, for trials without an outcome.
+        n_asked: Number of the next proposal.
+        n_observed: Number of outcomes so far.
+        best: The smallest cost and its parameters; None before the first success. With several figures of merit, the
+            trial with the smallest first cost.
     """
 
-    def __init__(self, space: Space, options: Options, *, keeps_points: bool = False) -> None:
+    def __init__(self, space: Space, options: Options, *, remembers_points: bool = False) -> None:
         self.space = space
+        self.n_figures = 1
         self.pending: dict[int, Proposal] = {}
-        self.n_asked = self.n_told = 0
+        self.n_asked = self.n_observed = 0
         self.best: tuple[Cost, Parameters] | None = None
         self._names = tuple(space)
         self._constraints = [Constraint(text, space) for text in options.constraints]
         is_always_new = any(math.isinf(dimension.size) and not dimension.when for dimension in space.values())
-        self._keeps_points = keeps_points or not is_always_new
+        self._remembers_points = remembers_points or not is_always_new
         self._seen: set[str] = set()
+        self._observed: set[int] = set()
         self._initial = [self._checked(point, index) for index, point in enumerate(options.initial)]
 
-    @property
-    def is_constrained(self) -> bool:
-        """Whether not every point of the space may be proposed."""
-        return bool(self._constraints)
-
-    @property
-    def n_seen(self) -> int:
-        """How many different points were proposed or told, where points are remembered."""
-        return len(self._seen)
-
     def allows(self, parameters: Parameters) -> bool:
-        """Whether `parameters` meet the constraints."""
+        """Whether `parameters` satisfy the constraints."""
         return all(constraint.is_met(parameters) for constraint in self._constraints)
 
     def is_new(self, parameters: Parameters) -> bool:
-        """Whether `parameters` were neither proposed nor told; always True where points are not remembered."""
-        return not self._keeps_points or self._key(parameters) not in self._seen
+        """Whether `parameters` have not been seen; always True where points are not remembered."""
+        return not self._remembers_points or self._key(parameters) not in self._seen
+
+    def accepts(self, parameters: Parameters) -> bool:
+        """Whether `parameters` may be proposed: a new point that satisfies the constraints."""
+        return self.allows(parameters) and self.is_new(parameters)
 
     def initial(self) -> Parameters | None:
-        """The next known point that was not seen yet, taken off the list."""
+        """Removes and returns the next known point that has not been seen; None if there is none."""
         while self._initial:
             point = self._initial.pop(0)
             if self._key(point) not in self._seen:
@@ -75,67 +73,96 @@ class Ledger:
     def propose(
         self, parameters: Parameters, *, budget: float | None = None, resume_from: int | None = None
     ) -> Proposal:
-        """Numbers a proposal and enters it as pending."""
+        """Makes the next proposal and enters it as pending."""
         proposal = Proposal(self.n_asked, parameters, budget, resume_from)
         self.enter(proposal)
         return proposal
 
     def enter(self, proposal: Proposal) -> None:
-        """Enters a proposal as pending, whoever made it; numbers go on after it."""
+        """Enters a proposal as pending. The next proposal gets a larger number."""
         self.n_asked = max(self.n_asked, proposal.number + 1)
         self.pending[proposal.number] = proposal
-        self._see(proposal.parameters)
+        self._remember(proposal.parameters)
 
-    def settle(self, proposal: Proposal, outcome: Cost | Failed) -> Cost | None:
-        """Takes an outcome in.
+    def observe(self, proposal: Proposal, outcome: object) -> Cost | None:
+        """Records the outcome of a trial. Nothing changes if an argument is invalid.
 
         Returns:
-            The value to minimise, or a tuple of several; None if there is none (`Failed`, or one is NaN or infinite).
+            The cost, or a tuple of costs; None for a failed trial.
+
+        Raises:
+            ConfigurationError: `outcome` is not a cost, or the trial was reported before.
+            SpaceError: The parameters are not a point of the search space.
         """
-        if self.pending.pop(proposal.number, None) is None:
-            self.n_asked = max(self.n_asked, proposal.number + 1)
-            self._see(proposal.parameters)
-        self.n_told += 1
-        value = _value(outcome)
-        if value is not None and (self.best is None or value < self.best[0]):
-            self.best = (value, dict(proposal.parameters))
-        return value
+        number = whole_number(proposal.number, "tell: number of the trial")
+        if number in self._observed:
+            raise reported_twice(number)
+        if self.pending.get(number) != proposal:
+            try:
+                self.space.check(proposal.parameters)
+            except SpaceError as error:
+                raise error.at(f"tell: trial {number}") from None
+        cost = observed_cost(proposal, outcome, self.n_figures)
+        self._observed.add(number)
+        if self.pending.pop(number, None) is not proposal:
+            self.n_asked = max(self.n_asked, number + 1)
+            self._remember(proposal.parameters)
+        self.n_observed += 1
+        if cost is not None and (self.best is None or cost < self.best[0]):
+            self.best = (cost, dict(proposal.parameters))
+        return cost
 
     def resume(
-        self, told: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal]
-    ) -> list[tuple[Proposal, Cost | None]]:
-        """Takes up the books of an earlier run; returns what was told, with None for those that failed."""
-        values = [(proposal, self.settle(proposal, outcome)) for proposal, outcome in told]
+        self,
+        tell: Callable[[Proposal, Cost | Failed], None],
+        observed: Iterable[tuple[Proposal, Cost | Failed]],
+        pending: Iterable[Proposal],
+    ) -> None:
+        """Replays the outcomes of an earlier search through the strategy's `tell`, then enters its pending trials."""
+        for proposal, outcome in observed:
+            tell(proposal, outcome)
         for proposal in pending:
             self.enter(proposal)
-        return values
 
     def state(self) -> dict[str, Any]:
-        """The books in short, as JSON knows them."""
+        """A JSON-compatible summary."""
         best = None if self.best is None else {"value": self.best[0], "parameters": self.best[1]}
-        return {"asked": self.n_asked, "told": self.n_told, "pending": sorted(self.pending), "best": best}
+        return {"asked": self.n_asked, "observed": self.n_observed, "pending": sorted(self.pending), "best": best}
 
-    def _see(self, parameters: Parameters) -> None:
-        if self._keeps_points or self._initial:
+    def _remember(self, parameters: Parameters) -> None:
+        if self._remembers_points or self._initial:
             self._seen.add(self._key(parameters))
 
     def _key(self, parameters: Parameters) -> str:
         return repr([parameters.get(name, ...) for name in self._names])
 
     def _checked(self, point: dict[str, Any], index: int) -> Parameters:
+        where = f"search.options.initial[{index}]"
         try:
             self.space.check(point)
         except SpaceError as error:
-            raise error.at(f"search.options.initial[{index}]") from None
+            raise error.at(where) from None
         point = {name: self.space[name].exact(value) for name, value in self.space.active(point).items()}
         if not self.allows(point):
             raise SpaceError(
-                f"{point} does not meet the constraints", where=f"search.options.initial[{index}]", cure="change either"
+                f"{point} violates the constraints", where=where, cure="change the point or the constraints"
             )
         return point
 
 
-def _value(outcome: Cost | Failed) -> Cost | None:
-    if isinstance(outcome, tuple):
-        return tuple(map(float, outcome)) if all(map(is_usable, outcome)) else None
-    return float(outcome) if not isinstance(outcome, Failed) and is_usable(outcome) else None
+def proposals_up_to(count: object, propose: Callable[[], Proposal | None]) -> list[Proposal]:
+    """Calls `propose` until there are `count` proposals or it returns None.
+
+    Raises:
+        ConfigurationError: `count` is not a whole number of 0 or more.
+    """
+    wanted = whole_number(count, "ask")
+    proposals: list[Proposal] = []
+    while len(proposals) < wanted and (proposal := propose()) is not None:
+        proposals.append(proposal)
+    return proposals
+
+
+def reported_twice(number: int) -> ConfigurationError:
+    """The error for a trial whose outcome is reported a second time."""
+    return ConfigurationError(f"trial {number} was observed before", where="tell", cure="report each trial once")

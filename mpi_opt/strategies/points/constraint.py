@@ -1,7 +1,7 @@
-"""Constraints between hyperparameters: arithmetic and comparisons of names and numbers, read from text.
+"""Constraints between hyperparameters: arithmetic and comparisons, read from text.
 
-Nothing of the text is executed as Python: it is parsed, every node is looked up in the tables below, and the tree is
-walked for each point.
+The text is never executed as Python. It is parsed, every node must be in the tables below, and the tree is evaluated
+for each point.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ class Constraint:
     """One expression over the hyperparameters, e.g. ``units * layers < 4096``.
 
     Args:
-        text: Numbers, text, names of hyperparameters, ``+ - * / // % **``, comparisons, ``and or not in``, and the
-            functions abs, min, max and round.
-        space: Where the names must come from.
+        text: An expression of numbers, strings, names of hyperparameters, ``+ - * / // % **``, comparisons,
+            ``and or not in``, and the functions abs, min, max and round.
+        space: The search space, which defines the names.
 
     Raises:
         ConfigurationError: `text` is not such an expression or names an unknown hyperparameter.
@@ -62,19 +62,19 @@ class Constraint:
         try:
             self._tree = ast.parse(text, mode="eval").body
         except SyntaxError as error:
-            raise self._wrong(f"this is not an expression: {error.msg}") from None
+            raise self._invalid(f"not a valid expression: {error.msg}") from None
         self._check(self._tree, space)
 
     def __repr__(self) -> str:
         return f"Constraint({self.text!r})"
 
     def is_met(self, parameters: Parameters) -> bool:
-        """Whether `parameters` satisfy the expression; one that looks at an inactive hyperparameter is satisfied."""
+        """Whether `parameters` satisfy the expression. An expression with an inactive hyperparameter is satisfied."""
         try:
             return bool(_value(self._tree, parameters))
         except KeyError:
             return True
-        except (ArithmeticError, TypeError):  # divided by zero, or compared text with a number: no such point, please
+        except (ArithmeticError, TypeError):  # a division by zero, or a comparison of text with a number
             return False
 
     def _check(self, node: ast.expr, space: Space) -> None:
@@ -82,14 +82,15 @@ class Constraint:
             if node.id not in space:
                 near = nearest(node.id, space)
                 hint = f"did you mean {near}? " if near else ""
-                raise self._wrong(f"{node.id} is not a hyperparameter", f"{hint}it has: {', '.join(space)}")
+                raise self._invalid(f"{node.id} is not a hyperparameter", f"{hint}known: {', '.join(space)}")
         elif not _is_known(node):
-            raise self._wrong(f"{ast.unparse(node)!r} cannot stand in a constraint")
+            raise self._invalid(f"{ast.unparse(node)!r} is not allowed in a constraint")
         for part in _parts(node):
             self._check(part, space)
 
-    def _wrong(self, problem: str, cure: str = "") -> ConfigurationError:
-        cure = cure or "write an expression such as units * layers < 4096"
+    def _invalid(
+        self, problem: str, cure: str = "write an expression such as units * layers < 4096"
+    ) -> ConfigurationError:
         return ConfigurationError(problem, where=f"search.options.constraints: {self.text!r}", cure=cure)
 
 
@@ -116,22 +117,24 @@ def _parts(node: ast.expr) -> list[ast.expr]:
 
 def _value(node: ast.expr, parameters: Parameters) -> Any:
     match node:
-        case ast.Name():
-            return parameters[node.id]
-        case ast.Constant():
-            return node.value
-        case ast.BinOp():
-            return _BINARY[type(node.op)](_value(node.left, parameters), _value(node.right, parameters))
-        case ast.UnaryOp():
-            return _UNARY[type(node.op)](_value(node.operand, parameters))
-        case ast.BoolOp():
-            parts = (_value(part, parameters) for part in node.values)
-            return all(parts) if isinstance(node.op, ast.And) else any(parts)
+        case ast.Name(id=name):
+            return parameters[name]
+        case ast.Constant(value=value):
+            return value
+        case ast.BinOp(left=left, op=op, right=right):
+            return _BINARY[type(op)](_value(left, parameters), _value(right, parameters))
+        case ast.UnaryOp(op=sign, operand=operand):
+            return _UNARY[type(sign)](_value(operand, parameters))
+        case ast.BoolOp(op=junction, values=operands):
+            parts = (_value(part, parameters) for part in operands)
+            return all(parts) if isinstance(junction, ast.And) else any(parts)
         case ast.Compare():
             return _holds(node, parameters)
-        case ast.Call():
-            return _FUNCTIONS[node.func.id](*(_value(argument, parameters) for argument in node.args))
-    return [_value(element, parameters) for element in node.elts]
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return _FUNCTIONS[name](*(_value(argument, parameters) for argument in arguments))
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            return [_value(element, parameters) for element in elements]
+    raise TypeError(f"{type(node).__name__} was not rejected by the check")
 
 
 def _holds(node: ast.Compare, parameters: Parameters) -> bool:
@@ -142,5 +145,5 @@ def _holds(node: ast.Compare, parameters: Parameters) -> bool:
 
 def _power(base: Any, exponent: Any) -> Any:
     if abs(exponent) > LARGEST_EXPONENT:
-        raise OverflowError(f"an exponent above {LARGEST_EXPONENT}")
+        raise OverflowError(f"exponent above {LARGEST_EXPONENT}")
     return base**exponent

@@ -1,4 +1,4 @@
-"""Options that every strategy knows, and how options are read."""
+"""The options of every strategy, and their validation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from mpi_opt.errors import ConfigurationError
 
 
 class Options(BaseModel):
-    """What every strategy takes; each adds its own.
+    """The options of every strategy. Strategies derive from this class to add their own.
 
     Attributes:
-        initial: Points to try first, each with all the active hyperparameters.
-        constraints: Expressions over the hyperparameters that every proposal must meet, e.g. ``units * layers < 4096``.
+        initial: Points to try first, each with all of its active hyperparameters.
+        constraints: Expressions over the hyperparameters that every proposal must satisfy, such as
+            ``units * layers < 4096``.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -29,10 +30,10 @@ Read = TypeVar("Read", bound=Options)
 
 
 def read_options(kind: type[Read], given: Mapping[str, Any] | None) -> Read:
-    """`given` as an instance of `kind`.
+    """Validates `given` as an instance of `kind`.
 
     Raises:
-        ConfigurationError: An option is unknown (the nearest known one is named) or has a value that cannot be.
+        ConfigurationError: An option is unknown (the message suggests the closest one) or has an invalid value.
     """
     try:
         return validated(kind, dict(given or {}), "")

@@ -1,95 +1,100 @@
-"""Points drawn from the priors, by number: point k is a function of the seed and k alone, and costs microseconds."""
+"""Random points of a search space, and the points of a finite one in order."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import final
+from typing import Any, final, overload
 
 import numpy as np
 
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
 from mpi_opt.errors import SearchFailed
-from mpi_opt.strategies.points.bookkeeping import Ledger
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 
 BLOCK = 256
+"""Points are drawn in blocks of this size, because a block costs hardly more than a point."""
 N_ATTEMPTS = 64
 LARGEST_LISTED = 200_000
 
 
 @final
-class Draws:
-    """Points of a space, drawn in blocks because a block costs hardly more than a point.
+class Sampler:
+    """Draws points from the priors. Point k is a function of the seed and k alone, and costs microseconds.
 
     Args:
         space: The search space.
-        seed: Non-negative or not; any integer.
+        seed: 0 or more.
     """
 
     def __init__(self, space: Space, seed: int) -> None:
-        self._space, self._seed = space, abs(seed)
+        self._space, self._seed = space, seed
         self._names = tuple(space)
         self._is_conditional = any(dimension.when for dimension in space.values())
         self._block_number = -1
-        self._block: list[tuple] = []
+        self._block: list[tuple[Value, ...]] = []
         self._allowed: list[Parameters] | None = None
 
     def point(self, number: int) -> Parameters:
-        """Draw `number`."""
+        """Point `number`."""
         block_number, row = divmod(number, BLOCK)
         if block_number != self._block_number:
             self._block, self._block_number = self._drawn(block_number), block_number
         parameters = dict(zip(self._names, self._block[row], strict=True))
         return self._space.active(parameters) if self._is_conditional else parameters
 
-    def new_point(self, ledger: Ledger) -> Parameters:
-        """The draw with the ledger's next number; another if that was seen or is not allowed.
+    def new_point(self, bookkeeping: Bookkeeping) -> Parameters:
+        """The point with the number of the next proposal; another random point if that one is not accepted.
 
         Raises:
-            SearchFailed: No allowed point was found.
+            SearchFailed: No point that satisfies the constraints was found.
         """
-        point = self.point(ledger.n_asked)
-        if ledger.allows(point) and ledger.is_new(point):
+        point = self.point(bookkeeping.n_asked)
+        if bookkeeping.accepts(point):
             return point
-        rng = np.random.default_rng([self._seed, ledger.n_asked])
+        rng = np.random.default_rng([self._seed, bookkeeping.n_asked])
         for _ in range(N_ATTEMPTS):
             point = self._space.sample(rng)
-            if ledger.allows(point) and ledger.is_new(point):
+            if bookkeeping.accepts(point):
                 return point
-        return self._point_left(ledger, rng)
+        return self._remaining_point(bookkeeping, rng)
 
-    def _point_left(self, ledger: Ledger, rng: np.random.Generator) -> Parameters:
-        """A point where new or allowed ones are rare: from the list of all, or by long trying."""
+    def _remaining_point(self, bookkeeping: Bookkeeping, rng: np.random.Generator) -> Parameters:
+        """A point where accepted points are rare: from the list of all points, or after many draws.
+
+        A point that satisfies the constraints but was seen before is the last resort.
+        """
         if self._space.size <= LARGEST_LISTED:
             if self._allowed is None:
-                self._allowed = list(all_points(self._space, allows=ledger.allows))
-            left = [point for point in self._allowed if ledger.is_new(point)] or self._allowed
+                self._allowed = list(all_points(self._space, allows=bookkeeping.allows))
+            remaining = [point for point in self._allowed if bookkeeping.is_new(point)] or self._allowed
         else:
             candidates = (self._space.sample(rng) for _ in range(LARGEST_LISTED))
-            left = []
-            for point in itertools.islice(filter(ledger.allows, candidates), N_ATTEMPTS):
-                if ledger.is_new(point):
+            remaining = []
+            for point in itertools.islice(filter(bookkeeping.allows, candidates), N_ATTEMPTS):
+                if bookkeeping.is_new(point):
                     return point
-                left.append(point)
-        if not left:
-            raise SearchFailed("no point of the search space meets the constraints: loosen search.options.constraints")
-        return dict(left[int(rng.integers(len(left)))])
+                remaining.append(point)
+        if not remaining:
+            raise SearchFailed("no point of the search space satisfies search.options.constraints: relax them")
+        return dict(remaining[int(rng.integers(len(remaining)))])
 
-    def _drawn(self, block_number: int) -> list[tuple]:
+    def _drawn(self, block_number: int) -> list[tuple[Value, ...]]:
         units = np.random.default_rng([self._seed, block_number, BLOCK]).random((len(self._names), BLOCK))
         return list(zip(*map(_decoded, self._space.values(), units), strict=True))
 
 
-def _decoded(dimension: Dimension, units: np.ndarray) -> list:
-    """`dimension.decode` for a whole array of shape (n,)."""
+def _decoded(dimension: Dimension, units: np.ndarray) -> list[Value]:
+    """`dimension.decode` applied to an array of shape (n,)."""
     if isinstance(dimension, Real) and dimension.step is None:
         low, high = dimension.low, dimension.high
         if dimension.prior == "log-uniform":
             values = np.exp(math.log(low) + units * (math.log(high) - math.log(low)))
         else:
             values = low + units * (high - low)
-        return np.clip(values, low, high).tolist()
+        clipped: list[Value] = np.clip(values, low, high).tolist()
+        return clipped
     return [dimension.decode(unit) for unit in units.tolist()]
 
 
@@ -98,13 +103,13 @@ def all_points(
     values: Mapping[str, Sequence[Value]] | None = None,
     allows: Callable[[Parameters], bool] = lambda point: True,
 ) -> Iterator[Parameters]:
-    """Every different point of a finite space, once, one after the other, the last hyperparameter running fastest.
+    """Yields every point of a finite space once; the last hyperparameter varies fastest.
 
     Args:
         space: The search space.
-        values: The values to take of each hyperparameter; default: all.
-        allows: Whether a point is wanted. Asked about a part of a point, too, whose other hyperparameters are open: if
-            that is not wanted, no point with it is, and all of them are passed over at once.
+        values: The values of each hyperparameter; all values by default.
+        allows: Whether a point is wanted. It is also called with partial points, whose other hyperparameters are still
+            open. If it rejects a partial point, all points that contain it are skipped.
     """
     values = values or {name: values_of(dimension) for name, dimension in space.items()}
     for point in _extended(space, values, allows, space.order, {}):
@@ -116,24 +121,27 @@ def _extended(
     values: Mapping[str, Sequence[Value]],
     allows: Callable[[Parameters], bool],
     names: tuple[str, ...],
-    so_far: Parameters,
+    partial: Parameters,
 ) -> Iterator[Parameters]:
     if not names:
-        yield so_far
+        yield partial
         return
     name, rest = names[0], names[1:]
-    if not space.is_active(name, so_far):
-        yield from _extended(space, values, allows, rest, so_far)
+    if not space.is_active(name, partial):
+        yield from _extended(space, values, allows, rest, partial)
         return
     for value in values[name]:
-        longer = so_far | {name: value}
+        longer = partial | {name: value}
         if allows(longer):
             yield from _extended(space, values, allows, rest, longer)
 
 
 def values_of(dimension: Dimension) -> Sequence[Value]:
-    """Every value of a finite dimension, in order, each made when it is looked at: there may be very many."""
-    return dimension.categories if isinstance(dimension, Categorical) else _Steps(dimension)
+    """Every value of a finite dimension in order. Values are computed on access, because there may be very many."""
+    if isinstance(dimension, Categorical):
+        return dimension.categories
+    assert isinstance(dimension, Real | Integer)
+    return _Steps(dimension)
 
 
 @final
@@ -141,13 +149,19 @@ class _Steps(Sequence[Value]):
     """The values of a number with a step."""
 
     def __init__(self, dimension: Real | Integer) -> None:
-        self._dimension, self._n = dimension, int(dimension.size)
+        assert dimension.step is not None
+        self._dimension, self._step, self._n = dimension, dimension.step, int(dimension.size)
 
     def __len__(self) -> int:
         return self._n
 
-    def __getitem__(self, index: int) -> Value:
+    @overload
+    def __getitem__(self, index: int) -> Value: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Value]: ...
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[one] for one in range(*index.indices(self._n))]
         if not 0 <= index < self._n:
             raise IndexError(index)
-        dimension = self._dimension
-        return dimension.exact(dimension.low + index * dimension.step)
+        return self._dimension.exact(self._dimension.low + index * self._step)

@@ -1,4 +1,4 @@
-"""An earlier study's results as a strategy takes them: its best points first, and all of them to learn from."""
+"""Warm start: the results of an earlier study as known points and as data to learn from."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ N_ATTEMPTS = 64
 
 @dataclass(frozen=True)
 class Transfer:
-    """What an earlier study found.
+    """Results of an earlier study.
 
     Attributes:
-        found: Hyperparameters of this space that the earlier one had, too, and the value to minimise; best first.
-        best: So many of them are proposed first.
-        learn: Whether a strategy that can learns from all of them.
+        found: The hyperparameters that both studies have, and the cost, of each earlier trial; best first.
+        best: Number of the best trials to propose first.
+        learn: Whether the strategy may also learn from all of the trials.
     """
 
     found: Sequence[tuple[Parameters, float]]
@@ -29,29 +29,32 @@ class Transfer:
     learn: bool = True
 
     def options(self, space: Space, seed: int, options: Mapping[str, Any]) -> dict[str, Any]:
-        """A strategy's options with the best points as known ones, after the user's; those not allowed are left out."""
+        """The strategy's options with the best points added after the user's known points.
+
+        Points that cannot satisfy the constraints are left out.
+        """
         initial = list(options.get("initial", ()))
         constraints = [Constraint(text, space) for text in options.get("constraints", ())]
-        left = self.best
+        remaining = self.best
         for position, (parameters, _) in enumerate(self.found):
-            rng = np.random.default_rng([abs(seed), position, 3])
-            point = None if left == 0 else _allowed(space, parameters, constraints, rng)
+            rng = np.random.default_rng([seed, position, 3])
+            point = None if remaining == 0 else _allowed(space, parameters, constraints, rng)
             if point is not None and point not in initial:
                 initial.append(point)
-                left -= 1
+                remaining -= 1
         return {**options, "initial": initial}
 
     def points(self, space: Space, seed: int) -> tuple[list[tuple[Parameters, float]], frozenset[str]]:
-        """All that was found as points of `space`, and the hyperparameters that were not drawn."""
-        rng = np.random.default_rng([abs(seed), 4])
+        """All results as points of `space`, and the hyperparameters that were not drawn at random."""
+        rng = np.random.default_rng([seed, 4])
         known = frozenset(name for parameters, _ in self.found for name in parameters)
-        return [(_completed(space, parameters, rng), value) for parameters, value in self.found], known
+        return [(_completed(space, parameters, rng), cost) for parameters, cost in self.found], known
 
 
 def _allowed(
     space: Space, parameters: Parameters, constraints: Sequence[Constraint], rng: np.random.Generator
 ) -> Parameters | None:
-    """A point with `parameters` that meets the constraints; None if there seems to be none."""
+    """A point with `parameters` that satisfies the constraints; None if `N_ATTEMPTS` draws find none."""
     for _ in range(N_ATTEMPTS):
         point = _completed(space, parameters, rng)
         if all(constraint.is_met(point) for constraint in constraints):
@@ -60,5 +63,5 @@ def _allowed(
 
 
 def _completed(space: Space, parameters: Parameters, rng: np.random.Generator) -> Parameters:
-    """`parameters` as a point: what it does not say is drawn from the prior."""
+    """`parameters` with the missing hyperparameters drawn from the prior."""
     return space.active(space.sample_all(rng) | parameters)

@@ -57,14 +57,13 @@ class Surrogate:
         """
         size = _anchor_size(len(told.values))
         if size != self._anchor_size or self._anchor is None:
-            anchor = told.first(size).scaled().thinned(LARGEST_FIT // 2)  # scaled by what was known then
+            anchor = told.first(size).thinned(LARGEST_FIT // 2)
             self._anchor, self._anchor_size = self._chosen(anchor), size
         longest_category = SCEPTICAL_LENGTH if is_sceptical else math.inf
-        return self._fitted(told.scaled().thinned(LARGEST_FIT), self._anchor, longest_category)
+        return self._fitted(told.thinned(LARGEST_FIT), self._anchor, longest_category)
 
     def fit_afresh(self, told: Told) -> tuple[GaussianProcess, float]:
         """The same for a part of what was told, with a choice of its own and without transforming the values."""
-        told = told.scaled()
         return self._fitted(told, self._chosen(told, (math.inf,)))
 
     def _fitted(self, told: Told, start: Choice, longest_category: float = math.inf) -> tuple[GaussianProcess, float]:

@@ -25,7 +25,7 @@ class Forest:
     """
 
     def __init__(self, told: Told, seed: int) -> None:
-        y, _ = warped(told.scaled().values, 1.0)
+        y, _ = warped(told.values, 1.0)
         self._trees = ExtraTreesRegressor(N_TREES, min_samples_leaf=2, random_state=seed, min_variance=1e-6)
         self._trees.fit(told.rows, y)
         self._pending = np.empty((0, told.rows.shape[1]))

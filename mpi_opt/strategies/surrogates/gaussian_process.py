@@ -269,10 +269,14 @@ class GaussianProcess:
 
 
 def _inverse_factor(matrix: np.ndarray) -> np.ndarray:
-    """The inverse of the lower Cholesky factor; the diagonal grows until there is one."""
-    jitter = 0.0
-    while True:
-        factor, failure = lapack.dpotrf(matrix + jitter * np.eye(len(matrix)), lower=1, clean=1)
-        if not failure:
-            return np.ascontiguousarray(np.tril(lapack.dtrtri(factor, lower=1)[0]))
-        jitter = max(10.0 * jitter, 1e-10)
+    """The inverse of the lower Cholesky factor of a correlation matrix. Jitter is added until the factor exists.
+
+    Raises:
+        numpy.linalg.LinAlgError: `matrix` has an entry that is not finite, or is far from positive definite.
+    """
+    if np.isfinite(matrix).all():
+        for jitter in (0.0, *10.0 ** np.arange(-10.0, 1.0)):
+            factor, failure = lapack.dpotrf(matrix + jitter * np.eye(len(matrix)), lower=1, clean=1)
+            if not failure:
+                return np.ascontiguousarray(np.tril(lapack.dtrtri(factor, lower=1)[0]))
+    raise np.linalg.LinAlgError("the correlation matrix of the observed points has no Cholesky factor")

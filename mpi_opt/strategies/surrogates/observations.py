@@ -13,8 +13,8 @@ from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.strategy import Cost
 from mpi_opt.strategies.surrogates.scalarization import scalarised
 
-LARGEST_UNCERTAINTY = 1e150
-"""Of a value: the square of it is still a number."""
+LARGEST_UNCERTAINTY = 1e100
+"""Relative to the largest value; its square is finite."""
 
 FEWEST_PENALTIES, FEWEST_MEASURED, PENALTY_GAP = 3, 5, 100.0
 """What makes a value a penalty: told so often, beside so many others, so many times as far from the best as they."""
@@ -26,7 +26,7 @@ class Told:
 
     Attributes:
         rows: Shape (n, n_dimensions).
-        values: Shape (n,), to minimise; NaN for a failed trial. Several figures of merit: shape (n, n_merits).
+        values: Shape (n,), to minimise; NaN for a failed trial. Several figures of merit: shape (n, n_figures).
         variances: Shape of `values`: known variance of each value, 0 where none is known.
     """
 
@@ -35,7 +35,7 @@ class Told:
     variances: np.ndarray
 
     def weighted(self, weights: np.ndarray) -> Told:
-        """One value made of several by `weights` (n_merits,); see `scalarisation`."""
+        """One value made of several by `weights` (n_figures,); see `scalarisation`."""
         return Told(self.rows, *scalarised(self.values, self.variances, weights))
 
     def succeeded(self) -> Told:
@@ -75,13 +75,6 @@ class Told:
         kept = np.sort(np.argsort((difference * difference).sum(axis=1), kind="stable")[:n])
         return Told(self.rows[kept], self.values[kept], self.variances[kept])
 
-    def scaled(self) -> Told:
-        """The values divided by the largest among them, so that squares of them stay finite."""
-        largest = np.abs(self.values).max()
-        if not largest > 0:
-            return self
-        return Told(self.rows, self.values / largest, (np.sqrt(self.variances) / largest) ** 2)
-
     def first(self, n: int) -> Told:
         """The first `n`."""
         return Told(self.rows[:n], self.values[:n], self.variances[:n])
@@ -93,13 +86,13 @@ class History:
 
     Args:
         encoding: Of the space.
-        n_merits: How many values each trial gives.
+        n_figures: How many values each trial gives.
     """
 
-    def __init__(self, encoding: Encoding, n_merits: int = 1) -> None:
+    def __init__(self, encoding: Encoding, n_figures: int = 1) -> None:
         self._encoding = encoding
         self._rows = np.empty((64, encoding.n_dimensions))
-        self._values, self._variances = np.empty((64, n_merits)), np.zeros((64, n_merits))
+        self._values, self._uncertainties = np.empty((64, n_figures)), np.zeros((64, n_figures))
         self._n = self.n_values = 0
 
     def add(self, proposal: Proposal, value: Cost | None, outcome: Cost | Failed) -> None:
@@ -107,11 +100,11 @@ class History:
         if self._n == len(self._values):
             self._rows = np.vstack([self._rows, np.empty_like(self._rows)])
             self._values = np.vstack([self._values, np.empty_like(self._values)])
-            self._variances = np.vstack([self._variances, np.zeros_like(self._variances)])
+            self._uncertainties = np.vstack([self._uncertainties, np.zeros_like(self._uncertainties)])
         self._rows[self._n] = self.row(proposal)
         self._values[self._n] = math.nan if value is None else value
-        outcomes = outcome if isinstance(outcome, tuple) else (outcome,)
-        self._variances[self._n] = [_variance(one) for one in outcomes] if value is not None else 0.0
+        outcomes = outcome if isinstance(outcome, tuple | list) else (outcome,)
+        self._uncertainties[self._n] = [_uncertainty(one) for one in outcomes] if value is not None else 0.0
         self._n += 1
         self.n_values += value is not None
 
@@ -120,9 +113,13 @@ class History:
         return self._encoding.row(proposal.parameters)
 
     def told(self) -> Told:
-        """All of it; later additions do not change what is returned."""
-        rows, values, variances = (part[: self._n].copy() for part in (self._rows, self._values, self._variances))
-        return Told(rows, values, variances) if values.shape[1] > 1 else Told(rows, values[:, 0], variances[:, 0])
+        """A copy of all observations, with the values scaled to [-1, 1] (see `scaled`)."""
+        values, uncertainties = scaled(self._values[: self._n], self._uncertainties[: self._n])
+        variances = uncertainties**2
+        one = values.shape[1] == 1
+        return Told(
+            self._rows[: self._n].copy(), values[:, 0] if one else values, variances[:, 0] if one else variances
+        )
 
     def best_rows(self) -> np.ndarray:
         """The rows of the best few values; of several values, the best few of each."""
@@ -131,7 +128,26 @@ class History:
         return self._rows[np.concatenate(order)].copy()
 
 
-def _variance(outcome: object) -> float:
-    """The known variance of a value; 0 if none is known."""
+def scaled(values: np.ndarray, uncertainties: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Divides each column by a power of two, so that its largest magnitude lies in [0.5, 1).
+
+    Differences and squares of the results are finite whatever the values are. Since a power of two changes no digit,
+    models of the results do not depend on it.
+
+    Args:
+        values: Shape (n, n_figures); NaN for failed trials.
+        uncertainties: Shape (n, n_figures), standard deviations.
+
+    Returns:
+        Both, divided; uncertainties are at most `LARGEST_UNCERTAINTY`.
+    """
+    magnitudes = np.abs(values).max(axis=0, initial=0.0, where=np.isfinite(values))
+    exponents = np.frexp(magnitudes)[1]
+    with np.errstate(over="ignore", under="ignore"):
+        return np.ldexp(values, -exponents), np.minimum(np.ldexp(uncertainties, -exponents), LARGEST_UNCERTAINTY)
+
+
+def _uncertainty(outcome: object) -> float:
+    """The standard deviation of a value; 0 if none is known."""
     uncertainty = getattr(outcome, "uncertainty", None) or 0.0
-    return min(uncertainty, LARGEST_UNCERTAINTY) ** 2 if math.isfinite(uncertainty) else 0.0
+    return float(uncertainty) if math.isfinite(uncertainty) else 0.0

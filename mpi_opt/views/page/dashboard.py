@@ -1,7 +1,6 @@
-"""A live page in the browser: Optuna Dashboard, fed with a copy of the study that follows the search.
+"""A live page in the browser: Optuna Dashboard, with a copy of the study that follows the search.
 
-The copy is in memory: whatever is clicked there, the store is only read. The page is served on 127.0.0.1 alone, to
-those who have the token.
+The copy is in memory and the store is only read. The page is served on 127.0.0.1 only, to those who have the token.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ import getpass
 import math
 import secrets
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -28,7 +28,7 @@ from optuna_dashboard import wsgi
 
 from mpi_opt.core.space import Categorical, Dimension, Integer
 from mpi_opt.core.trial import FINISHED, TrialRecord
-from mpi_opt.errors import ConfigurationError
+from mpi_opt.errors import ConfigurationError, StoreError, without_passwords
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.study.study import Study
@@ -36,10 +36,10 @@ from mpi_opt.views.figures import series
 
 HOST = "127.0.0.1"
 INTERVAL_S = 2.0
-"""How often the copy is brought up to date, in seconds."""
+"""How often the copy is updated, in seconds."""
 
 CHUNK = 5000
-"""Curves are read of so many trials at once."""
+"""The curves of this many trials are read at once."""
 
 STATES = {"complete": TrialState.COMPLETE, "pruned": TrialState.PRUNED, "failed": TrialState.FAIL}
 
@@ -50,34 +50,37 @@ class LiveCopy:
     """A study as an Optuna study in memory, with the same numbers.
 
     Args:
-        store: Open for reading.
+        store: Open for reading; may be replaced by a new connection.
         name: The study.
     """
 
     def __init__(self, store: Store, name: str) -> None:
-        self.store, self.name = store, name
-        self.storage = InMemoryStorage()
+        self.store, self.storage = store, InMemoryStorage()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        study = Study.read(store, name)
-        directions = [StudyDirection[direction.upper()] for direction in study.merits.directions]
+        self._study = Study.read(store, name, trials=False)
+        merits = self._study.merits
+        directions = [StudyDirection[direction.upper()] for direction in merits.directions]
         self.study_id = self.storage.create_new_study(directions, study_name=name)
-        names = list(study.merits.names) if study.merits.are_several else [series.merit_name(study)]
+        names = list(merits.names) if merits.are_several else [series.merit_name(self._study)]
         self.storage.set_study_system_attr(self.study_id, "study:metric_names", names)
-        self._distributions = {key: distribution(dimension) for key, dimension in study.space.items()}
+        self._distributions = {key: distribution(dimension) for key, dimension in self._study.space.items()}
         self._ids: dict[int, int] = {}  # our number -> Optuna's id of the trial
         self._ended: set[int] = set()
+        self._n_ended = 0
         self.update()
 
     def update(self) -> None:
-        """Takes over what has begun and ended since the last time."""
-        study = Study.read(self.store, self.name)
-        fresh = [trial for trial in study.trials if trial.number not in self._ended]
+        """Takes over the trials that have begun or ended since the last call; reads no others."""
+        changed, n_ended = self.store.changed_trials(self._study.record.id, self._n_ended)
+        fresh = [trial for trial in changed if trial.number not in self._ended]
         for first in range(0, len(fresh), CHUNK):
-            self._take(study, fresh[first : first + CHUNK])
+            self._take(fresh[first : first + CHUNK])
+        self._n_ended = n_ended
 
-    def _take(self, study: Study, trials: Sequence[TrialRecord]) -> None:
-        means = series.mean_curves(self.store.curves(study.record.id, [trial.number for trial in trials]))
-        curves = means.get(series.main_metric(study, means) or "", {})
+    def _take(self, trials: Sequence[TrialRecord]) -> None:
+        ended = [trial.number for trial in trials if trial.state in FINISHED]
+        means = series.mean_curves(self.store.curves(self._study.record.id, ended)) if ended else {}
+        curves = means.get(series.main_metric(self._study, means) or "", {})
         for trial in trials:
             curve = {i: value for i, value in enumerate(curves.get(trial.number, ())) if math.isfinite(value)}
             if trial.number not in self._ids:
@@ -135,13 +138,13 @@ def distribution(dimension: Dimension) -> BaseDistribution:
 
 
 def guarded(application: Application, token: str, cookie: str, first_page: str = "/") -> Application:
-    """`application` for those only who come with the token, which is a cookie from then on; and for looking only.
+    """`application` for visitors with the token, which becomes a cookie; it can be read but not changed.
 
     Args:
         application: A WSGI application.
         token: Secret.
         cookie: The cookie's name.
-        first_page: Where those who come with the token land.
+        first_page: Where a visitor with the token is sent.
     """
 
     def guard(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -154,7 +157,7 @@ def guarded(application: Application, token: str, cookie: str, first_page: str =
         if morsel is None or not secrets.compare_digest(morsel.value.encode(), token.encode()):
             return _refuse("403 Forbidden", "open the address that `mpi-opt dashboard` printed", start_response)
         if environ["REQUEST_METHOD"] not in ("GET", "HEAD"):
-            return _refuse("405 Method Not Allowed", "here one can only look", start_response)
+            return _refuse("405 Method Not Allowed", "this page cannot be changed", start_response)
         return application(environ, start_response)
 
     return guard
@@ -176,28 +179,29 @@ class _Quiet(WSGIRequestHandler):
 
 
 class Dashboard:
-    """The page, being served until `close`.
+    """The page, which is served until `close`.
 
     Args:
         store: The store's URL.
         name: The study.
         port: Of 127.0.0.1; 0 for any free one.
+        complain: Receives one line when the page cannot follow the search any more, and when it can again.
 
     Raises:
         StoreError: There is no such store or study.
         ConfigurationError: The port is taken.
     """
 
-    def __init__(self, store: str, name: str, port: int = 8080) -> None:
-        self._store = Store.open(store, read_only=True)
-        self.copy = LiveCopy(self._store, name)
+    def __init__(self, store: str, name: str, port: int = 8080, complain: Callable[[str], None] | None = None) -> None:
+        self._url, self._complain = store, complain or _print_to_stderr
+        self.copy = LiveCopy(Store.open(store, read_only=True), name)
         self.token = secrets.token_urlsafe(16)
         page = f"/dashboard/studies/{self.copy.study_id}"
         application = guarded(wsgi(self.copy.storage), self.token, f"mpi-opt-{secrets.token_hex(4)}", page)
         try:
             self._server = make_server(HOST, port, application, _Server, _Quiet)
         except OSError as error:
-            self._store.close()
+            self.copy.store.close()
             raise ConfigurationError(f"{error.strerror}: {HOST}:{port}", where="--port", cure="--port 0") from None
         self.port = self._server.server_port
         self._is_closing = threading.Event()
@@ -214,7 +218,7 @@ class Dashboard:
 
     @property
     def tunnel(self) -> str:
-        """What to type on one's own machine to reach the page from there."""
+        """The command that makes the page reachable from another machine."""
         return f"ssh -N -L {self.port}:{HOST}:{self.port} {getpass.getuser()}@{socket.gethostname()}"
 
     def wait(self) -> None:
@@ -228,9 +232,35 @@ class Dashboard:
         self._server.server_close()
         for thread in self._threads:
             thread.join()
-        self._store.close()
+        self.copy.store.close()
 
     def _follow(self) -> None:
+        """Brings the copy up to date until the page is closed, whatever happens to the store meanwhile."""
+        problem = ""
         while not self._is_closing.wait(INTERVAL_S):
-            with suppress(StoreNotReadyError):  # the next round will do
-                self.copy.update()
+            before, problem = problem, self._problem_of_updating()
+            if problem and problem != before:
+                self._complain(f"the page does not follow the search for the moment: {problem}")
+            elif before and not problem:
+                self._complain("the page follows the search again")
+
+    def _problem_of_updating(self) -> str:
+        """Brings the copy up to date; returns the reason if that fails."""
+        try:
+            self.copy.update()
+        except StoreNotReadyError:  # a lock, or a server that restarts: the next round tries again
+            return ""
+        except Exception as error:  # noqa: BLE001 - the thread must go on: the next round may succeed
+            self._reconnect()
+            return without_passwords(str(error)) or type(error).__name__
+        return ""
+
+    def _reconnect(self) -> None:
+        with suppress(StoreError):
+            store = Store.open(self._url, read_only=True)
+            self.copy.store.close()
+            self.copy.store = store
+
+
+def _print_to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

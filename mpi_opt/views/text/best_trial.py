@@ -40,6 +40,8 @@ def winner_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False)
     elif training and directory:
         lines.append(f"# relative paths start in {directory}")
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+    if "***" in text:
+        lines.append("# *** replaces a password, which the store does not keep: write it again")
     return "\n".join([*(cell(line, None) for line in lines), text])
 
 

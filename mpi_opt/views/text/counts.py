@@ -59,6 +59,11 @@ class Counts:
         return sum(self.blocks.values())
 
     @property
+    def has_begun(self) -> bool:
+        """Whether the search has a block or a trial; not if it was refused before."""
+        return bool(self.blocks or self.n_ended)
+
+    @property
     def n_ended(self) -> int:
         """Trials that are over, well or not."""
         return self.n_done + self.n_failed + self.n_pruned

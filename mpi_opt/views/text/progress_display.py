@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from mpi_learn.cli.terminal import console_size, duration, is_watched, make_console
+from mpi_opt.errors import without_passwords
 from mpi_opt.views.text.counts import Counts
 from mpi_opt.views.text.tables import cell
 
@@ -79,8 +80,9 @@ class PlainProgress:
         """Time has passed."""
 
     def close(self) -> None:
-        """The search is over."""
-        self._write(f"done: {self.counts}")
+        """The search is over, or was refused before it began."""
+        if self.counts.has_begun:
+            self._write(f"done: {self.counts}")
         self._close_tracker()
 
     def _close_tracker(self) -> None:
@@ -93,8 +95,8 @@ class PlainProgress:
             self.tracker.record(outcome, parameters)
 
     def _write(self, text: str) -> None:
-        with contextlib.suppress(OSError):  # nobody reads any more, or no room for it: no reason to end a search
-            print(text, file=self.stream, flush=True)
+        with contextlib.suppress(OSError):  # a closed pipe or a full disk: no reason to end a search
+            print(without_passwords(text), file=self.stream, flush=True)
 
 
 class LivePanel(PlainProgress):
@@ -126,14 +128,15 @@ class LivePanel(PlainProgress):
             self._draw()
 
     def close(self) -> None:
-        """The search is over."""
-        self._draw()
+        """The search is over, or was refused before it began."""
+        if self.counts.has_begun:
+            self._draw()
         self._live.stop()
         self._close_tracker()
 
     def note(self, text: str) -> None:
         """Something that the user should know: above the panel."""
-        self._live.console.print(text, markup=False, highlight=False)
+        self._live.console.print(without_passwords(text), markup=False, highlight=False)
 
     def _draw(self) -> None:
         self._live.console.size = console_size()
@@ -153,7 +156,7 @@ def panel(counts: Counts) -> Panel:
     bar.add_row(ProgressBar(counts.trials, counts.n_ended, width=40), f"{counts.n_ended}/{counts.trials}")
     rows: list[tuple[str, Table | Text]] = [("trials", bar), ("", _states(counts))]
     if counts.last_failure:
-        rows.append(("failed", Text(cell(counts.last_failure, 70), "red")))
+        rows.append(("failed", Text(cell(without_passwords(counts.last_failure), 70), "red")))
     if counts.best is not None:
         rows += [("best", Text.assemble((f"{counts.best:.6g}", "bold green"), f"  trial {counts.best_number}"))]
         rows += [("", Text("  ".join(_parameter(*item) for item in counts.best_parameters.items())))]

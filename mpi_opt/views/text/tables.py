@@ -30,7 +30,7 @@ COLOURS = {
 
 
 def aligned(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, colour: bool = False) -> str:
-    """A table with a line for each row; numbers stand right, text stands left and is cut at `CELL_WIDTH` characters.
+    """A table with a line for each row: numbers on the right, text on the left and cut at `CELL_WIDTH` characters.
 
     Args:
         columns: The headings.
@@ -40,12 +40,14 @@ def aligned(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, colour: bo
     rows, columns = [list(row) for row in rows], [cell(column) for column in columns]
     cells = [[cell(value) for value in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(columns, *cells, strict=True)]
-    is_right = [all(row[i] is None or _is_number(row[i]) for row in rows) for i in range(len(columns))]
-    lines = [_line(columns, widths, is_right)]
+    is_right = [all(value is None or _is_number(value) for value in column) for column in zip(*rows, strict=True)]
+    ways = [">" if right else "<" for right in is_right] or ["<"] * len(columns)
+    in_line = "  ".join(f"{{:{way}{width}}}" for way, width in zip(ways, widths, strict=True)).format
+    lines = [in_line(*columns).rstrip()]
     if colour:
         lines[0] = f"\033[1m{lines[0]}\033[0m"
     for row in cells:
-        line = _line(row, widths, is_right)
+        line = in_line(*row).rstrip()
         state = next((text for text in row if text in COLOURS), None) if colour else None
         lines.append(line if state is None else line.replace(state, f"\033[{COLOURS[state]}m{state}\033[0m", 1))
     return "\n".join(lines)
@@ -209,11 +211,6 @@ def _json_value(value: Any) -> Any:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _line(texts: Sequence[str], widths: Sequence[int], is_right: Sequence[bool]) -> str:
-    cells = [f"{t:>{w}}" if right else f"{t:<{w}}" for t, w, right in zip(texts, widths, is_right, strict=True)]
-    return "  ".join(cells).rstrip()
 
 
 def _facts(pairs: Sequence[tuple[str, Any]]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome, is_usable
-from mpi_opt.errors import ConfigurationError
+from mpi_opt.errors import ConfigurationError, without_passwords
 from mpi_opt.store.records import CurveRecord
 from mpi_opt.views.figures import series
 
@@ -93,7 +93,9 @@ class Mlflow(Tracker):
             if is_usable(getattr(outcome, name)):
                 metrics.append(Metric(name, getattr(outcome, name), end_ms, 0))
         metrics += [Metric(name, value, end_ms, 0) for name, value in outcome.figures_of_merit.items()]
-        tags = [RunTag("state", outcome.state)] + ([RunTag("error", outcome.error[:5000])] if outcome.error else [])
+        tags = [RunTag("state", outcome.state)] + (
+            [RunTag("error", without_passwords(outcome.error)[:5000])] if outcome.error else []
+        )
         params = [Param(name, str(value)) for name, value in parameters.items()]
         for first in range(0, max(len(metrics), 1), 900):  # the server takes 1000 at once
             self._client.log_batch(
@@ -133,7 +135,7 @@ class Guarded(Tracker):
             action(self._tracker)
         except _errors() as error:
             name, self._tracker = type(self._tracker).__name__, None
-            self._complain(f"{name} takes no more trials ({error}); the store has them all")
+            self._complain(without_passwords(f"{name} takes no more trials ({error}); the store has them all"))
 
 
 def make_tracker(specification: str, study: str, complain: Callable[[str], None] | None = None) -> Tracker:
@@ -150,14 +152,15 @@ def make_tracker(specification: str, study: str, complain: Callable[[str], None]
     kind, _, place = specification.partition(":")
     if kind not in KINDS:
         cure = f"one of: {', '.join(f'{name}:PLACE' for name in KINDS)}"
-        raise ConfigurationError(f"there is no tracker {kind!r}", where="trackers", cure=cure)
+        raise ConfigurationError(f"there is no tracker {kind!r}", where="track", cure=cure)
     try:
         tracker = KINDS[kind](place, study)
     except ImportError as error:
         cure = f"pip install mpi-opt[{kind}]"
-        raise ConfigurationError(f"{kind} is not installed: {error}", where="trackers", cure=cure) from None
+        raise ConfigurationError(f"{kind} is not installed: {error}", where="track", cure=cure) from None
     except _errors() as error:
-        raise ConfigurationError(f"{specification}: {error}", where="trackers", cure="look at the address") from None
+        problem = without_passwords(f"{specification}: {error}")
+        raise ConfigurationError(problem, where="track", cure="check the address, and that the server runs") from None
     return Guarded(tracker, complain or (lambda text: print(text, file=sys.stderr)))
 
 

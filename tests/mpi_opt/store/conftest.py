@@ -57,7 +57,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "file":
         return f"sqlite:///{tmp_path / 'store.db'}"
     server = request.getfixturevalue("postgresql")
-    _empty(server)
+    empty(server)
     return server
 
 
@@ -68,7 +68,8 @@ def store(url: str) -> Iterator[Store]:
         yield opened
 
 
-def _empty(server: str) -> None:
+def empty(server: str) -> None:
+    """Removes all tables."""
     import psycopg
 
     with psycopg.connect(server.replace("+psycopg", ""), autocommit=True) as connection:

@@ -10,8 +10,8 @@ import pytest
 
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome
-from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
+from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.store.records import Finish, StudyRecord
 from tests.mpi_opt.store.made_up import CONFIGURATION, SPACE, finish, make_study, start
 
@@ -43,7 +43,7 @@ def test_unknown_study_is_none(store: Store) -> None:
 
 def test_second_study_of_a_name_is_refused(store: Store) -> None:
     create(store)
-    with pytest.raises(StoreError, match="already"):
+    with pytest.raises(StoreConflictError):
         create(store)
     assert len(store.studies()) == 1
 
@@ -92,7 +92,7 @@ def test_told_order_is_the_order_of_ending(store: Store) -> None:
     store.start(study.id, [start(number) for number in range(4)])
     store.finish(study.id, [finish(2), finish(0)])
     store.finish(study.id, [finish(3, None, state="failed")])
-    assert [trial.number for trial in store.told_order(study.id)] == [2, 0, 3]
+    assert [trial.number for trial in store.ended_trials(study.id)] == [2, 0, 3]
     assert [trial.number for trial in store.trials(study.id)] == [0, 1, 2, 3]
 
 
@@ -107,7 +107,96 @@ def test_order_of_ending_goes_on_in_a_second_session(store: Store, url: str) -> 
         second.requeue(study.id, [0, 1], "the search ended")
         second.start(study.id, [start(1, attempt=2), start(0, attempt=2)])
         second.finish(study.id, [finish(1, attempt=2), finish(0, attempt=2)])
-        assert [trial.number for trial in second.told_order(study.id)] == [2, 1, 0]
+        assert [trial.number for trial in second.ended_trials(study.id)] == [2, 1, 0]
+
+
+def test_order_of_ending_is_one_for_all_processes(store: Store, url: str) -> None:
+    if url == "sqlite://":
+        pytest.skip("a store in memory has one session")
+    study = create(store)
+    store.start(study.id, [start(number) for number in range(6)])
+    with Store.open(url) as other:
+        for number, writer in ((4, store), (1, other), (5, store), (0, other), (3, other), (2, store)):
+            writer.finish(study.id, [finish(number)])
+        for reader in (store, other):
+            assert [trial.number for trial in reader.ended_trials(study.id)] == [4, 1, 5, 0, 3, 2]
+        assert store.sql("SELECT ended FROM trials ORDER BY ended")[1] == [(place,) for place in range(6)]
+
+
+def test_changed_trials_are_those_that_ended_since_then_and_the_unfinished(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(number) for number in range(5)])
+    store.finish(study.id, [finish(3), finish(1)])
+    changed, n_ended = store.changed_trials(study.id, 0)
+    assert [trial.number for trial in changed] == [0, 1, 2, 3, 4]
+    store.finish(study.id, [finish(0)])
+    store.requeue(study.id, [4], "lost")
+    changed, n_ended = store.changed_trials(study.id, n_ended)
+    assert [(trial.number, trial.state) for trial in changed] == [(0, "complete"), (2, "running"), (4, "queued")]
+    assert [trial.number for trial in store.changed_trials(study.id, n_ended)[0]] == [2, 4]
+
+
+def test_trials_of_older_versions_that_share_a_place_come_by_time_and_number(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(number) for number in range(4)])
+    store.finish(study.id, [finish(3)])
+    store.finish(study.id, [finish(2), finish(1), finish(0)])
+    with store._database.changing() as connection:
+        connection.exec_driver_sql("UPDATE trials SET ended = 0")
+    assert [trial.number for trial in store.ended_trials(study.id)] == [3, 0, 1, 2]
+
+
+def test_trial_that_another_process_has_ended_is_refused_and_nothing_changes(store: Store, url: str) -> None:
+    if url == "sqlite://":
+        pytest.skip("a store in memory has one session")
+    study = create(store)
+    store.start(study.id, [start(0), start(1), start(2)])
+    with Store.open(url) as other:
+        other.finish(study.id, [finish(1, 0.25)])
+        for action in (
+            lambda: store.finish(study.id, [finish(0, 0.5), finish(1, 0.75)], {2: "lost"}),
+            lambda: store.finish(study.id, [finish(0, 0.5)], {1: "lost"}),
+            lambda: store.requeue(study.id, [0, 1], "lost"),
+        ):
+            with pytest.raises(StoreConflictError):
+                action()
+        states = [(trial.state, trial.figure_of_merit) for trial in store.trials(study.id)]
+        assert states == [("running", None), ("complete", 0.25), ("running", None)]
+        assert [attempt.outcome for attempt in store.attempts(study.id)] == [None, "complete", None]
+        store.finish(study.id, [finish(0, 0.5)], {2: "lost"})
+    assert [trial.state for trial in store.trials(study.id)] == ["complete", "complete", "queued"]
+    assert [attempt.outcome for attempt in store.attempts(study.id)] == ["complete", "complete", "lost"]
+    assert [trial.number for trial in store.ended_trials(study.id)] == [1, 0]
+
+
+def test_outcome_of_an_attempt_that_was_given_up_is_refused(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(0)])
+    store.requeue(study.id, [0], "rank 2 was lost")
+    store.start(study.id, [start(0, attempt=2)])
+    with pytest.raises(StoreConflictError):
+        store.finish(study.id, [finish(0, 1.0)])
+    store.finish(study.id, [finish(0, 2.0, attempt=2)])
+    assert store.trials(study.id)[0].figure_of_merit == 2.0
+
+
+def test_trial_that_is_not_in_the_queue_is_not_started_again(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(0), start(1)])
+    store.finish(study.id, [finish(0)])
+    for number in (0, 1):
+        with pytest.raises(StoreConflictError):
+            store.start(study.id, [start(2), start(number, attempt=2)])
+    assert [trial.state for trial in store.trials(study.id)] == ["complete", "running"]
+
+
+def test_outcome_that_arrives_after_its_trial_was_put_back_is_kept(store: Store) -> None:
+    study = create(store)
+    store.start(study.id, [start(0)])
+    for _ in range(2):
+        store.requeue(study.id, [0], "the search ends")
+    store.finish(study.id, [finish(0, 0.5)])
+    assert store.trials(study.id)[0].state == "complete"
 
 
 def test_lost_trial_is_queued_and_runs_again(store: Store) -> None:
@@ -127,9 +216,9 @@ def test_lost_trial_is_queued_and_runs_again(store: Store) -> None:
 def test_same_attempt_twice_is_refused_and_changes_nothing(store: Store) -> None:
     study = create(store)
     store.start(study.id, [start(0)])
-    with pytest.raises(StoreError, match="already") as caught:
+    with pytest.raises(StoreConflictError) as caught:
         store.start(study.id, [start(1), start(0)])
-    assert "only one search" in caught.value.cure
+    assert caught.value.cure
     assert [trial.number for trial in store.trials(study.id)] == [0]
 
 

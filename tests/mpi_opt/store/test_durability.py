@@ -79,7 +79,7 @@ def test_killed_writer_loses_no_result_that_was_acknowledged(path: Path, journal
             store.start(study.id, [start(following), *(start(number, attempt=2) for number in running)])
             store.finish(study.id, [finish(following), *(finish(number, attempt=2) for number in running)])
             assert [trial.number for trial in store.trials(study.id)] == list(range(following + 1))
-            assert [trial.number for trial in store.told_order(study.id)][-1] == (running or [following])[-1]
+            assert [trial.number for trial in store.ended_trials(study.id)][-1] == (running or [following])[-1]
 
 
 def test_power_cut_at_any_write_leaves_a_consistent_beginning(path: Path, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_full_disk_is_told_and_the_call_can_be_repeated_when_there_is_room(path:
             store.start(study.id, [start(number)])
         store.finish(study.id, [finish(number)])
         assert store.study("demo").counts == {"complete": number + 1}
-        assert [trial.number for trial in store.told_order(study.id)] == list(range(number + 1))
+        assert [trial.number for trial in store.ended_trials(study.id)] == list(range(number + 1))
 
 
 def test_disk_that_is_really_full_is_told(tmp_path: Path) -> None:

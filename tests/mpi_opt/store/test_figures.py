@@ -123,9 +123,11 @@ def _make_first(url):
     """Takes out of a store what the second schema brought in."""
     engine = create_engine(url)
     with engine.begin() as connection:
-        for table in ("figures_of_merit", "fold_figures_of_merit", "transferred"):
+        for table in ("figures_of_merit", "fold_figures_of_merit", "transferred", "leases"):
             connection.execute(text(f"DROP TABLE {table}"))
-        for table, column in (("studies", "selection"), ("studies", "merits"), ("trials", "pareto")):
+        connection.execute(text("DROP INDEX trials_by_ending"))
+        columns = (("studies", "selection"), ("studies", "merits"), ("studies", "n_ended"), ("trials", "pareto"))
+        for table, column in columns:
             connection.execute(text(f"ALTER TABLE {table} DROP COLUMN {column}"))
         connection.execute(text("UPDATE schema_version SET version = 1"))
     engine.dispose()

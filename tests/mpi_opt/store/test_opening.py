@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store, connecting, schema
+from tests.mpi_opt.store.conftest import empty
 from tests.mpi_opt.store.made_up import make_study
 
 
@@ -75,7 +78,7 @@ def test_read_only_file_is_refused_for_writing(tmp_path: Path, monkeypatch: pyte
     with Store.open(str(path)) as store:
         make_study(store, n_trials=4)
     monkeypatch.setattr(os, "access", lambda *_: False)  # root may write to everything
-    assert "may not be written" in refused(path).problem
+    assert "no permission to write" in refused(path).problem
 
 
 def test_store_in_a_folder_without_permission_to_write_is_readable(
@@ -149,6 +152,38 @@ def test_migration_that_fails_leaves_the_old_version(tmp_path: Path, monkeypatch
     monkeypatch.setattr(schema, "VERSION", old)
     with Store.open(str(path)) as store:
         assert "colour" not in store.sql("SELECT * FROM events")[0]
+
+
+def _open_with_others(url: str, journal: str, barrier: Any, failures: Any) -> None:
+    connecting.is_on_network = lambda _: journal == "delete"
+    try:
+        barrier.wait(30)
+        with Store.open(url) as store:
+            store.studies()
+    except Exception as error:  # noqa: BLE001 - for the parent to show
+        failures.put(f"{type(error).__name__}: {error}")
+
+
+@pytest.mark.parametrize("kind", ["wal", "delete", "postgresql"])
+def test_processes_that_create_a_store_at_once_get_the_same_one(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    server = request.getfixturevalue("postgresql") if kind == "postgresql" else None
+    context = multiprocessing.get_context("fork")
+    for attempt in range(8):
+        if server is not None:
+            empty(server)
+        url = server or f"sqlite:///{tmp_path / f'{attempt}.db'}"
+        barrier, failures = context.Barrier(6), context.SimpleQueue()
+        processes = [context.Process(target=_open_with_others, args=(url, kind, barrier, failures)) for _ in range(6)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
+        assert failures.empty(), failures.get()
+        with Store.open(url) as store:
+            assert store.sql("SELECT version FROM schema_version")[1] == [(schema.VERSION,)]
+            make_study(store, n_trials=1)
 
 
 def test_server_that_is_not_there_is_named_without_the_password() -> None:

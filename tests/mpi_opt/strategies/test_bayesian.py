@@ -1,6 +1,7 @@
 import math
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -17,6 +18,7 @@ from mpi_opt.strategies.surrogates.acquisition import log_improvement
 from mpi_opt.strategies.surrogates.fitting import Success, Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import CORRELATIONS, GaussianProcess, Hyperparameters, Likelihood
 from mpi_opt.strategies.surrogates.observations import Told
+from mpi_opt.strategies.surrogates.stock import Stock
 from mpi_opt.strategies.surrogates.warp import OFFSETS, warped
 from tests.mpi_opt.strategies.spaces import SPACES
 from tests.mpi_opt.strategies.test_conformance import run
@@ -152,16 +154,16 @@ def test_values_that_differ_lie_near_or_are_all_there_is_are_no_penalties(values
     assert told.without_penalties() is told
 
 
-@pytest.mark.parametrize("n_merits", [1, 2])
+@pytest.mark.parametrize("n_figures", [1, 2])
 @pytest.mark.parametrize("name", ["bayesian", "evolutionary"])
-def test_a_search_learns_from_a_penalty_as_from_a_failure(name, n_merits):
+def test_a_search_learns_from_a_penalty_as_from_a_failure(name, n_figures):
     rng, points = np.random.default_rng(0), [MIXED.sample(np.random.default_rng(number)) for number in range(40)]
     is_bad = [point["a"] + rng.random() < 0.8 for point in points]
 
     def asked(penalty):
-        strategy = make_strategy(name, MIXED, seed=1, n_merits=n_merits)
+        strategy = make_strategy(name, MIXED, seed=1, n_figures=n_figures)
         values = [penalty if bad else mixed_cost(point) for point, bad in zip(points, is_bad, strict=True)]
-        if n_merits > 1:
+        if n_figures > 1:
             values = [value if isinstance(value, Failed) else (value, min(value + 0.3, 1e6)) for value in values]
         strategy.resume([(Proposal(number, points[number]), value) for number, value in enumerate(values)])
         return [MIXED.encode(proposal.parameters) for proposal in strategy.ask(6)]
@@ -250,6 +252,31 @@ def test_refit_beside_does_not_keep_the_process_from_ending():
     subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
 
 
+@pytest.mark.timeout(10)
+def test_posterior_of_values_that_are_no_numbers_is_an_error_not_an_endless_loop():
+    x, y = points(5)
+    x[2, 1] = math.nan
+    with pytest.raises(np.linalg.LinAlgError):
+        GaussianProcess(x, y, np.zeros(3, bool), Hyperparameters.default(3), np.zeros(5))
+
+
+@pytest.mark.parametrize("name", ["bayesian", "halving"])
+def test_refits_beside_leave_no_thread_behind(name, monkeypatch):
+    began, before = [], threading.active_count()
+    monkeypatch.setattr(Stock, "refill", lambda self, plan, refill=Stock.refill: began.append(refill(self, plan)))
+    strategy, space = make_strategy(name, SPACES["real"], seed=0, options={"await_refit_up_to": 0}), SPACES["real"]
+    rng = np.random.default_rng(0)
+    first = [Proposal(number, space.sample(rng), 1.0) for number in range(40)]
+    second = [Proposal(40 + number, first[number].parameters, 27.0, number) for number in range(20)]
+    strategy.resume([(proposal, proposal.parameters["x"] ** 2) for proposal in first + second])
+    proposals = strategy.ask(30)
+    until = time.monotonic() + 100
+    while threading.active_count() > before and time.monotonic() < until:
+        time.sleep(0.01)
+    assert began and len(proposals) == 30
+    assert threading.active_count() == before, "the strategy is still there, and so is its thread"
+
+
 def test_stock_is_used_once_it_is_prepared():
     space = SPACES["real"]
     strategy = make_strategy("bayesian", space, seed=0, options={"await_refit_up_to": 0})
@@ -258,8 +285,7 @@ def test_stock_is_used_once_it_is_prepared():
         proposal = pending.pop(0)
         strategy.tell(proposal, float(np.sum((space.encode(proposal.parameters) - 0.6) ** 2)))
         pending += strategy.ask(1)
-        if strategy._refit is not None:
-            strategy._refit.result()  # as if trials took so long
+        strategy._stock.wait()  # as if trials took so long
     assert strategy.state()["best"]["value"] < 1e-3
 
 

@@ -92,6 +92,20 @@ def test_number_moves_by_a_tenth_of_its_range_and_may_change_its_sign():
     assert min(abs(x + 0.7) for x in seen.values()) < 1e-6
 
 
+def test_number_with_a_logarithmic_prior_is_multiplied_or_divided():
+    """By 1.6 = 1 + `change`, whatever its magnitude; the bounds are far."""
+    rates = [10.0**-number for number in range(2, 7)]
+    options = {"population": 2, "initial": [{"rate": rate} for rate in rates]}
+    strategy = make_strategy("population", {"rate": Real(1e-12, 1, prior="log-uniform")}, seed=1, options=options)
+    seen, factors = {}, set()
+    for _ in range(60):
+        (proposal,) = strategy.ask(1)
+        seen[proposal.number] = proposal.parameters["rate"]
+        factors.add(round(seen[proposal.number] / seen.get(proposal.resume_from, seen[proposal.number]), 9))
+        strategy.tell(proposal, abs(math.log(seen[proposal.number] / 1e-6)))
+    assert factors == {1.0, 1.6, 0.625}
+
+
 def test_category_that_may_change_does():
     space = {"kind": Categorical(("a", "b", "c")), "rate": Real(1e-3, 1, prior="log-uniform")}
     options = {"population": 8, "perturb": ["kind"]}
@@ -109,7 +123,7 @@ def test_category_that_may_change_does():
 
 def test_hyperparameter_that_others_depend_on_cannot_change():
     space = {"kind": Categorical(("a", "b")), "x": Real(0, 1, when={"kind": "a"})}
-    with pytest.raises(ConfigurationError, match="others depend on it"):
+    with pytest.raises(ConfigurationError, match="other hyperparameters depend on it"):
         make_strategy("population", space, options={"perturb": ["kind"]})
 
 

@@ -11,7 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -84,6 +84,84 @@ def test_page_follows_a_search_in_another_process(tmp_path: Path, monkeypatch: p
             time.sleep(0.02)
         assert page.copy.storage.get_best_trial(page.copy.study_id).number == 4
         page.close()
+
+
+def test_copy_reads_only_what_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[int] = []
+
+    def changed_trials(store: Store, study_id: int, n_ended: int) -> tuple[list, int]:
+        found = CHANGED_TRIALS(store, study_id, n_ended)
+        read.append(len(found[0]))
+        return found
+
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = make_study(store, n_trials=40)
+        point = store.trials(study.id, numbers=[0])[0].parameters
+        monkeypatch.setattr(Store, "changed_trials", changed_trials)
+        copy = dashboard.LiveCopy(store, "digits")
+        for method in ("trials", "study"):
+            monkeypatch.setattr(Store, method, None)
+        copy.update()
+        store.start(study.id, [start(40, point), start(41, point)])
+        copy.update()
+        store.finish(study.id, [finish(41, 0.5)])
+        copy.update()
+        copy.update()
+    assert read == [40, 0, 2, 2, 1]
+    states = [trial.state.name for trial in copy.storage.get_all_trials(copy.study_id)]
+    assert states[40:] == ["RUNNING", "COMPLETE"]
+
+
+def test_page_says_what_keeps_it_from_following_and_goes_on_when_that_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dashboard, "INTERVAL_S", 0.02)
+    said: list[str] = []
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = make_study(store, n_trials=4)
+        page = dashboard.Dashboard(str(tmp_path / "a.db"), "digits", port=0, complain=said.append)
+
+        def refuse(*_: object) -> None:
+            raise RuntimeError("a mistake at http://ada:secret@host")
+
+        monkeypatch.setattr(Store, "changed_trials", refuse)
+        assert _until(lambda: len(said) == 1)
+        time.sleep(0.2)
+        assert len(said) == 1
+        monkeypatch.setattr(Store, "changed_trials", CHANGED_TRIALS)
+        assert _until(lambda: len(said) == 2)
+        store.start(study.id, [start(4, store.trials(study.id)[0].parameters)])
+        assert _until(lambda: len(page.copy.storage.get_all_trials(page.copy.study_id)) == 5)
+        page.close()
+    assert said == [
+        "the page does not follow the search for the moment: a mistake at http://ada:***@host",
+        "the page follows the search again",
+    ]
+
+
+def test_page_follows_a_search_whose_store_was_closed_and_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when a server restarts."""
+    monkeypatch.setattr(dashboard, "INTERVAL_S", 0.02)
+    said: list[str] = []
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = make_study(store, n_trials=4)
+        page = dashboard.Dashboard(str(tmp_path / "a.db"), "digits", port=0, complain=said.append)
+        page.copy.store.close()
+        store.start(study.id, [start(4, store.trials(study.id)[0].parameters)])
+        assert _until(lambda: len(page.copy.storage.get_all_trials(page.copy.study_id)) == 5)
+        page.close()
+
+
+CHANGED_TRIALS = Store.changed_trials
+
+
+def _until(condition: Callable[[], bool], seconds: float = 20.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return condition()
 
 
 def test_page_is_for_those_with_the_token(served: dashboard.Dashboard) -> None:

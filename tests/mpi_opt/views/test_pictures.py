@@ -184,6 +184,17 @@ def test_importance_survives_a_search_that_has_converged() -> None:
     assert shares["a"] > 0.8 and shares["b"] < 0.1
 
 
+def test_outliers_are_those_on_the_bad_side_of_either_direction() -> None:
+    """One diverged training, and one trial that is far better than all others and has to stay where it is."""
+    costs = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 1e9, 1e9])
+    limited = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 19.0, 19.0])
+    np.testing.assert_allclose(_without_outliers(costs, maximize=False), limited)
+    np.testing.assert_allclose(_without_outliers(-costs, maximize=True), -limited)
+    best = np.array([-1e9, 2.0, 3.0, 4.0, 5.0])
+    np.testing.assert_allclose(_without_outliers(best, maximize=False), best)
+    np.testing.assert_allclose(_without_outliers(-best, maximize=True), -best)
+
+
 def test_of_too_many_curves_the_best_are_drawn(digits: Study, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(series, "MIN_TRIALS", 10)
     monkeypatch.setattr(series, "MAX_VALUES", 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from mpi_learn.algorithms.rank_layout import lay_out
@@ -76,3 +78,19 @@ def test_plan_of_a_file_knows_its_algorithm(tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "C [Mww:ww|Mww:ww] [Mww:ww|Mww:ww] ss" in printed
     assert "note:" not in printed
+
+
+def test_batch_script_keeps_all_options_and_quotes_the_path(tmp_path, capsys):
+    folder = tmp_path / "Ada's studies"
+    folder.mkdir()
+    (folder / "p 1.yaml").write_text(SPACE)
+    options = ["--trials", "30", "--strategy", "random", "--block-size", "4", "--folds", "3", "--seed", "5"]
+    options += ["--study", "a b", "--store", "sqlite:///a b.db", "--time-limit", "2h"]
+    assert run(["plan", str(folder / "p 1.yaml"), "-n", "9", "--slurm", *options]) == 0
+    script = capsys.readouterr().out
+    command = shlex.split(script.strip().splitlines()[-1])
+    after = command[command.index("search") + 1 :]
+    assert after == [str(folder / "p 1.yaml"), *options]
+    assert run(["plan", str(folder / "p 1.yaml"), "-n", "9", "--slurm"]) == 0
+    command = shlex.split(capsys.readouterr().out.strip().splitlines()[-1])
+    assert command[command.index("search") + 1 :] == [str(folder / "p 1.yaml")]

@@ -133,6 +133,16 @@ def test_live_panel_draws_itself_in_its_place_and_leaves_the_cursor_visible(monk
     assert text.rfind("\033[?25h") > text.rfind("\033[?25l")
 
 
+def test_search_that_was_refused_before_it_began_shows_nothing(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    for display in (PlainProgress, LivePanel):
+        stream = io.StringIO()
+        shown = display(Counts(2, maximize=False), stream=stream)
+        before = stream.getvalue()
+        shown.close()
+        assert "0/2" not in stream.getvalue().removeprefix(before)
+
+
 def test_lines_are_plain_where_nobody_watches():
     stream = io.StringIO()
     lines = PlainProgress(Counts(2, maximize=False), stream=stream)

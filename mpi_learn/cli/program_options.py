@@ -1,0 +1,29 @@
+"""The options of both programs that come before a command: ``--version`` and ``--debug``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mpi_learn import __version__
+from mpi_learn.cli.launch import DEBUG
+
+
+def _print_version(context: typer.Context, is_wanted: bool) -> None:
+    if is_wanted:
+        print(f"{context.find_root().info_name} {__version__}")
+        raise typer.Exit
+
+
+def program_options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show tracebacks; also after the command.")] = False,
+) -> None:
+    """The callback of both applications.
+
+    ``--version`` ends the program. ``--debug`` may also follow the command; the programs take it out of the arguments
+    before Typer sees them, and it is declared here for ``--help``.
+    """

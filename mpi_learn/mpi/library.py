@@ -1,0 +1,33 @@
+"""``MPI`` for the modules of this package: mpi4py's, or a stand-in for one process.
+
+A command that checks a configuration needs neither an MPI library nor a launcher. It calls `do_without_mpi` first.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mpi4py import MPI as MPI
+
+_IS_WITHOUT = False
+
+
+def do_without_mpi() -> None:
+    """This process uses `mpi_learn.mpi.one_process` from now on, unless it has imported mpi4py before."""
+    global _IS_WITHOUT
+    _IS_WITHOUT = sys.modules.get("mpi4py.MPI") is None
+
+
+def __getattr__(name: str) -> Any:
+    """Imports ``MPI`` where it is needed first."""
+    if name != "MPI":
+        raise AttributeError(f"module {__name__} has no attribute {name}")
+    if _IS_WITHOUT:
+        from mpi_learn.mpi import one_process
+
+        return one_process
+    from mpi4py import MPI
+
+    return MPI

@@ -1,0 +1,104 @@
+"""A stand-in for ``mpi4py.MPI`` without MPI: what building a training in one process needs of a communicator.
+
+The names are mpi4py's. A call that needs another rank does not exist here and raises `AttributeError`.
+"""
+
+# ruff: noqa: N802 - the names are MPI's
+from __future__ import annotations
+
+import builtins
+import operator
+from collections.abc import Callable
+from typing import Any
+
+ANY_SOURCE, ANY_TAG, UNDEFINED, COMM_TYPE_SHARED = -1, -1, -3, 0
+ERRORS_RETURN = IN_PLACE = BYTE = COMM_NULL = None
+
+SUM: Callable[[Any, Any], Any] = operator.add
+MIN, MAX = builtins.min, builtins.max
+LAND: Callable[[Any, Any], Any] = operator.and_
+
+
+class Exception(builtins.Exception):
+    """Never raised."""
+
+
+class Request:
+    """Never made: no message is under way."""
+
+
+class Status:
+    """Never filled."""
+
+
+class Comm:
+    """One rank."""
+
+    rank, size = 0, 1
+
+    def __new__(cls, comm: Comm | None = None) -> Comm:
+        """A communicator of this process."""
+        return super().__new__(cls)
+
+    def Set_errhandler(self, handler: object) -> None:
+        """Does nothing: no call fails."""
+
+    def Revoke(self) -> None:
+        """Does nothing: no other rank waits."""
+
+    def Free(self) -> None:
+        """Does nothing."""
+
+    def Barrier(self) -> None:
+        """Returns at once."""
+
+    def Dup(self) -> Comm:
+        """Itself."""
+        return self
+
+    def Clone(self) -> Comm:
+        """Itself."""
+        return self
+
+    def Split(self, color: int = 0, key: int = 0) -> Comm | None:
+        """Itself, or None for `UNDEFINED`."""
+        return None if color == UNDEFINED else self
+
+    def Split_type(self, split_type: int, key: int = 0) -> Comm:
+        """Itself."""
+        return self
+
+    def bcast(self, value: Any, root: int = 0) -> Any:
+        """`value`."""
+        return value
+
+    def allreduce(self, value: Any, op: Callable[[Any, Any], Any] = SUM) -> Any:
+        """`value`."""
+        return value
+
+    def gather(self, value: Any, root: int = 0) -> list[Any]:
+        """`value` alone."""
+        return [value]
+
+    def allgather(self, value: Any) -> list[Any]:
+        """`value` alone."""
+        return [value]
+
+
+class Intracomm(Comm):
+    """See `Comm`."""
+
+
+class Cartcomm(Intracomm):
+    """See `Comm`."""
+
+
+class Graphcomm(Intracomm):
+    """See `Comm`."""
+
+
+class Distgraphcomm(Intracomm):
+    """See `Comm`."""
+
+
+COMM_SELF = COMM_WORLD = Intracomm()

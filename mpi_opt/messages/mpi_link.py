@@ -1,0 +1,191 @@
+"""Both ends of the conversation over MPI: rank 0 of the world is the coordinator, all other ranks are workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+
+from mpi_learn.mpi import communicators as communication
+from mpi_learn.mpi.communicators import Communicator, Pause, RankLost
+from mpi_opt.messages.link import CoordinatorLink, WorkerLink
+from mpi_opt.messages.messages import (
+    STOP,
+    TO_COORDINATOR,
+    TO_LIFELINE,
+    TO_MEMBER,
+    TO_RANK,
+    Disband,
+    End,
+    Freed,
+    Join,
+    Lost,
+    Present,
+    Stop,
+    ToCoordinator,
+    ToRank,
+)
+
+MOST_AT_ONCE = 32
+"""How many messages are received at once: the first block gets its next trial before the last result is read."""
+
+YIELD_S = 50e-6
+"""The coordinator polls without sleeping for this time, in seconds: with short trials the next message is near."""
+
+LONGEST_PAUSE_S = 0.002
+"""The longest sleep of the coordinator between two polls, in seconds: all blocks wait for it."""
+
+
+DELIVERY_S = 5.0
+"""How long the other ranks may take to receive the results of the search, in seconds."""
+
+
+class MPICoordinatorLink(CoordinatorLink):
+    """From rank 0, over the world communicator. Messages to dead ranks are dropped.
+
+    Args:
+        world: The communicator of the search.
+
+    Attributes:
+        has_called: Whether a rank had to leave its block, or to end.
+        ended: The ranks that had to end. Without protection they are not told: their death would end the job.
+    """
+
+    def __init__(self, world: Communicator) -> None:
+        self.world = world
+        self.has_called = False
+        self.ended: set[int] = set()
+        self._lost: set[int] = set()
+        self._is_new = True
+
+    def send(self, rank: int, message: ToRank) -> None:
+        self._send(message, rank, TO_RANK)
+
+    def call(self, rank: int, message: Disband | End) -> None:
+        if isinstance(message, End):
+            self.ended.add(rank)
+            if not self.is_protected:
+                return
+        self.has_called = True
+        self._send(message, rank, TO_LIFELINE)
+
+    def stop(self, number: int, ranks: list[int]) -> None:
+        for rank in ranks:
+            self._send(Stop(number), rank, STOP)
+
+    @property
+    def is_protected(self) -> bool:
+        return communication.is_protected()
+
+    def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
+        pause = Pause(LONGEST_PAUSE_S, YIELD_S)
+        while not (messages := self._arrived()) and pause.waited_s < timeout_s:
+            pause()
+        return messages
+
+    def part(self, results: object, *, may_finalize: bool) -> None:
+        """Sends `results` to every rank that is left, and arranges the end of this process.
+
+        ``MPI_Finalize`` needs all ranks. It is skipped where one was lost, cannot be reached, or may have been lost
+        unnoticed; and, with protection, where the processes end right after the search: a death in those last moments
+        would block the other ranks.
+
+        Args:
+            results: What `MPIWorkerLink.part` returns on the other ranks.
+            may_finalize: Whether the processes go on after the search.
+        """
+        gone = communication.lost_ranks(self.world) | self.ended
+        is_final = bool(gone) or (self.is_protected and (self.has_called or not may_finalize))
+        reachable = [rank for rank in range(1, self.world.size) if rank not in gone]
+        # a rank that has not received the end would take that of this process for a loss
+        communication.deliver(self.world, (results, is_final), reachable, TO_RANK, DELIVERY_S)
+        if self.is_protected:
+            communication.await_deaths(self.world, self.ended, DELIVERY_S)
+        if is_final:
+            communication.skip_finalize(self.world, reachable)
+
+    def _send(self, message: object, rank: int, tag: int) -> None:
+        if rank not in self._lost:
+            communication.send_if_alive(self.world, message, rank, tag)
+
+    def _arrived(self) -> list[tuple[int, ToCoordinator]]:
+        messages = self._losses() if self._is_new else []  # nothing else reports the losses of an earlier search
+        self._is_new = False
+        try:
+            while len(messages) < MOST_AT_ONCE and (found := communication.poll(self.world, tag=TO_COORDINATOR)):
+                messages.append((found[1], found[0]))
+                if isinstance(found[0], Freed):
+                    self.ended.discard(found[1])  # it answers after all
+        except RankLost:
+            messages += self._losses()
+        return messages
+
+    def _losses(self) -> list[tuple[int, ToCoordinator]]:
+        """The deaths that were not reported yet."""
+        lost = communication.lost_ranks(self.world)
+        new, self._lost = lost - self._lost, self._lost | lost
+        return [(0, Lost(frozenset(new)))] if new else []
+
+
+class MPIWorkerLink(WorkerLink):
+    """From a rank other than 0, over the world communicator."""
+
+    def __init__(self, world: Communicator) -> None:
+        self.world = world
+
+    @property
+    def rank(self) -> int:
+        return self.world.rank
+
+    @property
+    def has_thread(self) -> bool:
+        return communication.threads_may_call()
+
+    def send(self, message: ToCoordinator) -> None:
+        self.world.send(message, dest=0, tag=TO_COORDINATOR)
+
+    def poll(self, tag: int) -> object | None:
+        found = communication.poll(self.world, source=0, tag=tag)
+        return None if found is None else found[0]
+
+    def receive(self, meanwhile: Callable[[], None]) -> ToRank:
+        return communication.receive(self.world, source=0, tag=TO_RANK, meanwhile=meanwhile)[0]
+
+    def form_block(self, join: Join, meanwhile: Callable[[], None]) -> Communicator:
+        self._await_members(join, meanwhile)
+        return communication.group_of(self.world, join.ranks, f"mpi_opt block {join.block}")
+
+    def part(self) -> object:
+        """The results of the search, from rank 0; drops messages that no trial has read.
+
+        Raises:
+            RankLost: Rank 0 has died.
+        """
+        results, is_final = communication.receive(self.world, source=0, tag=TO_RANK)[0]
+        with suppress(*communication.FAILURES):  # trials of the next search have the same numbers
+            while self.poll(STOP) is not None:
+                pass
+        if is_final:
+            communication.skip_finalize(self.world)
+        return results
+
+    def _await_members(self, join: Join, meanwhile: Callable[[], None]) -> None:
+        """Returns when all members have come, so that creating their communicator takes no time.
+
+        Nothing interrupts a rank that creates a communicator together with one that has died; this wait can be.
+        """
+        leader, *members = join.ranks
+        if self.rank == leader:
+            for member in members:
+                self._await_present(join.block, member, meanwhile)
+            self._send_present(join.block, members)
+        else:
+            self._send_present(join.block, [leader])
+            self._await_present(join.block, leader, meanwhile)
+
+    def _send_present(self, block: int, ranks: Sequence[int]) -> None:
+        communication.send_to_all(self.world, Present(block), ranks, TO_MEMBER)
+
+    def _await_present(self, block: int, rank: int, meanwhile: Callable[[], None]) -> None:
+        message = None
+        while message != Present(block):  # older ones belong to blocks that were never formed
+            message, _, _ = communication.receive(self.world, source=rank, tag=TO_MEMBER, meanwhile=meanwhile)

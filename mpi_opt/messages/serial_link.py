@@ -1,0 +1,145 @@
+"""Both ends of the conversation in a search of one process: coordinator and worker are two of its threads.
+
+The messages, their order and their meaning are those of a search over MPI. A waiting thread sleeps until the next
+message arrives.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict, deque
+from collections.abc import Callable
+from threading import Condition
+
+from mpi_learn.mpi.communicators import Communicator
+from mpi_opt.messages.link import CoordinatorLink, WorkerLink
+from mpi_opt.messages.messages import (
+    STOP,
+    TO_LIFELINE,
+    TO_RANK,
+    Disband,
+    Dismissal,
+    End,
+    Join,
+    Stop,
+    ToCoordinator,
+    ToRank,
+)
+
+LOOK_S = 0.1
+"""How often a waiting worker calls ``meanwhile``, in seconds."""
+
+
+class _Channel:
+    """The messages in both directions, and what both threads must know of each other."""
+
+    def __init__(self) -> None:
+        self.changed = Condition()
+        self.to_coordinator: deque[ToCoordinator] = deque()
+        self.to_worker: defaultdict[int, deque[object]] = defaultdict(deque)
+        self.n_sent = self.n_taken = self.n_handled = 0
+        self.error: BaseException | None = None
+        self.is_closed = False
+
+
+class SerialCoordinatorLink(CoordinatorLink):
+    """The coordinator's end. The only rank cannot be lost; it is never given up, since no other could replace it."""
+
+    leave_s = math.inf
+
+    def __init__(self) -> None:
+        self.channel = _Channel()
+        self._block = -1
+
+    @property
+    def is_protected(self) -> bool:
+        return True
+
+    def send(self, rank: int, message: ToRank) -> None:
+        if isinstance(message, Join):
+            self._block = message.block
+        self._put(TO_RANK, message)
+
+    def call(self, rank: int, message: Disband | End) -> None:
+        """A worker that has to end must not end the coordinator's process: it leaves its block and is dismissed."""
+        if isinstance(message, End):
+            self._put(TO_LIFELINE, Disband(self._block))
+            self._put(TO_RANK, Dismissal())
+        else:
+            self._put(TO_LIFELINE, message)
+
+    def stop(self, number: int, ranks: list[int]) -> None:
+        self._put(STOP, Stop(number))
+
+    def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
+        channel = self.channel
+        with channel.changed:
+            channel.n_handled = channel.n_taken
+            channel.changed.notify_all()
+            channel.changed.wait_for(lambda: channel.to_coordinator or channel.error is not None, timeout_s)
+            if channel.error is not None:
+                raise channel.error
+            messages = [(0, message) for message in channel.to_coordinator]
+            channel.to_coordinator.clear()
+            channel.n_taken += len(messages)
+        return messages
+
+    def close(self) -> None:
+        """The coordinator has ended: the worker waits for nothing more."""
+        with self.channel.changed:
+            self.channel.is_closed = True
+            self.channel.changed.notify_all()
+
+    def _put(self, tag: int, message: object) -> None:
+        with self.channel.changed:
+            self.channel.to_worker[tag].append(message)
+            self.channel.changed.notify_all()
+
+
+class SerialWorkerLink(WorkerLink):
+    """The worker's end.
+
+    Args:
+        coordinator: The other end.
+        comm: The communicator of the only block: this process.
+    """
+
+    rank = 0
+    has_thread = True
+
+    def __init__(self, coordinator: SerialCoordinatorLink, comm: Communicator) -> None:
+        self._channel, self._comm = coordinator.channel, comm
+
+    def send(self, message: ToCoordinator) -> None:
+        with self._channel.changed:
+            self._channel.to_coordinator.append(message)
+            self._channel.n_sent += 1
+            self._channel.changed.notify_all()
+
+    def poll(self, tag: int) -> object | None:
+        """As in the interface. For `STOP` it waits until the coordinator has handled every earlier message.
+
+        So pruning does not depend on timing, and a search of one process can be repeated exactly.
+        """
+        channel = self._channel
+        with channel.changed:
+            if tag == STOP:
+                channel.changed.wait_for(lambda: channel.n_handled == channel.n_sent or channel.is_closed)
+            return channel.to_worker[tag].popleft() if channel.to_worker[tag] else None
+
+    def receive(self, meanwhile: Callable[[], None]) -> ToRank:
+        channel = self._channel
+        messages = channel.to_worker[TO_RANK]
+        with channel.changed:
+            while not channel.changed.wait_for(lambda: messages or channel.is_closed, LOOK_S):
+                meanwhile()
+            return messages.popleft() if messages else Dismissal()
+
+    def form_block(self, join: Join, meanwhile: Callable[[], None]) -> Communicator:
+        return self._comm
+
+    def fail(self, error: BaseException) -> None:
+        """Raises `error` in the coordinator: the worker has ended unexpectedly."""
+        with self._channel.changed:
+            self._channel.error = error
+            self._channel.changed.notify_all()

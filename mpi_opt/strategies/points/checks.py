@@ -1,0 +1,67 @@
+"""Checks of the arguments that callers pass to a strategy."""
+
+from __future__ import annotations
+
+import math
+import operator
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from mpi_opt.core.trial import Failed, Proposal
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.strategies.strategy import Cost
+
+
+def whole_number(value: Any, where: str) -> int:
+    """`value` as an int of 0 or more.
+
+    Raises:
+        ConfigurationError: It is something else; the message names `where`.
+    """
+    try:
+        number = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise ConfigurationError(f"expected a whole number of 0 or more, found {value!r}", where=where)
+    return number
+
+
+def observed_cost(proposal: Proposal, outcome: object, n_figures: int) -> Cost | None:
+    """The cost that `outcome` holds.
+
+    Args:
+        proposal: The trial; error messages name it.
+        outcome: What was passed to `Strategy.tell`.
+        n_figures: Number of figures of merit.
+
+    Returns:
+        A float, or a tuple of `n_figures` floats if there are several. None for a failed trial, which includes costs
+        that are not finite.
+
+    Raises:
+        ConfigurationError: `outcome` is neither `Failed` nor `n_figures` real numbers.
+    """
+    if isinstance(outcome, Failed):
+        return None
+    if isinstance(outcome, np.ndarray):
+        values = outcome.ravel().tolist()
+    else:
+        values = list(outcome) if isinstance(outcome, tuple | list) else [outcome]
+    if len(values) != n_figures or not all(map(_is_number, values)):
+        expected = "a number" if n_figures == 1 else f"{n_figures} numbers, one per figure of merit"
+        raise ConfigurationError(
+            f"trial {proposal.number}: expected {expected}, found {outcome!r}",
+            where="tell",
+            cure="pass a float to be minimised, or Failed(reason) for a trial without a result",
+        )
+    costs = tuple(map(float, values))
+    if not all(map(math.isfinite, costs)):
+        return None
+    return costs if n_figures > 1 else costs[0]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

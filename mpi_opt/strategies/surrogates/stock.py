@@ -1,0 +1,61 @@
+"""Proposals that a thread prepares while trials run, for searches with too many blocks to wait for a model."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Generic, TypeVar, final
+
+Item = TypeVar("Item")
+
+FEWEST, MOST = 8, 64
+"""Limits of the number of items that are prepared at once."""
+
+
+@final
+class Stock(Generic[Item]):
+    """Items prepared in the background.
+
+    Each preparation runs in a thread of its own, which ends with it, so that nothing needs to be closed.
+    """
+
+    def __init__(self) -> None:
+        self._items: deque[Item] = deque()
+        self._n_taken = 0
+        self._preparation: Future[list[Item]] | None = None
+
+    def take(self) -> Item | None:
+        """Removes and returns the next item; None if the stock is empty."""
+        self._n_taken += 1
+        return self._items.popleft() if self._items else None
+
+    def refill(self, plan: Callable[[Sequence[Item], int], Callable[[], list[Item]]]) -> None:
+        """Collects a finished preparation and starts the next one. Returns at once if one is still running.
+
+        Args:
+            plan: Called here with the current stock and the number of items to prepare. Returns the function that the
+                thread calls.
+
+        Raises:
+            Exception: Whatever the finished preparation raised.
+        """
+        if self._preparation is not None:
+            if not self._preparation.done():
+                return
+            self._items = deque(self._preparation.result())
+        count = min(max(FEWEST, self._n_taken + self._n_taken // 4), MOST)
+        self._n_taken = 0
+        executor = ThreadPoolExecutor(1, "refit")
+        self._preparation = executor.submit(plan(tuple(self._items), count))
+        executor.shutdown(wait=False)
+
+    def wait(self) -> None:
+        """Waits for a running preparation."""
+        if self._preparation is not None:
+            self._preparation.result()
+
+    def clear(self) -> None:
+        """Discards all items, also those of a running preparation."""
+        self._preparation = None
+        self._items.clear()

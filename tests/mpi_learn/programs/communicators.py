@@ -1,0 +1,79 @@
+"""Run under mpirun on 3 ranks: communicators of some of them, and duplicates that keep messages apart."""
+
+from __future__ import annotations
+
+from mpi4py import MPI
+
+from mpi_learn.mpi import communicators
+
+world = MPI.COMM_WORLD
+RANKS = [2, 0]
+
+
+def check_group_of() -> None:
+    if world.rank in RANKS:
+        part = communicators.group_of(world, RANKS, "some ranks")
+        assert part.allgather(world.rank) == RANKS
+
+
+def check_where_it_is_unsupported() -> None:
+    """As under ``srun --mpi=pmix`` with Open MPI 5, or with a library older than MPI 4."""
+    supported = communicators._create_from_group
+    for error in (MPI.Exception(MPI.ERR_UNSUPPORTED_OPERATION), NotImplementedError()):
+
+        def unsupported(group, name, error=error):
+            raise error
+
+        communicators._create_from_group = unsupported
+        check_group_of()
+    communicators._create_from_group = supported
+
+
+def check_that_other_errors_are_raised() -> None:
+    def failing(group, name):
+        raise MPI.Exception(MPI.ERR_OTHER)
+
+    supported, communicators._create_from_group = communicators._create_from_group, failing
+    try:
+        communicators.group_of(world, [0, 1], "fails")
+    except MPI.Exception as error:
+        assert error.Get_error_class() == MPI.ERR_OTHER
+    else:
+        raise AssertionError("the error was not raised")
+    communicators._create_from_group = supported
+
+
+def check_private() -> None:
+    """The caller's message, sent before, is neither taken from it nor kept from a receive of any message."""
+    if world.rank == 0:
+        request = world.isend("the caller's", dest=1, tag=5)
+    with communicators.private(world) as comm:
+        if comm.rank == 0:
+            comm.send("private", dest=1, tag=6)
+        if comm.rank == 1:
+            assert communicators.receive(comm)[0] == "private"
+            assert communicators.receive(world)[0] == "the caller's"
+    if world.rank == 0:
+        request.wait()
+
+
+def check_that_a_private_one_is_freed() -> None:
+    with communicators.private(world) as comm:
+        pass
+    assert comm == MPI.COMM_NULL
+    try:
+        with communicators.private(world) as comm:
+            raise ValueError
+    except ValueError:
+        assert comm != MPI.COMM_NULL  # it may hold messages
+
+
+check_group_of()
+check_where_it_is_unsupported()
+check_that_other_errors_are_raised()
+check_private()
+check_that_a_private_one_is_freed()
+assert communicators.threads_may_call() == (MPI.Query_thread() == MPI.THREAD_MULTIPLE)
+world.Barrier()
+if world.rank == 0:
+    print("all is as it should be", flush=True)

@@ -1,0 +1,325 @@
+"""One search owns a study: how it keeps the lease, and when another search gets it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mpi_opt.store import Store
+from mpi_opt.store.errors import StoreFullError, StudyOwnedError
+from mpi_opt.store.leases import Leases
+from mpi_opt.store.records import LeaseRecord, StudyRecord, now
+from mpi_opt.study import lease as module
+from mpi_opt.study.lease import described, leased
+from tests.mpi_opt.store.made_up import finish, make_study, start
+
+OWNER = """
+import sys, time
+from mpi_opt.store import Store
+from mpi_opt.study.lease import leased
+with Store.open(sys.argv[1]) as store, leased(store, store.study("digits")):
+    print("owned", flush=True)
+    time.sleep(60)
+"""
+
+RENEW = Leases.renew
+
+
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seconds become hundredths of seconds."""
+    for name, seconds in (("RENEW_S", 0.03), ("RETRY_S", 0.02), ("GONE_S", 0.5), ("POLL_S", 0.01)):
+        monkeypatch.setattr(module, name, seconds)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "results.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[Store]:
+    with Store.open(str(path)) as opened:
+        make_study(opened, n_trials=2)
+        yield opened
+
+
+@pytest.fixture
+def study(store: Store) -> StudyRecord:
+    return store.study("digits")
+
+
+def elsewhere(token: str = "theirs") -> LeaseRecord:
+    """A search on another machine."""
+    return LeaseRecord(token, "node9", "node9 boot", 4711, 17, "2026-02-03T04:05:06.123456+00:00", now())
+
+
+@contextmanager
+def owner_in_another_process(path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, "-c", OWNER, str(path)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "owned\n"
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextmanager
+def renewing(path: Path, study_id: int, token: str = "theirs") -> Iterator[None]:
+    """Signs of life of a search on another machine."""
+    is_over = threading.Event()
+
+    def renew() -> None:
+        with Store.open(str(path)) as theirs:
+            while not is_over.wait(0.02):
+                theirs.leases.renew(study_id, token, now())
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
+def until(condition, seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return condition()
+
+
+def test_lease_is_there_while_the_search_runs_and_gone_afterwards(store, study):
+    with leased(store, study):
+        owner = store.leases.read(study.id)
+        assert (owner.process, owner.since) == (os.getpid(), owner.renewed_at)
+    assert store.leases.read(study.id) is None
+
+
+def test_second_search_is_told_who_has_the_study(store, study, path):
+    with owner_in_another_process(path) as process:
+        began = time.monotonic()
+        with pytest.raises(StudyOwnedError) as caught, leased(store, study):
+            pass
+        assert time.monotonic() - began < 2  # it need not watch for signs of life on its own machine
+        owner = store.leases.read(study.id)
+    assert f"process {process.pid} on {owner.host}" in caught.value.problem
+    assert owner.since[:10] in caught.value.problem and "UTC" in caught.value.problem
+    assert "--wait" in caught.value.cure and "--study" in caught.value.cure
+    assert "study digits" in caught.value.where and str(path) in caught.value.where
+
+
+def test_second_search_of_the_same_process_is_refused(store, study, path):
+    with leased(store, study), Store.open(str(path)) as other, pytest.raises(StudyOwnedError), leased(other, study):
+        pass
+
+
+@pytest.mark.parametrize("is_reaped", [True, False])
+def test_lease_of_a_killed_process_is_taken_over_at_once(store, study, path, is_reaped):
+    with owner_in_another_process(path) as process:
+        process.send_signal(signal.SIGKILL)
+        if is_reaped:
+            process.wait()
+        else:  # its parent has not noticed yet
+            assert until(lambda: Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
+        began = time.monotonic()
+        with leased(store, study) as lease:
+            assert time.monotonic() - began < 1
+            lease.check()
+            assert store.leases.read(study.id).process == os.getpid()
+
+
+def test_process_that_got_the_number_of_the_owner_is_not_the_owner(store, study):
+    with subprocess.Popen(["sleep", "60"]) as other:
+        mine = module._new_record()
+        theirs = replace(mine, token="theirs", process=other.pid, process_began=1)
+        store.leases.take(study.id, theirs, lambda owner: True)
+        with leased(store, study) as lease:
+            assert store.leases.read(study.id).token == lease.record.token
+        store.leases.take(study.id, replace(theirs, process_began=module._began(other.pid)), lambda owner: True)
+        with pytest.raises(StudyOwnedError), leased(store, study):
+            pass
+        other.kill()
+
+
+def test_lease_that_this_process_could_not_release_is_no_obstacle(store, study):
+    store.leases.take(study.id, module._new_record(), lambda owner: True)  # of an earlier search in a notebook
+    with leased(store, study) as lease:
+        assert store.leases.read(study.id).token == lease.record.token
+
+
+def test_living_owner_on_another_machine_is_recognised_by_its_signs_of_life(fast, store, study, path):
+    store.leases.take(study.id, elsewhere(), lambda owner: True)
+    notes = []
+    alive = renewing(path, study.id)
+    with alive, pytest.raises(StudyOwnedError) as caught, leased(store, study, note=notes.append):
+        pass
+    assert "process 4711 on node9, since 2026-02-03 04:05:06 UTC" in caught.value.problem
+    assert all("looking for up to 0.5 s" in note for note in notes)
+
+
+def test_owner_on_another_machine_without_signs_of_life_is_replaced_but_not_before(fast, store, study):
+    store.leases.take(study.id, elsewhere(), lambda owner: True)
+    began, notes = time.monotonic(), []
+    with leased(store, study, note=notes.append) as lease:
+        assert 0.5 <= time.monotonic() - began < 5
+        assert store.leases.read(study.id).token == lease.record.token
+    (note,) = notes
+    assert "process 4711 on node9" in note
+
+
+def test_clocks_of_other_machines_do_not_matter(fast, store, study, path):
+    store.leases.take(study.id, replace(elsewhere(), renewed_at="1999-01-01T00:00:00.000000+00:00"), lambda owner: True)
+    is_over = threading.Event()
+
+    def renew() -> None:
+        with Store.open(str(path)) as theirs:
+            for second in range(60):
+                if is_over.wait(0.02):
+                    return
+                theirs.leases.renew(study.id, "theirs", f"1999-01-01T00:00:{second:02d}.000000+00:00")
+
+    thread = threading.Thread(target=renew)
+    thread.start()
+    with pytest.raises(StudyOwnedError), leased(store, study):
+        pass
+    is_over.set()
+    thread.join()
+
+
+def test_search_that_waits_gets_the_study_when_it_is_free(fast, store, study, path):
+    store.leases.take(study.id, elsewhere(), lambda owner: True)
+    notes, got = [], []
+
+    def wait() -> None:
+        with Store.open(str(path)) as other, leased(other, study, wait=True, note=notes.append) as lease:
+            got.append(lease.record.token)
+
+    thread = threading.Thread(target=wait)
+    with renewing(path, study.id):
+        thread.start()
+        assert until(lambda: notes)
+        time.sleep(0.7)
+        assert got == []
+    store.leases.release(study.id, "theirs")
+    thread.join()
+    assert len(got) == len(notes) == 1
+
+
+def test_search_that_is_asked_to_end_does_not_wait_any_longer(fast, store, study, path):
+    store.leases.take(study.id, elsewhere(), lambda owner: True)
+    looks = iter(range(10))
+    with renewing(path, study.id), leased(store, study, wait=True, is_ending=lambda: next(looks) == 9) as lease:
+        assert lease is None
+    assert store.leases.read(study.id).token == "theirs"
+
+
+def test_locked_store_proves_nothing_about_the_owner(fast, monkeypatch, store, study, path):
+    monkeypatch.setattr(module, "SLOW_S", 0.3)
+    store.leases.take(study.id, elsewhere(), lambda owner: True)
+    locker, released = sqlite3.connect(path, check_same_thread=False), []
+
+    def lock(text: str) -> None:
+        """Locks the store after the first look for longer than an owner may be silent."""
+        locker.execute("BEGIN IMMEDIATE")
+        threading.Timer(1.0, release).start()
+
+    def release() -> None:
+        released.append(time.monotonic())
+        locker.rollback()
+
+    with leased(store, study, wait=True, note=lock):
+        assert time.monotonic() - released[0] >= 0.5
+    locker.close()
+
+
+def test_owner_gives_signs_of_life_while_its_main_thread_is_busy(fast, store, study):
+    with leased(store, study):
+        first = store.leases.read(study.id).renewed_at
+        until_s = time.monotonic() + 0.5
+        while time.monotonic() < until_s:
+            sum(range(1000))
+        assert store.leases.read(study.id).renewed_at > first
+
+
+@pytest.mark.parametrize("trouble", ["locked", "full"])
+def test_signs_of_life_go_on_after_the_store_was_locked_or_full(fast, monkeypatch, store, study, path, trouble):
+    with leased(store, study) as lease:
+        assert until(lambda: store.leases.read(study.id).renewed_at > lease.record.since)
+        if trouble == "locked":
+            locker = sqlite3.connect(path)
+            locker.execute("BEGIN IMMEDIATE")
+        else:
+            monkeypatch.setattr(Leases, "renew", _refuse)
+        before = store.leases.read(study.id).renewed_at
+        time.sleep(0.3)
+        assert store.leases.read(study.id).renewed_at == before
+        lease.check()  # no other search has taken the study: this one continues
+        if trouble == "locked":
+            locker.rollback()
+            locker.close()
+        else:
+            monkeypatch.setattr(Leases, "renew", RENEW)
+        assert until(lambda: store.leases.read(study.id).renewed_at > before)
+        lease.check()
+
+
+def _refuse(*_: object) -> None:
+    raise StoreFullError("the disk is full")
+
+
+def test_search_whose_study_was_taken_over_ends(fast, store, study):
+    with leased(store, study) as lease:
+        store.leases.take(study.id, elsewhere(), lambda owner: True)
+        assert until(lambda: lease._is_lost)
+        with pytest.raises(StudyOwnedError) as caught:
+            lease.check()
+    assert "process 4711 on node9" in caught.value.problem
+    assert "gave no sign of life" in caught.value.cure
+    assert store.leases.read(study.id).token == "theirs"  # what is not one's own is not released
+
+
+def test_search_that_was_stopped_looks_at_its_lease_before_it_writes(monkeypatch, store, study):
+    with leased(store, study) as lease:  # its thread has not yet had the time to notice anything
+        store.leases.take(study.id, elsewhere(), lambda owner: True)
+        lease.check()
+        lease._renewed_s -= module.GONE_S
+        lease._verified_s -= module.GONE_S
+        with pytest.raises(StudyOwnedError):
+            lease.check()
+
+
+def test_study_in_memory_needs_no_signs_of_life(fast):
+    with Store.open("sqlite://") as store:
+        study = make_study(store, n_trials=1)
+        with leased(store, study) as lease:
+            time.sleep(0.2)
+            lease.check()
+            store.start(study.id, [start(7)])
+            store.finish(study.id, [finish(7)])
+        assert not lease._thread.is_alive()
+
+
+def test_thread_ends_with_the_lease(fast, store, study):
+    with leased(store, study) as lease:
+        assert until(lambda: store.leases.read(study.id).renewed_at > lease.record.since)
+    assert not lease._thread.is_alive()
+    store.close()
+    assert [file.suffix for file in Path(store._address.database).parent.iterdir()] == [".db"]
+
+
+def test_owner_is_described_by_process_host_and_time():
+    assert described(elsewhere()) == "process 4711 on node9, since 2026-02-03 04:05:06 UTC"

@@ -1,0 +1,81 @@
+"""A training as an objective: which data each fold gets, and which value is the figure of merit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import mpi_learn
+from mpi_learn.training.result import Result
+from mpi_opt.core.trial import Proposal, Trial
+from mpi_opt.worker.objective import TrainingObjective
+
+SHARES = [60, 30, 10]
+
+
+@pytest.fixture
+def training(tmp_path: Path) -> dict:
+    """A ``training:`` section with 100 samples of three classes in a file."""
+    np.savez(tmp_path / "data.npz", X=np.zeros((100, 2), np.float32), y=np.repeat([0, 1, 2], SHARES))
+    (tmp_path / "model.py").write_text("def build(units):\n    raise AssertionError\n")
+    return {
+        "model": "model.py:build",
+        "parameters": {"units": 8},
+        "data": {"train": ["data.npz"], "features": "X", "labels": "y"},
+        "loss": "sparse_categorical_crossentropy",
+        "metrics": ["accuracy"],
+    }
+
+
+@pytest.fixture
+def trained(monkeypatch):
+    """Replaces the training; returns the arguments of each call."""
+    calls = []
+
+    def train(configuration, comm, *, data, on_epoch):
+        calls.append((configuration, data))
+        history = {"val_loss": [0.5, 0.2, 0.9], "val_accuracy": [0.1, 0.8, 0.3]}
+        return Result(history, {}, 7.0, 100.0, 3, "epochs", best_epoch, None, None, None)
+
+    best_epoch = None
+
+    def restored(epoch):
+        nonlocal best_epoch
+        best_epoch = epoch
+        return calls
+
+    monkeypatch.setattr(mpi_learn, "train", train, raising=False)
+    return restored
+
+
+def trial(number=0, fold=0, folds=1, **proposal) -> Trial:
+    return Trial(Proposal(number, {}, **proposal), comm=MPI.COMM_SELF, study_seed=3, fold=fold, folds=folds)
+
+
+def test_every_fold_of_a_training_has_the_classes_in_equal_shares(training, trained, tmp_path):
+    objective, calls = TrainingObjective(training, "val_loss", tmp_path), trained(None)
+    for fold in range(5):
+        objective(trial(fold=fold, folds=5))
+    for _, data in calls:
+        (labels,) = data.take_validation(slice(None)).y
+        assert np.bincount(labels).tolist() == [share // 5 for share in SHARES]
+
+
+def test_samples_without_labels_are_split_into_folds(training, trained, tmp_path):
+    training["data"]["labels"] = None
+    objective, calls = TrainingObjective(training, "val_loss", tmp_path), trained(None)
+    objective(trial(fold=1, folds=5))
+    assert calls[0][1].n_validation == 20
+
+
+@pytest.mark.parametrize(("best_epoch", "loss", "accuracy"), [(None, 0.9, 0.3), (1, 0.2, 0.8), (0, 0.5, 0.1)])
+def test_the_figure_of_merit_is_that_of_the_epoch_whose_weights_the_model_has(
+    best_epoch, loss, accuracy, training, trained, tmp_path
+):
+    trained(best_epoch)
+    figures = ["val_loss", "val_accuracy", "seconds"]
+    assert TrainingObjective(training, figures, tmp_path)(trial())[0] == [loss, accuracy, 7.0]
+    assert TrainingObjective(training, "val_accuracy", tmp_path)(trial())[0] == accuracy

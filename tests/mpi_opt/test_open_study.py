@@ -1,0 +1,121 @@
+"""The strategy of a study: built once, and the same one whoever drives the study."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from mpi_opt.cli.main import main, run
+from mpi_opt.core.space import Real
+from mpi_opt.store import Store
+from mpi_opt.strategies import make_strategy
+
+RECORDER = '''
+import json
+from mpi_opt.core.trial import Proposal
+from mpi_opt.strategies.strategy import Strategy
+
+def write(*entry):
+    with open("recorded.jsonl", "a") as file:
+        file.write(json.dumps(entry) + "\\n")
+
+class Recorder(Strategy):
+    """Writes how it is built and what it learns."""
+
+    def __init__(self, space, seed=0, options=None):
+        write("built", seed, options)
+        self.n = 0
+
+    def ask(self, count):
+        self.n += count
+        return [Proposal(number, {"x": 0.25}) for number in range(self.n - count, self.n)]
+
+    def tell(self, proposal, outcome):
+        pass
+
+    def resume(self, told, pending=()):
+        told = list(told)
+        write("resumed", [(proposal.number, float(value), value.uncertainty) for proposal, value in told])
+        self.n = len(told) + len(list(pending))
+'''
+
+OBJECTIVE = """
+def objective(trial):
+    return float(trial.fold + trial.number)
+"""
+
+STUDY = {
+    "study": "one",
+    "store": "sqlite:///one.db",
+    "objective": "objective.py:objective",
+    "space": {"x": {"type": "real", "low": 0.0, "high": 1.0}},
+    "search": {"strategy": "recorder.py:Recorder", "trials": 2, "seed": 5, "options": {"reproducible": False}},
+    "folds": 4,
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recorder.py").write_text(RECORDER)
+    (tmp_path / "objective.py").write_text(OBJECTIVE)
+    (tmp_path / "one.yaml").write_text(yaml.safe_dump(STUDY))
+    return tmp_path
+
+
+def recorded(folder: Path) -> list[list]:
+    """What the strategies did since the last call."""
+    path = folder / "recorded.jsonl"
+    entries = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    path.unlink(missing_ok=True)
+    return entries
+
+
+def searched(*arguments: str) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["search", *arguments])
+    assert ended.value.code == 0
+
+
+def test_search_and_ask_build_the_strategy_once_and_teach_it_the_same(folder):
+    searched("one.yaml")
+    assert [entry[0] for entry in recorded(folder)] == ["built"]
+    assert run(["ask", "one.yaml", "--trials", "3"]) == 0
+    asked = recorded(folder)
+    with Store.open("one.db") as store:
+        store.requeue(1, [2], "lost")
+    searched("one.yaml", "--trials", "3")
+    assert recorded(folder) == asked
+    (built, seed, options), (resumed, told) = asked
+    assert (built, seed, options, resumed) == ("built", 5, {}, "resumed")
+    assert [(number, value) for number, value, _ in told] == [(0, 1.5), (1, 2.5)]
+    with Store.open("one.db") as store:
+        uncertainties = [trial.uncertainty for trial in store.trials(1, numbers=[0, 1])]
+    assert [error for *_, error in told] == pytest.approx([spread / 4**0.5 for spread in uncertainties])
+
+
+def test_asked_trials_get_the_budgets_that_a_search_would_give_them(folder, capsys):
+    training = {"model": "model.py:build", "data": {"train": ["data.h5"]}, "epochs": 9}
+    search = {"strategy": "halving", "trials": 9, "seed": 3}
+    study = STUDY | {"objective": "train", "training": training, "search": search, "folds": 1}
+    (folder / "one.yaml").write_text(yaml.safe_dump(study))
+    assert run(["ask", "one.yaml", "-k", "6"]) == 0
+    asked = json.loads(capsys.readouterr().out)
+    strategy = make_strategy("halving", {"x": Real(0.0, 1.0)}, 3, {"max_budget": 9, "await_refit_up_to": 99})
+    assert [(one["parameters"], one["budget"]) for one in asked] == [
+        (one.parameters, one.budget) for one in strategy.ask(6)
+    ]
+
+
+def test_refused_strategy_leaves_no_store(folder):
+    for command in ("search", "ask", "check"):
+        (folder / "one.yaml").write_text(
+            yaml.safe_dump(STUDY | {"search": {"strategy": "random", "options": {"a": 1}}})
+        )
+        with pytest.raises(SystemExit) as ended:
+            main([command, "one.yaml"])
+        assert ended.value.code == 2
+        assert not (folder / "one.db").exists()

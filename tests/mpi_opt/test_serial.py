@@ -1,0 +1,174 @@
+"""Searches of one process: the same rules as over MPI, in the main thread and in others."""
+
+from __future__ import annotations
+
+import signal
+import sqlite3
+import threading
+import time
+from contextlib import suppress
+
+import pytest
+
+import mpi_opt
+from mpi_opt.errors import SearchFailed
+from mpi_opt.messages.messages import STOP, Dismissal, Join, Ready, Report
+from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
+from mpi_opt.strategies.random_search import RandomSearch
+from mpi_opt.strategies.strategy import Decision
+
+SETTINGS = {"space": {"x": mpi_opt.Real(0, 1)}, "strategy": "random", "store": "sqlite://", "seed": 1}
+
+
+def in_a_thread(call):
+    """What `call` returns, or raises, in a thread of this process."""
+    found = []
+
+    def run():
+        try:
+            found.append(call())
+        except Exception as error:  # noqa: BLE001 - raised again below
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    thread.join(60)
+    assert found, "the search did not end"
+    if isinstance(found[0], Exception):
+        raise found[0]
+    return found[0]
+
+
+def here(call):
+    return call()
+
+
+def loops_in_trial_1(trial) -> float:
+    until = time.monotonic() + 30
+    while trial.number == 1 and time.monotonic() < until:
+        pass
+    return trial.parameters["x"]
+
+
+@pytest.mark.parametrize("where", [here, in_a_thread])
+def test_a_trial_that_takes_too_long_fails_and_the_search_goes_on(where):
+    study = where(lambda: mpi_opt.search(loops_in_trial_1, trials=3, timeout=0.2, **SETTINGS))
+    assert [trial.state for trial in study.trials] == ["complete", "failed", "complete"]
+    assert "TrialTimeout: the trial took longer than trial.timeout, 0.2 s" in study.trials[1].error
+
+
+def sleeps_in_trial_1(trial) -> float:
+    time.sleep(2.5 * (trial.number == 1))
+    return trial.parameters["x"]
+
+
+def test_in_a_thread_a_trial_that_no_exception_can_interrupt_fails_when_it_returns(monkeypatch):
+    monkeypatch.setattr("mpi_opt.worker.watchdog.GRACE_S", 0.1)  # after which the process would be ended
+    study = in_a_thread(lambda: mpi_opt.search(sleeps_in_trial_1, trials=3, timeout=0.2, **SETTINGS))
+    assert [trial.state for trial in study.trials] == ["complete", "failed", "complete"]
+
+
+def test_in_a_notebook_the_process_is_never_ended(monkeypatch):
+    monkeypatch.setattr("sys.ps1", "In : ", raising=False)
+    monkeypatch.setattr("mpi_opt.worker.watchdog.GRACE_S", 0.1)
+
+    def stubborn(trial) -> float:
+        until = time.monotonic() + 2.0
+        while trial.number == 1 and time.monotonic() < until:
+            with suppress(Exception):  # user code that catches everything
+                time.sleep(0.1)
+        return trial.parameters["x"]
+
+    study = mpi_opt.search(stubborn, trials=3, timeout=0.2, **SETTINGS)
+    assert len(study.trials) == 3
+
+
+@pytest.mark.parametrize("before", [signal.SIG_DFL, lambda number, frame: None])
+def test_a_search_leaves_the_handlers_of_signals_as_they_were(before):
+    names = ["SIGUSR2", "SIGUSR1", "SIGTERM", "SIGINT", "SIGALRM"]
+    kept = {name: signal.signal(getattr(signal, name), before) for name in names}
+    try:
+        mpi_opt.search(lambda trial: 1.0, trials=2, timeout=60, **SETTINGS)
+        assert {signal.getsignal(getattr(signal, name)) for name in names} == {before}
+    finally:
+        for name, handler in kept.items():
+            signal.signal(getattr(signal, name), handler)
+
+
+class RaisingInReport(RandomSearch):
+    def report(self, proposal, step, value):
+        raise ZeroDivisionError("a fault of the strategy")
+
+
+class StoppingOdd(RandomSearch):
+    def report(self, proposal, step, value):
+        return Decision.STOP if proposal.number % 2 else Decision.CONTINUE
+
+
+def reporting(trial) -> float:
+    for step in range(100):
+        trial.report(step, step)
+        if trial.should_stop():
+            break
+    return float(step)
+
+
+def test_an_error_of_the_strategy_ends_the_search_and_is_not_the_trials(tmp_path):
+    changed = {"strategy": f"{__file__}:RaisingInReport", "store": f"sqlite:///{tmp_path}/a.db"}
+    with pytest.raises(ZeroDivisionError, match="a fault of the strategy"):
+        mpi_opt.search(reporting, trials=3, **SETTINGS | changed)
+    with sqlite3.connect(tmp_path / "a.db") as database:
+        assert database.execute("SELECT state FROM trials").fetchall() == [("running",)]
+
+
+def test_pruning_does_not_depend_on_timing():
+    study = mpi_opt.search(reporting, trials=4, **SETTINGS | {"strategy": f"{__file__}:StoppingOdd"})
+    assert [(trial.state, trial.figure_of_merit) for trial in study.trials] == [
+        ("complete", 99.0),
+        ("pruned", 0.0),
+    ] * 2
+
+
+def test_a_search_whose_trials_all_fail_says_why():
+    def failing(trial):
+        raise ValueError("no")
+
+    with pytest.raises(SearchFailed, match="ValueError: no"):
+        mpi_opt.search(failing, trials=3, **SETTINGS)
+
+
+def test_the_coordinator_waits_asleep_and_no_longer_than_it_wants():
+    link = SerialCoordinatorLink()
+    began, used = time.monotonic(), time.thread_time()
+    assert link.receive(0.3) == []
+    assert time.monotonic() - began >= 0.3
+    assert time.thread_time() - used < 0.1
+
+
+def test_messages_arrive_in_order_and_wake_the_coordinator():
+    coordinator = SerialCoordinatorLink()
+    worker = SerialWorkerLink(coordinator, None)
+    messages = [Ready(0, "here"), Report(0, 0, 0, 1.0), Report(0, 0, 1, 2.0)]
+    threading.Timer(0.1, lambda: [worker.send(message) for message in messages]).start()
+    began, found = time.monotonic(), []
+    while len(found) < 3:
+        found += coordinator.receive(30.0)
+    assert time.monotonic() - began < 10
+    assert found == [(0, message) for message in messages]
+
+
+def test_a_worker_whose_coordinator_has_ended_is_dismissed():
+    coordinator = SerialCoordinatorLink()
+    worker = SerialWorkerLink(coordinator, None)
+    coordinator.send(0, Join(0, (0,)))
+    worker.send(Report(0, 0, 0, 1.0))  # never handled
+    coordinator.close()
+    assert worker.poll(STOP) is None
+    assert worker.receive(lambda: None) == Join(0, (0,))
+    assert worker.receive(lambda: None) == Dismissal()
+
+
+def test_an_error_of_this_program_in_the_worker_ends_the_search(monkeypatch):
+    monkeypatch.setattr("mpi_opt.worker.worker.Rank._lead", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        mpi_opt.search(lambda trial: 1.0, trials=2, **SETTINGS)

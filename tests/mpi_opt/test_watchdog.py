@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from mpi4py import MPI
+
+from mpi_opt.messages.link import WorkerLink
+from mpi_opt.messages.messages import TO_LIFELINE, Disband, End, Join
+from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
+from mpi_opt.worker.watchdog import Lifeline, TrialGivenUp, TrialTimeout
+
+
+@pytest.fixture
+def coordinator():
+    return SerialCoordinatorLink()
+
+
+@pytest.fixture
+def lifeline(coordinator):
+    lifeline = Lifeline(SerialWorkerLink(coordinator, MPI.COMM_SELF), may_end_process=True)
+    lifeline.open()
+    yield lifeline
+    lifeline.close()
+
+
+def test_code_that_takes_too_long_gets_an_exception(lifeline):
+    lifeline.guard(MPI.COMM_SELF, 0.1)
+    began = time.monotonic()
+    with pytest.raises(TrialTimeout, match=r"longer than trial\.timeout, 0\.1 s"):
+        time.sleep(30)
+    lifeline.rest()
+    assert time.monotonic() - began < 5
+
+
+def test_code_that_is_over_in_time_gets_none(lifeline):
+    lifeline.guard(MPI.COMM_SELF, 0.3)
+    lifeline.rest()
+    time.sleep(1.2)
+
+
+def test_the_next_guard_knows_nothing_of_the_last_one(lifeline):
+    for _ in range(2):
+        lifeline.guard(MPI.COMM_SELF, 0.1)
+        with pytest.raises(TrialTimeout):
+            time.sleep(30)
+        lifeline.rest()
+        lifeline.rest()
+    lifeline.guard(MPI.COMM_SELF, 60)
+    time.sleep(1.2)
+    lifeline.rest()
+
+
+def test_a_process_ends_also_where_nothing_can_be_written():
+    program = "from mpi_opt.worker.watchdog import end_process; end_process('x')"
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=full, check=False, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("message", [Disband(3), End()])
+def test_a_trial_whose_block_is_given_up_is_ended(message, lifeline, coordinator):
+    coordinator.send(0, Join(3, (0,)))
+    assert not lifeline.has_to_leave(3)
+    lifeline.guard(MPI.COMM_SELF, None)
+    coordinator.call(0, message)
+    with pytest.raises(TrialGivenUp):
+        time.sleep(30)
+    lifeline.rest()
+    assert lifeline.has_to_leave(3)
+    assert not lifeline.has_to_leave(4)
+
+
+class OneThreadLink(WorkerLink):
+    """A link that other threads must not use, as MPI without `MPI_THREAD_MULTIPLE`."""
+
+    rank = 1
+    has_thread = False
+
+    def __init__(self) -> None:
+        self.messages, self.thread = [], threading.get_ident()
+
+    def poll(self, tag):
+        assert (tag, threading.get_ident()) == (TO_LIFELINE, self.thread)
+        return self.messages.pop() if self.messages else None
+
+    send = receive = form_block = None
+
+
+def test_without_thread_support_the_coordinator_is_heard_by_the_rank_itself():
+    lifeline = Lifeline(link := OneThreadLink(), may_end_process=False)
+    lifeline.open()
+    try:
+        link.messages = [Disband(3)]
+        time.sleep(1.2)  # the listening thread has looked twice
+        assert link.messages
+        assert lifeline.has_to_leave(3)
+        lifeline.guard(MPI.COMM_SELF, 0.1)
+        with pytest.raises(TrialTimeout):
+            time.sleep(30)
+        lifeline.rest()
+    finally:
+        lifeline.close()
