@@ -58,7 +58,7 @@ def main() -> None:
         work = (arguments.work or Path(temporary)).resolve()
         prepare_data(work, *((40, 8) if arguments.smoke else (N_TRAINING, N_TEST)))
         scan(work, *((1,) if arguments.smoke else (5,)), **({"epochs": 1} if arguments.smoke else {}))
-        print(mpi_opt("results", "--store", f"sqlite:///{work}/generator_rate.db", work=work))
+        print(mpi_opt("results", "--store", "generator_rate.db", "--study", "generator_rate", work=work))
 
 
 if __name__ == "__main__":
