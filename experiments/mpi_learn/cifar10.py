@@ -53,7 +53,7 @@ def measure(work: Path, *, smoke: bool, source: Path | None = None) -> dict[str,
             asked = [content(algorithm, work, seed, n_epochs) for seed in range(n_runs)]
             found[f"{algorithm} {n}"] = [
                 {"val_accuracy": one["history"]["val_accuracy"], "seconds": one["seconds"]}
-                for one in run(asked, n_ranks, work)
+                for one in run(asked, n_ranks, work, warm_up=not smoke)
             ]
     return found
 

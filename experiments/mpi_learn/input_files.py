@@ -42,7 +42,8 @@ def measure(work: Path, *, smoke: bool) -> dict[str, list[float]]:
             one["data"]["train"] = [str(work / f"files_{n_files}" / "*.h5")]
             asked.append((n_files, one))
     found: dict[str, list[float]] = {str(n_files): [] for n_files in counts}
-    for (n_files, _), result in zip(asked, run([one for _, one in asked], n_ranks, work), strict=True):
+    results = run([one for _, one in asked], n_ranks, work, warm_up=not smoke)
+    for (n_files, _), result in zip(asked, results, strict=True):
         found[str(n_files)].append(result["samples_per_second"])
     return found
 

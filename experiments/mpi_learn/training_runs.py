@@ -13,16 +13,16 @@ from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
 HERE = Path(__file__).parent.resolve()
 
 
-def run(contents: list[dict], n_ranks: int, work: Path) -> list[dict]:
+def run(contents: list[dict], n_ranks: int, work: Path, *, warm_up: bool = True) -> list[dict]:
     """Trains with each content of a training.yaml in turn, in one start of `n_ranks` ranks.
 
-    A training of one epoch goes first and is not reported: it has the cost of compiling.
+    With `warm_up` a training of one epoch goes first and is not reported: it has the cost of compiling.
 
     Returns:
         For each training its history, the seconds of its loop, and its samples per second.
     """
     asked, found = work / "asked.json", work / "found.json"
-    asked.write_text(json.dumps(contents))
+    asked.write_text(json.dumps({"contents": contents, "warm_up": warm_up}))
     program = find_mpirun()
     line = [program, *launch_flags(program), "-np", str(n_ranks), sys.executable, __file__, asked, found]
     environment = launch_environment() | {"OMP_NUM_THREADS": "1"}
@@ -43,9 +43,10 @@ def main(asked: str, found: str) -> None:
 
     from mpi_learn import train
 
-    results, contents = [], json.loads(Path(asked).read_text())
-    train(contents[0] | {"epochs": 1}, MPI.COMM_WORLD)
-    for content in contents:
+    results, given = [], json.loads(Path(asked).read_text())
+    if given["warm_up"]:
+        train(given["contents"][0] | {"epochs": 1}, MPI.COMM_WORLD)
+    for content in given["contents"]:
         result = train(content, MPI.COMM_WORLD)
         results.append({name: getattr(result, name) for name in ("history", "seconds", "samples_per_second")})
     if MPI.COMM_WORLD.rank == 0:

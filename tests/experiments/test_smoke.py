@@ -25,12 +25,13 @@ def smoke(script: str) -> str:
     """The output of a script's short form."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, str(EXPERIMENTS / script), "--smoke"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 @pytest.mark.mpi
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("script", WITH_MPI)
 def test_the_short_form_prints_its_table_and_writes_nothing_beside_it(script):
     folder = (EXPERIMENTS / script).parent
