@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,9 +89,6 @@ class Model(ABC):
             (layout.size + n_sums,) float32 step vector: the gradient of the loss, times the batch's weight (its
             number of samples where nothing else is documented), then the sums. Writable.
         """
-
-    def announce(self, ready: Callable[[np.ndarray, int], None]) -> None:  # noqa: B027 - optional
-        """Makes `gradient` call `ready` with its step vector and the number of each array that is complete."""
 
     def compile_step(self, by_xla: bool) -> None:  # noqa: B027 - optional
         """Chooses what computes `gradient` for batches as large as the next one; only if `has_xla`."""

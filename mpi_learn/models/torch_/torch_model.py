@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,10 +70,6 @@ class TorchModel(Model):
             (weight * loss).backward()
         self._step[self.layout.size :] = self._sums(outputs, labels, weight, loss.item(), len(x[0]))
         return self._step
-
-    def announce(self, ready: Callable[[np.ndarray, int], None]) -> None:
-        for number, parameter in enumerate(self.network.parameters):
-            parameter.register_post_accumulate_grad_hook(lambda _, number=number: ready(self._step, number))
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         self.module.eval()
