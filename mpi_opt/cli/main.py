@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.cli.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, LaunchMode
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> None:
     with request.listening() if rank == 0 else ignored_requests():
         status = mode.status(_search_everywhere(arguments, request), rank)
         if "mpi_learn.mpi.communicators" in sys.modules:
-            sys.modules["mpi_learn.mpi.communicators"].exit_status = status
+            setattr(sys.modules["mpi_learn.mpi.communicators"], "exit_status", status)  # noqa: B010 - not imported here
         sys.exit(status)
 
 
@@ -52,7 +53,7 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
         world = _guarded(_world, debug, None) if is_launched() else None
     order = world if isinstance(world, int) else _ordered(arguments)
     if isinstance(order, Launch):
-        return _guarded(lambda: launch(order, request), debug)
+        return int(_guarded(partial(launch, order, request), debug))
     if world is not None and not isinstance(world, int):
         from mpi_learn.mpi import communicators as communication
         from mpi_opt.worker.watchdog import end_unfinished
@@ -63,7 +64,7 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
             end_unfinished("rank 0 was lost before the search began")
     if isinstance(order, int):
         return order
-    return _guarded(lambda: _run_search(order, request), debug)
+    return int(_guarded(partial(_run_search, order, request), debug))
 
 
 def _world() -> Any:
@@ -99,7 +100,7 @@ def run(arguments: list[str]) -> Any:
         except typer.Abort:
             return INTERRUPTED
         except TyperException as error:
-            error.show()
+            error.show()  # type: ignore[attr-defined] # the subclass that has this method is private
             return INVALID
 
     return _guarded(command, debug)

@@ -129,6 +129,7 @@ def run_search(plan: Plan, request: StopRequest) -> int:
     with ExitStack() as shown:
         show = lambda: shown.enter_context(closing(_progress(plan)))  # noqa: E731 - as an argument the line is too long
         study = run_study(plan, world, show, everywhere=False, request=request)
+    assert study is not None, "rank 0 has the study"
     print(_closing_words(plan, study), flush=True)
     if plan.report:
         from mpi_opt.views.page.report import save_report

@@ -28,10 +28,10 @@ N_SHOWN = 10
 
 @dataclass(frozen=True)
 class Study:
-    """A study as it stood when it was read.
+    """A study at the time at which it was read.
 
     Attributes:
-        record: What the store says of the study as a whole.
+        record: The study without its trials.
         trials: All trials, by number.
         store: The store's URL.
         is_finished: Whether the last search of the study came to its end: all trials have ended, the target was
@@ -41,7 +41,7 @@ class Study:
 
     record: StudyRecord
     trials: list[TrialRecord] = field(repr=False)
-    store: str = field(repr=False)  # a password may stand in it
+    store: str = field(repr=False)  # may contain a password
     is_finished: bool = False
 
     @classmethod
@@ -221,4 +221,4 @@ def _is_finished(store: Store, record: StudyRecord) -> bool:
     if searches:
         return searches[-1] == STUDY_FINISHED
     n_ended = sum(record.counts.get(state, 0) for state in FINISHED)
-    return n_ended >= record.configuration.get("search", {}).get("trials", 1)
+    return bool(n_ended >= record.configuration.get("search", {}).get("trials", 1))
