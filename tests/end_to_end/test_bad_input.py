@@ -46,7 +46,13 @@ GOOD: dict[str, Any] = {
     },
 }
 
-DROP = object()
+
+class Drop:
+    def __repr__(self):
+        return "missing"
+
+
+DROP = Drop()
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
