@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from mpi_learn.cli.exit_status import INVALID
-from mpi_opt.cli.main import main, run
+from mpi_learn.errors import UserError
+from mpi_opt.cli.main import _guarded, main, run
 from tests.mpirun import mpirun
 from tests.world import in_world
 
@@ -685,6 +686,27 @@ def test_a_mistake_that_is_shown_with_its_traceback_hangs_no_rank(folder):
     assert done.returncode == INVALID, done.stderr
     assert "Traceback" in done.stderr
     assert "trialz" in done.stderr
+
+
+@pytest.mark.parametrize(("rank", "status"), [("0", INVALID), ("2", 0)])
+def test_only_rank_0_reports_an_error_that_all_ranks_have(rank, status, monkeypatch, capsys):
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
+
+    def fails():
+        raise UserError("the store is full")
+
+    assert _guarded(fails, debug=False) == status
+    assert ("the store is full" in capsys.readouterr().err) is (rank == "0")
+
+
+@pytest.mark.mpi
+def test_the_message_of_rank_0_is_printed_although_other_ranks_end_first(folder):
+    """mpirun drops what a rank prints after another rank has ended with an error."""
+    (folder / "space.yaml").write_text(yaml.safe_dump(changed("store", "nonsense://x")))
+    for _ in range(4):
+        done = mpirun(4, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
+        assert done.returncode == INVALID, done.stderr
+        assert done.stderr.count("mpi-opt: ") == 1
 
 
 @pytest.mark.mpi
