@@ -51,9 +51,10 @@ def commands_page() -> str:
     """Every command with its arguments and options."""
     lines = [NOTE, "# Commands\n"]
     lines.append(
-        "`mpi-opt` is the same as `python -m mpi_opt`, and `mpi-learn` as `python -m mpi_learn`. Exit status: 0 done, "
-        "1 a run that failed, 2 bad input, 130 interrupted. Both programs take `--version` and `--debug`, which shows "
-        "the traceback of an error and may come before or after the command; every command takes `--help`.\n"
+        "`mpi-opt` is the same as `python -m mpi_opt`, and `mpi-learn` as `python -m mpi_learn`. Exit status: 0 "
+        "finished, 1 failed, 2 invalid input, 75 ended in order before it was finished (the same command continues), "
+        "130 interrupted by the user. Both programs take `--version` and `--debug`, which shows the traceback of an "
+        "error and may come before or after the command; every command takes `--help`.\n"
     )
     for program, application in (("mpi-opt", mpi_opt_app()), ("mpi-learn", mpi_learn_app)):
         for command in application.registered_commands:
@@ -122,7 +123,8 @@ def _command_section(program: str, command: Any) -> str:
     function = command.callback
     hints = typing.get_type_hints(function, include_extras=True)
     defaults = {name: one.default for name, one in inspect.signature(function).parameters.items()}
-    hints.pop("return", None)
+    for name in ("return", "context"):  # the latter is Typer's own
+        hints.pop(name, None)
     rows = [_option_row(name, hint, defaults[name]) for name, hint in hints.items()]
     arguments = " ".join(row[0].strip("`") for row in rows if not row[0].startswith("`-"))
     name = command.name or function.__name__.replace("_", "-")

@@ -213,7 +213,8 @@ def _created(comm: Communicator, group: MPI.Group, name: str) -> Communicator:
     return comm.Create_group(group, tag=zlib.crc32(name.encode()) % 30_000)
 
 
-_create_from_group = MPI.Intracomm.Create_from_group
+def _create_from_group(group: MPI.Group, name: str) -> Communicator:
+    return MPI.Intracomm.Create_from_group(group, name)
 
 
 def lost_ranks(comm: Communicator) -> set[int]:
@@ -294,12 +295,17 @@ def duplicate(comm: Communicator) -> Communicator:
 def private(comm: Communicator) -> Iterator[Communicator]:
     """A duplicate of `comm` for the duration of the block. Collective over `comm` at its beginning and its end.
 
-    Messages over it never meet those of the caller, who may receive from any source with any tag. After an exception
-    the duplicate is not freed: it may hold messages that no rank has received, and MPICH delivers them to the next
-    communicator that gets the same context.
+    Messages over it never meet those of the caller, who may receive from any source with any tag. It is also freed
+    after an `MPILearnError`, on which all ranks have agreed. After any other exception it is not freed: other ranks may
+    still use it, and it may hold messages that no rank has received, which MPICH delivers to the next communicator that
+    gets the same context.
     """
     twin = comm.Dup()
-    yield twin
+    try:
+        yield twin
+    except MPILearnError:
+        twin.Free()
+        raise
     twin.Free()
 
 

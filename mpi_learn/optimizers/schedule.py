@@ -10,14 +10,14 @@ from mpi_learn.optimizers.configuration import Schedule
 
 @dataclass(frozen=True)
 class Rate:
-    """The learning rate of every step, as a pure function of the step's number.
+    """The learning rate as a function of the number of the step.
 
     Attributes:
-        base: The configured rate.
+        base: The configured learning rate.
         schedule: How it changes.
-        steps_per_epoch: Optimizer steps in an epoch.
-        epochs: Of the whole training.
-        n_workers: What ``scale`` multiplies by.
+        steps_per_epoch: Optimizer steps per epoch.
+        epochs: Epochs of the whole training.
+        n_workers: Number of workers, for ``scale``.
     """
 
     base: float
@@ -27,7 +27,7 @@ class Rate:
     n_workers: int = 1
 
     def __call__(self, step: int) -> float:
-        """The rate of the 0-based `step`."""
+        """The learning rate of `step`, counted from 0."""
         epoch = step / self.steps_per_epoch
         warmup = self.schedule.warmup_epochs
         rate = self.base * self._scale() * self._shape(max(epoch - warmup, 0.0), max(self.epochs - warmup, 1e-9))

@@ -1,4 +1,4 @@
-"""Writes a finished training where it can be used again: the model, its training.yaml and its history."""
+"""Writes a finished training: the model, its training.yaml and its history."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpi_learn.training.result import Result
 def save_result(folder: Path, configuration: TrainingConfiguration, result: Result) -> Path:
     """Writes ``model.keras`` (or ``model.pt``), ``training.yaml`` and ``history.json``; returns the model's file.
 
-    In the history null stands where nothing was measured, or what was is no number: JSON knows no NaN.
+    NaN and infinite values of the history become null, because JSON has no such numbers.
     """
     folder.mkdir(parents=True, exist_ok=True)
     content = configuration.model_dump(mode="json", exclude_unset=True)

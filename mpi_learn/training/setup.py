@@ -1,10 +1,11 @@
-"""What a training needs before its first step: the model on every rank, and somewhere to write a timeline."""
+"""Prepares a training: model, optimizers, validation and timeline."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+
+import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout, layout_of
 from mpi_learn.data import Dataset
@@ -18,6 +19,7 @@ from mpi_learn.models.weights_only import WeightsOnly
 from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, host_name
 from mpi_learn.optimizers import make_optimizer
+from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.optimizers.per_model import SeparateOptimizers
 from mpi_learn.optimizers.schedule import Rate
@@ -27,79 +29,118 @@ from mpi_learn.training.evaluation import Validator
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
 
 
-def built_model(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
-    """The model, with the first worker's weights on every rank, after every check that needs no step. Collective."""
+def build_model(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
+    """The model with the same initial weights on every rank, after all checks that need no step. Collective.
+
+    Raises:
+        UserError: Model and data do not fit together.
+    """
+    rank = comm.rank
+
+    def build() -> Model:
+        return _build(configuration, rank, dataset)
+
+    model: Model | None = None
     with agreed_errors(comm):
         layout = layout_of(configuration.algorithm, comm.size)
         first = layout.workers[0]
         if dataset.n_training == 0:
             raise ConfigurationError("there is no sample to train on", where="data.train")
-
-        def build() -> Model:
-            return _one_model(configuration, comm.rank, dataset)
-
-        model = build() if comm.rank in layout.workers else None
-        if comm.rank == first:
+        if rank in layout.workers:
+            model = build()
+        if rank == first and model is not None:
             validation = [] if dataset.validation is dataset.training else [dataset.validation]
             for labels in chain.from_iterable(samples.labels() for samples in (dataset.training, *validation)):
                 model.check_labels(labels)
     if layout.masters:
-        sizes = model and (model.layout, model.n_sums, model.moving().size, model.counters().size)
+        sizes = None if model is None else (
+            model.layout, model.n_sums, model.moving().size, model.counters().size,
+        )  # fmt: skip
         sizes = comm.bcast(sizes, root=first)
         model = model or WeightsOnly(*sizes, build)
+    assert model is not None
     broadcast_in_place(comm, model.weights, first)
-    moving = model.moving()
-    broadcast_in_place(comm, moving, first)
-    model.set_moving(moving)
+    statistics = model.moving()
+    broadcast_in_place(comm, statistics, first)
+    model.set_moving(statistics)
     return model
+
+
+def _build(configuration: TrainingConfiguration, rank: int, dataset: Dataset) -> Model:
+    few = dataset.training.take(slice(0, 2))
+    noise = dataset.noise.draw(0, 0, len(few))[:1] if dataset.noise is not None else ()
+    model = make_model(
+        configuration.model,
+        configuration.parameters,
+        configuration.loss,
+        configuration.metrics,
+        (*few.x, *noise),
+        few.y,
+        seed=configuration.seed,
+        stream=rank,
+        gan=configuration.gan,
+        computing=Computing(configuration.precision, configuration.gradient_checkpointing),
+    )
+    if configuration.xla is True and not model.has_xla:
+        raise ConfigurationError(
+            "only the step of a single Keras model can be compiled by XLA", where="xla", cure="leave it out"
+        )
+    return model
+
+
+@dataclass(frozen=True)
+class ModelStatistics:
+    """The batch statistics of a model; see `mpi_learn.algorithms.algorithm.BatchStatistics`."""
+
+    model: Model
+
+    def read(self) -> np.ndarray:
+        """See `BatchStatistics.read`."""
+        return self.model.moving()
+
+    def write(self, values: np.ndarray) -> None:
+        """See `BatchStatistics.write`."""
+        self.model.set_moving(values)
 
 
 def make_validator(
     configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
 ) -> Validator:
-    """What validates `model`; a thread gets a model of its own. Collective."""
+    """Validates `model`; validation in a thread gets a model of its own. Collective."""
     layout = layout_of(configuration.algorithm, comm.size)
     needs_copy = configuration.validation.mode == "thread" and comm.rank in layout.workers
     with agreed_errors(comm):
-        copy = _one_model(configuration, comm.rank, dataset) if needs_copy else None
+        copy = _build(configuration, comm.rank, dataset) if needs_copy else None
     return Validator(configuration, comm, dataset, layout, model, copy)
 
 
-def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset) -> Model:
-    few = dataset.training.take(slice(0, 2))
-    noise = dataset.noise.draw(0, 0, len(few))[:1] if dataset.noise is not None else ()
-    model = configuration.model, configuration.parameters, configuration.loss, configuration.metrics
-    names = {"seed": configuration.seed, "stream": rank, "gan": configuration.gan}
-    names["computing"] = Computing(configuration.precision, configuration.gradient_checkpointing)
-    made = make_model(*model, (*few.x, *noise), few.y, **names)
-    if configuration.xla is True and not made.has_xla:
-        raise ConfigurationError(
-            "only the step of a single Keras model can be compiled by XLA", where="xla", cure="leave it out"
-        )
-    return made
-
-
-def with_noise(dataset: Dataset, configuration: TrainingConfiguration) -> Dataset:
-    """The same samples, and where there is a generator, what it makes others of."""
+def with_latent_noise(dataset: Dataset, configuration: TrainingConfiguration) -> Dataset:
+    """The same samples; for a GAN with the noise that its generator gets."""
     gan = configuration.gan
     if gan is None:
         return dataset
-    return replace(
-        dataset, noise=Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
-    )
+    noise = Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
+    return replace(dataset, noise=noise)
 
 
 def make_training_optimizer(
-    configuration: TrainingConfiguration, layout: FlatLayout, n_workers: int, options: Any, updates_per_epoch: float
+    configuration: TrainingConfiguration,
+    layout: FlatLayout,
+    n_workers: int,
+    options: AnyOptimizer | None,
+    updates_per_epoch: float,
 ) -> Optimizer:
-    """An optimizer with its learning rate's schedule; one for each of two models.
+    """An optimizer with its learning rate schedule; for a GAN one per model.
 
     Args:
-        options: A section of the configuration; None: its ``optimizer``, or of two models each one's own.
-        updates_per_epoch: Steps, whoever moves in them.
+        configuration: Of the training.
+        layout: Of the weights.
+        n_workers: For schedules that scale with it.
+        options: A section of the configuration; None: ``optimizer:``, or for a GAN the section of each model.
+        updates_per_epoch: Number of updates by this optimizer.
     """
 
-    def make(part: FlatLayout, chosen: Any, updates: float) -> Optimizer:
+    def make(part: FlatLayout, chosen: AnyOptimizer, updates: float) -> Optimizer:
         rate = Rate(chosen.learning_rate, chosen.schedule, updates, configuration.epochs, n_workers)
         return make_optimizer(chosen, part, rate)
 
@@ -124,6 +165,6 @@ def open_timeline(configuration: TrainingConfiguration, comm: Communicator, layo
             clear_traces(configuration.trace)
     role = "master" if comm.rank in layout.masters else "worker"
     with agreed_errors(comm):
-        if not configuration.trace.is_dir():  # another host's disk
+        if not configuration.trace.is_dir():  # on a host with another file system
             make_folder(configuration.trace, "trace")
         return RecordedTimeline(configuration.trace, comm.rank, host_name(), role)

@@ -1,4 +1,4 @@
-"""Chooses, by timing a few steps, whether XLA compiles a model's step: it wins on some models and loses on others."""
+"""Decides by timing a few steps whether XLA compiles the step of a model: it is faster for some models only."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from mpi_learn.mpi.communicators import Communicator, agreed_errors
 from mpi_learn.training.configuration import TrainingConfiguration
 
 WORTH_S = 60.0
-"""A training shorter than this is not worth the seconds that compiling a step by XLA and trying it out takes."""
+"""Shorter trainings are not timed: compiling and timing would take too large a part of them."""
 WORTH_STEPS = 600
-"""Nor is one of fewer steps: timing six of them would be a hundredth of it."""
+"""Trainings with fewer steps are not timed: six timed steps would be a hundredth of them."""
 GAIN = 0.96
-"""XLA must take less than this part of the time: less is within what timing tells."""
+"""XLA is chosen if it takes less than this fraction of the time; smaller gains are within the noise."""
 N_TIMED = 5
 TIMING_S = 2.0
-"""For so long steps without and with XLA take turns; each at least once."""
+"""Steps without and with XLA are timed in turn for this many seconds, each at least once."""
 
 
 def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model) -> None:
-    """Lets XLA compile the model's step if the configuration says so, or by ``auto`` if it is faster. Collective.
+    """Lets XLA compile the model's step if the configuration says so, or with ``auto`` if it is faster. Collective.
 
-    All workers take the same: that which takes all of them together less time. Weights and state stay as they are.
+    All workers make the same choice, the one with the smaller sum of their times. Weights and state do not change.
     """
     workers = layout_of(configuration.algorithm, comm.size).workers
     is_worker = comm.rank in workers and model.has_xla
@@ -54,18 +54,18 @@ def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, da
 
 
 def both_seconds(model: Model, x: tuple[np.ndarray, ...], y: tuple[np.ndarray, ...]) -> tuple[float, float]:
-    """Of a step without XLA, and with it: infinite where XLA cannot compile the model.
+    """Seconds of a step without and with XLA; infinite if XLA cannot compile the model.
 
-    The two take turns for a while, so that what else happens on the machine meets both.
+    The two are timed in turn, so that other load on the machine affects both.
     """
     turns: dict[bool, list[float]] = {False: [step_seconds(model, x, y)], True: []}
-    begun = time.perf_counter()
+    started = time.perf_counter()
     try:
-        while not turns[True] or time.perf_counter() - begun < TIMING_S:
+        while not turns[True] or time.perf_counter() - started < TIMING_S:
             for by_xla in (True, False):
                 model.compile_step(by_xla=by_xla)
                 turns[by_xla].append(step_seconds(model, x, y))
-    except Exception:  # noqa: BLE001 - whatever XLA does not know: the model goes on without
+    except Exception:  # noqa: BLE001 - XLA does not support every model
         return median(turns[False]), float("inf")
     finally:
         model.compile_step(by_xla=False)
@@ -73,12 +73,12 @@ def both_seconds(model: Model, x: tuple[np.ndarray, ...], y: tuple[np.ndarray, .
 
 
 def step_seconds(model: Model, x: tuple[np.ndarray, ...], y: tuple[np.ndarray, ...]) -> float:
-    """Of the fastest of a few steps after the first; the model's state is put back."""
+    """Seconds of the fastest of a few steps after the first one. The model's state is restored."""
     moving, counters, times = model.moving(), model.counters(), []
     for _ in range(N_TIMED + 1):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         model.gradient(x, y)
-        times.append(time.perf_counter() - begun)
+        times.append(time.perf_counter() - started)
     model.set_moving(moving)
     model.set_counters(counters)
     return min(times[1:])

@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from mpi_learn.data import DataConfiguration, inspect, load
 from mpi_learn.errors import DataError
-from tests.mpirun import mpirun
+from tests.world import in_world
 
 SCRIPT = Path(__file__).with_name("load_everywhere.py")
 
@@ -169,7 +169,7 @@ def test_samples_that_are_given_up_leave_nothing_open(tmp_path):
 @pytest.mark.parametrize("n", [1, 3])
 def test_all_ranks_hold_the_same_samples_in_one_memory(tmp_path, n):
     write(tmp_path / "a.h5", X=np.arange(14.0).reshape(7, 2), y=np.arange(7))
-    done = mpirun(n, str(SCRIPT), str(tmp_path / "a.h5"), "X")
+    done = in_world(n, str(SCRIPT), str(tmp_path / "a.h5"), "X")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("samples 7 sum 91.0 seen by all True") == n, done.stdout
     assert done.stderr == ""
@@ -178,7 +178,7 @@ def test_all_ranks_hold_the_same_samples_in_one_memory(tmp_path, n):
 @pytest.mark.mpi
 def test_an_error_is_the_same_on_every_rank(tmp_path):
     write(tmp_path / "a.h5", X=np.arange(14.0).reshape(7, 2), y=np.arange(7))
-    done = mpirun(3, str(SCRIPT), str(tmp_path / "a.h5"), "Z")
+    done = in_world(3, str(SCRIPT), str(tmp_path / "a.h5"), "Z")
     assert done.stdout.count("there is no 'Z' in this HDF5 file") == 3, done.stdout + done.stderr
 
 
