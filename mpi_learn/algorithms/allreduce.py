@@ -74,7 +74,7 @@ class SynchronousAllReduce(Algorithm):
             return False
         if weighted is not None:
             sum_in_place(self.comm, weighted)
-        self.optimizer.update(self.weights, step[: self.n], 1.0 / max(float(sums[N_SAMPLES]), 1.0))
+        self.optimizer.update(self.weights, step[: self.n], 1.0 / (float(sums[N_SAMPLES]) or 1.0))
         if self.statistics is not None and weighted is not None and weighted[-1] > 0:
             self.statistics.write(mean_statistics(weighted))
         return True

@@ -1,4 +1,4 @@
-"""``python -m mpi_learn`` and ``mpi-learn``: train, prepare, trace."""
+"""``python -m mpi_learn`` and ``mpi-learn``: train, check, prepare, trace."""
 
 from __future__ import annotations
 
@@ -71,13 +71,22 @@ def train(
         configuration = _configuration(training, world, {"epochs": epochs, "seed": seed}, output)
         interruption = Interruption(request, world, has_checkpoint=configuration.checkpoint is not None)
         with make_view(configuration.epochs, is_first=world.rank == 0) as view:
-            result = train_model(configuration, world, on_epoch=interruption.after_epoch, progress=view)
+            unsavable = _Unsavable()
+            result = train_model(
+                configuration,
+                world,
+                on_epoch=interruption.after_epoch,
+                progress=view,
+                on_unsavable=unsavable if output is not None else None,
+            )
         is_finished = interruption.reason is None or result.epochs >= configuration.epochs
         with agreed_errors(world):
             if world.rank == 0 and not is_finished:
                 print(_continuation(interruption.reason, result.epochs, configuration), flush=True)
             elif world.rank == 0:
-                saved = save_result(output, configuration, result) if output is not None else None
+                saved = None
+                if output is not None:
+                    saved = save_result(output, configuration, result, is_whole=not unsavable.reason)
                 with suppress(OSError):  # such as a full disk, or a reader who has enough: the training went well
                     print(_told(result))
                     print(
@@ -85,6 +94,23 @@ def train(
                     )
     if world.rank == 0 and not is_finished:
         raise typer.Exit(request.status)
+
+
+@app.command()
+def check(
+    training: Annotated[Path, typer.Argument(help="The training.yaml.", metavar="TRAINING.yaml")],
+    debug: Debug = False,
+) -> None:
+    """Builds model and data and runs one batch forward and backward, in one process and without MPI."""
+    with _reported(None, debug):
+        from mpi_learn.mpi.library import do_without_mpi
+
+        do_without_mpi()
+        from mpi_learn.mpi.library import MPI
+        from mpi_learn.training.check import check as checked
+
+        print(checked(_configuration(training, MPI.COMM_SELF, {}, None), MPI.COMM_SELF))
+        print(f"{training}: valid")
 
 
 @app.command()
@@ -172,6 +198,20 @@ def _configuration(path: Path, world: Any, changes: dict[str, Any], output: Path
             if output is not None:
                 make_folder(output, "--output")
     return world.bcast(found, root=0)
+
+
+class _Unsavable:
+    """Prints, before the first step, that only the weights of the model will be saved."""
+
+    reason = ""
+
+    def __call__(self, reason: str, lines: str) -> None:
+        from mpi_learn.training.saved_result import indented
+
+        self.reason = reason
+        with suppress(OSError):
+            print(f"the model cannot be saved as a whole: {reason}", flush=True)
+            print(f"its weights will be saved; to load them:\n{indented(lines)}", flush=True)
 
 
 def _told(result: Any) -> str:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from mpi_learn.errors import MPILearnError, TrainingError, UserError
+from mpi_learn.errors import MPILearnError, TrainingError
 from mpi_learn.mpi.library import MPI
 from mpi_learn.mpi.revocable import Revocable
 
@@ -323,8 +323,9 @@ def host_name() -> str:
 def agreed_errors(comm: Communicator) -> Iterator[None]:
     """What is raised inside on one rank is raised after it on all. Collective over `comm` at the end of the block.
 
-    Nothing inside may communicate over `comm` in a way that needs a rank which may already have raised. A `UserError`
-    stays what it is; anything else becomes a `TrainingError` with the rank's traceback. The lowest rank's error wins.
+    Nothing inside may communicate over `comm` in a way that needs a rank which may already have raised. An
+    `MPILearnError` is raised as it is; any other becomes a `TrainingError` with the rank's traceback. The error of the
+    lowest rank is the one that is raised.
     """
     mine: BaseException | None = None
     try:
@@ -332,7 +333,7 @@ def agreed_errors(comm: Communicator) -> Iterator[None]:
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks must learn of it
-        mine = error if isinstance(error, UserError | TrainingError) else described(error, comm.rank)
+        mine = error if isinstance(error, MPILearnError) else described(error, comm.rank)
     first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
     if first < comm.size:
         raise comm.bcast(mine, root=first)

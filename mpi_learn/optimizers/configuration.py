@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from mpi_learn.settings import other_names
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Epsilon = Annotated[float, Field(gt=0, description="Added to a denominator, against division by zero.")]
@@ -16,11 +18,25 @@ class Schedule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Literal["constant", "step", "cosine"] = Field("constant", description="The shape after the warm-up.")
+    name: Literal["constant", "step", "exponential", "cosine", "plateau"] = Field(
+        "constant", description="The shape after the warm-up; plateau: lower when a metric no longer improves."
+    )
     warmup_epochs: float = Field(0.0, ge=0, description="The rate rises linearly from 0 over this many epochs.")
-    every: float = Field(10.0, gt=0, description="step: epochs between two drops.")
-    factor: float = Field(0.1, gt=0, le=1, description="step: what the rate is multiplied by at each drop.")
-    floor: float = Field(0.0, ge=0, le=1, description="cosine: the last rate, as a fraction of the first.")
+    every: float = Field(
+        10.0,
+        gt=0,
+        description="step: epochs between two drops. exponential: epochs in which the rate falls by `factor`.",
+    )
+    factor: float = Field(
+        0.1, gt=0, le=1, description="step, exponential, plateau: the factor of the learning rate at each drop."
+    )
+    floor: float = Field(
+        0.0, ge=0, le=1, description="cosine: the last rate, plateau: the lowest, as a fraction of the first."
+    )
+    metric: str = Field("val_loss", description="plateau: the metric of the training that should improve.")
+    mode: Literal["min", "max"] = Field("min", description="plateau: whether smaller or larger is better.")
+    patience: int = Field(10, ge=1, description="plateau: epochs without improvement before a drop.")
+    min_delta: float = Field(1e-4, ge=0, description="plateau: a smaller change does not count as an improvement.")
     scale: Literal["none", "linear", "sqrt"] = Field(
         "none", description="Multiply the rate by the number of workers, or by its square root; warm up then."
     )
@@ -30,6 +46,7 @@ class Options(BaseModel):
     """The options of every optimizer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    other_names: ClassVar[dict[str, str]] = other_names.OPTIMIZER
 
     learning_rate: float = Field(0.001, gt=0, allow_inf_nan=False, description="The step size.")
     weight_decay: float = Field(

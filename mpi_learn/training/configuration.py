@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce, ParameterServer
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.configuration import Gan
+from mpi_learn.models.configuration import Framework, Gan, Losses, LossWeights, Metrics
 from mpi_learn.optimizers.configuration import Adam, OptimizerConfiguration
-from mpi_learn.settings.user_code import is_function, located_specification, metric_key
+from mpi_learn.settings import other_names
+from mpi_learn.settings.component import Named, component, located
+from mpi_learn.settings.user_code import is_function, located_specification
 from mpi_learn.settings.yaml_file import InvalidValue, nearest, place, read_yaml, validated
 
 LOWER_IS_BETTER = (
@@ -24,10 +26,15 @@ HIGHER_IS_BETTER = (
 )  # fmt: skip
 """Parts of the names of metrics whose direction is known. A name with a part of both kinds is a loss."""
 
+NAMED = ("loss", "metrics", "weighted_metrics", "callbacks")
+"""Keys that name functions."""
+
 
 def _listed(value: Any) -> Any:
-    """``metrics: accuracy`` is short for ``metrics: [accuracy]``."""
-    return [value] if isinstance(value, str) else value
+    """``metrics: accuracy`` is short for ``metrics: [accuracy]``, and the same within a mapping."""
+    if isinstance(value, dict) and "name" not in value:
+        return {name: _listed(one) for name, one in value.items()}
+    return value if isinstance(value, list) else [value]
 
 
 class _Section(BaseModel):
@@ -98,17 +105,32 @@ class GanSection(Gan):
 class TrainingConfiguration(_Section):
     """A whole ``training.yaml``."""
 
+    other_names: ClassVar[dict[str, str]] = other_names.TRAINING
+
     model: str = Field(
         description="file.py:function or package.module:function that returns a model; or .keras, .json."
     )
     parameters: dict[str, Any] = Field({}, description="Arguments of that function.")
     data: DataConfiguration | None = Field(None, description="The samples; null only if `train` is called with data.")
-    loss: str | list[str] | dict[str, str] = Field(
-        description="A Keras loss or file.py:function; where the model has several outputs a list, or a mapping from "
-        "the names of the outputs (PyTorch: from any names, in the order of the outputs)."
+    framework: Framework = Field(
+        "auto", description="What the function returns. auto: whatever it returns; keras or torch: nothing else."
     )
-    metrics: Annotated[list[str] | dict[str, list[str]], BeforeValidator(_listed)] = Field(
-        [], description="Keras metrics or file.py:function; where there are several outputs a mapping as for loss."
+    loss: Losses = Field(
+        None,
+        description="A loss of the framework, {name: huber, delta: 2.0} with arguments, or file.py:function; for "
+        "several outputs a list, or a mapping from the names of the outputs (PyTorch: from any names, in the order of "
+        "the outputs). null for an output without a loss, or for a Keras model that computes its own or is compiled.",
+    )
+    metrics: Annotated[Metrics, BeforeValidator(_listed)] = Field(
+        [],
+        description="Metrics of Keras, or for PyTorch models accuracy, mae, mse and those of torchmetrics; with "
+        "arguments as for loss; or file.py:function. For several outputs a mapping. They are not weighted.",
+    )
+    weighted_metrics: Annotated[Metrics, BeforeValidator(_listed)] = Field(
+        [], description="Keras: metrics that are weighted with data.weights and data.class_weight."
+    )
+    loss_weights: LossWeights = Field(
+        None, description="Factors of the losses of several outputs, a list or a mapping; null is 1 for all."
     )
     optimizer: OptimizerConfiguration = Field(Adam(), description="The optimizer.")
     algorithm: AlgorithmConfiguration = Field(
@@ -133,6 +155,12 @@ class TrainingConfiguration(_Section):
     epochs: int = Field(1, ge=1, description="Number of passes over the training samples.")
     early_stopping: EarlyStopping | None = Field(None, description="End when a metric no longer improves.")
     target: Target | None = Field(None, description="End as soon as a metric reaches a value.")
+    callbacks: Annotated[list[Named], BeforeValidator(_listed)] = Field(
+        [],
+        description="Called after every epoch on the first worker: file.py:function of (epoch, metrics, model), which "
+        "returns whether to stop, or a factory of one; or a callback of Keras that only reads, {name: CSVLogger, "
+        "filename: log.csv}.",
+    )
     checkpoint: Checkpoint | None = Field(None, description="From what an interrupted training continues.")
     validation: Validation = Field(Validation(), description="When, and by which ranks, the model is validated.")
     xla: bool | Literal["auto"] = Field(
@@ -164,7 +192,9 @@ class TrainingConfiguration(_Section):
             return self
         if not is_function(self.model):
             raise ValueError("gan needs `model: file.py:function`, which returns {generator: …, discriminator: …}")
-        if isinstance(self.metrics, dict) or not all(map(is_function, self.metrics)):
+        if self.loss is None:
+            raise ValueError("gan needs a loss for the discriminator's outputs")
+        if isinstance(self.metrics, dict) or not all(component(one).is_own for one in self.metrics):
             raise ValueError("with gan, each of metrics is a file.py:function of (real, generated) samples")
         if self.algorithm.name == "allreduce" and self.algorithm.compression == "top-k":
             raise ValueError("gan does not go with compression: top-k, which would send a resting model's gradient")
@@ -176,8 +206,7 @@ class TrainingConfiguration(_Section):
         """The same with absolute paths; relative ones are relative to `directory`."""
         changes: dict[str, Any] = {
             "model": located_specification(self.model, directory),
-            "loss": _located_all(self.loss, directory),
-            "metrics": _located_all(self.metrics, directory),
+            **{key: located(getattr(self, key), directory) for key in NAMED},
         }
         if self.data is not None:
             changes["data"] = self.data.located(directory)
@@ -190,20 +219,35 @@ class TrainingConfiguration(_Section):
         return self.model_copy(update=changes)
 
     def metric_names(self) -> list[str]:
-        """The keys of ``history`` in their order: loss, the metrics, and the same with the prefix ``val_``."""
-        if isinstance(self.metrics, dict):
-            own = [f"{output}_{metric_key(name)}" for output, names in self.metrics.items() for name in names]
-        else:
-            own = [metric_key(name) for name in self.metrics]
+        """The keys of ``history`` as far as this file says, in order: loss, metrics, and the same with ``val_``."""
         both = ["discriminator_loss", "generator_loss"] if self.gan is not None else []
-        names = ["loss", *both, *own]
+        names = ["loss", *both, *self._loss_names()]
+        for metrics in (self.metrics, self.weighted_metrics):
+            by_output = metrics if isinstance(metrics, dict) else {"": metrics}
+            names += [
+                f"{output}_{component(one).key}".removeprefix("_") for output, ones in by_output.items() for one in ones
+            ]
         has_validation = self.data is None or self.data.validation or self.data.validation_fraction
         return [*names, *(f"val_{name}" for name in names)] if has_validation else names
 
+    def _loss_names(self) -> list[str]:
+        """With Keras, the losses of several outputs are in the history, too."""
+        return [f"{output}_loss" for output in self.loss] if isinstance(self.loss, dict) and len(self.loss) > 1 else []
+
+    def watched_metrics(self) -> dict[str, str]:
+        """Key of the configuration -> the metric that it names."""
+        schedule = self.optimizer.schedule
+        sections = {"early_stopping": self.early_stopping, "target": self.target}
+        found = {f"{key}.metric": section.metric for key, section in sections.items() if section is not None}
+        return found | ({"optimizer.schedule.metric": schedule.metric} if schedule.name == "plateau" else {})
+
     def check_metric(self, name: str, where: str) -> None:
-        """Raises ConfigurationError unless the training has a metric `name`."""
+        """Raises ConfigurationError unless the training produces a metric `name`, as far as this file says.
+
+        A model that computes its own loss may have metrics that are known only when it is built.
+        """
         known = self.metric_names()
-        if name in known:
+        if name in known or self.loss is None:
             return
         near = nearest(name, known)
         cure = f"{f'did you mean {near}? ' if near else ''}it produces: {', '.join(known)}"
@@ -218,14 +262,6 @@ def direction_of(metric: str) -> Literal["min", "max"] | None:
     if any(part in name for part in LOWER_IS_BETTER):
         return "min"
     return "max" if any(part in name for part in HIGHER_IS_BETTER) else None
-
-
-def _located_all(value: Any, directory: Path) -> Any:
-    if isinstance(value, dict):
-        return {key: _located_all(one, directory) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_located_all(one, directory) for one in value]
-    return located_specification(value, directory)
 
 
 def read_configuration(
@@ -247,9 +283,8 @@ def read_configuration(
         content = read_yaml(Path(source))
         directory, where = directory or Path(source).resolve().parent, where or str(source)
     configuration = validated(TrainingConfiguration, content, where)
-    for section in ("early_stopping", "target"):
-        if (wanted := getattr(configuration, section)) is not None:
-            configuration.check_metric(wanted.metric, place(where, f"{section}.metric"))
+    for key, metric in configuration.watched_metrics().items():
+        configuration.check_metric(metric, place(where, key))
     stopping = configuration.early_stopping
     if stopping is not None and stopping.direction is None:
         raise ConfigurationError(

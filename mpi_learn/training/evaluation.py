@@ -74,7 +74,7 @@ class Validator:
         if self.worker is not None:
             share = {"n_workers": self.n_workers, "worker": self.worker}
             for batch in validation_batches(self.dataset, batch_size=self.batch_size, **share):
-                sums += model.evaluate(batch.x, batch.y)
+                sums += model.evaluate(batch.x, batch.y, batch.weights)
         return sums
 
     def _finish(self, sums_of_rank: Callable[[], np.ndarray]) -> dict[str, float]:

@@ -16,23 +16,25 @@ from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import layout_of
 from mpi_learn.data import Batch, Dataset, Dealer, load, make_batches
 from mpi_learn.errors import ConfigurationError, MPILearnError
-from mpi_learn.flat_layout import N_SAMPLES
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, private
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.optimizer import Optimizer
+from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_learn.training.monitor import Monitor, combined
 from mpi_learn.training.result import Result, as_pair
 from mpi_learn.training.resume import Checkpointing
+from mpi_learn.training.saved_result import OnUnsavable, check_saving
 from mpi_learn.training.setup import (
     ModelStatistics,
     build_model,
+    check_settings,
+    completed_dataset,
     make_training_optimizer,
     make_validator,
     open_timeline,
-    with_latent_noise,
 )
 from mpi_learn.training.state import Epoch, EpochReport, State
 from mpi_learn.training.stopping import Stopping
@@ -50,6 +52,7 @@ def train(
     data: Dataset | None = None,
     on_epoch: OnEpoch | None = None,
     progress: Progress | None = None,
+    on_unsavable: OnUnsavable | None = None,
 ) -> Result:
     """Trains the model of `configuration` on all ranks of `comm`. Collective over `comm`.
 
@@ -62,6 +65,8 @@ def train(
         on_epoch: Called on every rank after every epoch with the number of the epoch, from 0, and its metrics, the same
             on all ranks. It returns whether to stop, the same on all ranks.
         progress: Called on rank 0 after every epoch.
+        on_unsavable: Called on rank 0 before the first step if the model cannot be saved as a whole, with the reason
+            and the lines of Python that load its weights. None: this is not tested. On all ranks or on none.
 
     Returns:
         The result, the same on every rank, with the trained model.
@@ -79,11 +84,13 @@ def train(
         if data is None and configuration.data is not None:
             data = load(configuration.data, own, configuration.seed)
         assert data is not None
-        dataset = with_latent_noise(data, configuration)
+        dataset = completed_dataset(data, configuration, own)
         model = build_model(configuration, own, dataset)
         try:
             choose_compiler(configuration, own, dataset, model)
             with Training(configuration, own, dataset, model) as training:
+                if on_unsavable is not None:
+                    check_saving(own, model, training.layout.workers[0], on_unsavable)
                 training.run(on_epoch, progress)
             if training.worker is not None:
                 model.finish()
@@ -101,7 +108,7 @@ def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: 
         UserError: Invalid configuration, data or model; the same on every rank.
     """
     with private(comm) as own:
-        dataset = with_latent_noise(data, configuration)
+        dataset = completed_dataset(data, configuration, own)
         model = build_model(configuration, own, dataset)
         try:
             with Training(configuration, own, dataset, model):
@@ -137,8 +144,12 @@ class Training:
                 worker=self.worker or 0,
                 seed=configuration.seed,
                 shuffle=configuration.data is None or configuration.data.shuffle,
+                drop_last=configuration.data is not None and configuration.data.drop_last,
             )
+            self.is_dealt = configuration.data is not None and configuration.data.share == "dynamic"
+            check_settings(configuration, model, self._least_samples())
             setup = self._algorithm_setup()
+        self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs)
         with agreed_errors(comm):  # its collectives come first, then what may raise
             self.algorithm = make_algorithm(configuration.algorithm, setup)
             self.state = State(Stopping(configuration.early_stopping, configuration.target))
@@ -159,12 +170,18 @@ class Training:
             with suppress(OSError):  # the error that ended the training is more important
                 self.timeline.write()
 
+    def _least_samples(self) -> int:
+        """The smallest batch of any worker."""
+        size = self.configuration.batch_size
+        return self.batches.n_samples % size or size if self.is_dealt else self.batches.least_samples
+
     def run(self, on_epoch: OnEpoch | None, progress: Progress | None) -> None:
         """All epochs that a resumed checkpoint has not finished. Collective."""
         self.checkpointing.resume()
         started_s = time.perf_counter()
         waiting: list[Epoch] = []
         reason = self.state.ended_by
+        self.callbacks.begin()
         for number in range(self.state.epoch, self.configuration.epochs):
             if reason is not None:
                 break
@@ -175,6 +192,7 @@ class Training:
                 self.checkpointing.save()
         self.stopped_by = reason or "epochs"
         self._restore_best()
+        self.callbacks.end()
         self.seconds = time.perf_counter() - started_s
 
     def result(self) -> Result:
@@ -191,13 +209,13 @@ class Training:
             best_epoch=stopping.best_epoch if stopping.best_weights is not None else None,
             load_model=self.model.finish,
             save_model=self.model.save,
+            save_weights=self.model.save_weights,
             load_validation=lambda: as_pair(dataset.take_validation(slice(None))),
         )
 
     def _algorithm_setup(self) -> AlgorithmSetup:
         """What the algorithm is built from."""
         configuration, model = self.configuration, self.model
-        is_dealt = configuration.data is not None and configuration.data.share == "dynamic"
         return AlgorithmSetup(
             comm=self.comm,
             layout=self.layout,
@@ -206,14 +224,16 @@ class Training:
             n_steps=self.batches.n_steps,
             learning_rate=configuration.optimizer.learning_rate,
             make_optimizer=self._make_optimizer,
-            make_deal=self._make_deal if is_dealt else None,
+            make_deal=self._make_deal if self.is_dealt else None,
             batch_statistics=ModelStatistics(model) if configuration.sync_batchnorm and model.moving().size else None,
         )
 
     def _make_optimizer(self, options: AnyOptimizer | None, updates_per_epoch: float) -> Optimizer:
         """See `make_training_optimizer`; its updates are on the timeline."""
         n_workers, layout = len(self.layout.groups), self.model.layout
-        made = make_training_optimizer(self.configuration, layout, n_workers, options, updates_per_epoch)
+        made = make_training_optimizer(
+            self.configuration, layout, n_workers, options, updates_per_epoch, lambda: self.state.history.columns
+        )
         return self.timeline.timed(made)
 
     def _make_deal(self) -> Deal:
@@ -231,7 +251,7 @@ class Training:
         with agreed_errors(self.comm):
             with timeline.span("serve", IDLE) if self.worker is None else nullcontext():
                 self.algorithm.run(self._steps(number, sums))
-            weighted = weighted_statistics(ModelStatistics(self.model), float(sums[N_SAMPLES]))
+            weighted = weighted_statistics(ModelStatistics(self.model), float(self._n_own))
         with timeline.span("synchronize", COMMUNICATION):
             self.algorithm.synchronize()
             sum_in_place(self.comm, sums)
@@ -259,10 +279,12 @@ class Training:
             sums: (n_sums,) float64, to which the sums behind every gradient are added.
         """
         n, timeline = self.model.layout.size, self.timeline
+        self._n_own = 0
         for batch in timeline.waiting(self._batches(epoch)):
             with timeline.span("gradient", COMPUTE):
-                step = self.model.gradient(batch.x, batch.y)
+                step = self.model.gradient(batch.x, batch.y, batch.weights)
             sums += step[n:]
+            self._n_own += batch.n_samples
             with timeline.span("exchange", COMMUNICATION):
                 yield step
 
@@ -295,6 +317,9 @@ class Training:
             state.history.append(metrics)
             state.stopping.remember(epoch.number, metrics, epoch.weights, epoch.statistics)
             reason = state.stopping.reason(metrics)
+        if self.callbacks.after_epoch(epoch.number, metrics):
+            reason = reason or "callback"
+        with agreed_errors(self.comm):
             if on_epoch is not None and on_epoch(epoch.number, dict(metrics)):
                 reason = reason or "callback"
             if progress is not None and self.comm.rank == 0:

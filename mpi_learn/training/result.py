@@ -11,7 +11,7 @@ import numpy as np
 
 from mpi_learn.data import Samples
 
-Arrays = np.ndarray | tuple[np.ndarray, ...]
+Arrays = np.ndarray | tuple[np.ndarray, ...] | dict[str, np.ndarray]
 
 
 @dataclass
@@ -26,6 +26,8 @@ class Result:
         epochs: Number of epochs, including those before a resume.
         stopped_by: ``epochs``, ``early_stopping``, ``target`` or ``callback``.
         save_model: Writes the model to a path without suffix as a whole, and returns the file.
+        save_weights: Writes only the weights, for models that cannot be saved whole; returns the file, and the lines of
+            Python that load it.
         best_epoch: Number of the epoch, from 0, whose weights early stopping has restored; else None.
     """
 
@@ -38,6 +40,7 @@ class Result:
     best_epoch: int | None
     load_model: Callable[[], Any] = field(repr=False)
     save_model: Callable[[Path], Path] = field(repr=False)
+    save_weights: Callable[[Path], tuple[Path, str]] = field(repr=False)
     load_validation: Callable[[], tuple[Arrays, Arrays]] = field(repr=False)
 
     @property
@@ -49,11 +52,14 @@ class Result:
 
     @property
     def validation(self) -> tuple[Arrays, Arrays]:
-        """(x, y) of the validation data, copied; tuples of arrays for several inputs or outputs."""
+        """(x, y) of the validation data, copied; several arrays as a tuple, or as a mapping if they have names."""
         return self.load_validation()
 
 
 def as_pair(samples: Samples) -> tuple[Arrays, Arrays]:
-    """Samples as (x, y): one array for one input or output, else a tuple."""
-    x, y = (part[0] if len(part) == 1 else part for part in (samples.x, samples.y))
+    """Samples as (x, y): a mapping if they have names, else the only array or a tuple of arrays."""
+    parts = (samples.x, samples.format.x_names), (samples.y, samples.format.y_names)
+    x, y = (
+        dict(zip(names, part, strict=True)) if names else part[0] if len(part) == 1 else part for part, names in parts
+    )
     return x, y

@@ -19,7 +19,7 @@ from mpi_learn.training.checkpoint_file import Arrays, Checkpoint, load_checkpoi
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.state import State
 
-MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor", "xla")
+MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor", "xla", "callbacks")
 """Keys of the configuration that may change between an interruption and its continuation."""
 RANK_ARRAYS = 21
 """Tag of the messages with what one rank alone holds."""

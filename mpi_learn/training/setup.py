@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -9,13 +10,15 @@ import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout, layout_of
 from mpi_learn.data import Dataset
+from mpi_learn.data.samples.batches import as_batch, completed
+from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
 from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.build import make_model
-from mpi_learn.models.configuration import Computing
-from mpi_learn.models.model import Model
-from mpi_learn.models.weights_only import WeightsOnly
+from mpi_learn.models.configuration import Computing, ModelSettings
+from mpi_learn.models.model import Example, Model
+from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, host_name
 from mpi_learn.optimizers import make_optimizer
@@ -28,6 +31,9 @@ from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.evaluation import Validator
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
 
+N_IN_EXAMPLE = 8
+"""Samples from which a model learns shapes, and with which it is tried before the first step."""
+
 
 def build_model(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
     """The model with the same initial weights on every rank, after all checks that need no step. Collective.
@@ -35,15 +41,14 @@ def build_model(configuration: TrainingConfiguration, comm: Communicator, datase
     Raises:
         UserError: Model and data do not fit together.
     """
-    rank = comm.rank
+    layout = layout_of(configuration.algorithm, comm.size)
+    first, rank = layout.workers[0], comm.rank
 
     def build() -> Model:
-        return _build(configuration, rank, dataset)
+        return _one_model(configuration, rank, dataset, len(layout.workers))
 
     model: Model | None = None
     with agreed_errors(comm):
-        layout = layout_of(configuration.algorithm, comm.size)
-        first = layout.workers[0]
         if dataset.n_training == 0:
             raise ConfigurationError("there is no sample to train on", where="data.train")
         if rank in layout.workers:
@@ -53,38 +58,13 @@ def build_model(configuration: TrainingConfiguration, comm: Communicator, datase
             for labels in chain.from_iterable(samples.labels() for samples in (dataset.training, *validation)):
                 model.check_labels(labels)
     if layout.masters:
-        sizes = None if model is None else (
-            model.layout, model.n_sums, model.moving().size, model.counters().size,
-        )  # fmt: skip
-        sizes = comm.bcast(sizes, root=first)
-        model = model or WeightsOnly(*sizes, build)
+        sizes = comm.bcast(ModelSizes.of(model) if model is not None else None, root=first)
+        model = model or WeightsOnly(sizes, build)
     assert model is not None
     broadcast_in_place(comm, model.weights, first)
     statistics = model.moving()
     broadcast_in_place(comm, statistics, first)
     model.set_moving(statistics)
-    return model
-
-
-def _build(configuration: TrainingConfiguration, rank: int, dataset: Dataset) -> Model:
-    few = dataset.training.take(slice(0, 2))
-    noise = dataset.noise.draw(0, 0, len(few))[:1] if dataset.noise is not None else ()
-    model = make_model(
-        configuration.model,
-        configuration.parameters,
-        configuration.loss,
-        configuration.metrics,
-        (*few.x, *noise),
-        few.y,
-        seed=configuration.seed,
-        stream=rank,
-        gan=configuration.gan,
-        computing=Computing(configuration.precision, configuration.gradient_checkpointing),
-    )
-    if configuration.xla is True and not model.has_xla:
-        raise ConfigurationError(
-            "only the step of a single Keras model can be compiled by XLA", where="xla", cure="leave it out"
-        )
     return model
 
 
@@ -103,6 +83,31 @@ class ModelStatistics:
         self.model.set_moving(values)
 
 
+def check_settings(configuration: TrainingConfiguration, model: Model, least_samples: int) -> None:
+    """Checks the settings that need the model: names of its metrics, and the size of its smallest batch.
+
+    Args:
+        least_samples: The smallest batch of the training.
+
+    Raises:
+        ConfigurationError: A metric is missing, or a batch is too small.
+    """
+    names = list(model.metrics(np.zeros(model.n_sums)))
+    for where, metric in configuration.watched_metrics().items():
+        if names and metric.removeprefix("val_") not in names:
+            raise ConfigurationError(
+                f"the training does not produce the metric {metric}",
+                where=where,
+                cure=f"it produces: {', '.join(names)}, and the same with val_",
+            )
+    if least_samples < model.least_samples:
+        raise ConfigurationError(
+            f"some batch has {least_samples} sample, of which batch normalisation has no variance",
+            where="batch_size",
+            cure="write data.drop_last: true, or another batch_size",
+        )
+
+
 def make_validator(
     configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
 ) -> Validator:
@@ -110,17 +115,51 @@ def make_validator(
     layout = layout_of(configuration.algorithm, comm.size)
     needs_copy = configuration.validation.mode == "thread" and comm.rank in layout.workers
     with agreed_errors(comm):
-        copy = _build(configuration, comm.rank, dataset) if needs_copy else None
+        copy = _one_model(configuration, comm.rank, dataset, len(layout.workers)) if needs_copy else None
     return Validator(configuration, comm, dataset, layout, model, copy)
 
 
-def with_latent_noise(dataset: Dataset, configuration: TrainingConfiguration) -> Dataset:
-    """The same samples; for a GAN with the noise that its generator gets."""
-    gan = configuration.gan
-    if gan is None:
+def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset, n_workers: int) -> Model:
+    few = dataset.training.take(slice(0, N_IN_EXAMPLE))
+    batch = next(completed(as_batch(few), dataset, 0, 0))
+    settings = ModelSettings(
+        model=configuration.model,
+        parameters=configuration.parameters,
+        loss=configuration.loss,
+        metrics=configuration.metrics,
+        weighted_metrics=configuration.weighted_metrics,
+        loss_weights=configuration.loss_weights,
+        framework=configuration.framework,
+        gan=configuration.gan,
+        computing=Computing(configuration.precision, configuration.gradient_checkpointing),
+        seed=configuration.seed,
+        stream=rank,
+        n_workers=n_workers,
+        has_optimizer="optimizer" in configuration.model_fields_set,
+        is_validated=dataset.n_validation > 0,
+    )
+    example = Example(batch.x, batch.y, batch.weights, few.format.x_names, few.format.y_names)
+    made = make_model(settings, example)
+    if configuration.xla is True and not made.has_xla:
+        raise ConfigurationError(
+            "only the step of a single Keras model can be compiled by XLA", where="xla", cure="leave it out"
+        )
+    return made
+
+
+def completed_dataset(dataset: Dataset, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
+    """The same samples with class weights and noise for a generator, if these are configured. Collective."""
+    gan, wanted = configuration.gan, configuration.data.class_weight if configuration.data is not None else None
+    if gan is not None:
+        noise = Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
+        dataset = replace(dataset, noise=noise)
+    if wanted is None:
         return dataset
-    noise = Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
-    return replace(dataset, noise=noise)
+    weights: ClassWeights | None = None
+    with agreed_errors(comm):
+        if comm.rank == 0:
+            weights = make_class_weights(wanted, [dataset.training_labels()])
+    return replace(dataset, class_weights=comm.bcast(weights, root=0))
 
 
 def make_training_optimizer(
@@ -129,6 +168,7 @@ def make_training_optimizer(
     n_workers: int,
     options: AnyOptimizer | None,
     updates_per_epoch: float,
+    history: Callable[[], Mapping[str, Sequence[float]]],
 ) -> Optimizer:
     """An optimizer with its learning rate schedule; for a GAN one per model.
 
@@ -138,10 +178,11 @@ def make_training_optimizer(
         n_workers: For schedules that scale with it.
         options: A section of the configuration; None: ``optimizer:``, or for a GAN the section of each model.
         updates_per_epoch: Number of updates by this optimizer.
+        history: Returns the history so far, for schedules that depend on it.
     """
 
     def make(part: FlatLayout, chosen: AnyOptimizer, updates: float) -> Optimizer:
-        rate = Rate(chosen.learning_rate, chosen.schedule, updates, configuration.epochs, n_workers)
+        rate = Rate(chosen.learning_rate, chosen.schedule, updates, configuration.epochs, n_workers, history)
         return make_optimizer(chosen, part, rate)
 
     gan = configuration.gan

@@ -8,7 +8,8 @@ from statistics import median
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import layout_of
-from mpi_learn.data import Dataset
+from mpi_learn.data import Batch, Dataset
+from mpi_learn.data.samples.batches import as_batch, completed
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.mpi.communicators import Communicator, agreed_errors
@@ -42,29 +43,30 @@ def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, da
     seconds = np.zeros(2)
     with agreed_errors(comm):
         samples = dataset.training.take(slice(0, min(configuration.batch_size, len(dataset.training))))
-        seconds[0] = step_seconds(model, samples.x, samples.y) if is_worker else 0.0
+        batch = next(completed(as_batch(samples), dataset, 0, 0))
+        seconds[0] = step_seconds(model, batch) if is_worker else 0.0
     sum_in_place(comm, seconds)
     if seconds[0] / len(workers) * steps < WORTH_S:
         return
     with agreed_errors(comm):
-        seconds[:] = both_seconds(model, samples.x, samples.y) if is_worker else 0.0
+        seconds[:] = both_seconds(model, batch) if is_worker else 0.0
     sum_in_place(comm, seconds)
     if is_worker:
         model.compile_step(by_xla=bool(seconds[1] < GAIN * seconds[0]))
 
 
-def both_seconds(model: Model, x: tuple[np.ndarray, ...], y: tuple[np.ndarray, ...]) -> tuple[float, float]:
+def both_seconds(model: Model, batch: Batch) -> tuple[float, float]:
     """Seconds of a step without and with XLA; infinite if XLA cannot compile the model.
 
     The two are timed in turn, so that other load on the machine affects both.
     """
-    turns: dict[bool, list[float]] = {False: [step_seconds(model, x, y)], True: []}
+    turns: dict[bool, list[float]] = {False: [step_seconds(model, batch)], True: []}
     started = time.perf_counter()
     try:
         while not turns[True] or time.perf_counter() - started < TIMING_S:
             for by_xla in (True, False):
                 model.compile_step(by_xla=by_xla)
-                turns[by_xla].append(step_seconds(model, x, y))
+                turns[by_xla].append(step_seconds(model, batch))
     except Exception:  # noqa: BLE001 - XLA does not support every model
         return median(turns[False]), float("inf")
     finally:
@@ -72,12 +74,12 @@ def both_seconds(model: Model, x: tuple[np.ndarray, ...], y: tuple[np.ndarray, .
     return median(turns[False]), median(turns[True])
 
 
-def step_seconds(model: Model, x: tuple[np.ndarray, ...], y: tuple[np.ndarray, ...]) -> float:
+def step_seconds(model: Model, batch: Batch) -> float:
     """Seconds of the fastest of a few steps after the first one. The model's state is restored."""
     moving, counters, times = model.moving(), model.counters(), []
     for _ in range(N_TIMED + 1):
         started = time.perf_counter()
-        model.gradient(x, y)
+        model.gradient(batch.x, batch.y, batch.weights)
         times.append(time.perf_counter() - started)
     model.set_moving(moving)
     model.set_counters(counters)

@@ -177,15 +177,20 @@ def _world_size() -> int:
 
 
 def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
-    """Builds one model and loads the data, or imports the user's function, in this process and without MPI."""
+    """Trains one batch with the middle of the space, or imports the user's function, in this process."""
     from mpi_learn.mpi.library import MPI
     from mpi_opt.configuration.configuration import EXTERNAL
-    from mpi_opt.worker.objective import make_objective
+    from mpi_opt.worker.objective import TrainingObjective, make_objective
 
     if configuration.objective == EXTERNAL:
         return
     space = configuration.dimensions()
-    make_objective(configuration, directory).prepare(MPI.COMM_SELF, space.decode([0.5] * len(space)))
+    objective, sample = make_objective(configuration, directory), space.decode([0.5] * len(space))
+    if not isinstance(objective, TrainingObjective):
+        objective.prepare(MPI.COMM_SELF, sample)
+        return
+    print("one batch with " + ", ".join(f"{name} {value}" for name, value in sample.items()))
+    print(objective.check(MPI.COMM_SELF, sample))
 
 
 def _progress(plan: Plan) -> PlainProgress:

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tests.end_to_end.searches import SEARCH, children, n_complete, ranks_of, start, start_with_n
-from tests.mpirun import PROTECTED, SURVIVES_LOST_RANKS, UNPROTECTED, mpirun, patient_s
+from tests.mpirun import PROTECTED, SURVIVES_LOST_RANKS, mpirun, patient_s
 
 pytestmark = [
     pytest.mark.mpi,

@@ -84,6 +84,98 @@ def test_train_prints_a_line_an_epoch_and_saves_what_can_be_trained_again(folder
     assert run(folder / "out", "train", "training.yaml", "--epochs", "1").returncode == 0
 
 
+CHECKED = [
+    "model models.py:build_model, Keras",
+    "parameters 1,210 in 4 trainable arrays",
+    "inputs (64,) float32",
+    "labels () int64",
+    "weights per sample, ",
+    "outputs (10,) float32",
+    "training 1,438 samples, 23 steps of 64 per epoch on one rank",
+    "validation 359 samples",
+    "one batch loss 2.",
+    "gradient norm ",
+    "saving as a whole",
+    "memory ",
+    "training.yaml: valid",
+]
+
+
+def test_check_runs_one_batch_in_one_process_and_trains_nothing(folder):
+    changes = {"features: X": "features: X, class_weight: balanced", "epochs: 2": "epochs: 2\nalgorithm: downpour"}
+    text = TRAINING
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    (folder / "training.yaml").write_text(text)
+    before = sorted(folder.iterdir())
+    done = run(folder, "check", "training.yaml")
+    assert done.returncode == 0, done.stderr
+    lines = [" ".join(line.split()).replace(f"{folder}/", "") for line in done.stdout.splitlines()]
+    assert [line[: len(start)] for line, start in zip(lines, CHECKED, strict=True)] == CHECKED
+    assert [one for one in sorted(folder.iterdir()) if one.name != "__pycache__"] == before
+
+
+def test_check_refuses_a_loss_that_is_not_finite(folder):
+    (folder / "models.py").write_text(
+        MODELS.read_text() + "\n\ndef bad(labels, outputs):\n    return 0 / (outputs * 0)\n"
+    )
+    (folder / "training.yaml").write_text(TRAINING.replace("sparse_categorical_crossentropy", "models.py:bad"))
+    done = run(folder, "check", "training.yaml")
+    assert done.returncode == 2, done.stdout
+    assert "the loss of the first batch is nan" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+UNSAVABLE = """
+
+def build_unsavable(units=16):
+    import keras
+
+    class Custom(keras.layers.Layer):
+        def __init__(self, units, function):
+            super().__init__()
+            self.inner, self.function = keras.layers.Dense(units), function
+
+        def call(self, x):
+            return self.function(self.inner(x))
+
+    layers = [keras.layers.Input((64,)), Custom(units, lambda x: keras.ops.relu(x)), keras.layers.Dense(10, "softmax")]
+    return keras.Sequential(layers)
+"""
+
+
+def test_model_that_cannot_be_saved_is_announced_and_its_weights_are_saved(folder):
+    (folder / "models.py").write_text(MODELS.read_text() + UNSAVABLE)
+    (folder / "training.yaml").write_text(TRAINING.replace("build_model", "build_unsavable"))
+    done = run(folder, "train", "training.yaml", "--output", "out")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("the model cannot be saved as a whole: NotImplementedError")
+    assert [line.strip() for line in lines[2:5]] == [
+        "from models import build_unsavable",
+        "model = build_unsavable(units=16)",
+        "model.load_weights('model.weights.h5')",
+    ]
+    assert lines[5].startswith("epoch 1/2")
+    assert (folder / "out" / "history.json").exists()
+    loading = "\n".join(line.strip() for line in lines[2:5])
+    command = [sys.executable, "-c", f"import sys; sys.path.append('..')\n{loading}\nprint(len(model.get_weights()))"]
+    loaded = subprocess.run(command, capture_output=True, text=True, cwd=folder / "out", check=False)
+    assert loaded.stdout.strip() == "4", loaded.stderr
+
+
+def test_failure_of_the_save_after_the_training_is_status_1_with_weights_and_history_on_disk(folder):
+    (folder / "training.yaml").write_text(TRAINING.replace("epochs: 2", "epochs: 1"))
+    (folder / "out" / "model.keras").mkdir(parents=True)  # in the way of the file
+    (folder / "out" / "model.keras" / "something").touch()
+    done = run(folder, "train", "training.yaml", "--output", "out")
+    assert done.returncode == 1
+    assert "the model could not be saved: IsADirectoryError" in done.stderr
+    assert "saved out/model.weights.h5, the weights alone; to load them:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {"history.json", "model.weights.h5"} <= {path.name for path in (folder / "out").iterdir()}
+
+
 def test_a_training_goes_on_where_nothing_can_be_printed(torch_folder):
     command = [sys.executable, "-m", "mpi_learn", "train", "training.yaml", "--output", "out"]
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
@@ -152,12 +244,24 @@ def test_bad_input_is_one_message_on_several_ranks(folder, name):
     assert "Traceback" not in done.stderr
 
 
+FAILING_LATER = """
+
+def bad(labels, outputs, calls=[]):
+    import tensorflow as tf
+
+    def counted(outputs):
+        calls.append(1)
+        return outputs[:, 0] if len(calls) < 100 else 1 / 0
+
+    return tf.ensure_shape(tf.py_function(counted, [outputs], tf.float32), [None])
+"""
+
+
 @pytest.mark.mpi
 def test_failed_training_is_status_1_and_names_the_rank(folder):
-    source = MODELS.read_text() + "\n\ndef bad(labels, outputs):\n    import tensorflow as tf\n"
-    source += "    return tf.numpy_function(lambda y: 1 / 0, [labels], tf.float32)\n"
-    (folder / "models.py").write_text(source)
-    (folder / "training.yaml").write_text(TRAINING.replace("sparse_categorical_crossentropy", "models.py:bad"))
+    (folder / "models.py").write_text(MODELS.read_text() + FAILING_LATER)
+    text = TRAINING.replace("sparse_categorical_crossentropy", "models.py:bad").replace("epochs: 2", "epochs: 50")
+    (folder / "training.yaml").write_text(text)
     done = in_world(2, "-m", "mpi_learn", "train", "training.yaml", cwd=folder)
     assert done.returncode == 1
     assert "training failed on rank 0" in done.stderr

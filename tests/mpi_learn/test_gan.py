@@ -243,7 +243,11 @@ def test_best_epoch_is_that_of_the_users_metric():
 
 
 WRONG = {
-    "one model": ({"model": f"{TORCH}:build_regression"}, ModelError, "expected two PyTorch models"),
+    "one model": (
+        {"model": f"{TORCH}:build_regression"},
+        ModelError,
+        "expected two models, both of Keras or both of PyTorch",
+    ),
     "latent": ({"gan": {"latent": 9}}, ModelError, "gan.latent"),
     "metric": ({"metrics": ["accuracy"]}, ConfigurationError, "real, generated"),
     "file": ({"model": "model.keras"}, ConfigurationError, "file.py:function"),

@@ -218,3 +218,37 @@ def test_separate_optimizers_leave_a_model_without_samples_alone():
     np.testing.assert_array_equal(weights[:3], expected)
     np.testing.assert_array_equal(weights[4:6], resting)
     assert weights[3] == weights[6] == 0
+
+
+def test_exponential_schedule_falls_by_the_factor_in_every_so_many_epochs():
+    rate = Rate(1.0, Schedule(name="exponential", every=2, factor=0.5), steps_per_epoch=10, epochs=8)
+    assert [rate(step) for step in (0, 10, 20, 40)] == pytest.approx([1.0, 0.5**0.5, 0.5, 0.25])
+
+
+class FakeModel:
+    """What `keras.callbacks.ReduceLROnPlateau` uses of a model."""
+
+    def __init__(self, keras, rate):
+        self.optimizer = keras.optimizers.SGD(rate)
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_plateau_schedule_is_that_of_keras(mode):
+    import keras
+
+    losses = np.concatenate([1 / np.arange(1, 12), np.full(9, 0.1), 0.1 - 5e-5 * np.arange(9), [0.05, np.nan, 0.06]])
+    values = losses if mode == "min" else -losses
+    schedule = Schedule(name="plateau", metric="val_loss", mode=mode, patience=3, factor=0.3, floor=0.01)
+    history = {"val_loss": []}
+    rate = Rate(2.0, schedule, history=lambda: history)
+    callback = keras.callbacks.ReduceLROnPlateau(
+        "val_loss", factor=0.3, patience=3, mode=mode, min_delta=1e-4, min_lr=0.02
+    )
+    callback.set_model(FakeModel(keras, 2.0))
+    callback.on_train_begin()
+    for epoch, value in enumerate(values):
+        history["val_loss"].append(float(value))
+        if np.isfinite(value):
+            callback.on_epoch_end(epoch, {"val_loss": float(value)})
+        assert rate(epoch) == pytest.approx(float(callback.model.optimizer.learning_rate), rel=1e-5)
+    assert rate(0) == pytest.approx(0.02)
