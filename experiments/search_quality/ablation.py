@@ -83,7 +83,7 @@ def no_model_of_failures() -> dict[str, Any]:
 
 
 def penalties_are_values() -> dict[str, Any]:
-    return {"mpi_opt.strategies.surrogates.observations:Told.without_penalties": lambda self: self}
+    return {"mpi_opt.strategies.surrogates.observations:Observations.without_penalties": lambda self: self}
 
 
 Change = dict[str, Any]

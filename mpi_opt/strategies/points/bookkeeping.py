@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
+from mpi_opt.core.pareto import as_tuple
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
@@ -108,7 +109,7 @@ class Bookkeeping:
             self.n_asked = max(self.n_asked, number + 1)
             self._remember(proposal.parameters)
         self.n_observed += 1
-        if cost is not None and (self.best is None or cost < self.best[0]):
+        if cost is not None and (self.best is None or as_tuple(cost) < as_tuple(self.best[0])):
             self.best = (cost, dict(proposal.parameters))
         return cost
 

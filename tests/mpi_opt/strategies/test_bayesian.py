@@ -17,7 +17,7 @@ from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.surrogates.acquisition import log_improvement
 from mpi_opt.strategies.surrogates.fitting import Success, Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import CORRELATIONS, GaussianProcess, Hyperparameters, Likelihood
-from mpi_opt.strategies.surrogates.observations import Told
+from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.stock import Stock
 from mpi_opt.strategies.surrogates.warp import OFFSETS, warped
 from tests.mpi_opt.strategies.spaces import SPACES
@@ -78,7 +78,7 @@ def test_posterior_is_that_of_scikit_learn(correlation, kernel):
 def test_a_model_is_the_same_to_the_last_digit_after_a_restart():
     """Whether or not there were models in between, while ever larger values came."""
     x, y = points(26)
-    told, is_category = Told(x, np.exp(y) * 1.07 ** np.arange(26), np.zeros(26)), np.zeros(3, bool)
+    told, is_category = Observations(x, np.exp(y) * 1.07 ** np.arange(26), np.zeros(26)), np.zeros(3, bool)
     living = Surrogate(is_category)
     for n in range(8, 27):
         before, after = living.fit(told.first(n))[0], Surrogate(is_category).fit(told.first(n))[0]
@@ -138,7 +138,7 @@ def test_failed_region_is_avoided():
     assert min(value for _, value in told if isinstance(value, float)) < 0.52
 
 
-PENALISED = Told(np.zeros((9, 1)), np.array([1e6, 3.0, 1e6, 2.0, math.nan, 5.0, 4.0, 1e6, 2.5]), np.zeros(9))
+PENALISED = Observations(np.zeros((9, 1)), np.array([1e6, 3.0, 1e6, 2.0, math.nan, 5.0, 4.0, 1e6, 2.5]), np.zeros(9))
 
 
 def test_a_value_told_again_and_again_far_above_all_others_is_a_failure():
@@ -150,7 +150,7 @@ def test_a_value_told_again_and_again_far_above_all_others_is_a_failure():
     "values", [[1e6, 3, 1e5, 2, 5, 4, 1e7, 2.5], [200, 3, 200, 2, 5, 4, 200, 2.5], [7, 7, 7, 7, 7, 9, 9, 9]]
 )
 def test_values_that_differ_lie_near_or_are_all_there_is_are_no_penalties(values):
-    told = Told(np.zeros((len(values), 1)), np.array(values, dtype=float), np.zeros(len(values)))
+    told = Observations(np.zeros((len(values), 1)), np.array(values, dtype=float), np.zeros(len(values)))
     assert told.without_penalties() is told
 
 
@@ -176,7 +176,7 @@ def test_where_trials_fail_is_known_at_a_bounded_cost_however_many_there_were():
     rows = rng.random((100_000, 6))
     values = np.where((rows[:, 0] < 0.5) & (rows[:, 1] < 0.5), math.nan, 1.0)
     began = time.process_time()
-    success = Success(Told(rows, values, np.zeros(len(rows))), np.zeros(6, bool))
+    success = Success(Observations(rows, values, np.zeros(len(rows))), np.zeros(6, bool))
     inside, outside = rng.random((2, 400, 6))
     inside[:, :2] = 0.05 + 0.3 * inside[:, :2]
     outside[:, :2] = 0.65 + 0.3 * outside[:, :2]
