@@ -10,7 +10,7 @@ from typing import Self
 import numpy as np
 
 OnReady = Callable[[np.ndarray, int], None]
-"""Observations, during back-propagation, of the step vector and the number of the array whose gradient in it is complete."""
+"""Told, during back-propagation, of the step vector and the number of the array whose gradient in it is complete."""
 
 
 class Algorithm(ABC):

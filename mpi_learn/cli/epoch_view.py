@@ -22,7 +22,7 @@ DRAWS_PER_SECOND = 2
 
 
 class View(Protocol):
-    """Observations of each epoch while it is open."""
+    """Told of each epoch while it is open."""
 
     def __enter__(self) -> View:
         """Begins to show."""

@@ -56,7 +56,7 @@ def launch(arguments: list[str], n: int) -> int:
 def launch_shielded(arguments: list[str], n: int) -> int:
     """Runs ``mpirun -np n python -m ARGUMENTS``, whose ranks end in their own time when they are asked to.
 
-    Observations to end, ``mpirun`` kills its ranks within half a second. So it does not hear of that: this process, which
+    Told to end, ``mpirun`` kills its ranks within half a second. So it does not hear of that: this process, which
     stays, makes SIGUSR1 of Ctrl-C and SIGTERM, and that ``mpirun`` passes on. A second one it gets as SIGHUP, and ends.
 
     Args:

@@ -64,9 +64,7 @@ class StudyConfiguration(Section):
         description="K of the K-fold cross-validation; 1: the validation data as given. Or a mapping.",
     )
     trial: TrialSection = Field(default_factory=TrialSection, description="The limits of one trial.")
-    track: str | None = Field(
-        None, description="`tensorboard:FOLDER` or `mlflow:URI`, which also records the trials."
-    )
+    track: str | None = Field(None, description="`tensorboard:FOLDER` or `mlflow:URI`, which also records the trials.")
     training: dict[str, Any] | None = Field(
         None, description="A training.yaml, in which `$name` stands for a hyperparameter."
     )

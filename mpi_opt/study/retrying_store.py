@@ -23,7 +23,7 @@ class PatientStore:
     Args:
         store: Where to write.
         study_id: The study in it.
-        progress: Observations, once a call, why the search waits.
+        progress: Told, once a call, why the search waits.
         must_end: Whether the search has no time to wait: then the store's error is raised.
     """
 

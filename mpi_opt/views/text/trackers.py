@@ -115,7 +115,7 @@ class Guarded(Tracker):
 
     Args:
         tracker: What may fail.
-        complain: Observations why, once.
+        complain: Told why, once.
     """
 
     def __init__(self, tracker: Tracker, complain: Callable[[str], None]) -> None:
@@ -144,7 +144,7 @@ def make_tracker(specification: str, study: str, complain: Callable[[str], None]
     Args:
         specification: Kind and place; the place may be left out.
         study: The study's name.
-        complain: Observations when the tracker fails later on; default: standard error.
+        complain: Told when the tracker fails later on; default: standard error.
 
     Raises:
         ConfigurationError: There is no such kind, its library is not installed, or its place cannot be reached.
