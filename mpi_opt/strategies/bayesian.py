@@ -6,6 +6,10 @@ count with their predicted means. Costs with heavy tails are transformed by a lo
 the incumbent's neighbourhood (see `proposer`). With several figures of merit each proposal minimises a combination with
 random weights (see `scalarization`).
 
+No proposal is near an observed or a pending point unless there is no other point. Two points are near each other if
+they have the same categories and all numbers differ by less than 1e-4 of their range, so that a trial of minutes would
+almost repeat another one.
+
 The Gaussian process is implemented in this project (see `gaussian_process`), because that of scikit-optimize takes
 seconds per proposal with 200 trials or more. The other surrogate, a forest, is that of scikit-optimize.
 """
@@ -100,9 +104,9 @@ class Bayesian(Strategy):
         self._options = read_options(BayesianOptions, options)
         self._n_initial = self._options.initial_points or min(max(8, 2 * len(space) + 4), 20)
         self._space = space
-        self._bookkeeping = Bookkeeping(space, self._options, remembers_points=True)
-        self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed)
         self._encoding = Encoding(space)
+        self._bookkeeping = Bookkeeping(space, self._options, remembers_points=True, encoding=self._encoding)
+        self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed)
         kind = self._options.surrogate
         self._has_forest = kind == "forest" or (kind == "auto" and len(space) > MOST_DIMENSIONS)
         self._seed = seed
@@ -167,11 +171,11 @@ class Bayesian(Strategy):
         self._prepare()
         while (prepared := self._stock.take()) is not None:
             point = self._encoding.point(prepared)
-            if self._bookkeeping.is_new(point):
+            if self._bookkeeping.accepts(point):
                 return point
         for row in self._proposer.quick_rows(self._history.best_rows(), self._bookkeeping.n_asked):
             point = self._encoding.point(row)
-            if self._bookkeeping.allows(point) and self._bookkeeping.is_new(point):
+            if self._bookkeeping.accepts(point):
                 return point
         return self._sampler.new_point(self._bookkeeping)
 
@@ -206,17 +210,12 @@ class Bayesian(Strategy):
         for one in range(number, number + count):
             weights = drawn_weights(self._bookkeeping.n_figures, self._seed, one)
             weighted = observed.weighted(weights).without_penalties()
-            is_allowed = partial(self._is_allowed_beside, rows)
-            rows += self._new_proposer().propose(weighted, np.vstack([pending, *rows]), one, 1, is_allowed)
+            rows += self._new_proposer().propose(weighted, np.vstack([pending, *rows]), one, 1, self._is_allowed)
         return rows
 
     def _pending_rows(self) -> Floats:
         rows = [self._history.row(proposal) for _, proposal in sorted(self._bookkeeping.pending.items())]
         return np.array(rows).reshape(-1, self._encoding.n_dimensions)
 
-    def _is_allowed_beside(self, others: list[Floats], row: Floats) -> bool:
-        return self._is_allowed(row) and not any(np.array_equal(row, other) for other in others)
-
     def _is_allowed(self, row: Floats) -> bool:
-        point = self._encoding.point(row)
-        return self._bookkeeping.allows(point) and self._bookkeeping.is_new(point)
+        return self._bookkeeping.accepts(self._encoding.point(row))

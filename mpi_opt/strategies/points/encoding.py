@@ -9,6 +9,8 @@ import numpy as np
 from mpi_opt.core.arrays import Bools, Floats
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real, Space
 
+LEAST_DISTANCE = 1e-4
+"""Points are near each other if every number differs by less than this part of its range and all categories agree."""
 MOST_LEVELS = 16
 """A number with more values than this is treated as continuous and rounded to its nearest value at the end."""
 
@@ -59,6 +61,12 @@ class Encoding:
         """Rows from points of the unit cube, of any leading shape. Numbers are unchanged."""
         categories = np.minimum(np.floor(units * self._n_categories), self._n_categories - 1)
         return np.where(self.is_category, categories, units)
+
+
+def is_near(row: Floats, others: Floats) -> bool:
+    """Whether `row`, shape (n_dimensions,), is near one of `others` (m, n_dimensions) (see `LEAST_DISTANCE`)."""
+    candidates = others[np.abs(others[:, 0] - row[0]) < LEAST_DISTANCE]
+    return bool((np.abs(candidates - row) < LEAST_DISTANCE).all(axis=1).any())
 
 
 def _is_unordered(dimension: Dimension) -> bool:

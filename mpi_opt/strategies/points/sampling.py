@@ -64,7 +64,7 @@ class Sampler:
     def _remaining_point(self, bookkeeping: Bookkeeping, rng: np.random.Generator) -> Parameters:
         """A point where accepted points are rare: from the list of all points, or after many draws.
 
-        A point that satisfies the constraints but was seen before is the last resort.
+        A point near a remembered one may be returned; if there is no new point, one that was seen before.
         """
         if self._space.size <= LARGEST_LISTED:
             if self._allowed is None:

@@ -12,7 +12,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from mpi_opt.core.arrays import Floats
-from mpi_opt.strategies.points.encoding import Encoding
+from mpi_opt.strategies.points.encoding import Encoding, is_near
 from mpi_opt.strategies.surrogates.acquisition import Acquisition, Criterion, LogExpectedImprovement
 from mpi_opt.strategies.surrogates.fitting import Success, Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
@@ -100,7 +100,7 @@ class Proposer:
             pending: Shape (m, n_dimensions), the rows of pending trials.
             number: The number of the first proposal.
             count: The number of proposals.
-            is_allowed: Whether a row may be proposed.
+            is_allowed: Whether a row may be proposed. Rows near pending ones are never proposed.
 
         Returns:
             Rows of shape (n_dimensions,); fewer than `count` if no other row is allowed.
@@ -138,7 +138,8 @@ class Proposer:
             acquisition = self._acquisition(regions[kind], success, excluded)
             rng = np.random.default_rng([self._seed, number + index, 1])
             effort = 1.0 if index < N_THOROUGH else 0.25
-            is_free = lambda row: _is_none_of(row, rows) and is_allowed(row)  # noqa: E731
+            taken = np.vstack([pending, *rows])
+            is_free = lambda row, taken=taken: not is_near(row, taken) and is_allowed(row)  # noqa: E731
             row = self._best_row(regions[kind], acquisition, success, rng, effort, is_free)
             if row is None:
                 break
@@ -237,7 +238,3 @@ class Proposer:
             if levels is not None:
                 rows[:, index] = levels[np.abs(rows[:, index][:, None] - levels).argmin(axis=1)]
         return rows
-
-
-def _is_none_of(row: Floats, rows: list[Floats]) -> bool:
-    return not any(np.array_equal(row, other) for other in rows)

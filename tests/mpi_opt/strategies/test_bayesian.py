@@ -333,3 +333,35 @@ def test_leaves_a_category_that_is_better_at_first_sight(seed):
 
     _, told = run(make_strategy("bayesian", space, seed=seed), space, 60, outcome=cost)
     assert min(value for _, value in told) < 0.1
+
+
+def nearest_distance(space, points):
+    """The smallest distance of two points with equal categories, as a part of the range (largest of all numbers)."""
+    is_number = np.array([not isinstance(dimension, Categorical) for dimension in space.values()])
+    rows = np.array([space.encode(point) for point in points])
+    differences = np.abs(rows[:, None, :] - rows[None, :, :])
+    is_other = (differences[:, :, ~is_number] > 0).any(axis=2) | np.eye(len(points), dtype=bool)
+    return np.where(is_other, np.inf, differences[:, :, is_number].max(axis=2)).min()
+
+
+@pytest.mark.parametrize("options", [{}, {"await_refit_up_to": 0}, {"surrogate": "forest"}], ids=str)
+def test_no_proposal_is_near_an_observed_or_pending_point(options):
+    """The minimum is in a corner of one category, at which the acquisition function is largest again and again."""
+    space = Space({"x": Real(-3, 5), "rate": Real(1e-4, 1, prior="log-uniform"), "kind": Categorical(("a", "b"))})
+    strategy, pending, points = make_strategy("bayesian", space, seed=0, options=options), [], []
+    for _ in range(60):
+        asked = strategy.ask(4 - len(pending))
+        points += [proposal.parameters for proposal in asked]
+        pending += asked
+        proposal = pending.pop(0)
+        x, rate = space.encode(proposal.parameters)[:2]
+        strategy.tell(proposal, float(x**2 + rate + (proposal.parameters["kind"] != "a")))
+        strategy._stock.wait()
+    assert nearest_distance(space, points) >= 1e-4
+
+
+def test_points_near_each_other_are_proposed_if_there_are_no_others():
+    """Each of the four allowed points is near all others."""
+    space, options = Space({"n": Integer(1, 40_000)}), {"constraints": ["n <= 4"], "initial_points": 1}
+    strategy = make_strategy("bayesian", space, seed=0, options=options)
+    assert sorted(proposal.parameters["n"] for proposal in strategy.ask(4)) == [1, 2, 3, 4]
