@@ -1,4 +1,4 @@
-"""The Pareto front of points with several values to be minimised, and an order of such points.
+"""The Pareto front of points with several values to be minimised, and an order of points.
 
 A point *dominates* another if it is at least as good in every value and better in one. The points that no other point
 dominates are the first front. Without them, the points that are not dominated are the second front, and so on. The rank
