@@ -105,7 +105,7 @@ CASES = [
         "search.strategy",
         "bayesan",
         "search.strategy: there is no strategy 'bayesan'",
-        "did you mean bayesian? known: bayesian, evolutionary,",
+        "did you mean bayesian? known: bayesian, scikit-optimize,",
     ),
     ("search.strategy", "mine.py:Strategy", "mine.py: there is no such file", "did you mean model.py?"),
     ("search.options", {"populaton": 3}, "search.options.populaton: unknown key", "known keys: initial, constraints"),
