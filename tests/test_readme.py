@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from mpi_opt.cli.main import run as run_command
+from tests.docs.running import run_command_here
 from tests.mpirun import run
 
 ROOT = Path(__file__).parents[1]
@@ -51,13 +52,11 @@ def test_an_mpirun_works_as_printed_once_the_environment_is_activated(tmp_path):
 @pytest.mark.mpi
 def test_the_way_to_ones_own_model_leads_to_a_report(tmp_path):
     block = next(one for one in blocks("bash") if "mpi-opt new" in one)
-    commands = [line.partition("#")[0].strip() for line in block.splitlines()]
-    assert commands[0] == "source .venv/bin/activate"
-    script = "\n".join(["set -e", *commands[1:]])
-    here = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = run(["bash", "-c", script], cwd=tmp_path, env={"PATH": here, "PYTHONPATH": str(ROOT)}, timeout=280)
-    assert done.returncode == 0, done.stderr
-    assert "the best trials:" in done.stdout
+    first, *commands = (shlex.split(line, comments=True) for line in block.splitlines())
+    assert first == ["source", ".venv/bin/activate"]
+    fewer = [["3" if word == "5" else word for word in words] for words in commands]  # ranks
+    printed = [run_command_here(words, tmp_path) for words in fewer]
+    assert "the best trials:" in "".join(printed)
     assert "<html" in (tmp_path / "tagger.html").read_text()
 
 

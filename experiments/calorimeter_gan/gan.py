@@ -18,7 +18,7 @@ SMALL = keras.initializers.Constant(-3.0)
 
 
 def build_gan(
-    latent: int = 16, filters: int = 8, dense: int = 32, dropout: float = 0.2, slope: float = 0.2
+    latent: int = 16, filters: int = 4, dense: int = 32, dropout: float = 0.2, slope: float = 0.2
 ) -> dict[str, keras.Model]:
     """The two models.
 

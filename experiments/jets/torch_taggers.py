@@ -4,11 +4,11 @@ import torch
 from torch import Tensor, nn
 
 FAR = 1e3
-"""Where filling is put, so that it is nobody's neighbour."""
+"""Added to the distance of filled places, so that no particle has one as its neighbour."""
 
 
 def build_particle_net(
-    units: int = 32, depth: int = 2, neighbours: int = 7, dense: int = 64, dropout: float = 0.1, classes: int = 2
+    units: int = 16, depth: int = 2, neighbours: int = 7, dense: int = 64, dropout: float = 0.1, classes: int = 2
 ) -> nn.Module:
     """A small ParticleNet (Qu & Gouskos, arXiv:1902.08570).
 

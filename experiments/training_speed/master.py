@@ -8,13 +8,15 @@ into ``results.json``; ``benchmark.py --print`` makes tables of them.
 import json
 import sys
 import time
+from collections.abc import Iterator
 
 import numpy as np
 from benchmark import RESULTS, known
 from mpi4py import MPI
 
-from mpi_learn.algorithms.build import make_algorithm
+from mpi_learn.algorithms.algorithm import AlgorithmSetup
 from mpi_learn.algorithms.configuration import Downpour
+from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import layout_of
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers import configuration as options
@@ -28,22 +30,22 @@ def updates_per_second(n: int, seconds: float = 3.0) -> float:
     layout = layout_of(Downpour(), world.size)
     weights = aligned_empty(n)
     weights[:] = 0
-    algorithm = make_algorithm(
-        Downpour(), world, layout, weights, n_sums=N_SUMS, n_steps=1, learning_rate=0.1,
-        optimizer=lambda chosen, updates: make_optimizer(chosen or options.Adam(), FlatLayout(((n,),))),
-    )  # fmt: skip
+    algorithm = make_algorithm(Downpour(), AlgorithmSetup(
+        world, layout, weights, n_sums=N_SUMS, n_steps=1, learning_rate=0.1,
+        make_optimizer=lambda chosen, updates: make_optimizer(chosen or options.Adam(), FlatLayout(((n,),))),
+    ))  # fmt: skip
     step = aligned_empty(n + N_SUMS)
     step[:] = 1e-3
+
+    def steps(n_steps: int) -> Iterator[np.ndarray]:
+        for _ in range(n_steps):
+            step[n:] = 1, 1, 0, 0
+            yield step
+
     for n_steps in (3, max(20, int(seconds * 2e8 / n / world.size))):
         world.Barrier()
         start = time.perf_counter()
-        with algorithm:
-            if world.rank == 0:
-                algorithm.serve(weights)
-            else:
-                for _ in range(n_steps):
-                    step[n:] = 1, 1, 0, 0
-                    algorithm.exchange(weights, step)
+        algorithm.run(steps(n_steps) if world.rank > 0 else ())
         spent = time.perf_counter() - start
     return n_steps * (world.size - 1) / spent
 

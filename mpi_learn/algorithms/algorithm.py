@@ -1,82 +1,116 @@
-"""The interface of a training algorithm: how ranks that compute gradients come to common weights."""
+"""The interface of a training algorithm, and what an algorithm is built from."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from types import TracebackType
-from typing import Self
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
-OnReady = Callable[[np.ndarray, int], None]
-"""Told, during back-propagation, of the step vector and the number of the array whose gradient in it is complete."""
+from mpi_learn.algorithms.rank_layout import Layout
+from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.optimizers.configuration import AnyOptimizer
+from mpi_learn.optimizers.optimizer import Optimizer
+
+Deal = Callable[[], slice | None]
+"""Returns the next samples of an epoch, as positions in the epoch's order; None when all have been dealt."""
+MakeOptimizer = Callable[[AnyOptimizer | None, float], Optimizer]
+"""(options, or None for the configured optimizer; updates per epoch) -> optimizer."""
+
+
+class BatchStatistics(Protocol):
+    """The moving means and variances of a model's normalisation layers, as one vector."""
+
+    def read(self) -> np.ndarray:
+        """A copy, (k,) float32."""
+
+    def write(self, values: np.ndarray) -> None:
+        """Replaces them by `values`, (k,) float32."""
+
+
+class SampleDealing(Protocol):
+    """The capability to give each worker its next samples when it has finished the previous ones."""
+
+    def next_part(self) -> slice | None:
+        """This worker's next samples in the epoch's order; None when all have been dealt. Waits for the dealer."""
+
+
+@dataclass(frozen=True)
+class AlgorithmSetup:
+    """What every algorithm is built from.
+
+    Attributes:
+        comm: All ranks of the training.
+        layout: Which rank has which role.
+        weights: The model's weights, (n,) float32, changed in place; on a master its centre's.
+        n_sums: Length of the sums behind a gradient.
+        n_steps: Steps of a worker per epoch, the same on all workers.
+        learning_rate: The configured learning rate.
+        make_optimizer: Builds an optimizer with its learning rate schedule.
+        make_deal: Begins to deal out the samples of an epoch; None: every worker has a fixed share.
+        batch_statistics: To be averaged at every step; None: they are averaged elsewhere.
+    """
+
+    comm: Communicator
+    layout: Layout
+    weights: np.ndarray
+    n_sums: int
+    n_steps: int
+    learning_rate: float
+    make_optimizer: MakeOptimizer
+    make_deal: Callable[[], Deal] | None = None
+    batch_statistics: BatchStatistics | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of weights."""
+        return self.weights.size
 
 
 class Algorithm(ABC):
-    """How ranks work together during an epoch. Used as a context around each epoch's steps.
+    """One rank's part in a training algorithm.
 
-    A rank that raises inside the context signs off, so that no other waits for it.
+    Every epoch, all ranks of the training call `run`, agree on whether one of them failed, and call `synchronize`.
+
+    Attributes:
+        dealing: Gives this worker its samples where they are dealt out; else None.
     """
 
+    dealing: SampleDealing | None = None
+
     @abstractmethod
-    def exchange(self, weights: np.ndarray, step: np.ndarray) -> np.ndarray | None:
-        """One step of a worker: changes `weights` in place.
+    def run(self, steps: Iterable[np.ndarray]) -> None:
+        """The steps of one epoch. Changes the weights in place.
+
+        If a rank fails, the other ranks leave the epoch early and return as usual: the ranks agree on errors
+            afterwards.
 
         Args:
-            weights: (n,) float32.
-            step: (n + sums,) float32 step vector (see `mpi_learn.flat_layout`); its content is lost.
+            steps: This worker's step vectors, (n + sums,) float32, each computed from the current weights when it is
+                requested; their content is lost (see `mpi_learn.flat_layout`). Not used on a master, which returns when
+                all its workers have finished.
 
-        Returns:
-            The sums to be added up over the epoch, float32, a view; None if some rank failed: leave the epoch.
+        Raises:
+            Exception: The exception that `steps` raises, after it has been reported to the other ranks.
         """
 
     @abstractmethod
-    def serve(self, weights: np.ndarray) -> None:
-        """A master's part of an epoch: returns when all its workers have ended theirs."""
+    def synchronize(self) -> None:
+        """Gives every rank the weights that are validated and saved. Collective, once per epoch."""
 
     @abstractmethod
-    def total(self, sums: np.ndarray) -> np.ndarray:
-        """The epoch's sums over all workers, from what each added up, float64. Collective."""
+    def state(self) -> dict[str, np.ndarray]:
+        """What a checkpoint holds once, besides the weights; rank 0's counts. The arrays themselves, to be filled."""
 
-    @abstractmethod
-    def settle(self, weights: np.ndarray) -> None:
-        """Brings the weights that are validated and saved to every rank. Collective, once an epoch."""
-
-    @abstractmethod
-    def arrays(self) -> dict[str, np.ndarray]:
-        """What a checkpoint must hold besides the weights; the very arrays, so that they can be filled."""
-
-    def own_arrays(self) -> dict[str, np.ndarray]:
-        """As `arrays`, but what this rank alone has: rank 0 has not, or has something else."""
+    def rank_state(self) -> dict[str, np.ndarray]:
+        """What a checkpoint holds of every rank. The arrays themselves, to be filled."""
         return {}
 
-    @property
-    def on_ready(self) -> OnReady | None:
-        """What wants to know of each gradient as soon as it is complete; None: nothing does."""
-        return None
-
-    def deal_by(self, deal: Callable[[], slice | None]) -> None:  # noqa: B027 - only masters deal
-        """Samples of the epoch to come go to whoever is free: `deal` gives the next ones, None when all are dealt."""
-
-    def next_part(self) -> slice | None:
-        """A worker's next samples, where they go to whoever is free; None when all are dealt."""
-        return None
-
-    def notes(self) -> dict[str, float]:
-        """What there is to say of the epoch besides the model's metrics; rank 0's words count. Collective."""
+    def diagnostics(self) -> dict[str, float]:
+        """Figures of the last epoch for the history, the same on all ranks. Collective."""
         return {}
 
-    @abstractmethod
-    def sign_off(self) -> None:
-        """This rank failed: tells the others, so that none waits for it."""
-
-    def close(self) -> None:  # noqa: B027 - most have nothing to give back
-        """The training is over and went well: gives back communicators of its own. Collective."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        if kind is not None:
-            self.sign_off()
+    def close(self) -> None:  # noqa: B027 - most algorithms hold nothing
+        """Frees communicators. Collective; call it when all ranks have left `run`, also after an agreed failure."""

@@ -1,121 +1,110 @@
-"""Synchronous data parallelism: every step, all workers take the mean gradient over all their samples."""
+"""Synchronous data parallelism: in every step, all workers apply the mean gradient over all their samples."""
 
 from __future__ import annotations
 
-from types import TracebackType
+import math
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from mpi_learn.algorithms.algorithm import Algorithm, OnReady
-from mpi_learn.algorithms.buckets import Buckets
-from mpi_learn.algorithms.reduction import Compression
+from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup, BatchStatistics
+from mpi_learn.algorithms.configuration import AllReduce
+from mpi_learn.algorithms.reduction import Reduction, make_reduction
 from mpi_learn.flat_layout import FAILED, N_SAMPLES
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.optimizers.optimizer import Optimizer
 
 
 class SynchronousAllReduce(Algorithm):
-    """One collective a step: gradient, sums and the word that a rank failed add up together.
+    """One collective per step, which sums gradients, sums and the flag that a rank failed.
 
-    The gradients are of losses *summed* over each rank's samples; divided by the number of samples of all ranks, which
-    rides along, they give the mean over the global batch exactly, whatever the shares.
+    Gradients belong to losses *summed* over each rank's samples. Divided by the number of samples of all ranks, which
+    is one of the sums, their sum is exactly the mean gradient over the global batch, also for uneven shares.
 
     Args:
-        comm: Of all workers.
-        optimizer: Makes the same step on every rank.
-        n_sums: Length of the sums behind a gradient.
-        compression: How the vectors are summed.
-        accumulate: Steps whose gradients each rank adds up before they are summed over ranks: a larger batch.
+        setup: Communicator, weights and sizes.
+        optimizer: Makes the same update on every rank.
+        reduction: How step vectors are summed.
+        accumulate: Number of steps whose gradients a rank sums before they are exchanged.
     """
 
-    def __init__(
-        self, comm: Communicator, optimizer: Optimizer, n_sums: int, compression: Compression, accumulate: int = 1
-    ) -> None:
-        self.comm, self.optimizer, self.n_sums = comm, optimizer, n_sums
-        self.compression, self.accumulate = compression, accumulate
-        self._kept = np.zeros(optimizer.layout.size + n_sums if accumulate > 1 else 0, np.float32)
-        self._n_kept = 0
-        self._late = np.zeros(n_sums)
-        self._weights: np.ndarray | None = None
+    def __init__(self, setup: AlgorithmSetup, optimizer: Optimizer, reduction: Reduction, accumulate: int = 1) -> None:
+        self.comm, self.weights, self.n, self.n_sums = setup.comm, setup.weights, setup.n, setup.n_sums
+        self.optimizer, self.reduction, self.accumulate = optimizer, reduction, accumulate
+        self.statistics = setup.batch_statistics if self.comm.size > 1 else None
+        self.n_exchanges = math.ceil(setup.n_steps / accumulate)
+        self._n_left = 0
 
-    def exchange(self, weights: np.ndarray, step: np.ndarray) -> np.ndarray | None:
-        """Adds up all ranks' step vectors in place, then makes one optimizer step."""
-        if self.accumulate == 1:
-            return self._exchange(weights, step)
-        n, n_open = self.optimizer.layout.size, self._n_open
-        self._kept[:n_open] += step[:n_open]  # what is behind it is being summed
-        self._kept[n:] += step[n:]
-        self._n_kept += 1
-        self._weights = weights
-        if self._n_kept == self.accumulate:
-            return self._exchange_kept(weights)
-        return np.zeros(self.n_sums)
+    @classmethod
+    def build(cls, options: AllReduce, setup: AlgorithmSetup) -> SynchronousAllReduce:
+        """The algorithm as configured."""
+        optimizer = setup.make_optimizer(None, math.ceil(setup.n_steps / options.accumulate))
+        return cls(setup, optimizer, make_reduction(options, setup.n), options.accumulate)
 
-    @property
-    def on_ready(self) -> OnReady | None:
-        """See `Algorithm.on_ready`."""
-        return self._begin if isinstance(self.compression, Buckets) and self.comm.size > 1 else None
+    def run(self, steps: Iterable[np.ndarray]) -> None:
+        """See `Algorithm.run`."""
+        self._n_left = self.n_exchanges  # the other ranks wait in an exchange only while some are left
+        try:
+            for step in steps if self.accumulate == 1 else self._accumulated(steps):
+                if not self._exchange(step):
+                    return
+        except BaseException:
+            if self._n_left:
+                self._report_failure()
+            raise
 
-    def serve(self, weights: np.ndarray) -> None:
-        """There is no master here."""
-
-    def total(self, sums: np.ndarray) -> np.ndarray:
-        """The sums were added up over the ranks step by step."""
-        total = sums + self._late
-        self._late = np.zeros(self.n_sums)
-        return total
-
-    def settle(self, weights: np.ndarray) -> None:
+    def synchronize(self) -> None:
         """All ranks have the same weights already."""
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def state(self) -> dict[str, np.ndarray]:
         """The optimizer's state."""
         return self.optimizer.arrays()
 
-    def own_arrays(self) -> dict[str, np.ndarray]:
-        """What this rank's compression has kept back."""
-        return self.compression.arrays(self.optimizer.layout.size)
+    def rank_state(self) -> dict[str, np.ndarray]:
+        """What this rank's reduction has held back."""
+        return self.reduction.arrays()
 
-    def sign_off(self) -> None:
-        """Joins the step that the others are in, with nothing but the word that this rank failed."""
-        n = self.optimizer.layout.size
-        step = np.zeros(n + self.n_sums, np.float32)
-        step[FAILED] = 1.0
-        self.compression.sum(self.comm, step, n)
-
-    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        if kind is not None:
-            self.sign_off()
-        elif self._n_kept:
-            found = self._exchange_kept(self._weights)
-            if found is not None:
-                self._late = found.astype(np.float64)
-
-    @property
-    def _n_open(self) -> int:
-        return self.compression.n_open if isinstance(self.compression, Buckets) else self.optimizer.layout.size
-
-    def _begin(self, step: np.ndarray, array: int) -> None:
-        """Begins to sum what is complete, if this step is one that ends with an exchange."""
-        if self._n_kept + 1 < self.accumulate:
-            return
-        for part in self.compression.ready(array):
-            if self.accumulate > 1:
-                self._kept[part] += step[part]
-            self.compression.begin(step if self.accumulate == 1 else self._kept, part)
-
-    def _exchange_kept(self, weights: np.ndarray) -> np.ndarray | None:
-        found = self._exchange(weights, self._kept)
-        sums = None if found is None else found.copy()
-        self._kept[:] = 0
-        self._n_kept = 0
-        return sums
-
-    def _exchange(self, weights: np.ndarray, step: np.ndarray) -> np.ndarray | None:
-        n = weights.size
-        self.compression.sum(self.comm, step, n)
-        sums = step[n:]
+    def _exchange(self, step: np.ndarray) -> bool:
+        """Sums a step vector over all ranks and updates the weights; False if a rank failed."""
+        sums = step[self.n :]
+        weighted = weighted_statistics(self.statistics, float(sums[N_SAMPLES])) if self.statistics is not None else None
+        self.reduction.sum(self.comm, step)
+        self._n_left -= 1
         if sums[FAILED] > 0:
-            return None
-        self.optimizer.update(weights, step[:n], 1.0 / max(float(sums[N_SAMPLES]), 1.0))
-        return sums
+            return False
+        if weighted is not None:
+            sum_in_place(self.comm, weighted)
+        self.optimizer.update(self.weights, step[: self.n], 1.0 / (float(sums[N_SAMPLES]) or 1.0))
+        if self.statistics is not None and weighted is not None and weighted[-1] > 0:
+            self.statistics.write(mean_statistics(weighted))
+        return True
+
+    def _accumulated(self, steps: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
+        """Sums of `accumulate` step vectors; the last one of an epoch may have fewer terms."""
+        total, n_terms = np.zeros(self.n + self.n_sums, np.float32), 0
+        for step in steps:
+            total += step
+            n_terms += 1
+            if n_terms == self.accumulate:
+                yield total
+                total[:] = 0
+                n_terms = 0
+        if n_terms:
+            yield total
+
+    def _report_failure(self) -> None:
+        """Takes part in the exchange in which the other ranks wait, with nothing but the flag that this rank failed."""
+        step = np.zeros(self.n + self.n_sums, np.float32)
+        step[FAILED] = 1.0
+        self.reduction.sum(self.comm, step)
+
+
+def weighted_statistics(statistics: BatchStatistics, n_samples: float) -> np.ndarray:
+    """This rank's batch statistics times its number of samples, and that number, (k + 1,) float64: to be summed."""
+    return np.append(statistics.read().astype(np.float64), 1.0) * n_samples
+
+
+def mean_statistics(weighted: np.ndarray) -> np.ndarray:
+    """The mean over all samples, (k,) float32, of a sum of `weighted_statistics` over ranks."""
+    mean: np.ndarray = (weighted[:-1] / weighted[-1]).astype(np.float32)
+    return mean

@@ -1,153 +1,183 @@
-"""Clusters: synchronous inside, parameters exchanged between them while they go on computing; no master anywhere.
+"""Decentralized training in clusters: synchronous inside a cluster, weights exchanged in the background between
+clusters.
 
-Inside a cluster every step takes the mean gradient of its ranks. Every H steps a cluster's leader sends a snapshot of
-the weights to other clusters and goes on; when theirs have come, the cluster applies the *delta rule*
+In every step a cluster applies the mean gradient of its ranks. Every H steps its leader sends a snapshot of the weights
+to other clusters and continues to train. When their snapshots have arrived, the cluster applies the *delta rule*
 
     ``w ← w + (mean of the snapshots − own snapshot)``
 
-so that the steps made meanwhile are kept. The leader's word "now" rides in the next step's collective inside the
-cluster. An exchange that is still under way when the next is due makes that one wait its turn: a slow link slows the
-exchanges, never the steps. The averaging in random pairs is that of gossip (Blot et al. 2016); with ``neighbours: all``
-and a large H it is local SGD (Stich 2019). After each epoch all clusters take the common mean.
+so that the steps made in the meantime are kept. The flag that the snapshots have arrived is one of the sums of the next
+step inside the cluster. While an exchange is under way, no other one begins: a slow network delays the exchanges, never
+the steps. Averaging in random pairs is gossip (Blot et al. 2016). With ``neighbours: all`` and a large H it is local
+SGD (Stich 2019), with ``outer`` it is DiLoCo (Douillard et al. 2023), in which an outer optimizer makes new common
+weights of the mean; these replace the mean in the delta rule. After each epoch all clusters continue from the mean of
+their weights.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
-from mpi_learn.algorithms.algorithm import Algorithm
-from mpi_learn.algorithms.pair_exchange import Exchange, partners
-from mpi_learn.flat_layout import FAILED, N_SAMPLES, WORD
-from mpi_learn.mpi.collectives import broadcast_in_place, maximum, sum_in_place
+from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
+from mpi_learn.algorithms.configuration import Clusters
+from mpi_learn.algorithms.outer_optimizer import OuterOptimizer
+from mpi_learn.algorithms.pair_exchange import Alarm, Exchange, partners
+from mpi_learn.flat_layout import FAILED, FLAG, N_SAMPLES
+from mpi_learn.mpi.collectives import broadcast_in_place, maximum, part_of, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.optimizer import Optimizer
 
 
-class DecentralisedClusters(Algorithm):
+class DecentralizedClusters(Algorithm):
     """One rank of one cluster.
 
     Args:
-        comm: Of the training.
-        cluster: Of this rank's cluster; its rank 0 is the leader.
-        leaders: Of all leaders; None on other ranks.
-        optimizer: Makes the same step on every rank of the cluster.
-        n_sums: Length of the sums behind a gradient.
-        exchange_every: H.
-        neighbours: ``ring``, ``random`` or ``all``.
+        options: How often and with which clusters weights are exchanged.
+        setup: Weights and sizes.
+        cluster: This rank's cluster; its rank 0 is the leader.
+        leaders: All leaders; None on other ranks.
+        optimizer: Makes the same update on every rank of the cluster.
     """
 
     def __init__(
         self,
-        comm: Communicator,
+        options: Clusters,
+        setup: AlgorithmSetup,
         cluster: Communicator,
         leaders: Communicator | None,
         optimizer: Optimizer,
-        n_sums: int,
-        exchange_every: int,
-        neighbours: str,
     ) -> None:
-        self.comm, self.cluster, self.leaders, self.optimizer = comm, cluster, leaders, optimizer
-        self.n_sums, self.exchange_every, self.neighbours = n_sums, exchange_every, neighbours
-        self._counts = np.zeros(2, np.int64)  # steps and exchanges; an array, so that a checkpoint can hold it
+        self.options, self.cluster, self.leaders, self.optimizer = options, cluster, leaders, optimizer
+        self.weights, self.n, self.n_sums, self.n_steps = setup.weights, setup.n, setup.n_sums, setup.n_steps
+        has_outer = options.outer is not None and leaders is not None and leaders.size > 1
+        self.outer = OuterOptimizer(options.outer, setup.n) if has_outer and options.outer is not None else None
+        self.alarm = Alarm(leaders) if leaders is not None and leaders.size > 1 else None
+        self._counts = np.zeros(2, np.int64)  # steps and exchanges; an array, so that a checkpoint can fill it
         self._exchange: Exchange | None = None
-        self._is_leaving = False
+        self._n_left = 0
 
-    def exchange(self, weights: np.ndarray, step: np.ndarray) -> np.ndarray | None:
-        """One step of the cluster, and where it has come, what the other clusters know."""
-        n = weights.size
-        delta = self._looked(step) if self.leaders is not None else None
-        sum_in_place(self.cluster, step)
-        sums = step[n:]
-        if sums[FAILED] > 0:
-            self._leave()
-            return None
-        if sums[N_SAMPLES] > 0:  # an epoch's last batch may leave some clusters without
-            self.optimizer.update(weights, step[:n], 1.0 / float(sums[N_SAMPLES]))
-        if sums[WORD] > 0:
-            self._apply(weights, delta)
-        self._counts[0] += 1
-        if self.leaders is not None and self._counts[0] % self.exchange_every == 0 and self._exchange is None:
-            self._begin(weights)
-        return sums if self.leaders is not None else np.zeros_like(sums)
+    @classmethod
+    def build(cls, options: Clusters, setup: AlgorithmSetup) -> DecentralizedClusters:
+        """The algorithm as configured. Collective over ``setup.comm``."""
+        comm, layout = setup.comm, setup.layout
+        leader = layout.group_of(comm.rank)[0]
+        cluster = part_of(comm, layout.leaders.index(leader))
+        leaders = part_of(comm, 0 if comm.rank == leader else None)
+        assert cluster is not None
+        return cls(options, setup, cluster, leaders, setup.make_optimizer(None, setup.n_steps))
 
-    def serve(self, weights: np.ndarray) -> None:
-        """There is no master here."""
+    def run(self, steps: Iterable[np.ndarray]) -> None:
+        """See `Algorithm.run`."""
+        if self.outer is not None and self._counts[0] == 0:
+            self.outer.start(self.weights)
+        self._n_left = self.n_steps  # the cluster's other ranks wait in a step only while some are left
+        try:
+            for step in steps:
+                if not self._step(step):
+                    return
+        except BaseException:
+            if self._n_left:
+                self._report_failure()
+            self._tell_leaders()
+            raise
 
-    def total(self, sums: np.ndarray) -> np.ndarray:
-        """The leaders have added up their clusters'."""
-        total = sums.copy()
-        sum_in_place(self.comm, total)
-        return total
-
-    def settle(self, weights: np.ndarray) -> None:
-        """Ends what is under way, then all take the mean of the clusters' weights."""
+    def synchronize(self) -> None:
+        """Completes the exchanges, then all clusters take the mean of their weights."""
         if self.leaders is not None:
-            target = maximum(self.leaders, self._n_rounds)
-            while self._exchange is not None or self._n_rounds < target:
-                if self._exchange is None:
-                    self._begin(weights)
-                weights += self._exchange.wait()
-                self._exchange = None
-            sum_in_place(self.leaders, weights)
-            weights /= self.leaders.size
-        broadcast_in_place(self.cluster, weights)
+            self._complete_exchanges(self.leaders)
+            sum_in_place(self.leaders, self.weights)
+            self.weights /= self.leaders.size
+        broadcast_in_place(self.cluster, self.weights)
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The optimizer's state, of the cluster of rank 0."""
+    def state(self) -> dict[str, np.ndarray]:
+        """The optimizer's state in the cluster of rank 0."""
         return self.optimizer.arrays()
 
-    def own_arrays(self) -> dict[str, np.ndarray]:
-        """The optimizer's state of this rank's cluster, and how many steps and exchanges there were."""
-        return self.optimizer.arrays() | {"counts": self._counts}
+    def rank_state(self) -> dict[str, np.ndarray]:
+        """The states of the cluster's optimizer and of the outer one, and the numbers of steps and exchanges."""
+        outer = self.outer.arrays() if self.outer is not None else {}
+        return self.optimizer.arrays() | outer | {"counts": self._counts}
 
     def close(self) -> None:
-        """See `Algorithm.close`."""
-        self.cluster.Free()
+        """See `Algorithm.close`; completes the exchanges that a failure has interrupted."""
         if self.leaders is not None:
+            self._complete_exchanges(self.leaders)
+            if self.alarm is not None:
+                self.alarm.receive_all()
             self.leaders.Free()
+        self.cluster.Free()
 
-    def sign_off(self) -> None:
-        """Joins the step that its cluster is in with the word that it failed, and tells the other clusters."""
-        step = np.zeros(self.optimizer.layout.size + self.n_sums, np.float32)
-        step[FAILED] = 1.0
+    def _step(self, step: np.ndarray) -> bool:
+        """One step of the cluster; False if a rank failed."""
+        delta = self._arrived(step)
         sum_in_place(self.cluster, step)
-        self._leave()
+        self._n_left -= 1
+        sums = step[self.n :]
+        if sums[FAILED] > 0:
+            self._tell_leaders()
+            return False
+        delta = self._shared(delta) if sums[FLAG] > 0 else None
+        if sums[N_SAMPLES] > 0:  # in the last step of an epoch some clusters may have no samples
+            self.optimizer.update(self.weights, step[: self.n], 1.0 / float(sums[N_SAMPLES]))
+        if delta is not None:
+            self.weights += delta
+        self._counts[0] += 1
+        if self._exchange is None and self._counts[0] % self.options.exchange_every == 0:
+            self._begin_exchange()
+        return True
 
     @property
     def _n_rounds(self) -> int:
         return int(self._counts[1])
 
-    def _looked(self, step: np.ndarray) -> np.ndarray | None:
-        """A leader looks whether others failed or an exchange is complete, and puts its word behind the gradient."""
-        if self.leaders.size == 1:
-            return None
-        if Exchange.is_alarmed(self.leaders):
+    def _arrived(self, step: np.ndarray) -> np.ndarray | None:
+        """On a leader: what a complete exchange adds to the weights; sets the flags for the cluster's other ranks."""
+        if self.alarm is not None and self.alarm.has_arrived():
             step[FAILED] = 1.0
-            return None
-        delta = self._exchange.result() if self._exchange is not None else None
-        if delta is not None:
-            step[WORD] = 1.0
-            self._exchange = None
+        elif self._exchange is not None and self._exchange.is_complete():
+            step[FLAG] = 1.0
+            return self._delta()
+        return None
+
+    def _delta(self) -> np.ndarray:
+        """What the complete exchange adds to the weights, (n,) float32."""
+        exchange, self._exchange = self._exchange, None
+        assert exchange is not None
+        mean = exchange.mean()
+        target = mean if self.outer is None else self.outer.apply(mean)
+        return target - exchange.snapshot
+
+    def _shared(self, delta: np.ndarray | None) -> np.ndarray:
+        """The leader's `delta` on all ranks of the cluster."""
+        delta = np.empty(self.n, np.float32) if delta is None else delta
+        broadcast_in_place(self.cluster, delta)
         return delta
 
-    def _apply(self, weights: np.ndarray, delta: np.ndarray | None) -> None:
-        if delta is None:
-            delta = np.empty(weights.size, np.float32)
-        broadcast_in_place(self.cluster, delta)
-        weights += delta
-
-    def _begin(self, weights: np.ndarray) -> None:
-        if self.leaders.size == 1:
+    def _begin_exchange(self) -> None:
+        if self.leaders is None or self.leaders.size == 1:
             return
-        whom = partners(self.neighbours, self.leaders.rank, self.leaders.size, self._n_rounds)
-        self._exchange = Exchange(self.leaders, weights, whom, self._n_rounds)
+        others = partners(self.options.partners, self.leaders.rank, self.leaders.size, self._n_rounds)
+        self._exchange = Exchange(self.leaders, self.weights, others, self._n_rounds)
         self._counts[1] += 1
 
-    def _leave(self) -> None:
-        """The first to know tells all other leaders, once."""
-        if self.leaders is None or self._is_leaving:
-            return
-        self._is_leaving = True
-        Exchange.alarm(self.leaders)
-        if self._exchange is not None:
-            self._exchange.abandon()
+    def _complete_exchanges(self, leaders: Communicator) -> None:
+        """Makes all clusters take part in the same number of rounds and applies them. Collective over `leaders`."""
+        n_rounds = maximum(leaders, self._n_rounds)
+        while self._exchange is not None or self._n_rounds < n_rounds:
+            if self._exchange is None:
+                self._begin_exchange()
+            if self._exchange is not None:
+                self._exchange.wait()
+                self.weights += self._delta()
+
+    def _report_failure(self) -> None:
+        """Takes part in the step in which the cluster's other ranks wait, with the flag that this rank failed."""
+        step = np.zeros(self.n + self.n_sums, np.float32)
+        step[FAILED] = 1.0
+        sum_in_place(self.cluster, step)
+
+    def _tell_leaders(self) -> None:
+        if self.alarm is not None:
+            self.alarm.send()

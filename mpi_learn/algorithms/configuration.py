@@ -1,4 +1,4 @@
-"""What ``algorithm:`` may say."""
+"""The ``algorithm:`` section."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mpi_learn.optimizers.configuration import OptimizerConfiguration
+from mpi_learn.settings.yaml_file import InvalidValue
 
 
 class _Options(BaseModel):
@@ -14,76 +15,111 @@ class _Options(BaseModel):
 
 
 class AllReduce(_Options):
-    """Synchronous: every step all workers take the mean gradient over all their samples."""
+    """Synchronous: in every step all workers apply the mean gradient over all their samples."""
 
     name: Literal["allreduce"] = "allreduce"
-    accumulate: int = Field(1, ge=1, description="Steps whose gradients a rank adds up before they are exchanged.")
+    accumulate: int = Field(1, ge=1, description="Steps whose gradients a rank sums before they are exchanged.")
     compression: Literal["none", "float16", "top-k"] = Field(
-        "none", description="What of a gradient travels: all, all in 16 bits, or its largest elements."
+        "none", description="What is sent of a gradient: all of it, all of it in 16 bits, or its largest elements."
     )
-    fraction: float = Field(0.01, gt=0, le=1, description="top-k: the fraction of the elements that travels.")
-    bucket_bytes: int | None = Field(
-        None,
+    fraction: float = Field(0.01, gt=0, le=1, description="top-k: the fraction of the elements that is sent.")
+
+
+class ParameterServer(_Options):
+    """The options of every algorithm with masters."""
+
+    masters: int = Field(
+        1,
         ge=1,
-        description="Sum the gradient in pieces of at least so many bytes, each begun while back-propagation goes on: "
-        "for slow networks. Only PyTorch says meanwhile what is complete; a Keras model's step is compiled as a whole "
-        "and sums all pieces at its end. None: all in one piece. Not together with compression.",
+        description="Ranks that hold weights and do not train. Each serves a share of the workers; the first is also "
+        "the master of the others.",
     )
-
-    @model_validator(mode="after")
-    def _whole_or_compressed(self) -> Self:
-        if self.bucket_bytes is not None and self.compression != "none":
-            raise ValueError("bucket_bytes and compression exclude each other: leave one out")
-        return self
-
-
-class _Served(_Options):
-    """What every algorithm with a master knows."""
-
-    masters: int = Field(1, ge=1, description="Ranks that only serve; with several, the first is the others' master.")
-    processes: int = Field(1, ge=1, description="Ranks per worker: a group that computes each gradient together.")
+    processes: int = Field(
+        1,
+        ge=1,
+        description="Ranks per worker: a group that computes each gradient together. If the number of ranks is not a "
+        "multiple, some groups are larger.",
+    )
     sync_every: int = Field(1, ge=1, description="Steps of a worker between two exchanges with its master.")
 
 
-class Downpour(_Served):
-    """Asynchronous: workers send gradients, the master's optimizer applies each as it comes (Dean et al. 2012)."""
+class Downpour(ParameterServer):
+    """Asynchronous: workers send gradients; the master applies each one when it arrives (Dean et al. 2012).
+
+    With several masters, a lower master sums as many gradients as it has workers and hands up the sum.
+    """
 
     name: Literal["downpour"] = "downpour"
     synchronous: bool = Field(False, description="Wait for a quorum of the workers and apply their mean gradient.")
     quorum: float = Field(1.0, gt=0, le=1, description="synchronous: the fraction of the workers to wait for.")
     worker_optimizer: OptimizerConfiguration | None = Field(
-        None, description="sync_every > 1: what moves a worker between two exchanges; None: sgd at the learning rate."
+        None, description="sync_every > 1: updates a worker between two exchanges; null: sgd with the learning rate."
     )
 
 
-class Easgd(_Served):
-    """Elastic averaging: workers train by themselves, tied to a centre (Zhang, Choromanska & LeCun 2015)."""
+class Easgd(ParameterServer):
+    """Elastic averaging: workers train on their own, tied to a centre (Zhang, Choromanska & LeCun 2015)."""
 
     name: Literal["easgd"] = "easgd"
     elastic_force: float = Field(
-        0.9, gt=0, description="Moving rate times number of workers: α = elastic_force / workers; below 1 it is stable."
+        0.9,
+        gt=0,
+        description="β; the moving rate is α = β / workers of the master. The centre is stable for β < 1.",
     )
 
 
-class Gem(_Served):
-    """Gradient energy matching: pushes are damped by what the others changed (Hermans & Louppe 2018)."""
+class Gem(ParameterServer):
+    """Gradient energy matching: pushes are damped by the changes of other workers (Hermans & Louppe 2018)."""
 
     name: Literal["gem"] = "gem"
-    momentum: float = Field(0.9, ge=0, lt=1, description="μ: of the energy that a worker's own steps gather.")
+    momentum: float = Field(0.9, ge=0, lt=1, description="μ: momentum of a worker's own steps.")
     kappa: float = Field(
-        2.0, gt=0, description="κ: how much energy the workers together may have, in units of their own."
+        2.0, gt=0, description="κ: energy that all workers together may have, in units of one worker's."
     )
+
+
+class Nesterov(_Options):
+    """``outer:`` Nesterov momentum on the mean change of all clusters, as in DiLoCo (Douillard et al. 2023)."""
+
+    name: Literal["nesterov"] = "nesterov"
+    learning_rate: float = Field(
+        0.7, gt=0, allow_inf_nan=False, description="η; 1 without momentum is plain averaging."
+    )
+    momentum: float = Field(0.9, ge=0, lt=1, description="μ.")
 
 
 class Clusters(_Options):
-    """Decentralised: clusters average gradients every step and parameters with other clusters in the background."""
+    """Decentralized: clusters average gradients every step and weights with other clusters in the background."""
 
     name: Literal["clusters"] = "clusters"
-    size: int = Field(2, ge=1, description="Ranks per cluster: best those of one host.")
-    exchange_every: int = Field(10, ge=1, description="Steps between two beginnings of an exchange between clusters.")
-    neighbours: Literal["ring", "random", "all"] = Field(
-        "random", description="With whom: both neighbours in a ring, a partner drawn anew each time, or all."
+    size: int = Field(
+        2,
+        ge=1,
+        description="Ranks per cluster, best those of one host. If the number of ranks is not a multiple, some "
+        "clusters are larger.",
     )
+    exchange_every: int = Field(
+        10, ge=1, description="Steps between two exchanges; with outer, 50 to 500 are usual (H in the paper)."
+    )
+    neighbours: Literal["ring", "random", "all"] | None = Field(
+        None,
+        description="Partners of an exchange: both neighbours in a ring, another cluster drawn at random each time, or "
+        "all clusters. null: random; with outer: all.",
+    )
+    outer: Nesterov | None = Field(
+        None, description="Optimizer for the mean change of all clusters; null: take the mean of the weights."
+    )
+
+    @model_validator(mode="after")
+    def _outer_of_all(self) -> Self:
+        if self.outer is not None and self.neighbours not in (None, "all"):
+            raise InvalidValue("outer needs the mean over all clusters", "write `neighbours: all`, or take the key out")
+        return self
+
+    @property
+    def partners(self) -> Literal["ring", "random", "all"]:
+        """`neighbours`, or its default."""
+        return self.neighbours or ("random" if self.outer is None else "all")
 
 
 def _named(value: Any) -> Any:
@@ -91,12 +127,11 @@ def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-AlgorithmConfiguration = Annotated[
-    AllReduce | Downpour | Easgd | Gem | Clusters, Field(discriminator="name"), BeforeValidator(_named)
-]
+AnyAlgorithm = AllReduce | Downpour | Easgd | Gem | Clusters
+AlgorithmConfiguration = Annotated[AnyAlgorithm, Field(discriminator="name"), BeforeValidator(_named)]
 
 
 class AlgorithmKey(_Options):
-    """The one key of a training that says how ranks work together, for who wants to know only that."""
+    """The key ``algorithm:`` alone, for programs that need only the layout of the ranks."""
 
     algorithm: AlgorithmConfiguration = AllReduce()

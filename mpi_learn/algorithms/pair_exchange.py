@@ -1,22 +1,33 @@
-"""With whom a cluster exchanges, and one exchange of weights that nobody waits for."""
+"""Which clusters exchange weights with each other, and one such exchange in the background."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.mpi.collectives import Request, is_message_waiting, receive_later, send_later, wait
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.collectives import (
+    Request,
+    gathered,
+    is_message_waiting,
+    receive_into,
+    receive_later,
+    send_later,
+    wait,
+)
+from mpi_learn.mpi.communicators import FAILURES, Communicator
 
 FIRST_TAG, N_TAGS, ALARM = 100, 10_000, 99
-_ABANDONED: list[Exchange] = []
+NOTHING = np.zeros(0, np.float32)
+
+_UNDER_WAY: list[Exchange] = []
+"""Keeps the memory of exchanges until MPI no longer uses it, also if the training that began them has failed."""
 
 
 def partners(neighbours: str, rank: int, size: int, n_round: int) -> tuple[int, ...]:
-    """The clusters with which `rank` exchanges in a round; if a names b, b names a.
+    """The clusters with which cluster `rank` exchanges in a round; the relation is symmetric.
 
     Args:
-        neighbours: ``ring``, ``random`` (pairs; with an odd number one cluster sits out) or ``all``.
-        n_round: Of the whole training; all clusters draw the same pairs for it.
+        neighbours: ``ring``, ``random`` (pairs; with an odd number of clusters one has no partner) or ``all``.
+        n_round: Number of the round, from 0; all clusters draw the same pairs for it.
     """
     if neighbours == "all":
         return tuple(other for other in range(size) if other != rank)
@@ -29,57 +40,89 @@ def partners(neighbours: str, rank: int, size: int, n_round: int) -> tuple[int, 
 
 
 class Exchange:
-    """One exchange, begun when made; it goes on while this rank computes.
+    """One exchange of weights between clusters. It begins when it is created and continues while this rank computes.
 
     Args:
-        leaders: Of the clusters' leaders. The partners must begin the same round, sooner or later.
+        leaders: Communicator of the clusters' leaders. The partners must begin the same round sooner or later.
         weights: (n,) float32, copied.
-        whom: The partners.
-        n_round: Tells the rounds apart.
+        partners: Ranks of the partners in `leaders`.
+        n_round: Number of the round.
     """
 
-    def __init__(self, leaders: Communicator, weights: np.ndarray, whom: tuple[int, ...], n_round: int) -> None:
-        self._snapshot = weights.copy()
-        self._theirs = [np.empty_like(self._snapshot) for _ in whom]
+    def __init__(self, leaders: Communicator, weights: np.ndarray, partners: tuple[int, ...], n_round: int) -> None:
+        self.snapshot = weights.copy()
+        self._by_rank = {rank: np.empty_like(self.snapshot) for rank in partners} | {leaders.rank: self.snapshot}
         tag = FIRST_TAG + n_round % N_TAGS
         self._requests: list[Request] = []
-        for partner, buffer in zip(whom, self._theirs, strict=True):
-            self._requests.append(receive_later(leaders, buffer, partner, tag))
-            self._requests.append(send_later(leaders, self._snapshot, partner, tag))
+        for partner in partners:
+            self._requests.append(receive_later(leaders, self._by_rank[partner], partner, tag))
+            self._requests.append(send_later(leaders, self.snapshot, partner, tag))
+        _UNDER_WAY[:] = [*(one for one in _UNDER_WAY if not one._is_released()), self]
 
-    def result(self) -> np.ndarray | None:
-        """The mean less the own snapshot, (n,); None while something is under way. Never waits."""
+    def is_complete(self) -> bool:
+        """Whether all messages have been sent and received. Never waits."""
         self._requests = [request for request in self._requests if not request.Test()]
-        return None if self._requests else self._delta()
+        if not self._requests and self in _UNDER_WAY:
+            _UNDER_WAY.remove(self)
+        return not self._requests
 
-    def wait(self) -> np.ndarray:
-        """The same; waits for it without spinning."""
+    def wait(self) -> None:
+        """Waits for all messages without spinning."""
         for request in self._requests:
             wait(request)
         self._requests = []
-        return self._delta()
+        self.is_complete()
 
-    def abandon(self) -> None:
-        """Some rank failed and nobody waits for this any more; the memory stays where a late message would land."""
-        _ABANDONED.append(self)
+    def mean(self) -> np.ndarray:
+        """The mean of this cluster's and its partners' weights, (n,) float32. The exchange must be complete.
 
-    def _delta(self) -> np.ndarray:
-        total = self._snapshot.copy()
-        for other in self._theirs:
-            total += other
-        total /= 1 + len(self._theirs)
-        total -= self._snapshot
+        The terms are summed in the order of ranks, so that all partners of a complete exchange get the same bits.
+        """
+        total = np.zeros_like(self.snapshot)
+        for rank in sorted(self._by_rank):
+            total += self._by_rank[rank]
+        total /= len(self._by_rank)
         return total
 
-    @staticmethod
-    def alarm(leaders: Communicator) -> None:
-        """Tells all other leaders that some rank failed. Waits for nobody."""
-        nothing = np.zeros(0, np.float32)
-        for other in range(leaders.size):
-            if other != leaders.rank:
-                send_later(leaders, nothing, other, ALARM)
+    def _is_released(self) -> bool:
+        """Whether MPI no longer uses the memory of this exchange, also because its communicator has failed."""
+        self._requests = [request for request in self._requests if not _is_over(request)]
+        return not self._requests
 
-    @staticmethod
-    def is_alarmed(leaders: Communicator) -> bool:
-        """Whether some leader has told so."""
-        return is_message_waiting(leaders, ALARM)
+
+def _is_over(request: Request) -> bool:
+    try:
+        return request.Test()
+    except FAILURES:
+        return True
+
+
+class Alarm:
+    """Tells the leaders of the other clusters that a rank failed.
+
+    Args:
+        leaders: Communicator of the clusters' leaders.
+    """
+
+    def __init__(self, leaders: Communicator) -> None:
+        self.leaders, self._is_raised = leaders, False
+
+    def send(self) -> None:
+        """Sends it once, without waiting for the other leaders."""
+        if self._is_raised:
+            return
+        self._is_raised = True
+        for other in range(self.leaders.size):
+            if other != self.leaders.rank:
+                send_later(self.leaders, NOTHING, other, ALARM)
+
+    def has_arrived(self) -> bool:
+        """Whether another leader has sent it. Never waits."""
+        return is_message_waiting(self.leaders, ALARM)
+
+    def receive_all(self) -> None:
+        """Receives what all leaders have sent: MPICH would deliver it to a later communicator. Collective."""
+        for other, (is_raised,) in enumerate(gathered(self.leaders, np.array([self._is_raised]))):
+            if is_raised and other != self.leaders.rank:
+                receive_into(self.leaders, NOTHING.copy(), other)
+        self._is_raised = False

@@ -1,10 +1,10 @@
-"""Which rank of a training does what. Plain integers, no MPI."""
+"""The role of each rank in a training. Plain integers, no MPI."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from mpi_learn.algorithms.configuration import AnyAlgorithm, Clusters, ParameterServer
 from mpi_learn.errors import ConfigurationError
 
 
@@ -14,7 +14,7 @@ class Layout:
 
     Attributes:
         size: Number of ranks.
-        masters: Ranks that only serve; the first is the top of the tree. Empty: there is no master.
+        masters: Ranks that hold weights and do not train; the first is the master of the others. May be empty.
         groups: The workers, in groups of ranks that compute a gradient together; the first rank of each leads it.
     """
 
@@ -33,58 +33,71 @@ class Layout:
         return tuple(group[0] for group in self.groups)
 
     def group_of(self, rank: int) -> tuple[int, ...]:
-        """The group that a worker belongs to; empty for a master."""
+        """The group of a worker; empty for a master."""
         return next((group for group in self.groups if rank in group), ())
 
     def parent(self, rank: int) -> int | None:
-        """The master of a master or of a group's leader; None at the top, and where there is no master."""
-        if not self.masters or rank == self.masters[0]:
-            return None
-        if rank in self.masters:
+        """The master of a master or of a group's leader; None for other ranks and for the first master.
+
+        Leaders are dealt out to all masters in turn. The first master, which also serves the others, comes last.
+        """
+        if rank in self.masters[1:]:
             return self.masters[0]
-        lower = self.masters[1:] or self.masters
-        return lower[self.leaders.index(rank) % len(lower)]
+        if not self.masters or rank not in self.leaders:
+            return None
+        return self.masters[(self.leaders.index(rank) + 1) % len(self.masters)]
 
     def children(self, rank: int) -> tuple[int, ...]:
-        """Whom a master serves."""
+        """The ranks that a master serves: lower masters, then leaders of groups."""
         if rank not in self.masters:
             return ()
         return tuple(other for other in (*self.masters, *self.leaders) if self.parent(other) == rank)
 
-    def is_idle(self, rank: int) -> bool:
-        """Whether it is a master without anybody to serve: there are fewer groups than masters."""
-        return rank in self.masters and not self.children(rank)
-
 
 def lay_out(size: int, *, masters: int = 0, processes: int = 1) -> Layout:
-    """The layout of `size` ranks.
+    """The layout of `size` ranks; a single rank is a worker.
 
     Args:
-        masters: Ranks that only serve. With several, the first is the master of the others. One rank alone is a worker.
-        processes: Ranks per group of workers; what does not divide makes some groups larger.
+        masters: Ranks that hold weights and do not train.
+        processes: Ranks per group of workers; if they do not divide the number of workers, some groups are larger.
 
     Raises:
         ConfigurationError: There are too few ranks.
     """
     if size == 1 or masters == 0:
         return Layout(size, (), _groups(0, size, processes))
-    lowest = masters + max(masters - 1, 1)
+    lowest = masters + max(masters - 1, 1) * processes
     if size < lowest:
+        who = "a master" if masters == 1 else f"{masters} masters with a worker for each lower one"
+        whose = f" and {processes} processes per worker" if processes > 1 else ""
         raise ConfigurationError(
-            f"{masters} masters, each of the lower ones with a worker, need {lowest} ranks; there are {size}",
+            f"too few ranks for {who}{whose}: expected {lowest} or more, found {size}",
             where="algorithm.masters",
             cure="start more ranks, or write fewer masters",
         )
     return Layout(size, tuple(range(masters)), _groups(masters, size, processes))
 
 
+def layout_of(options: AnyAlgorithm, size: int) -> Layout:
+    """The layout of `size` ranks for an algorithm; a cluster is a group of workers.
+
+    Raises:
+        ConfigurationError: There are too few ranks.
+    """
+    if isinstance(options, ParameterServer):
+        return lay_out(size, masters=options.masters, processes=options.processes)
+    if not isinstance(options, Clusters):
+        return lay_out(size)
+    if size not in (1, options.size) and size < 2 * options.size:
+        raise ConfigurationError(
+            f"two clusters of {options.size} ranks need {2 * options.size} ranks; there are {size}",
+            where="algorithm.size",
+            cure=f"start {2 * options.size} ranks or more, or write a smaller size",
+        )
+    return lay_out(size, processes=options.size)
+
+
 def _groups(first: int, size: int, processes: int) -> tuple[tuple[int, ...], ...]:
     n = max(1, (size - first) // processes)
     bounds = [first + (size - first) * i // n for i in range(n + 1)]
     return tuple(tuple(range(bounds[i], bounds[i + 1])) for i in range(n))
-
-
-def layout_of(options: Any, size: int) -> Layout:
-    """The layout that an algorithm's options ask for on `size` ranks; a cluster is a group of workers."""
-    ranks = options.size if options.name == "clusters" else getattr(options, "processes", 1)
-    return lay_out(size, masters=getattr(options, "masters", 0), processes=ranks)

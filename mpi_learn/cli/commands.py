@@ -1,4 +1,4 @@
-"""``python -m mpi_learn`` and ``mpi-learn``: train, prepare, trace."""
+"""``python -m mpi_learn`` and ``mpi-learn``: train, check, prepare, trace."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ import sys
 import time
 import traceback
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from mpi_learn.cli.launch import DEBUG, launch, starting, without_debug
+from mpi_learn.cli.exit_status import FINISHED, INTERRUPTED, LaunchMode
+from mpi_learn.cli.launch import DEBUG, Launch, launch, starting, without_debug
+from mpi_learn.cli.launchers import check_allocation, check_world, launched_rank
 from mpi_learn.cli.program_options import program_options
+from mpi_learn.cli.stop_request import StopRequest
 from mpi_learn.errors import ConfigurationError, MPILearnError, TrainingError, UserError, without_passwords
 
 app = typer.Typer(
@@ -33,6 +37,7 @@ app.callback(help=app.info.help)(program_options)
 
 @app.command()
 def train(
+    context: typer.Context,
     training: Annotated[Path, typer.Argument(help="The training.yaml.", metavar="TRAINING.yaml")],
     n: Annotated[int | None, typer.Option("-n", help="Start mpirun with this many ranks.", min=1)] = None,
     output: Annotated[
@@ -43,31 +48,69 @@ def train(
     debug: Debug = False,
 ) -> None:
     """Trains one model on all ranks of the world."""
+    request = context.obj or StopRequest()
     if n is not None:
         with _reported(None, debug):
-            status = launch(["mpi_learn", *_without_n(sys.argv[1:])], n)
+            status = launch(Launch(["mpi_learn", *_without_n(sys.argv[1:])], n), request)
         raise typer.Exit(status)
+    with _reported(None, debug):
+        check_allocation()
     with starting():
         from mpi4py import MPI
 
     from mpi_learn.cli.epoch_view import make_view
+    from mpi_learn.cli.interruption import Interruption
     from mpi_learn.mpi.communicators import agreed_errors
     from mpi_learn.training.loop import train as train_model
     from mpi_learn.training.saved_result import save_result
 
     world = MPI.COMM_WORLD
+    with _reported(None, debug):
+        check_world(world.size, MPI.Get_library_version().split(",")[0].split("\n")[0])
     with _reported(world, debug):
         configuration = _configuration(training, world, {"epochs": epochs, "seed": seed}, output)
+        interruption = Interruption(request, world, has_checkpoint=configuration.checkpoint is not None)
         with make_view(configuration.epochs, is_first=world.rank == 0) as view:
-            result = train_model(configuration, world, progress=view)
+            unsavable = _Unsavable()
+            result = train_model(
+                configuration,
+                world,
+                on_epoch=interruption.after_epoch,
+                progress=view,
+                on_unsavable=unsavable if output is not None else None,
+            )
+        is_finished = interruption.reason is None or result.epochs >= configuration.epochs
         with agreed_errors(world):
-            if world.rank == 0:
-                saved = save_result(output, configuration, result) if output is not None else None
+            if world.rank == 0 and not is_finished:
+                print(_continuation(interruption.reason, result.epochs, configuration), flush=True)
+            elif world.rank == 0:
+                saved = None
+                if output is not None:
+                    saved = save_result(output, configuration, result, is_whole=not unsavable.reason)
                 with suppress(OSError):  # such as a full disk, or a reader who has enough: the training went well
                     print(_told(result))
                     print(
                         f"saved {saved}" if saved else "the model was not saved: --output FOLDER saves it", flush=True
                     )
+    if world.rank == 0 and not is_finished:
+        raise typer.Exit(request.status)
+
+
+@app.command()
+def check(
+    training: Annotated[Path, typer.Argument(help="The training.yaml.", metavar="TRAINING.yaml")],
+    debug: Debug = False,
+) -> None:
+    """Builds model and data and runs one batch forward and backward, in one process and without MPI."""
+    with _reported(None, debug):
+        from mpi_learn.mpi.library import do_without_mpi
+
+        do_without_mpi()
+        from mpi_learn.mpi.library import MPI
+        from mpi_learn.training.check import check as checked
+
+        print(checked(_configuration(training, MPI.COMM_SELF, {}, None), MPI.COMM_SELF))
+        print(f"{training}: valid")
 
 
 @app.command()
@@ -157,10 +200,32 @@ def _configuration(path: Path, world: Any, changes: dict[str, Any], output: Path
     return world.bcast(found, root=0)
 
 
+class _Unsavable:
+    """Prints, before the first step, that only the weights of the model will be saved."""
+
+    reason = ""
+
+    def __call__(self, reason: str, lines: str) -> None:
+        from mpi_learn.training.saved_result import indented
+
+        self.reason = reason
+        with suppress(OSError):
+            print(f"the model cannot be saved as a whole: {reason}", flush=True)
+            print(f"its weights will be saved; to load them:\n{indented(lines)}", flush=True)
+
+
 def _told(result: Any) -> str:
     """The training in one line."""
     ended = f", stopped by {result.stopped_by}" if result.stopped_by != "epochs" else ""
     return f"{result.epochs} epochs, {result.seconds:.1f} s, {result.samples_per_second:,.0f} samples/s{ended}"
+
+
+def _continuation(reason: str, epochs: int, configuration: Any) -> str:
+    """What became of a training that ended in order before its last epoch."""
+    ended = f"ended after epoch {epochs} of {configuration.epochs}: {reason}"
+    if configuration.checkpoint is None:
+        return f"{ended}; without `checkpoint:` the same command starts from the beginning"
+    return f"{ended}; the same command continues from {configuration.checkpoint.path}"
 
 
 def _without_n(arguments: list[str]) -> list[str]:
@@ -187,13 +252,13 @@ class _reported:  # noqa: N801 - used as a word: with _reported(world, debug)
         if error is None or isinstance(error, SystemExit):
             return False
         if isinstance(error, KeyboardInterrupt):
-            os._exit(130)  # the other ranks may wait for this one: no finalising
+            os._exit(INTERRUPTED)  # the other ranks may wait for this one: MPI_Finalize would block
         if self.world is not None and (lost := _lost_ranks(self.world, error)):
             self._end_without(lost, error)
         is_agreed = isinstance(error, MPILearnError)
         if is_agreed and self.world is not None:
             self.world.Barrier()  # mpirun ends all ranks as soon as one ends badly: let the message out first
-        if not is_agreed or self.world is None or self.world.rank == 0:
+        if not is_agreed or (launched_rank() if self.world is None else self.world.rank) == 0:
             self._print(error)
         if is_agreed and self.world is not None:
             self.world.Barrier()
@@ -236,6 +301,21 @@ def _short(error: MPILearnError) -> str:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The console script. Every command takes ``--debug``, which may also come before it."""
+    """The console script: runs a command and ends the process with its exit status.
+
+    Every command takes ``--debug``, which may also come before it.
+    """
     arguments = sys.argv[1:] if arguments is None else arguments
-    app([*without_debug(arguments), *([DEBUG] if DEBUG in arguments else [])], prog_name="mpi-learn")
+    words = without_debug(arguments)
+    command = partial(app, [*words, *([DEBUG] if DEBUG in arguments else [])], prog_name="mpi-learn")
+    if words[:1] != ["train"]:
+        command()
+    mode = LaunchMode.take()
+    request = StopRequest(heeds_warnings=mode is LaunchMode.DIRECT)
+    with request.listening():  # from the start: mpirun passes signals on at any time
+        try:
+            command(obj=request)
+            status = FINISHED
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else FINISHED
+        sys.exit(mode.status(status, launched_rank()))

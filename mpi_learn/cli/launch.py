@@ -11,14 +11,25 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+from mpi_learn.cli.exit_status import (
+    FAILED,
+    FINISHED,
+    INTERRUPTED,
+    INVALID,
+    UNFINISHED,
+    VARIABLE,
+    LaunchMode,
+)
+from mpi_learn.cli.launchers import check_not_launched, is_launched, launched_rank, n_hosts
+from mpi_learn.cli.slurm import job_end_s
+from mpi_learn.cli.stop_request import StopRequest
 from mpi_learn.errors import UserError
 
-LAUNCHER_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_RANK", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-
-ENDING = (signal.SIGINT, signal.SIGTERM)
-"""What asks a process to end."""
+SHIELDED = (signal.SIGINT, signal.SIGTERM)
+"""Signals after which ``mpirun`` kills its ranks within half a second; it does not get them."""
 
 DEBUG = "--debug"
 """The option of both programs that shows tracebacks, before or after the command."""
@@ -32,80 +43,83 @@ def without_debug(arguments: list[str]) -> list[str]:
     return [argument for argument in arguments if argument != DEBUG]
 
 
-def is_launched() -> bool:
-    """Whether this process was started by ``mpirun``, ``mpiexec`` or ``srun``."""
-    return any(name in os.environ for name in LAUNCHER_VARIABLES)
+@dataclass(frozen=True)
+class Launch:
+    """``mpirun -np n python -m ARGUMENTS``, to be run by `launch`.
 
-
-def launch(arguments: list[str], n: int) -> int:
-    """Runs ``mpirun -np n python -m ARGUMENTS``.
-
-    Args:
+    Attributes:
         arguments: The module and its arguments, e.g. ``["mpi_learn", "train", "training.yaml"]``.
         n: The number of ranks.
+    """
+
+    arguments: list[str]
+    n: int
+
+
+def launch(wanted: Launch, request: StopRequest) -> int:
+    """Runs a command under ``mpirun``, whose ranks end in order when this process is asked to end.
+
+    ``mpirun`` kills its ranks within half a second of SIGINT or SIGTERM. Therefore these signals are blocked in it, and
+    this process sends it SIGUSR1 instead, which it forwards to all ranks. A second Ctrl-C becomes SIGHUP, which ends
+    all ranks at once. With ``--with-ft ulfm`` ``mpirun`` returns 0 also if one of its daemons or all ranks were killed;
+    rank 0 confirms that it has finished by the status `CONFIRMED`.
+
+    Args:
+        wanted: What to run.
+        request: Listens to the signals of this process.
 
     Returns:
-        The exit status; 130 after Ctrl-C or SIGTERM, whatever ``mpirun`` makes of it.
+        One of the statuses in `mpi_learn.cli.exit_status`.
 
     Raises:
         UserError: There is no ``mpirun``, or this process already runs under one.
     """
-    return _run(arguments, n, n_asked=0)
+    check_not_launched()
+    mpirun = find_mpirun()
+    flags = launch_flags(mpirun)
+    mode = LaunchMode.CONFIRMED if "ulfm" in flags else LaunchMode.SHIELDED
+    environment = launch_environment() | {VARIABLE: mode.value}
+    request.job_end_s = job_end_s()
+    if request.job_end_s is not None:
+        environment["SLURM_JOB_END_TIME"] = str(int(request.job_end_s))  # rank 0 need not ask again
+    command = [mpirun, *flags, "-np", str(wanted.n), sys.executable, "-m", *wanted.arguments]
+    status = FINISHED if request.reason is not None else _run(command, environment, request)
+    return _status(status, request, mode)
 
 
-def launch_shielded(arguments: list[str], n: int) -> int:
-    """Runs ``mpirun -np n python -m ARGUMENTS``, whose ranks end in their own time when they are asked to.
-
-    Told to end, ``mpirun`` kills its ranks within half a second. So it does not hear of that: this process, which
-    stays, makes SIGUSR1 of Ctrl-C and SIGTERM, and that ``mpirun`` passes on. A second one it gets as SIGHUP, and ends.
-
-    Args:
-        arguments: As for `launch`.
-        n: The number of ranks.
-
-    Returns:
-        The exit status; 130 after a second signal.
-
-    Raises:
-        UserError: As `launch`.
-    """
-    return _run(arguments, n, n_asked=1)
-
-
-def _run(arguments: list[str], n: int, n_asked: int) -> int:
-    """Of the signals that ask this process to end, the first `n_asked` only ask the ranks."""
-    command, asked = _command(arguments, n), []
-    process = None
-
-    def pass_on(number: int, frame: object) -> None:
-        asked.append(number)
-        if process is not None:
-            process.send_signal(signal.SIGUSR1 if len(asked) <= n_asked else signal.SIGHUP)
-
-    for name in ENDING:
-        signal.signal(name, pass_on)
+def _run(command: list[str], environment: dict[str, str], request: StopRequest) -> int:
+    """The exit status of `command`, to which requests are passed on."""
     sys.stdout.flush()
-    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # what is blocked here, mpirun will not hear either; its ranks do
-    process = subprocess.Popen(command, env=launch_environment(), preexec_fn=_end_with_parent)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    status = process.wait()
-    return 130 if len(asked) > n_asked else status if status >= 0 else 128 - status
+    signal.pthread_sigmask(signal.SIG_BLOCK, SHIELDED)  # mpirun inherits the mask; it gives its ranks an empty one
+    process = subprocess.Popen(command, env=environment, preexec_fn=_end_with_parent)
+    request.on_first = lambda: process.send_signal(signal.SIGUSR1)
+    request.on_second = lambda: process.send_signal(signal.SIGHUP)
+    if request.reason is not None:  # SIGUSR1, which is not blocked
+        request.on_first()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SHIELDED)
+    return process.wait()
+
+
+def _status(status: int, request: StopRequest, mode: LaunchMode) -> int:
+    """The exit status of a command whose ``mpirun`` ended with `status`."""
+    if status == mode.status(FINISHED, rank=0) and (mode is LaunchMode.CONFIRMED or request.reason is None):
+        return FINISHED
+    if request.reason is not None and status != INVALID:
+        return request.status
+    if status == FINISHED:
+        print(
+            "mpirun ended before its rank 0: a node or one of mpirun's daemons was lost; the same command continues",
+            file=sys.stderr,
+        )
+        return UNFINISHED
+    return status if status in (INVALID, UNFINISHED, INTERRUPTED) else FAILED
 
 
 def _end_with_parent() -> None:
-    """This process hears SIGHUP when its parent has ended, however that came about; where there is Linux."""
+    """On Linux this process receives SIGHUP when its parent has ended, for whatever reason."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGHUP)
-
-
-def _command(arguments: list[str], n: int) -> list[str]:
-    if is_launched():
-        raise UserError("-n starts mpirun, and this process already runs under one", cure="drop -n, or drop mpirun")
-    if n < 1:
-        raise UserError(f"-n must be at least 1, not {n}")
-    mpirun = find_mpirun()
-    return [mpirun, *launch_flags(mpirun), "-np", str(n), sys.executable, "-m", *arguments]
 
 
 def find_mpirun() -> str:
@@ -121,38 +135,33 @@ def find_mpirun() -> str:
 
 
 def launch_flags(mpirun: str) -> list[str]:
-    """More ranks than cores and protection against lost ranks, where this ``mpirun`` knows them."""
+    """Flags for more ranks than cores and for protection against lost ranks, as far as this ``mpirun`` knows them.
+
+    Not on several hosts of a batch system: with oversubscription ``mpirun`` starts all ranks on the first of them.
+    """
     version = subprocess.run(
         [mpirun, "--version"], capture_output=True, text=True, env=launch_environment(), check=False
     )
     if "Open MPI" not in version.stdout:
         return []
     major = int(version.stdout.split("Open MPI)")[-1].split()[0].split(".")[0])
-    return ["--oversubscribe", *(["--with-ft", "ulfm"] if major >= 5 else [])]
+    return [*(["--oversubscribe"] if n_hosts() == 1 else []), *(["--with-ft", "ulfm"] if major >= 5 else [])]
 
 
 def launch_environment() -> dict[str, str]:
-    """This environment; as root, with Open MPI's two words of consent, for containers have no other user."""
+    """This environment; for root with Open MPI's two variables of consent, as containers have no other user."""
     environment = dict(os.environ)
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return environment
 
 
-def launched_rank() -> int:
-    """This process's rank as its launcher says, without touching MPI; 0 without a launcher."""
-    for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "SLURM_PROCID"):
-        if name in os.environ:
-            return int(os.environ[name])
-    return 0
-
-
 @contextlib.contextmanager
 def starting() -> Iterator[None]:
-    """MPI begins inside, which needs all ranks: where one has died before, the others would wait for ever.
+    """Limits the time in which MPI starts: it needs all ranks, and would wait forever for one that has died.
 
-    So they end when it has taken too long; the two lowest ranks write where they stood. No thread of Python's could do
-    it: MPI keeps the interpreter locked meanwhile.
+    After the limit the process ends; ranks 0 and 1 print their stacks. A thread of Python could not do it, as MPI
+    holds the interpreter lock meanwhile.
     """
     if not is_launched():
         yield

@@ -9,7 +9,7 @@ from mpi_learn.data.inspection import DataSummary, inspect
 from mpi_learn.data.samples.batches import Batch, Batches, Dealer
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.feeding import make_batches, validation_batches
-from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.in_memory import SampleFormat, Samples
 
 if TYPE_CHECKING:
     from mpi_learn.data.loading import load
@@ -21,6 +21,7 @@ __all__ = [
     "DataSummary",
     "Dataset",
     "Dealer",
+    "SampleFormat",
     "Samples",
     "Transform",
     "inspect",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mpi_learn.data.files.location import located
+from mpi_learn.settings import other_names
 from mpi_learn.settings.user_code import located_specification
 
 
@@ -15,21 +16,26 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
-Names = str | list[str | list[str]]
-"""What to read: a name, a list of names, or (columns of a table) a list of lists of names."""
+Names = str | list[str | list[str]] | dict[str, str | list[str]]
+"""What to read: a name, a list of names, (columns of a table) a list of lists of names, or a mapping by input name."""
+
+Dtype = Literal[
+    "float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"
+]
 
 Locations = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
 
 
 class Transform(BaseModel):
-    """Arrays that the user's function makes of what stands in the files."""
+    """Arrays that the user's function makes from those in the files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     names: Names = Field(description="What to read, as without a function.")
     function: str = Field(
         description="file.py:function or package.module:function. Called with the arrays that would be the inputs "
-        "without it, for some consecutive samples; returns one array of as many, or a tuple for several inputs."
+        "without it, for some consecutive samples; returns one array of as many samples, a tuple for several inputs, "
+        "or a mapping by input name."
     )
 
 
@@ -37,6 +43,7 @@ class DataConfiguration(BaseModel):
     """The samples to train on and to validate on: files, and what to read of them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    other_names: ClassVar[dict[str, str]] = other_names.DATA
 
     train: Locations = Field(
         description="Files, globs or URLs of the training samples: .h5 .npz .npy .root .parquet .csv .csv.gz. What one "
@@ -48,16 +55,36 @@ class DataConfiguration(BaseModel):
     validation_fraction: float | None = Field(
         default=None, gt=0, lt=1, description="The fraction of the training samples, drawn at random, to validate on."
     )
-    features: Names | Transform = Field(
-        description="Arrays (HDF5, NPZ): a dataset, a group (all of its datasets), or a list, each an input of the "
-        "model. Tables (ROOT, Parquet, CSV): columns, stacked in this order to one input; a list of lists for several "
-        "inputs. Globs are allowed and leave the labels out. `name[4]`: four values of each row, cut or filled with "
-        "zeros. Or {names: …, function: file.py:f}."
+    features: Transform | Names = Field(
+        union_mode="left_to_right",
+        description="Arrays (HDF5, NPZ): a dataset, a list of datasets, each an input of the model, or a group, whose "
+        "datasets are matched with the inputs by name. Tables (ROOT, Parquet, CSV): columns, stacked in this order to "
+        "one input; a list of lists for several inputs. A mapping by the names of the inputs: {age: a, income: [b, c]}."
+        " Globs are allowed and leave the labels out. `name[4]`: four values of each row, cut or filled with zeros. Or "
+        "{names: …, function: file.py:f}.",
     )
-    labels: Names | Transform | None = Field(
-        description="The same for the outputs; null for a model that learns from the features alone."
+    labels: Transform | Names | None = Field(
+        union_mode="left_to_right",
+        description="The same for the outputs; null for a model that learns from the features alone.",
     )
-    shuffle: bool = Field(default=True, description="Another order every epoch, from the training's seed.")
+    weights: str | None = Field(
+        default=None, description="A dataset or column with one weight per sample, for the loss and weighted_metrics."
+    )
+    class_weight: dict[int, float] | Literal["balanced"] | None = Field(
+        default=None,
+        description="A weight for the training samples of each class, {0: 1.0, 1: 5.0}; other classes have 1. "
+        "balanced: samples / (classes × samples of the class).",
+    )
+    dtype: Dtype | dict[str, Dtype] | None = Field(
+        default=None,
+        description="dtype of the features, or a mapping by the names of features and labels. null: real numbers "
+        "become float32, integers stay integers.",
+    )
+    shuffle: bool = Field(default=True, description="A new order every epoch, from the training's seed.")
+    drop_last: bool = Field(
+        default=False,
+        description="Leave out the samples at the end of an epoch that do not fill a batch of each worker.",
+    )
     share: Literal["static", "dynamic"] = Field(
         default="static",
         description="static: each worker has its part of every epoch. dynamic: chunks go to whoever is free, for "

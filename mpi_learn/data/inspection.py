@@ -12,16 +12,16 @@ from mpi_learn.data.files.plan import OpenSource, Plan, make_plans, n_validation
 
 @dataclass(frozen=True)
 class DataSummary:
-    """What a model is going to meet.
+    """Sizes, shapes and dtypes of the data.
 
-    Args:
+    Attributes:
         n_training: Samples to train on.
         n_validation: Samples to validate on.
         feature_shapes: The shape of one sample, for each input.
-        label_shapes: The same for each output.
-        feature_dtypes: As stored; a model gets float32.
-        label_dtypes: As stored; a model gets int64 if they are whole numbers, else float32.
-        label_ranges: For each output the smallest and largest label if they are whole numbers, else None.
+        label_shapes: The same for each label.
+        feature_dtypes: As stored.
+        label_dtypes: As stored.
+        label_ranges: For each label the smallest and largest value if they are integers, else None.
     """
 
     n_training: int
@@ -60,7 +60,7 @@ def _ranges(plans: list[Plan], configuration: DataConfiguration, opened: OpenSou
     is_whole = [kind.dtype.kind in "biu" for kind in plans[0].y]
     lows, highs = [[] for _ in is_whole], [[] for _ in is_whole]
     for part in (part for plan in plans for part in plan.parts if any(is_whole)):
-        _, labels = readers(opened(part.place), configuration)
+        _, labels, _ = readers(opened(part.place), configuration)
         for array, low, high in zip(labels.read(0, part.n_samples), lows, highs, strict=True):
             low.append(array.min())
             high.append(array.max())

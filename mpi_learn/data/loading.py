@@ -12,7 +12,7 @@ from mpi_learn.data.files.fingerprint import digest, versions
 from mpi_learn.data.files.plan import OpenSource, Plan, make_plans, n_validation, opening, readers
 from mpi_learn.data.memory_budget import host_memory_bytes, is_streamed
 from mpi_learn.data.samples.dataset import Dataset
-from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.in_memory import Samples, samples_of
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.flat_layout import ALIGNMENT_BYTES
 from mpi_learn.mpi.communicators import Communicator, agreed_errors
@@ -22,9 +22,8 @@ from mpi_learn.mpi.host_memory import shared_by_host
 def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dataset:
     """All samples that a configuration names. Collective over `comm`.
 
-    They are held in memory that the ranks of a host share, or stay in their files (see `is_streamed`). Integer and
-    half-precision features that are smaller than float32 are held as they are stored and become float32 batch by batch:
-    the values stay. All others are held as float32; labels as int64 or float32, or as stored where that is smaller.
+    They are held in memory that the ranks of a host share, or stay in their files (see `is_streamed`). Each array is
+    held in the dtype that models take, or as stored where that is smaller, and then converted batch by batch.
 
     Args:
         configuration: With absolute paths, or relative to the current folder.
@@ -75,20 +74,20 @@ def _found(
 
 def _loaded(plan: Plan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> Samples:
     """The samples of a plan in memory, once for each host. Collective over `comm`."""
-    kinds = (*plan.x, *plan.y)
+    kinds = plan.kinds
     sizes = [plan.n_samples * kind.held_bytes for kind in kinds]
     starts = [0, *accumulate(-(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for size in sizes)]
 
     def samples(memory: np.ndarray) -> Samples:
-        arrays = tuple(
+        arrays = [
             memory[start : start + size].view(kind.held_dtype).reshape(plan.n_samples, *kind.shape)
             for start, size, kind in zip(starts, sizes, kinds, strict=False)
-        )
-        return Samples(arrays[: len(plan.x)], arrays[len(plan.x) :])
+        ]
+        return samples_of(plan, arrays)
 
     name = None
     if comm.rank == 0:
-        wanted = configuration.model_dump_json(include={"features", "labels"})
+        wanted = configuration.model_dump_json(include={"features", "labels", "weights", "dtype"})
         name = digest(plan, wanted, *versions((part.place for part in plan.parts), configuration))
     name = comm.bcast(name) if comm.size > 1 else name
     with agreed_errors(comm):
@@ -102,6 +101,7 @@ def _fill(samples: Samples, plan: Plan, configuration: DataConfiguration, opened
     first = 0
     for part in plan.parts:
         here = slice(first, first + part.n_samples)
-        for reader, arrays in zip(readers(opened(part.place), configuration), (samples.x, samples.y), strict=True):
+        parts = samples.x, samples.y, samples.weights
+        for reader, arrays in zip(readers(opened(part.place), configuration), parts, strict=True):
             copy_samples(reader, [array[here] for array in arrays], 0, part.n_samples)
         first += part.n_samples

@@ -63,6 +63,6 @@ class KeptData:
             for dataset in self._kept.values()
             for samples in (dataset.training, dataset.validation)
             if isinstance(samples, Samples)
-            for array in (*samples.x, *samples.y)
+            for array in samples.arrays
         }
         return sum(arrays.values())

@@ -1,133 +1,98 @@
-"""Builds the model that the configuration names, in its framework."""
+"""Builds the model that the configuration names, in the framework of what the user's function returns."""
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
-from mpi_learn.environment import prepare_environment, quiet_stderr
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.models.configuration import PLAIN, Computing, Gan
-from mpi_learn.models.gan import check_pair
-from mpi_learn.models.model import Arrays, Model
-from mpi_learn.settings.user_code import imports_of, is_function, load_function, signature_of, users_code
+from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.frameworks import NAMES, framework_of, load_framework, prepared
+from mpi_learn.models.gan import GanModel, check_pair
+from mpi_learn.models.model import Example, Model
+from mpi_learn.settings.component import shown_arguments
+from mpi_learn.settings.user_code import is_function, load_function, signature_of, users_code
+
+SUMMED_RATIO = (1.9, 2.1)
+"""With every sample twice, the mean over a batch stays the same and the sum over it doubles."""
 
 
-def make_model(
-    specification: str,
-    parameters: dict[str, Any],
-    loss: Any,
-    metrics: Any,
-    x: Arrays,
-    y: Arrays,
-    *,
-    seed: int,
-    stream: int,
-    gan: Gan | None = None,
-    computing: Computing = PLAIN,
-) -> Model:
+def make_model(settings: ModelSettings, example: Example) -> Model:
     """The model behind our interface; the same seed gives the same initial weights.
 
-    Args:
-        specification: ``file.py:function``, ``package.module:function``, or a .keras or .json file.
-        parameters: The function's arguments.
-        loss, metrics: As in the configuration, with absolute paths.
-        x, y: A few samples, one array per input and output.
-        seed: Of the initial weights.
-        stream: Makes dropout and noise draw other numbers: give the rank.
-        gan: The function returns two models, which train each other like this.
-        computing: In which precision, and whether activations are computed again in the backward pass.
-
     Raises:
-        ModelError, ConfigurationError: It cannot be built, or does not fit the samples.
+        ModelError, ConfigurationError: The model cannot be built, or does not fit the samples.
     """
-    if is_function(specification):
-        signature_of(specification).check(parameters, specification)
-    n_threads = prepare_environment()
-    packages = imports_of(specification) if is_function(specification) else {"keras"}
-    if "torch" in packages and not packages & {"keras", "tensorflow"}:
-        return _torch_model(specification, parameters, (loss, metrics, x, y), seed, stream, n_threads, gan, computing)
-    _load_keras(n_threads)
-    from mpi_learn.models.keras_.keras_checkpointing import policy
-    from mpi_learn.models.keras_.keras_model import KerasModel, keras
-
-    keras.backend.clear_session()
-    keras.utils.set_random_seed(seed)
-    with policy(computing):
-        called = is_function(specification)
-        model = _called(specification, parameters) if called else _loaded(keras, Path(specification))
-    if gan is not None:
-        from mpi_learn.models.keras_.keras_gan import KerasGan
-
-        check_pair(model, keras.Model, "Keras", specification)
-        return KerasGan(model, gan, loss, metrics, x, y, stream, computing)
-    if not isinstance(model, keras.Model):
-        raise _no_model(model, specification)
-    return KerasModel(model, loss, metrics, x, y, stream, computing)
+    with prepared(settings.seed, settings.computing.precision):
+        built = _built(settings)
+    framework = _framework(built, settings)
+    model = _wrapped(built, framework, settings, example)
+    if settings.n_workers > 1 and model.has_own_loss:
+        _check_mean(model, settings, example)
+    return model
 
 
-def _torch_model(
-    specification: str,
-    parameters: dict[str, Any],
-    rest: tuple[Any, ...],
-    seed: int,
-    stream: int,
-    n_threads: int,
-    gan: Gan | None,
-    computing: Computing,
-) -> Model:
-    try:
-        import torch
-    except ImportError as error:
-        raise ModelError(f"PyTorch is needed: {error}", cure="pip install mpi-opt[torch]") from error
+def _built(settings: ModelSettings) -> Any:
+    name = settings.model
+    if not is_function(name):
+        return _loaded(load_framework("keras"), Path(name))
+    signature_of(name).check(dict(settings.parameters), name)
+    with users_code(f"building the model with ({shown_arguments(dict(settings.parameters))})", name, ModelError):
+        return load_function(name)(**settings.parameters)
+
+
+def _framework(built: Any, settings: ModelSettings) -> str:
+    if settings.gan is not None:
+        check_pair(built, framework_of, settings.model)
+        framework = framework_of(built["generator"])
+    else:
+        framework = framework_of(built)
+    if framework is None:
+        raise ModelError(
+            f"expected a Keras or PyTorch model, it returned {type(built).__name__}",
+            where=settings.model,
+            cure="return the model",
+        )
+    if settings.framework not in ("auto", framework):
+        raise ModelError(
+            f"expected a model of {NAMES[settings.framework]}, it returned one of {NAMES[framework]}",
+            where=settings.model,
+            cure=f"write framework: {framework}, or leave it out",
+        )
+    load_framework(framework)
+    return framework
+
+
+def _wrapped(built: Any, framework: str, settings: ModelSettings, example: Example) -> Model:
+    if settings.gan is not None:
+        if framework == "keras":
+            from mpi_learn.models.keras_.keras_network import KerasNetwork as Network
+        else:
+            from mpi_learn.models.torch_.torch_network import TorchNetwork as Network
+        return GanModel({name: Network(one, settings) for name, one in built.items()}, settings, example)
+    if framework == "keras":
+        from mpi_learn.models.keras_.keras_model import KerasModel
+
+        return KerasModel(built, settings, example)
     from mpi_learn.models.torch_.torch_model import TorchModel
 
-    torch.set_num_threads(n_threads)
-    torch.manual_seed(seed)
-    module = _called(specification, parameters)
-    if gan is not None:
-        from mpi_learn.models.torch_.torch_gan import TorchGan
-
-        check_pair(module, torch.nn.Module, "PyTorch", specification)
-        return TorchGan(module, gan, *rest, seed * 1_000_003 + stream, computing)
-    if not isinstance(module, torch.nn.Module):
-        raise _no_model(module, specification)
-    return TorchModel(module, *rest, seed * 1_000_003 + stream, computing)
+    return TorchModel(built, settings, example)
 
 
-def _no_model(found: Any, specification: str) -> ModelError:
-    return ModelError(
-        f"expected a Keras or PyTorch model, it returned {type(found).__name__}",
-        where=specification,
-        cure="return the model",
+def _check_mean(model: Model, settings: ModelSettings, example: Example) -> None:
+    """Raises ConfigurationError if the loss is a sum over the batch.
+
+    Ranks average their gradients, so that several ranks would not train like one with all their samples.
+    """
+    once, twice = (
+        model.metrics(model.evaluate(one.x, one.y, one.weights))["loss"] for one in (example, example.doubled())
     )
-
-
-def _load_keras(n_threads: int) -> None:
-    """Imports Keras and TensorFlow, and lets TensorFlow say what it has to say where nobody hears it."""
-    try:
-        with quiet_stderr():
-            tensorflow = importlib.import_module("tensorflow")
-            try:
-                tensorflow.config.threading.set_intra_op_parallelism_threads(n_threads)
-                tensorflow.config.threading.set_inter_op_parallelism_threads(1 if n_threads == 1 else 2)
-            except RuntimeError:
-                pass  # somebody has used TensorFlow in this process before us: its threads stay as they are
-            tensorflow.zeros(1)
-            keras = importlib.import_module("keras")
-    except ImportError as error:
-        raise ModelError(f"Keras on TensorFlow is needed: {error}", cure="pip install mpi-opt[cpu]") from error
-    if keras.backend.backend() != "tensorflow":
-        raise ModelError(
-            f"Keras runs on {keras.backend.backend()} here", cure="unset KERAS_BACKEND, or set it to tensorflow"
+    if once and SUMMED_RATIO[0] < twice / once < SUMMED_RATIO[1]:
+        raise ConfigurationError(
+            "the loss is a sum over the batch, so that the mean of several ranks' losses differs from one rank's",
+            where="loss",
+            cure="return the mean over the samples of the batch, or train on one rank",
         )
-
-
-def _called(specification: str, parameters: dict[str, Any]) -> Any:
-    given = ", ".join(f"{name}={value!r}" for name, value in parameters.items())
-    with users_code(f"building the model with ({given})", specification, ModelError):
-        return load_function(specification)(**parameters)
 
 
 def _loaded(keras: Any, path: Path) -> Any:

@@ -1,18 +1,28 @@
-"""What ``gan:`` may say, and how models are computed."""
+"""Settings of models: what is built, what it is trained with, how it is computed, and ``gan:``."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from mpi_learn.settings.component import Named, shown_arguments
+
+Framework = Literal["auto", "keras", "torch"]
+Losses = Annotated[Named | list[Named | None] | dict[str, Named | None] | None, Field(union_mode="left_to_right")]
+Metrics = list[Named] | dict[str, list[Named]]
+LossWeights = list[float] | dict[str, float] | None
+
 
 class Computing(NamedTuple):
-    """How a framework computes with a model.
+    """How a framework computes.
 
     Attributes:
-        precision: ``float32``, or ``mixed_bfloat16``: 16 bits where the framework finds it safe, float32 weights.
-        gradient_checkpointing: Whether activations are computed again in the backward pass, to save memory.
+        precision: ``float32`` or ``mixed_bfloat16`` (16-bit activations, float32 weights).
+        gradient_checkpointing: Whether activations are recomputed in the backward pass to save memory.
     """
 
     precision: str = "float32"
@@ -20,18 +30,61 @@ class Computing(NamedTuple):
 
 
 PLAIN = Computing()
-"""As the framework does by itself."""
+"""As the framework computes by default."""
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """Everything that the model of one rank is made from.
+
+    Attributes:
+        model: ``file.py:function``, ``package.module:function``, or a .keras or .json file.
+        parameters: The function's arguments.
+        loss: By output; None: the model computes its own.
+        metrics, weighted_metrics: By output; the latter are weighted with the sample weights.
+        loss_weights: Factors of the losses, by output; None is 1 for all.
+        framework: What the function must return; ``auto`` accepts both.
+        gan: The function returns two models that train each other.
+        computing: Precision and activation checkpointing.
+        seed: Of the initial weights; the same seed gives the same weights on every rank.
+        stream: Gives dropout and noise of each rank random numbers of their own.
+        n_workers: Number of ranks whose gradients are combined.
+        has_optimizer: Whether the configuration names an optimizer.
+        is_validated: Whether there are validation data.
+    """
+
+    model: str
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    loss: Losses = None
+    metrics: Metrics = field(default_factory=list)
+    weighted_metrics: Metrics = field(default_factory=list)
+    loss_weights: LossWeights = None
+    framework: Framework = "auto"
+    gan: Gan | None = None
+    computing: Computing = PLAIN
+    seed: int = 0
+    stream: int = 0
+    n_workers: int = 1
+    has_optimizer: bool = True
+    is_validated: bool = True
+
+    @property
+    def call(self) -> str:
+        """The lines of Python that build the model: ``model = build_model(units=64)``."""
+        source, _, name = self.model.rpartition(":")
+        module = Path(source).stem if source.endswith(".py") else source
+        return f"from {module} import {name}\nmodel = {name}({shown_arguments(dict(self.parameters))})"
 
 
 class Turn(NamedTuple):
-    """Which of the two models moves in one step of a training; the other rests."""
+    """Which of two models are updated in one step of a training; the other one rests."""
 
     discriminator: bool
     generator: bool
 
 
 class Steps(BaseModel):
-    """``steps:`` how often each of the two models moves."""
+    """``steps:`` updates of each model in a round."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,26 +97,26 @@ def _listed(value: object) -> object:
 
 
 class Gan(BaseModel):
-    """``gan:`` `model` returns a generator and a discriminator, which train each other (Goodfellow et al. 2014)."""
+    """``gan:`` `model` returns a generator and a discriminator that train each other (Goodfellow et al. 2014)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    latent: int = Field(64, ge=1, description="Numbers of noise that the generator makes a sample of.")
+    latent: int = Field(64, ge=1, description="Size of the noise vector from which the generator makes one sample.")
     noise: Literal["normal", "uniform"] = Field(
-        "normal", description="How they are distributed: mean 0 and variance 1, or evenly in [-1, 1]."
+        "normal", description="Distribution of the noise: mean 0 and variance 1, or uniform in [-1, 1]."
     )
-    steps: Steps = Field(Steps(), description="How often each model moves.")
+    steps: Steps = Field(Steps(), description="Updates of each model in a round.")
     exchange: Literal["model", "batch"] = Field(
         "model",
-        description="model: with each batch first the discriminator makes its steps, then the generator, and ranks "
-        "exchange after each. batch: one exchange a batch; whoever moves does so at once, and the model with fewer "
+        description="model: with each batch the discriminator makes its steps, then the generator, and ranks exchange "
+        "after each step. batch: one exchange per batch; both models are updated at once, and the model with fewer "
         "steps rests in some batches.",
     )
     condition: Annotated[list[Literal["generator", "discriminator"]], BeforeValidator(_listed)] = Field(
-        [], description="Which models take the labels as further inputs (Mirza & Osindero 2014)."
+        [], description="Models that take the labels as further inputs (Mirza & Osindero 2014)."
     )
     smoothing: float = Field(
-        0.0, ge=0, lt=1, description="The discriminator learns to answer 1 minus this to real samples."
+        0.0, ge=0, lt=1, description="The discriminator's target for real samples is 1 minus this."
     )
     loss_weights: list[float] | None = Field(
         None, description="A factor for the loss of each output of the discriminator; null is 1 for all."
@@ -71,7 +124,7 @@ class Gan(BaseModel):
 
     @property
     def turns(self) -> tuple[Turn, ...]:
-        """Who moves in which step of a round, after which the next round begins."""
+        """The models that are updated in each step of a round."""
         n_discriminator, n_generator = self.steps.discriminator, self.steps.generator
         if self.exchange == "model":
             return (Turn(True, False),) * n_discriminator + (Turn(False, True),) * n_generator
@@ -80,5 +133,5 @@ class Gan(BaseModel):
 
     @property
     def turns_per_batch(self) -> int:
-        """How many steps are made with each batch."""
+        """The number of steps made with each batch."""
         return len(self.turns) if self.exchange == "model" else 1

@@ -1,108 +1,339 @@
-"""What generative adversarial networks of every framework have in common (Goodfellow et al. 2014, algorithm 1).
+"""Generative adversarial networks of every framework (Goodfellow et al. 2014, algorithm 1).
 
-The two models lie in one flat vector, the discriminator first. Behind each stands one number, which in a gradient says
-of how many samples that model's part speaks: a model that rests has none there, and its optimizer does not move.
+Both models are in one flat vector, the discriminator first. Each is followed by one number, which in a gradient is the
+number of samples of that model's part: 0 for a model that rests, whose optimizer then makes no step.
 
-The discriminator's loss is the mean of its losses on real and on generated samples, the generator's that of the
-discriminator taking what it made for real (the paper's "non-saturating" form). Further outputs of the discriminator
-predict the labels, for both models (Odena, Olah & Shlens 2017).
+The discriminator's loss is the mean of its losses on real and on generated samples. The generator's loss is that of
+the discriminator with generated samples labelled as real (the "non-saturating" form of the paper). Further outputs of
+the discriminator predict the labels, for both models (Odena, Olah & Shlens 2017).
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.flat_layout import N_WORDS, FlatLayout
-from mpi_learn.models.configuration import Gan, Turn
-from mpi_learn.models.model import Arrays
-from mpi_learn.settings.user_code import metric_key
+from mpi_learn.flat_layout import N_WORDS, FlatLayout, aligned_empty
+from mpi_learn.models.configuration import Gan, ModelSettings, Turn
+from mpi_learn.models.model import Arrays, Example, Model
+from mpi_learn.models.outputs import LabelRule, Outputs, Shape, check_ranges
+from mpi_learn.settings.component import Component, component, make_component
 
 DISCRIMINATOR, GENERATOR = "discriminator", "generator"
-N_D, D_LOSS, N_G, G_LOSS = 2, 3, 4, 5
-"""Where the sums hold the discriminator's samples and loss, and the generator's; metrics stand behind them."""
-FIRST_GAN_METRIC = 6
+N_D, D_LOSS, N_G, G_LOSS, FIRST_GAN_METRIC = 2, 3, 4, 5, 6
+"""Where the sums hold the discriminator's samples and loss, the generator's, and the metrics."""
+
+Tensors = Sequence[Any]
+Loss = Callable[[Any, Any], Any]
 
 
-def joint_layout(discriminator: FlatLayout, generator: FlatLayout) -> FlatLayout:
-    """Both models in one vector, each with its number of samples behind it."""
-    shapes = (*discriminator.shapes, (1,), *generator.shapes, (1,))
-    return FlatLayout(shapes, (len(discriminator.shapes) + 1, len(generator.shapes) + 1))
+class Network(Protocol):
+    """One model of a framework, whose trainable arrays are parts of a flat vector."""
+
+    framework: str
+    layout: FlatLayout
+
+    def tried(self, x: Arrays) -> list[Shape]:
+        """The shapes of the outputs for a few samples."""
+
+    def give(self, weights: np.ndarray) -> None:
+        """Copies the trainable arrays into `weights`, (layout.size,) float32."""
+
+    def take(self, weights: np.ndarray) -> Any:
+        """The framework's own model, with these weights."""
+
+    def save(self, path: Path, weights: np.ndarray) -> Path:
+        """Writes the model; see `Model.save`."""
+
+    def save_weights(self, path: Path, weights: np.ndarray) -> Path:
+        """Writes the weights alone."""
+
+    def state(self) -> np.ndarray:
+        """The non-trainable real numbers; see `Model.moving`."""
+
+    def set_state(self, values: np.ndarray) -> None:
+        """Replaces the non-trainable real numbers by the first of `values`."""
+
+    def integers(self) -> np.ndarray:
+        """The non-trainable integers; see `Model.counters`."""
+
+    def set_integers(self, values: np.ndarray) -> None:
+        """Replaces the non-trainable integers by the first of `values`."""
+
+    def random_state(self) -> np.ndarray:
+        """The state of the framework's own random generator, int64."""
+
+    def set_random_state(self, values: np.ndarray) -> None:
+        """Replaces what `random_state` gives."""
+
+    def parts(self, flat: Any) -> list[Any]:
+        """The trainable arrays in `flat`, as tensors."""
+
+    def called(self, parts: list[Any], x: Tensors, training: bool, moves: bool) -> tuple[Tensors, Any]:
+        """Outputs and penalty; moving means and variances are updated only if `moves`."""
+
+    def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Loss, LabelRule | None]:
+        """A function of (labels, output) for the mean loss of a batch, and what it requires of labels."""
+
+    def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
+        """(losses, further results) of `function`, and the gradient of each loss by its parts."""
+
+    def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
+        """`function` of (flat weights, x, y) and lists of tensors, as one of (x, y) and lists of arrays."""
+
+    def close(self) -> None:
+        """Releases what the framework holds."""
 
 
-class Rounds:
-    """Whose turn it is, step after step.
+class GanModel(Model):
+    """Generator and discriminator that train each other, as one flat vector.
 
-    Attributes:
-        place: Of the next step in its round; what a checkpoint must hold.
-    """
-
-    def __init__(self, turns: tuple[Turn, ...]) -> None:
-        self.turns, self.place = turns, 0
-
-    def next(self) -> Turn:
-        """Who moves now."""
-        turn = self.turns[self.place]
-        self.place = (self.place + 1) % len(self.turns)
-        return turn
-
-
-class GanSums:
-    """What of a step of two models adds up.
+    In a model's turn its moving means and variances are updated, the other's stay; random generators always advance.
 
     Args:
-        metrics: Functions of (real, generated) samples, ``file.py:function``.
+        networks: By name: ``generator`` and ``discriminator``.
+        settings: Their losses and metrics, and `Gan`.
+        example: A few samples: the features, with noise as the last of them, and labels, if any.
+
+    Raises:
+        ModelError, ConfigurationError: Models, loss, metrics and samples do not fit together.
     """
 
-    def __init__(self, metrics: list[str]) -> None:
-        self.keys = [metric_key(one) for one in metrics]
-        self.n = FIRST_GAN_METRIC + len(self.keys) + N_WORDS
+    def __init__(self, networks: Mapping[str, Network], settings: ModelSettings, example: Example) -> None:
+        assert settings.gan is not None
+        self._settings, self.options, self._place = settings, settings.gan, 0
+        self._both = self.discriminator, self.generator = networks[DISCRIMINATOR], networks[GENERATOR]
+        self.framework = self.generator.framework
+        example = Example(_real(example.x), example.y)
+        self._make_losses(Outputs(tuple(self._tried(example))), example)
+        self._metrics = [(component(one).key, make_component(component(one), 2)) for one in settings.metrics]
+        self.n_sums = FIRST_GAN_METRIC + len(self._metrics) + N_WORDS
+        self.layout = _joint_layout(*(one.layout for one in self._both))
+        self.weights = aligned_empty(self.layout.size)
+        self.weights[:] = 0
+        self._spans = [place for place, _ in self.layout.places()]
+        for network, span in zip(self._both, self._spans, strict=True):
+            network.give(self.weights[span])
+        compiled = partial(self.generator.compiled, example=example, weights=self.weights)
+        self._steps = {turn: compiled(partial(self._step, turn)) for turn in set(self.options.turns)}
+        self._forward = compiled(self._evaluated)
 
-    def results(self, sums: np.ndarray) -> dict[str, float]:
-        """Name -> value; the two losses over those steps in which their model moved, ``loss`` is their sum."""
-        losses = [float(sums[loss]) / max(float(sums[n]), 1.0) for n, loss in ((N_D, D_LOSS), (N_G, G_LOSS))]
-        found = {"loss": sum(losses), f"{DISCRIMINATOR}_loss": losses[0], f"{GENERATOR}_loss": losses[1]}
+    def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
+        """The step of the current turn; the part of a model that rests is zero, and so is its number of samples."""
+        turn, n = self.options.turns[self._place], len(x[0])
+        self._place = (self._place + 1) % len(self.options.turns)
+        step = np.zeros(self.layout.size + self.n_sums, np.float32)
+        if n == 0:
+            return step
+        found = self._steps[turn](_real(x), y)
+        for moves, network, span in zip(turn, self._both, self._spans, strict=True):
+            if moves:
+                for view in network.layout.views(step[span]):
+                    view[...] = n * found.pop(0)
+                step[span.stop] = n
+        step[self.layout.size :] = self._sums(turn, n, found)
+        return step
+
+    def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
+        return self._sums(Turn(True, True), len(x[0]), self._forward(_real(x), y))
+
+    def check_labels(self, y: Arrays) -> None:
+        check_ranges(self._rules, range(len(self._rules)), y)
+
+    def metrics(self, sums: np.ndarray) -> dict[str, float]:
+        """The two losses over the steps in which their model moved, ``loss``, which is their sum, and the metrics."""
+        d_loss, g_loss = (float(sums[at] / max(sums[n], 1.0)) for n, at in ((N_D, D_LOSS), (N_G, G_LOSS)))
+        found = {"loss": d_loss + g_loss, f"{DISCRIMINATOR}_loss": d_loss, f"{GENERATOR}_loss": g_loss}
         values = sums[FIRST_GAN_METRIC:-N_WORDS] / max(float(sums[0]), 1.0)
-        return found | dict(zip(self.keys, map(float, values), strict=True))
+        return found | {key: float(value) for (key, _), value in zip(self._metrics, values, strict=True)}
+
+    def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
+        """Generated samples; `x` is the generator's input: noise, and labels if it is conditioned on them."""
+        generate = self.generator.compiled(self._generated, Example(x, ()), self.weights)
+        return tuple(generate(x, ()))
+
+    def moving(self) -> np.ndarray:
+        return np.concatenate([one.state() for one in self._both])
+
+    def set_moving(self, values: np.ndarray) -> None:
+        self.discriminator.set_state(values)
+        self.generator.set_state(values[self.discriminator.state().size :])
+
+    def counters(self) -> np.ndarray:
+        """The place in the round, the models' integers, the state of the framework's random generator."""
+        own = [one.integers() for one in self._both]
+        return np.concatenate([[self._place], *own, self.generator.random_state()]).astype(np.int64)
+
+    def set_counters(self, values: np.ndarray) -> None:
+        self._place, values = int(values[0]), values[1:]
+        for network in self._both:
+            network.set_integers(values)
+            values = values[network.integers().size :]
+        self.generator.set_random_state(values)
+
+    def current(self) -> dict[str, Any]:
+        """Both models, as the user's function returned them."""
+        return {name: network.take(self.weights[span]) for name, network, span in self._named()}
+
+    def finish(self) -> dict[str, Any]:
+        return self.current()
+
+    def save(self, path: Path) -> Path:
+        """Writes ``NAME_discriminator`` and ``NAME_generator`` with the framework's suffix; returns the latter."""
+        for name, network, span in self._named():
+            file = network.save(path.with_name(f"{path.name}_{name}"), self.weights[span])
+        return file
+
+    def save_weights(self, path: Path) -> tuple[Path, str]:
+        """Writes two files, and returns the generator's."""
+        for name, network, span in self._named():
+            file = network.save_weights(path.with_name(f"{path.name}_{name}"), self.weights[span])
+        return file, f"{self._settings.call}\nmodel[{GENERATOR!r}].load_weights({file.name!r})"
+
+    def close(self) -> None:
+        self._steps.clear()
+        del self._forward
+        self.generator.close()
+
+    def _named(self) -> Iterator[tuple[str, Network, slice]]:
+        return zip((DISCRIMINATOR, GENERATOR), self._both, self._spans, strict=True)
+
+    def _given(self, name: str, y: Tensors) -> list[Any]:
+        return list(y) if name in self.options.condition else []
+
+    def _tried(self, example: Example) -> list[Shape]:
+        """The shapes of the discriminator's outputs, by calling both models on a few samples."""
+        *real, noise = example.x
+        given = [noise, *self._given(GENERATOR, example.y)]
+        problem, where = f"the generator does not take samples of shape {_shown(given)}", "gan.latent"
+        try:
+            generated = [one[1:] for one in self.generator.tried(given)]
+            problem, where = "the discriminator does not take the samples", "data.features"
+            outputs = self.discriminator.tried([*real, *self._given(DISCRIMINATOR, example.y)])
+        except Exception as error:
+            raise ModelError(f"{problem}: {error}", where=where) from error
+        if generated != [one.shape[1:] for one in real]:
+            raise ModelError(
+                f"the generator makes samples of shape {' and '.join(map(str, generated))}, the data have "
+                f"{_shown(real)}",
+                where="data.features",
+                cure="change the output of the generator, or data.features",
+            )
+        return outputs
+
+    def _make_losses(self, outputs: Outputs, example: Example) -> None:
+        """One loss per output of the discriminator: the first says real or generated, the others predict labels."""
+        self._loss_weights = _loss_weights(self.options, len(outputs), len(example.y))
+        validity = np.ones((1, *(n or 1 for n in outputs.shapes[0][1:])), np.float32)
+        labels = [validity, *(example.y if len(outputs) > 1 else ())]
+        wanted = outputs.named_by(self._settings.loss).losses(self._settings.loss)
+        self._losses, self._rules = [], []
+        for one, shape, label in zip(wanted, outputs.shapes, labels, strict=True):
+            if one is None:
+                raise ConfigurationError("every output of the discriminator needs a loss", where="loss")
+            loss, rule = self.discriminator.loss(one, shape, label)
+            if rule is not None:
+                rule.check_shape(label)
+            self._losses.append(loss)
+            self._rules.append(rule)
+        self._rules.pop(0)
+
+    def _step(self, turn: Turn, flat: Any, x: Tensors, y: Tensors) -> list[Any]:
+        """Gradients of the mean losses by the arrays of the models that move, then losses and metrics."""
+        parts = self._split(flat)
+        run = partial(self._losses_of, parts, x, y, turn, training=True)
+        (losses, fake), gradients = self.generator.differentiated(
+            run, [own if moves else [] for moves, own in zip(turn, parts, strict=True)]
+        )
+        return [*(one for own in gradients for one in own), *losses, *self._measured(x, fake)]
+
+    def _evaluated(self, flat: Any, x: Tensors, y: Tensors) -> list[Any]:
+        losses, fake = self._losses_of(self._split(flat), x, y, Turn(True, True), training=False)
+        return [*losses, *self._measured(x, fake)]
+
+    def _generated(self, flat: Any, x: Tensors, y: Tensors) -> list[Any]:
+        return list(self.generator.called(self._split(flat)[1], x, False, False)[0])
+
+    def _split(self, flat: Any) -> list[list[Any]]:
+        return [
+            network.parts(None if flat is None else flat[span])
+            for network, span in zip(self._both, self._spans, strict=True)
+        ]
+
+    def _losses_of(
+        self, parts: list[list[Any]], x: Tensors, y: Tensors, turn: Turn, training: bool
+    ) -> tuple[list[Any], Tensors]:
+        """The losses of the models that move, the discriminator's first, and the generated samples."""
+        (*real, noise), judge = x, self.discriminator
+        losses: list[Any] = []
+        given = self._given(DISCRIMINATOR, y)
+        inputs = [noise, *self._given(GENERATOR, y)]
+        fake, penalty = self.generator.called(parts[1], inputs, training, turn.generator)
+        if turn.discriminator:
+            outputs, own_penalty = judge.called(parts[0], [*real, *given], training, True)
+            losses.append(0.5 * self._loss(outputs, 1.0 - self.options.smoothing, y) + own_penalty)
+        outputs, _ = judge.called(parts[0], [*fake, *given], training, turn.discriminator)
+        if turn.discriminator:
+            losses[0] = losses[0] + 0.5 * self._loss(outputs, 0.0, y)
+        if turn.generator:
+            losses.append(self._loss(outputs, 1.0, y) + penalty)
+        return losses, fake
+
+    def _loss(self, outputs: Tensors, target: float, y: Tensors) -> Any:
+        """The mean loss of the discriminator's outputs, where the first should be `target`."""
+        labels = outputs[0] * 0 + target, *y
+        parts = zip(self._loss_weights, self._losses, labels, outputs, strict=False)
+        return sum(weight * loss(label, output) for weight, loss, label, output in parts)
+
+    def _measured(self, x: Tensors, fake: Tensors) -> list[Any]:
+        samples = (x[0], fake[0]) if len(fake) == 1 else (x[:-1], fake)
+        return [metric(*samples) for _, metric in self._metrics]
+
+    def _sums(self, turn: Turn, n: int, found: Sequence[np.ndarray]) -> np.ndarray:
+        """The sums of a step from its losses, of the models that move, and metrics."""
+        values, sums = [float(np.mean(one)) for one in found], np.zeros(self.n_sums)
+        for moves, at in zip(turn, (N_D, N_G), strict=True):
+            if moves:
+                sums[at : at + 2] = n, n * values.pop(0)
+        sums[:2] = n, sums[D_LOSS] + sums[G_LOSS]
+        sums[FIRST_GAN_METRIC : FIRST_GAN_METRIC + len(values)] = n * np.array(values)
+        return sums
 
 
-def check_pair(found: Any, kind: type, framework: str, specification: str) -> None:
+def check_pair(found: Any, framework_of: Callable[[Any], str | None], specification: str) -> None:
     """Raises ModelError unless the user's function returned both models."""
-    names = {DISCRIMINATOR, GENERATOR}
-    if not isinstance(found, dict) or set(found) != names or not all(isinstance(one, kind) for one in found.values()):
+    is_pair = isinstance(found, dict) and set(found) == {DISCRIMINATOR, GENERATOR}
+    kinds = {framework_of(one) for one in found.values()} if is_pair else {None}
+    if len(kinds) > 1 or None in kinds:
         shown = f"a mapping of {', '.join(map(str, found))}" if isinstance(found, dict) else type(found).__name__
         raise ModelError(
-            f"expected two {framework} models, it returned {shown}",
+            f"expected two models, both of Keras or both of PyTorch, it returned {shown}",
             where=specification,
             cure='return {"generator": …, "discriminator": …}',
         )
 
 
-def check_generated(generated: list[tuple[int, ...]], x: Arrays) -> None:
-    """Raises ModelError unless generated samples are of the shape of the real ones."""
-    expected = [one.shape[1:] for one in x]
-    if generated != expected:
-        raise ModelError(
-            f"the generator makes samples of shape {_shown(generated)}, the data have {_shown(expected)}",
-            where="data.features",
-            cure="change the output of the generator, or data.features",
-        )
+def _real(x: Arrays) -> list[np.ndarray]:
+    """As float32, like the samples that the generator makes."""
+    return [np.asarray(one, np.float32) for one in x]
 
 
-def weights_of(options: Gan, n_outputs: int, n_labels: int) -> list[float]:
-    """A factor for the loss of each output of the discriminator.
+def _joint_layout(discriminator: FlatLayout, generator: FlatLayout) -> FlatLayout:
+    shapes = (*discriminator.shapes, (1,), *generator.shapes, (1,))
+    return FlatLayout(shapes, (len(discriminator.shapes) + 1, len(generator.shapes) + 1))
 
-    Raises:
-        ModelError: Its further outputs are not as many as there are labels.
-        ConfigurationError: There are not as many factors as outputs.
-    """
+
+def _loss_weights(options: Gan, n_outputs: int, n_labels: int) -> list[float]:
     if n_outputs not in (1, 1 + n_labels):
         raise ModelError(
             f"the discriminator has {n_outputs - 1} outputs after the first, the data have labels for {n_labels}",
             where="data.labels",
-            cure="the first output says real or generated; give it one more for each of the labels, or none",
+            cure="the first output says real or generated; give it one more for each label, or none",
         )
     weights = options.loss_weights or [1.0] * n_outputs
     if len(weights) != n_outputs:
@@ -112,5 +343,5 @@ def weights_of(options: Gan, n_outputs: int, n_labels: int) -> list[float]:
     return weights
 
 
-def _shown(shapes: list[tuple[int, ...]]) -> str:
-    return " and ".join(str(shape) for shape in shapes)
+def _shown(arrays: Arrays) -> str:
+    return " and ".join(str(one.shape[1:]) for one in arrays)

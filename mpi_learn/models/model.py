@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,53 +15,95 @@ from mpi_learn.flat_layout import FlatLayout
 Arrays = Sequence[np.ndarray]
 
 
+@dataclass(frozen=True)
+class Example:
+    """A few samples, from which a model learns shapes, dtypes and names.
+
+    Attributes:
+        x: One array per input, the first axis being the samples.
+        y: One array per label.
+        weights: One array of sample weights, or none.
+        x_names, y_names: The names that the data configuration gives to `x` and `y`; empty where it gives none.
+    """
+
+    x: Arrays
+    y: Arrays
+    weights: Arrays = ()
+    x_names: tuple[str, ...] = ()
+    y_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.x[0])
+
+    def part(self, first: int, stop: int) -> Example:
+        """Samples `first` to `stop` - 1."""
+        x, y, weights = ([one[first:stop] for one in arrays] for arrays in (self.x, self.y, self.weights))
+        return Example(x, y, weights, self.x_names, self.y_names)
+
+    def doubled(self) -> Example:
+        """Every sample twice."""
+        x, y, weights = ([np.concatenate([one, one]) for one in arrays] for arrays in (self.x, self.y, self.weights))
+        return Example(x, y, weights, self.x_names, self.y_names)
+
+
+def named(values: Sequence[Any], names: Sequence[str]) -> Any:
+    """`values` as user code takes them: a mapping if they have names, the value itself if it is the only one."""
+    if names:
+        return dict(zip(names, values, strict=True))
+    return values[0] if len(values) == 1 else list(values) or None
+
+
 class Model(ABC):
     """A model of some framework, seen as one flat vector of weights.
 
     Attributes:
         layout: Which part of `weights` is which trainable array.
-        weights: (layout.size,) float32, the memory that the framework computes with: change it in place.
-        n_sums: How many sums ride behind a gradient (see `mpi_learn.flat_layout`).
-        has_xla: Whether XLA can be chosen to compile its step.
-        is_xla: Whether it is chosen.
+        weights: (layout.size,) float32, the memory that the framework computes with; changed in place.
+        n_sums: Number of sums behind a gradient (see `mpi_learn.flat_layout`).
+        framework: ``keras`` or ``torch``.
+        has_xla: Whether XLA can compile its step.
+        is_xla: Whether XLA does.
+        has_own_loss: Whether its loss is computed by code of the user's, which may be a sum over the batch.
+        least_samples: The smallest batch that the model can be trained with.
     """
 
     layout: FlatLayout
     weights: np.ndarray
     n_sums: int
+    framework: str
     has_xla: bool = False
     is_xla: bool = False
+    has_own_loss: bool = False
+    least_samples: int = 1
 
     @abstractmethod
-    def gradient(self, x: Arrays, y: Arrays) -> np.ndarray:
-        """One training step's forward and backward pass; non-trainable state moves on, `weights` do not.
+    def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
+        """Forward and backward pass of one training step; updates non-trainable state, but not `weights`.
 
         Args:
             x: One array per input, the first axis being n samples; n may be 0.
-            y: One array per output.
+            y: One array per label.
+            weights: One array of sample weights, or none.
 
         Returns:
-            (layout.size + n_sums,) float32 step vector: the gradient of the loss summed over the samples, then
-            the sums. Writable.
+            (layout.size + n_sums,) float32 step vector: the gradient of the loss, times the batch's weight (its
+            number of samples where nothing else is documented), then the sums. Writable.
         """
 
-    def announce(self, ready: Callable[[np.ndarray, int], None]) -> None:  # noqa: B027 - some know only at the end
-        """From now on `gradient` calls `ready` with its step vector and the number of each array that is complete."""
-
-    def compile_step(self, by_xla: bool) -> None:  # noqa: B027 - most frameworks leave no choice
-        """Chooses what computes `gradient` for batches as large as the first one that comes; only if `has_xla`."""
+    def compile_step(self, by_xla: bool) -> None:  # noqa: B027 - optional
+        """Chooses what computes `gradient` for batches as large as the next one; only if `has_xla`."""
 
     @abstractmethod
-    def evaluate(self, x: Arrays, y: Arrays) -> np.ndarray:
+    def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         """The sums of one forward pass in inference mode, (n_sums,) float64."""
 
     @abstractmethod
     def check_labels(self, y: Arrays) -> None:
-        """Raises DataError if a label of `y` (all of them, one array per output) cannot be an output of the model."""
+        """Raises DataError if a label of `y` (one array per label) is outside of the model's outputs."""
 
     @abstractmethod
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        """Name -> value of loss and metrics over all the samples that `sums`, (n_sums,), were added up over."""
+        """Loss and metrics, by name, over all samples of `sums`, (n_sums,)."""
 
     @abstractmethod
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
@@ -68,27 +111,39 @@ class Model(ABC):
 
     @abstractmethod
     def moving(self) -> np.ndarray:
-        """The non-trainable real numbers (moving means and variances), float32, a copy: what ranks average."""
+        """The non-trainable real numbers (moving means and variances), float32, a copy. Ranks average them."""
 
     @abstractmethod
     def set_moving(self, values: np.ndarray) -> None:
-        """Replaces what `moving` gives."""
+        """Replaces the values of `moving`."""
 
     @abstractmethod
     def counters(self) -> np.ndarray:
-        """The non-trainable whole numbers (states of random generators), int64, a copy: each rank's own."""
+        """The non-trainable integers (states of random generators), int64, a copy. Each rank keeps its own."""
 
     @abstractmethod
     def set_counters(self, values: np.ndarray) -> None:
-        """Replaces what `counters` gives."""
+        """Replaces the values of `counters`."""
+
+    @abstractmethod
+    def current(self) -> Any:
+        """The framework's own model object, with the current weights, during the training."""
 
     @abstractmethod
     def finish(self) -> Any:
-        """The framework's own model object, holding the weights as they are now."""
+        """The framework's own model object, with the current weights, after the training."""
 
     @abstractmethod
     def save(self, path: Path) -> Path:
-        """Writes the model to `path` with the framework's suffix; returns the file. Whole or not at all."""
+        """Writes the model to `path` with the framework's suffix; returns the file. Atomic."""
 
-    def close(self) -> None:  # noqa: B027 - most frameworks hold nothing to give back
-        """Gives back what the framework holds for this model; `finish`'s object stays usable."""
+    @abstractmethod
+    def save_weights(self, path: Path) -> tuple[Path, str]:
+        """Writes only the weights, for models that `save` cannot write.
+
+        Returns:
+            The file, and the lines of Python that load it.
+        """
+
+    def close(self) -> None:  # noqa: B027 - optional
+        """Releases what the framework holds for this model; the object of `finish` stays usable."""

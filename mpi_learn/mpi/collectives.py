@@ -1,4 +1,4 @@
-"""Arrays on the wire: sums, broadcasts and messages in their own memory, without pickle and without spinning."""
+"""Sums, broadcasts and messages of arrays in their own memory, without pickle and without busy waiting."""
 
 from __future__ import annotations
 
@@ -14,31 +14,16 @@ Request = MPI.Request
 Number = TypeVar("Number", int, float)
 
 YIELD_S = 1e-3
-"""For so long whoever waits for a message only gives way to others, without sleeping: a sleep takes 60 µs at least, a
-swap with a master on the same host less. `experiments/training_speed/master.py` measures what it brings."""
+"""A rank that waits for a message yields the processor for this time before it sleeps. A sleep takes at least 60 µs, an
+exchange with a master on the same host less. `experiments/training_speed/master.py` measures the effect."""
 ROW_BYTES = 4096
-"""Rows of memory that ranks share begin at a multiple of this, so that no two of them lie on one page."""
+"""Rows of shared memory begin at a multiple of this, so that two rows never share a page."""
 
 
 def sum_in_place(comm: Communicator, vector: np.ndarray) -> None:
     """Replaces `vector` by its sum over all ranks, in its own memory. Collective over `comm`."""
     if comm.size > 1:
         comm.Allreduce(MPI.IN_PLACE, vector)
-
-
-def sum_later(comm: Communicator, vector: np.ndarray) -> Request:
-    """Begins to replace `vector` by its sum over all ranks; it must stay untouched until that is done. Collective."""
-    return comm.Iallreduce(MPI.IN_PLACE, vector)
-
-
-def is_done(request: Request) -> bool:
-    """Whether a request is done; to ask helps it on. Never waits."""
-    return request.Test()
-
-
-def wait_for_all(requests: list[Request]) -> None:
-    """Waits for several requests at once, as in a blocking collective."""
-    MPI.Request.Waitall(requests)
 
 
 def broadcast_in_place(comm: Communicator, vector: np.ndarray, root: int = 0) -> None:
@@ -48,7 +33,7 @@ def broadcast_in_place(comm: Communicator, vector: np.ndarray, root: int = 0) ->
 
 
 def receive_into(comm: Communicator, buffer: np.ndarray, source: int = MPI.ANY_SOURCE) -> tuple[int, int]:
-    """Waits, without spinning, for a message and writes it over the first elements of `buffer`.
+    """Waits for a message without busy waiting and writes it over the first elements of `buffer`.
 
     Returns:
         The rank that sent it, and its tag.
@@ -62,12 +47,12 @@ def receive_into(comm: Communicator, buffer: np.ndarray, source: int = MPI.ANY_S
 
 
 def send_from(comm: Communicator, buffer: np.ndarray, to: int, tag: int) -> None:
-    """Sends `buffer`; waits without spinning until it may be changed again."""
+    """Sends `buffer`; waits without busy waiting until it may be changed again."""
     wait(comm.Isend(buffer, dest=to, tag=tag))
 
 
 def wait(request: MPI.Request) -> None:
-    """Waits for `request` without spinning."""
+    """Waits for `request` without busy waiting."""
     pause = Pause(yield_s=YIELD_S)
     while not request.Test():
         pause()
@@ -83,7 +68,7 @@ def part_of(comm: Communicator, color: int | None) -> Communicator | None:
 
 
 def send_later(comm: Communicator, buffer: np.ndarray, to: int, tag: int) -> Request:
-    """Begins to send `buffer`, which must stay as it is until the request is done."""
+    """Begins to send `buffer`, which must not change until the request is complete."""
     return comm.Isend(buffer, dest=to, tag=tag)
 
 
@@ -93,7 +78,7 @@ def receive_later(comm: Communicator, buffer: np.ndarray, source: int, tag: int)
 
 
 def is_message_waiting(comm: Communicator, tag: int) -> bool:
-    """Whether somebody's message with this tag has arrived. Never waits."""
+    """Whether a message with this tag has arrived from any rank. Never waits."""
     return comm.Iprobe(source=MPI.ANY_SOURCE, tag=tag)
 
 
@@ -110,10 +95,10 @@ def gathered(comm: Communicator, vector: np.ndarray) -> np.ndarray:
 
 
 def scattered(comm: Communicator, vector: np.ndarray) -> np.ndarray:
-    """From every rank that part of its `vector` that is this rank's, one behind the other. Collective over `comm`.
+    """This rank's part of every rank's `vector`, concatenated in the order of ranks. Collective over `comm`.
 
     Args:
-        vector: Of a length that the number of ranks divides.
+        vector: Its length is a multiple of the number of ranks.
     """
     found = np.empty_like(vector)
     comm.Alltoall(vector, found)
@@ -121,12 +106,12 @@ def scattered(comm: Communicator, vector: np.ndarray) -> np.ndarray:
 
 
 def rows_of_host(comm: Communicator, n: int) -> dict[int, np.ndarray]:
-    """A row of `n` float32 for every rank of this host, in memory that they hold together. Collective over `comm`.
+    """A row of `n` float32 for every rank of this host, in shared memory. Collective over `comm`.
 
-    Rows that nobody touches take no memory.
+    Rows that are never accessed use no memory.
 
     Returns:
-        Rank in `comm` -> its row, uninitialised; empty where the host has no such memory, on all its ranks alike.
+        Rank in `comm` -> its row, uninitialised; empty on all ranks of a host without shared memory.
     """
     host = on_this_host(comm)
     ranks = host.allgather(comm.rank)

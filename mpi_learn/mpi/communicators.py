@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from mpi_learn.errors import MPILearnError, TrainingError, UserError
+from mpi_learn.errors import MPILearnError, TrainingError
 from mpi_learn.mpi.library import MPI
 from mpi_learn.mpi.revocable import Revocable
 
@@ -213,7 +213,8 @@ def _created(comm: Communicator, group: MPI.Group, name: str) -> Communicator:
     return comm.Create_group(group, tag=zlib.crc32(name.encode()) % 30_000)
 
 
-_create_from_group = MPI.Intracomm.Create_from_group
+def _create_from_group(group: MPI.Group, name: str) -> Communicator:
+    return MPI.Intracomm.Create_from_group(group, name)
 
 
 def lost_ranks(comm: Communicator) -> set[int]:
@@ -294,12 +295,17 @@ def duplicate(comm: Communicator) -> Communicator:
 def private(comm: Communicator) -> Iterator[Communicator]:
     """A duplicate of `comm` for the duration of the block. Collective over `comm` at its beginning and its end.
 
-    Messages over it never meet those of the caller, who may receive from any source with any tag. After an exception
-    the duplicate is not freed: it may hold messages that no rank has received, and MPICH delivers them to the next
-    communicator that gets the same context.
+    Messages over it never meet those of the caller, who may receive from any source with any tag. It is also freed
+    after an `MPILearnError`, on which all ranks have agreed. After any other exception it is not freed: other ranks may
+    still use it, and it may hold messages that no rank has received, which MPICH delivers to the next communicator that
+    gets the same context.
     """
     twin = comm.Dup()
-    yield twin
+    try:
+        yield twin
+    except MPILearnError:
+        twin.Free()
+        raise
     twin.Free()
 
 
@@ -317,8 +323,9 @@ def host_name() -> str:
 def agreed_errors(comm: Communicator) -> Iterator[None]:
     """What is raised inside on one rank is raised after it on all. Collective over `comm` at the end of the block.
 
-    Nothing inside may communicate over `comm` in a way that needs a rank which may already have raised. A `UserError`
-    stays what it is; anything else becomes a `TrainingError` with the rank's traceback. The lowest rank's error wins.
+    Nothing inside may communicate over `comm` in a way that needs a rank which may already have raised. An
+    `MPILearnError` is raised as it is; any other becomes a `TrainingError` with the rank's traceback. The error of the
+    lowest rank is the one that is raised.
     """
     mine: BaseException | None = None
     try:
@@ -326,7 +333,7 @@ def agreed_errors(comm: Communicator) -> Iterator[None]:
     except (KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks must learn of it
-        mine = error if isinstance(error, UserError | TrainingError) else described(error, comm.rank)
+        mine = error if isinstance(error, MPILearnError) else described(error, comm.rank)
     first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
     if first < comm.size:
         raise comm.bcast(mine, root=first)

@@ -88,6 +88,11 @@ class Comm:
 class Intracomm(Comm):
     """See `Comm`."""
 
+    @classmethod
+    def Create_from_group(cls, group: object, name: str) -> Comm:
+        """A communicator of this process."""
+        return cls()
+
 
 class Cartcomm(Intracomm):
     """See `Comm`."""

@@ -1,13 +1,16 @@
-"""What ``optimizer:`` may say. Names and defaults are Keras'; no number is worked on here, so this imports at once."""
+"""The ``optimizer:`` section. Names and defaults are those of Keras. Imports no numerical library."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from mpi_learn.settings import other_names
+
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Epsilon = Annotated[float, Field(gt=0, description="Added to a denominator, against division by zero.")]
+DECAY = "Decoupled: every step multiplies the weights by 1 − learning_rate × this."
 
 
 class Schedule(BaseModel):
@@ -15,38 +18,57 @@ class Schedule(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: Literal["constant", "step", "cosine"] = Field("constant", description="The shape after the warm-up.")
+    name: Literal["constant", "step", "exponential", "cosine", "plateau"] = Field(
+        "constant", description="The shape after the warm-up; plateau: lower when a metric no longer improves."
+    )
     warmup_epochs: float = Field(0.0, ge=0, description="The rate rises linearly from 0 over this many epochs.")
-    every: float = Field(10.0, gt=0, description="step: epochs between two drops.")
-    factor: float = Field(0.1, gt=0, le=1, description="step: what the rate is multiplied by at each drop.")
-    floor: float = Field(0.0, ge=0, le=1, description="cosine: the last rate, as a fraction of the first.")
+    every: float = Field(
+        10.0,
+        gt=0,
+        description="step: epochs between two drops. exponential: epochs in which the rate falls by `factor`.",
+    )
+    factor: float = Field(
+        0.1, gt=0, le=1, description="step, exponential, plateau: the factor of the learning rate at each drop."
+    )
+    floor: float = Field(
+        0.0, ge=0, le=1, description="cosine: the last rate, plateau: the lowest, as a fraction of the first."
+    )
+    metric: str = Field("val_loss", description="plateau: the metric of the training that should improve.")
+    mode: Literal["min", "max"] = Field("min", description="plateau: whether smaller or larger is better.")
+    patience: int = Field(10, ge=1, description="plateau: epochs without improvement before a drop.")
+    min_delta: float = Field(1e-4, ge=0, description="plateau: a smaller change does not count as an improvement.")
     scale: Literal["none", "linear", "sqrt"] = Field(
         "none", description="Multiply the rate by the number of workers, or by its square root; warm up then."
     )
 
 
-class _Options(BaseModel):
-    """What every optimizer knows."""
+class Options(BaseModel):
+    """The options of every optimizer."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    other_names: ClassVar[dict[str, str]] = other_names.OPTIMIZER
 
     learning_rate: float = Field(0.001, gt=0, allow_inf_nan=False, description="The step size.")
-    weight_decay: float = Field(0.0, ge=0, description="Decoupled: weights shrink by learning_rate × this each step.")
-    clip_norm: float | None = Field(None, gt=0, description="The longest that the whole gradient may be.")
-    clip_value: float | None = Field(None, gt=0, description="The largest that one gradient element may be.")
-    schedule: Schedule = Field(Schedule(), description="How the learning rate changes.")
+    weight_decay: float = Field(
+        0.0, ge=0, description="Decoupled: every step multiplies the weights by 1 − learning_rate × this."
+    )
+    clip_norm: float | None = Field(None, gt=0, description="Largest norm of the gradient; a longer one is scaled.")
+    clip_value: float | None = Field(
+        None, gt=0, description="Largest absolute value of an element; larger ones are cut."
+    )
+    schedule: Schedule = Field(Schedule(), description="How the learning rate changes during the training.")
 
 
-class Sgd(_Options):
+class Sgd(Options):
     """Stochastic gradient descent."""
 
     name: Literal["sgd"] = "sgd"
     learning_rate: float = Field(0.01, gt=0, allow_inf_nan=False, description="The step size.")
-    momentum: float = Field(0.0, ge=0, lt=1, description="How much of the last step goes on.")
-    nesterov: bool = Field(False, description="Look ahead along the momentum.")
+    momentum: float = Field(0.0, ge=0, lt=1, description="Fraction of the last step that is added to this one.")
+    nesterov: bool = Field(False, description="Use Nesterov momentum.")
 
 
-class Adam(_Options):
+class Adam(Options):
     """Adam (Kingma & Ba 2015)."""
 
     name: Literal["adam"] = "adam"
@@ -55,27 +77,29 @@ class Adam(_Options):
     epsilon: Epsilon = 1e-7
 
 
-class AdamW(_Options):
+class AdamW(Options):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
 
     name: Literal["adamw"] = "adamw"
-    weight_decay: float = Field(0.004, ge=0, description="Weights shrink by learning_rate × this each step.")
+    weight_decay: float = Field(
+        0.004, ge=0, description="Decoupled: every step multiplies the weights by 1 − learning_rate × this."
+    )
     beta_1: Fraction = Field(0.9, description="Decay of the mean gradient.")
     beta_2: Fraction = Field(0.999, description="Decay of the mean squared gradient.")
     epsilon: Epsilon = 1e-7
 
 
-class RmsProp(_Options):
+class RmsProp(Options):
     """RMSProp (Tieleman & Hinton 2012)."""
 
     name: Literal["rmsprop"] = "rmsprop"
     rho: Fraction = Field(0.9, description="Decay of the mean squared gradient.")
-    momentum: Fraction = Field(0.0, description="How much of the last step goes on.")
+    momentum: Fraction = Field(0.0, description="Fraction of the last step that is added to this one.")
     centered: bool = Field(False, description="Divide by the standard deviation instead of the root mean square.")
     epsilon: Epsilon = 1e-7
 
 
-class AdaDelta(_Options):
+class AdaDelta(Options):
     """Adadelta (Zeiler 2012)."""
 
     name: Literal["adadelta"] = "adadelta"
@@ -83,25 +107,25 @@ class AdaDelta(_Options):
     epsilon: Epsilon = 1e-7
 
 
-class AdaGrad(_Options):
+class AdaGrad(Options):
     """Adagrad (Duchi et al. 2011)."""
 
     name: Literal["adagrad"] = "adagrad"
-    initial_accumulator_value: float = Field(0.1, ge=0, description="What the sum of squares starts from.")
+    initial_accumulator_value: float = Field(0.1, ge=0, description="Initial value of the sum of squares.")
     epsilon: Epsilon = 1e-7
 
 
-class Lars(_Options):
+class Lars(Options):
     """Layer-wise adaptive rates on momentum (You et al. 2017)."""
 
     name: Literal["lars"] = "lars"
     learning_rate: float = Field(0.1, gt=0, allow_inf_nan=False, description="The step size.")
-    momentum: Fraction = Field(0.9, description="How much of the last step goes on.")
+    momentum: Fraction = Field(0.9, description="Fraction of the last step that is added to this one.")
     trust: float = Field(0.001, gt=0, description="The step's length relative to the layer's weights.")
     epsilon: Epsilon = 1e-8
 
 
-class Lamb(_Options):
+class Lamb(Options):
     """Layer-wise adaptive rates on Adam (You et al. 2020)."""
 
     name: Literal["lamb"] = "lamb"
@@ -115,8 +139,5 @@ def _named(value: Any) -> Any:
     return {"name": value} if isinstance(value, str) else value
 
 
-OptimizerConfiguration = Annotated[
-    Sgd | Adam | AdamW | RmsProp | AdaDelta | AdaGrad | Lars | Lamb,
-    Field(discriminator="name"),
-    BeforeValidator(_named),
-]
+AnyOptimizer = Sgd | Adam | AdamW | RmsProp | AdaDelta | AdaGrad | Lars | Lamb
+OptimizerConfiguration = Annotated[AnyOptimizer, Field(discriminator="name"), BeforeValidator(_named)]

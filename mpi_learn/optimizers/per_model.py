@@ -1,35 +1,36 @@
-"""Several models in one vector, each moved by an optimizer of its own when it has a gradient."""
+"""Several models in one vector, each with its own optimizer."""
 
 from __future__ import annotations
 
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.optimizers.configuration import Sgd
-from mpi_learn.optimizers.optimizer import Float, Optimizer
+from mpi_learn.optimizers.optimizer import Optimizer
 
 
 class SeparateOptimizers(Optimizer):
-    """Moves each model by the mean gradient over the samples that its part of the gradient speaks of.
+    """Updates each model by the mean gradient over the samples of its part of the vector.
 
-    A model without samples rests: neither its weights nor its optimizer's state, step count included, change. A zero
-    gradient would not do, for with it a momentum goes on and Adam counts a step.
+    A model whose part has no samples does not change, nor does its optimizer's state: with a zero gradient, momentum
+    would still move the weights and Adam would count a step.
 
     Args:
-        layout: With `FlatLayout.models`.
-        optimizers: One for each.
+        layout: A layout of several models (see `FlatLayout.models`).
+        optimizers: One for each model.
     """
 
     def __init__(self, layout: FlatLayout, optimizers: list[Optimizer]) -> None:
-        super().__init__(Sgd(), layout, lambda step: 0.0)
-        self.optimizers = optimizers
+        self.layout, self.optimizers = layout, optimizers
         self._places = [place for place, _ in layout.places()]
-        for number, optimizer in enumerate(optimizers):
-            self.state |= {f"{number}.{name}": array for name, array in optimizer.arrays().items()}
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, keep: Float) -> None:
-        """One step of each model that has a gradient; the vector itself says by what to divide."""
+    def update(self, weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:
+        """Makes one step of each model; the sample numbers in `gradient` replace `scale`."""
         for place, optimizer in zip(self._places, self.optimizers, strict=True):
             n_samples = float(gradient[place.stop])
             if n_samples > 0:
                 optimizer.update(weights[place], gradient[place], 1.0 / n_samples)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays of all models' optimizers, as ``0.mean``."""
+        numbered = enumerate(self.optimizers)
+        return {f"{number}.{name}": array for number, one in numbered for name, array in one.arrays().items()}

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from mpi_learn.optimizers.configuration import Schedule
 
 
 @dataclass(frozen=True)
 class Rate:
-    """The learning rate of every step, as a pure function of the step's number.
+    """The learning rate as a pure function of the number of the step and of the history.
 
     Attributes:
-        base: The configured rate.
+        base: The configured learning rate.
         schedule: How it changes.
-        steps_per_epoch: Optimizer steps in an epoch.
-        epochs: Of the whole training.
-        n_workers: What ``scale`` multiplies by.
+        steps_per_epoch: Optimizer steps per epoch.
+        epochs: Epochs of the whole training.
+        n_workers: Number of workers, for ``scale``.
+        history: Returns the history so far, metric -> one value per epoch; for ``plateau``.
     """
 
     base: float
@@ -25,9 +28,10 @@ class Rate:
     steps_per_epoch: float = 1
     epochs: int = 1
     n_workers: int = 1
+    history: Callable[[], Mapping[str, Sequence[float]]] = dict
 
     def __call__(self, step: int) -> float:
-        """The rate of the 0-based `step`."""
+        """The learning rate of `step`, counted from 0."""
         epoch = step / self.steps_per_epoch
         warmup = self.schedule.warmup_epochs
         rate = self.base * self._scale() * self._shape(max(epoch - warmup, 0.0), max(self.epochs - warmup, 1e-9))
@@ -39,7 +43,31 @@ class Rate:
     def _shape(self, epoch: float, epochs: float) -> float:
         if self.schedule.name == "step":
             return self.schedule.factor ** int(epoch / self.schedule.every)
+        if self.schedule.name == "exponential":
+            return self.schedule.factor ** (epoch / self.schedule.every)
+        if self.schedule.name == "plateau":
+            return plateau_factor(self.schedule, tuple(self.history().get(self.schedule.metric, ())))
         if self.schedule.name == "cosine":
             floor = self.schedule.floor
             return floor + (1 - floor) * 0.5 * (1 + math.cos(math.pi * min(epoch / epochs, 1.0)))
         return 1.0
+
+
+@lru_cache(maxsize=8)
+def plateau_factor(schedule: Schedule, values: tuple[float, ...]) -> float:
+    """The factor of the learning rate after epochs with these values of the metric, NaN for epochs without it.
+
+    Depends on the values alone, so that all ranks, and a training that continues from a checkpoint, agree.
+    """
+    best, n_waited, factor = math.inf, 0, 1.0
+    for value in values:
+        signed = value if schedule.mode == "min" else -value
+        if math.isnan(signed):
+            continue
+        if signed < best - schedule.min_delta:
+            best, n_waited = signed, 0
+            continue
+        n_waited += 1
+        if n_waited >= schedule.patience:
+            factor, n_waited = max(factor * schedule.factor, schedule.floor), 0
+    return factor

@@ -1,4 +1,4 @@
-"""Folders and files that are written whole or not at all."""
+"""Folders for output, and files that are replaced as a whole."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from mpi_learn.errors import ConfigurationError
 
 
 def make_folder(folder: Path, key: str) -> None:
-    """Makes a folder and tries to write there: said before a training, not after it.
+    """Creates a folder and tries to write there, so that an error appears before a training, not after it.
 
     Raises:
-        ConfigurationError: It cannot be made or written to; names `key`.
+        ConfigurationError: The folder cannot be created or written to.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -22,12 +22,12 @@ def make_folder(folder: Path, key: str) -> None:
         raise ConfigurationError(
             f"nothing can be written there: {error.strerror or error}",
             where=f"{key}: {folder}",
-            cure="name a folder where you may write",
+            cure="name a folder that you may write to",
         ) from error
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes aside and renames, so that the file is there whole or not at all."""
-    aside = path.with_name(f".{path.name}.writing")
-    aside.write_text(text, encoding="utf-8")
-    aside.replace(path)
+    """Writes a temporary file and renames it, so that readers never see a part of it."""
+    temporary = path.with_name(f".{path.name}.writing")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)

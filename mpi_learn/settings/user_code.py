@@ -1,4 +1,4 @@
-"""Functions and classes of the user's that a YAML file names: ``file.py:name`` or ``package.module:name``."""
+"""Functions and classes of users that a YAML file names: ``file.py:name`` or ``package.module:name``."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,12 +21,12 @@ from mpi_learn.settings.yaml_file import nearest
 
 @dataclass(frozen=True)
 class FunctionSignature:
-    """What a function may be called with.
+    """The parameters of a function.
 
     Attributes:
-        names: The parameters that can be given by name, in order (``self`` left out for a class).
-        accepts_any: Whether it has ``**kwargs``.
-        required: Those of `names` that have no default.
+        names: Parameters that can be given by name, in order; for a class without ``self``.
+        accepts_any: Whether it has ``**kwargs``, or its parameters are not known.
+        required: Those of `names` without a default.
     """
 
     names: tuple[str, ...]
@@ -33,7 +34,7 @@ class FunctionSignature:
     required: tuple[str, ...] = ()
 
     def check(self, arguments: dict[str, Any] | list[str], specification: str) -> None:
-        """Raises ConfigurationError if the function does not know one of `arguments`, or needs another."""
+        """Raises ConfigurationError if one of `arguments` is not a parameter, or if a required one is missing."""
         unknown = [] if self.accepts_any else [name for name in arguments if name not in self.names]
         if unknown:
             near = nearest(unknown[0], self.names)
@@ -50,18 +51,18 @@ class FunctionSignature:
 
 
 def is_function(specification: str) -> bool:
-    """Whether this is ``file.py:name`` or ``package.module:name``."""
+    """Whether `specification` has the form ``file.py:name`` or ``package.module:name``."""
     source, colon, name = specification.rpartition(":")
     return bool(colon and source and name.isidentifier())
 
 
 def metric_key(specification: str) -> str:
-    """The name of a metric in the history: a function's own name, a Keras name as written."""
+    """The name of a metric in the history: the name of a function, or a Keras name as it is."""
     return specification.rpartition(":")[2]
 
 
 def located_specification(specification: str, directory: Path) -> str:
-    """The same with a relative file taken from `directory`; module and other names stay."""
+    """The same with a relative file made absolute, relative to `directory`. Other names do not change."""
     source, colon, name = specification.rpartition(":") if is_function(specification) else (specification, "", "")
     if source.endswith((".py", ".keras", ".json", ".pt")) and "://" not in source:
         return f"{directory / source}{colon}{name}"
@@ -69,18 +70,18 @@ def located_specification(specification: str, directory: Path) -> str:
 
 
 def load_function(specification: str, directory: Path | None = None) -> Callable[..., Any]:
-    """The function or class that `specification` names; a file is run once per process, and again when it changed.
+    """The function or class that `specification` names. A file is run once per process, and again after a change.
 
     Args:
         specification: ``file.py:name`` or ``package.module:name``.
-        directory: Where a relative file stands; default: the current folder.
+        directory: What a relative file is relative to; default: the current folder.
 
     Raises:
         ConfigurationError: The file, module or name does not exist, or running the file failed.
     """
     source, name = _parts(specification)
     module = _file_module(_found(source, directory)) if source.endswith(".py") else _named_module(source, directory)
-    found = getattr(module, name, None)
+    found: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(found):
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
         raise _no_such_function(source, name, names)
@@ -88,13 +89,15 @@ def load_function(specification: str, directory: Path | None = None) -> Callable
 
 
 def signature_of(specification: str, directory: Path | None = None) -> FunctionSignature:
-    """What the function may be called with, read from its source: nothing is imported or run.
+    """The parameters of a function, read from its source. Nothing is imported or run.
 
     Raises:
         ConfigurationError: The file, module or name does not exist, or the file is not Python.
     """
     source, name = _parts(specification)
     path = _found(source, directory) if source.endswith(".py") else _module_path(source, directory)
+    if path.suffix != ".py":  # a compiled module
+        return FunctionSignature((), True)
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
     except (SyntaxError, UnicodeDecodeError) as error:
@@ -102,13 +105,13 @@ def signature_of(specification: str, directory: Path | None = None) -> FunctionS
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     if name in found:
         return _signature(found[name])
-    if name in _other_names(tree):  # assigned or imported: what it takes cannot be read here
+    if name in _other_names(tree):  # assigned or imported: its parameters are not in this file
         return FunctionSignature((), True)
     raise _no_such_function(source, name, [key for key in found if not key.startswith("_")])
 
 
 def imports_of(specification: str, directory: Path | None = None) -> set[str]:
-    """The top packages that a function imports, or where it imports none, those of its file; nothing is run."""
+    """The top-level packages that a function imports, or if none, those that its file imports. Runs nothing."""
     source, name = _parts(specification)
     path = _found(source, directory) if source.endswith(".py") else _module_path(source, directory)
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -143,10 +146,10 @@ def _found(source: str, directory: Path | None) -> Path:
 
 @contextmanager
 def users_code(doing: str, where: str, kind: type[UserError] = ConfigurationError) -> Iterator[None]:
-    """Whatever the user's code raises inside is an error of `kind`, for the user to mend; a `UserError` stays one.
+    """Turns everything that the user's code raises inside into an error of `kind`; a `UserError` is passed on.
 
     Args:
-        doing: What raised, e.g. ``"importing it"``.
+        doing: What the code does, for example ``"importing it"``.
         where: The file or function.
         kind: The error to raise.
     """
@@ -167,11 +170,12 @@ def _file_module(path: Path) -> ModuleType:
     if loaded is not None and getattr(loaded, "__changed__", None) == changed:
         return loaded
     spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None and spec.loader is not None, "a .py file has a loader"
     module = importlib.util.module_from_spec(spec)
-    module.__changed__ = changed
-    sys.modules[name] = module  # dataclasses and pickles look it up there while it runs
+    vars(module)["__changed__"] = changed
+    sys.modules[name] = module  # dataclasses look it up there while the file runs
     if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # its neighbours can be imported
+        sys.path.append(str(path.parent))  # so that it can import the files beside it
     try:
         with users_code("running this file", str(path)):
             spec.loader.exec_module(module)
@@ -183,23 +187,36 @@ def _file_module(path: Path) -> ModuleType:
 
 def _named_module(source: str, directory: Path | None) -> ModuleType:
     _module_path(source, directory)
+    here = str(directory or Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
     with users_code("importing it", source):
         return importlib.import_module(source)
 
 
 def _module_path(source: str, directory: Path | None) -> Path:
-    here = str(directory or Path.cwd())
-    if here not in sys.path:
-        sys.path.append(here)
-    try:
-        spec = importlib.util.find_spec(source)
-    except (ImportError, ValueError):
-        spec = None
+    """The file of a module. Neither the module nor the packages that contain it are imported."""
+    here = directory or Path.cwd()
+    spec = _module_spec(source, str(here))
     if spec is None or not spec.origin:
-        near = nearest(f"{source}.py", [path.name for path in Path(here).glob("*.py")])
+        near = nearest(f"{source}.py", [path.name for path in here.glob("*.py")])
         cure = f"did you mean {near}:…?" if near else "is it installed in this environment?"
         raise ConfigurationError(f"there is no module {source}", where=source, cure=cure)
     return Path(spec.origin)
+
+
+def _module_spec(source: str, here: str) -> ModuleSpec | None:
+    first, *rest = source.split(".")
+    try:
+        spec = importlib.util.find_spec(first)  # imports nothing for a name without a dot
+    except (ImportError, ValueError):
+        spec = None
+    spec = spec or PathFinder.find_spec(first, [here])
+    for part in rest:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        spec = PathFinder.find_spec(part, list(spec.submodule_search_locations))
+    return spec
 
 
 def _signature(node: ast.FunctionDef | ast.ClassDef) -> FunctionSignature:

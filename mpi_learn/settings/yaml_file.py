@@ -163,6 +163,8 @@ def _walked(model_class: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[l
         named = [cls for cls in classes if "name" in cls.model_fields and cls.model_fields["name"].default == part]
         if named and not any(part in _keys(cls) for cls in classes):
             classes = named
+        elif part in {cls.__name__ for cls in classes}:
+            continue
         elif not re.search(r"[\[(]|^(str|int|float|bool|constrained-.*)$", part):
             path.append(part)
             section = classes
@@ -178,6 +180,9 @@ def _keys(model_class: type[BaseModel]) -> list[str]:
 def _explained(first: Any, path: list[str], section: list[type[BaseModel]]) -> tuple[str, str]:
     kind, value = first["type"], first["input"]
     if kind == "extra_forbidden":
+        for other in (getattr(cls, "other_names", {}) for cls in section):
+            if path[-1] in other:
+                return "unknown key", other[path[-1]]
         known = list(dict.fromkeys(key for cls in section for key in _keys(cls)))
         near = nearest(path[-1], known)
         cure = f"did you mean {near}?" if near else ""

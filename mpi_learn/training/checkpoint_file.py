@@ -1,4 +1,4 @@
-"""Checkpoints: one npz file with arrays and a JSON text, there whole or not at all, without pickle."""
+"""Checkpoint files: one npz file with arrays and a JSON text, without pickle, replaced as a whole."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ import numpy as np
 from mpi_learn.errors import ConfigurationError
 
 FILE = "checkpoint.npz"
-WORDS = "words"
+METADATA = "metadata"
 OF_RANK = "rank."
-"""What the names of arrays begin with that only one rank has: ``rank.3.energy``."""
-
+"""Prefix of the arrays that one rank alone holds: ``rank.3.energy``."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -28,34 +27,36 @@ class Checkpoint:
     """A training after some epoch.
 
     Attributes:
-        words: Everything that JSON can hold: epoch, history, steps, stopping, configuration.
-        arrays: Everything else, by name.
+        metadata: What JSON can hold: epoch, history, early stopping, configuration.
+        arrays: Name -> array.
     """
 
-    words: dict[str, Any]
+    metadata: dict[str, Any]
     arrays: Arrays
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint, own: Iterable[tuple[int, Arrays]] = ()) -> Path:
-    """Writes the checkpoint aside and renames it over the last one.
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, rank_arrays: Iterable[tuple[int, Arrays]] = ()) -> Path:
+    """Writes a temporary file and renames it over the last checkpoint.
 
     Args:
-        own: Rank and what only that rank has; taken one after the other, so that never all of it is in memory.
+        folder: Created if missing.
+        checkpoint: What all ranks have in common.
+        rank_arrays: Each rank and what it alone holds; requested one after the other, so that memory holds one of them.
 
     Returns:
         The file.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    text = np.frombuffer(json.dumps(checkpoint.words).encode(), np.uint8)
-    aside, file = folder / f".{FILE}.{os.getpid()}", folder / FILE
-    with aside.open("wb") as stream:
+    text = np.frombuffer(json.dumps(checkpoint.metadata).encode(), np.uint8)
+    temporary, file = folder / f".{FILE}.{os.getpid()}", folder / FILE
+    with temporary.open("wb") as stream:
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-            _write(archive, "", {WORDS: text} | checkpoint.arrays)
-            for rank, arrays in own:
+            _write(archive, "", {METADATA: text} | checkpoint.arrays)
+            for rank, arrays in rank_arrays:
                 _write(archive, f"{OF_RANK}{rank}.", arrays)
         stream.flush()
         os.fsync(stream.fileno())
-    aside.replace(file)
+    temporary.replace(file)
     return file
 
 
@@ -63,7 +64,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     """The checkpoint in `folder`; None if there is none.
 
     Raises:
-        ConfigurationError: The file is not one of ours.
+        ConfigurationError: The file is not a checkpoint.
     """
     file = folder / FILE
     if not file.is_file():
@@ -71,14 +72,14 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
     try:
         with np.load(file, allow_pickle=False) as content:
             arrays = {name: content[name] for name in content.files if not name.startswith(OF_RANK)}
-        return Checkpoint(json.loads(arrays.pop(WORDS).tobytes()), arrays)
+        return Checkpoint(json.loads(arrays.pop(METADATA).tobytes()), arrays)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise ConfigurationError(
-            f"this is no checkpoint: {error}", where=str(file), cure="remove it, or write another checkpoint.path"
+            f"this is not a checkpoint: {error}", where=str(file), cure="remove it, or write another checkpoint.path"
         ) from error
 
 
-def load_own(folder: Path, rank: int) -> Arrays:
+def load_rank_arrays(folder: Path, rank: int) -> Arrays:
     """What the checkpoint in `folder` holds of one rank alone."""
     prefix = f"{OF_RANK}{rank}."
     with np.load(folder / FILE, allow_pickle=False) as content:
@@ -86,7 +87,7 @@ def load_own(folder: Path, rank: int) -> Arrays:
 
 
 def _write(archive: zipfile.ZipFile, prefix: str, arrays: Arrays) -> None:
-    """Adds arrays as `numpy.savez` would."""
+    """Adds arrays in the format of `numpy.savez`."""
     for name, array in arrays.items():
         with archive.open(f"{prefix}{name}.npy", "w", force_zip64=True) as member:
             np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)

@@ -1,26 +1,40 @@
-"""What a ``training.yaml`` may say: the one place where type, default and meaning of each key stand."""
+"""The keys of a ``training.yaml``, with their types, defaults and meanings."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce
+from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce, ParameterServer
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.configuration import Gan
+from mpi_learn.models.configuration import Framework, Gan, Losses, LossWeights, Metrics
 from mpi_learn.optimizers.configuration import Adam, OptimizerConfiguration
-from mpi_learn.settings.user_code import is_function, located_specification, metric_key
+from mpi_learn.settings import other_names
+from mpi_learn.settings.component import Named, component, located
+from mpi_learn.settings.user_code import is_function, located_specification
 from mpi_learn.settings.yaml_file import InvalidValue, nearest, place, read_yaml, validated
 
-LOWER_IS_BETTER = ("loss", "error", "mae", "mse", "mape", "msle", "entropy", "divergence", "hinge", "false")
+LOWER_IS_BETTER = (
+    "loss", "error", "mae", "mse", "mape", "msle", "entropy", "divergence", "hinge", "false", "perplexity", "poisson",
+    "logcosh", "log_cosh",
+)  # fmt: skip
+HIGHER_IS_BETTER = (
+    "acc", "auc", "precision", "recall", "f1", "fbeta", "iou", "r2", "similarity", "sensitivity", "specificity", "true",
+)  # fmt: skip
+"""Parts of the names of metrics whose direction is known. A name with a part of both kinds is a loss."""
+
+NAMED = ("loss", "metrics", "weighted_metrics", "callbacks")
+"""Keys that name functions."""
 
 
 def _listed(value: Any) -> Any:
-    """``metrics: accuracy`` is short for ``metrics: [accuracy]``."""
-    return [value] if isinstance(value, str) else value
+    """``metrics: accuracy`` is short for ``metrics: [accuracy]``, and the same within a mapping."""
+    if isinstance(value, dict) and "name" not in value:
+        return {name: _listed(one) for name, one in value.items()}
+    return value if isinstance(value, list) else [value]
 
 
 class _Section(BaseModel):
@@ -28,22 +42,24 @@ class _Section(BaseModel):
 
 
 class EarlyStopping(_Section):
-    """``early_stopping:`` end when a metric no longer gets better."""
+    """``early_stopping:`` end when a metric no longer improves."""
 
-    metric: str = Field("val_loss", description="A metric of the training, ``val_`` before it for validation.")
+    metric: str = Field("val_loss", description="A metric of the training, with the prefix ``val_`` for validation.")
     patience: int = Field(3, ge=1, description="Epochs without improvement before the training ends.")
-    mode: Literal["auto", "min", "max"] = Field("auto", description="Which direction is better; auto goes by the name.")
-    min_delta: float = Field(0.0, ge=0, description="A smaller change is no improvement.")
+    mode: Literal["auto", "min", "max"] = Field(
+        "auto", description="The better direction; auto: by the name of the metric, if it is a known one."
+    )
+    min_delta: float = Field(0.0, ge=0, description="A smaller change does not count as an improvement.")
     restore_best: bool = Field(True, description="End with the weights of the best epoch.")
 
     @property
-    def is_minimised(self) -> bool:
-        """Whether smaller is better."""
-        return self.mode == "min" or (self.mode == "auto" and any(word in self.metric for word in LOWER_IS_BETTER))
+    def direction(self) -> Literal["min", "max"] | None:
+        """The better direction of the metric; None if the mode is ``auto`` and the metric is not a known one."""
+        return direction_of(self.metric) if self.mode == "auto" else self.mode
 
 
 class Target(_Section):
-    """``target:`` end as soon as a metric is this good."""
+    """``target:`` end as soon as a metric reaches a value."""
 
     metric: str = Field(description="A metric of the training.")
     above: float | None = Field(None, description="End when it is at least this.")
@@ -57,86 +73,111 @@ class Target(_Section):
 
 
 class Checkpoint(_Section):
-    """``checkpoint:`` what to go on from after an interruption."""
+    """``checkpoint:`` from which an interrupted training continues."""
 
-    path: Path = Field(description="A folder; it is made when missing.")
-    every: int = Field(1, ge=1, description="Epochs between two checkpoints; one is written at the end as well.")
-    resume: bool = Field(True, description="Go on from the checkpoint in `path`, if there is one.")
+    path: Path = Field(description="A folder; it is created if missing.")
+    every: int = Field(1, ge=1, description="Epochs between two checkpoints; another one is written at the end.")
+    resume: bool = Field(True, description="Continue from the checkpoint in `path`, if there is one.")
     start_from: Path | None = Field(
         None, description="A folder with another training's checkpoint: start from its weights, optimizer and epoch."
     )
 
 
 class Validation(_Section):
-    """``validation:`` when and by whom the validation data are looked at."""
+    """``validation:`` when, and by which ranks, the model is validated."""
 
-    every: int = Field(1, ge=1, description="Epochs between two validations; the last epoch always has one.")
+    every: int = Field(1, ge=1, description="Epochs between two validations; the last epoch is always validated.")
     mode: Literal["distributed", "master", "thread"] = Field(
         "distributed",
-        description="distributed: all workers take a share. master: the first worker takes all. thread: each worker's "
-        "share is looked at by a thread while the next epoch goes on, so that stopping may come an epoch late.",
+        description="distributed: every worker takes a share. master: the first worker takes all samples. thread: a "
+        "thread of each worker takes its share during the next epoch, so that stopping may come one epoch later.",
     )
-    batch_size: int | None = Field(None, ge=1, description="Samples at a time; None: four training batches.")
+    batch_size: int | None = Field(None, ge=1, description="Samples per batch; null: four training batches.")
 
 
 class GanSection(Gan):
-    """``gan:`` `model` returns a generator and a discriminator, which train each other (Goodfellow et al. 2014)."""
+    """``gan:`` a generator and a discriminator that train each other (Goodfellow et al. 2014)."""
 
-    discriminator_optimizer: OptimizerConfiguration | None = Field(None, description="null: as `optimizer`.")
-    generator_optimizer: OptimizerConfiguration | None = Field(None, description="null: as `optimizer`.")
+    discriminator_optimizer: OptimizerConfiguration | None = Field(None, description="null: the same as `optimizer`.")
+    generator_optimizer: OptimizerConfiguration | None = Field(None, description="null: the same as `optimizer`.")
 
 
 class TrainingConfiguration(_Section):
     """A whole ``training.yaml``."""
 
+    other_names: ClassVar[dict[str, str]] = other_names.TRAINING
+
     model: str = Field(
         description="file.py:function or package.module:function that returns a model; or .keras, .json."
     )
     parameters: dict[str, Any] = Field({}, description="Arguments of that function.")
-    data: DataConfiguration | None = Field(None, description="What to train on; None only if arrays are handed over.")
-    loss: str | list[str] | dict[str, str] = Field(
-        description="A Keras loss or file.py:function; where the model has several outputs a list, or a mapping from "
-        "the names of the outputs (PyTorch: from any names, in the order of the outputs)."
+    data: DataConfiguration | None = Field(None, description="The samples; null only if `train` is called with data.")
+    framework: Framework = Field(
+        "auto", description="What the function returns. auto: whatever it returns; keras or torch: nothing else."
     )
-    metrics: Annotated[list[str] | dict[str, list[str]], BeforeValidator(_listed)] = Field(
-        [], description="Keras metrics or file.py:function; where there are several outputs a mapping as for loss."
+    loss: Losses = Field(
+        None,
+        description="A loss of the framework, {name: huber, delta: 2.0} with arguments, or file.py:function; for "
+        "several outputs a list, or a mapping from the names of the outputs (PyTorch: from any names, in the order of "
+        "the outputs). null for an output without a loss, or for a Keras model that computes its own or is compiled.",
     )
-    optimizer: OptimizerConfiguration = Field(Adam(), description="What makes a step of a gradient.")
-    algorithm: AlgorithmConfiguration = Field(AllReduce(), description="How the ranks work together.")
+    metrics: Annotated[Metrics, BeforeValidator(_listed)] = Field(
+        [],
+        description="Metrics of Keras, or for PyTorch models accuracy, mae, mse and those of torchmetrics; with "
+        "arguments as for loss; or file.py:function. For several outputs a mapping. They are not weighted.",
+    )
+    weighted_metrics: Annotated[Metrics, BeforeValidator(_listed)] = Field(
+        [], description="Keras: metrics that are weighted with data.weights and data.class_weight."
+    )
+    loss_weights: LossWeights = Field(
+        None, description="Factors of the losses of several outputs, a list or a mapping; null is 1 for all."
+    )
+    optimizer: OptimizerConfiguration = Field(Adam(), description="The optimizer.")
+    algorithm: AlgorithmConfiguration = Field(
+        AllReduce(), description="How the ranks combine their gradients or weights."
+    )
     sync_batchnorm: bool = Field(
-        False, description="allreduce: average moving means and variances over the ranks every step, not every epoch."
+        False,
+        description="allreduce: average moving means and variances over the ranks after every step, not every epoch.",
     )
     precision: Literal["float32", "mixed_bfloat16"] = Field(
         "float32",
-        description="mixed_bfloat16: the framework computes in 16 bits where it is safe; weights stay float32.",
+        description="mixed_bfloat16: the framework computes in 16 bits where this is safe; weights are float32.",
     )
     gradient_checkpointing: bool = Field(
-        False, description="Compute activations again in the backward pass instead of keeping them: less memory."
+        False,
+        description="Activation checkpointing: the backward pass computes activations again, which needs less memory.",
     )
     gan: GanSection | None = Field(
         None, description="`model` returns a generator and a discriminator that train each other."
     )
-    batch_size: int = Field(32, ge=1, description="Samples a worker takes per step.")
-    epochs: int = Field(1, ge=1, description="How often all training samples are seen.")
-    early_stopping: EarlyStopping | None = Field(None, description="End when a metric no longer gets better.")
-    target: Target | None = Field(None, description="End as soon as a metric is this good.")
-    checkpoint: Checkpoint | None = Field(None, description="What to go on from after an interruption.")
-    validation: Validation = Field(Validation(), description="When and by whom the validation data are looked at.")
+    batch_size: int = Field(32, ge=1, description="Samples per worker and step.")
+    epochs: int = Field(1, ge=1, description="Number of passes over the training samples.")
+    early_stopping: EarlyStopping | None = Field(None, description="End when a metric no longer improves.")
+    target: Target | None = Field(None, description="End as soon as a metric reaches a value.")
+    callbacks: Annotated[list[Named], BeforeValidator(_listed)] = Field(
+        [],
+        description="Called after every epoch on the first worker: file.py:function of (epoch, metrics, model), which "
+        "returns whether to stop, or a factory of one; or a callback of Keras that only reads, {name: CSVLogger, "
+        "filename: log.csv}.",
+    )
+    checkpoint: Checkpoint | None = Field(None, description="From what an interrupted training continues.")
+    validation: Validation = Field(Validation(), description="When, and by which ranks, the model is validated.")
     xla: bool | Literal["auto"] = Field(
         "auto",
         description="Keras: whether XLA compiles the step. auto: if it is faster in a few timed steps, the same on all "
-        "ranks; tried only if the training takes more than a minute and 600 steps. Last digits depend on it.",
+        "ranks; only trainings of more than a minute and 600 steps are timed. The last digits depend on it.",
     )
-    monitor: bool = Field(False, description="Put use of processor and memory into the history, over all ranks.")
+    monitor: bool = Field(False, description="Add use of processor and memory, over all ranks, to the history.")
     trace: Path | None = Field(None, description="Folder for every rank's timeline; see `mpi-learn trace`.")
-    seed: int = Field(0, ge=0, lt=2**31, description="Of the initial weights, the shuffling and the dropout.")
+    seed: int = Field(0, ge=0, lt=2**31, description="Seed of initial weights, shuffling and dropout.")
 
     @model_validator(mode="after")
     def _dealt(self) -> Self:
         if self.data is None or self.data.share != "dynamic":
             return self
-        if getattr(self.algorithm, "masters", 0) == 0 or self.algorithm.processes > 1:
-            raise ValueError("data.share: dynamic needs downpour, easgd or gem, with processes: 1: a master deals")
+        if not isinstance(self.algorithm, ParameterServer) or self.algorithm.processes > 1:
+            raise ValueError("data.share: dynamic needs downpour, easgd or gem with processes: 1: a master deals")
         return self
 
     @model_validator(mode="after")
@@ -151,20 +192,21 @@ class TrainingConfiguration(_Section):
             return self
         if not is_function(self.model):
             raise ValueError("gan needs `model: file.py:function`, which returns {generator: …, discriminator: …}")
-        if isinstance(self.metrics, dict) or not all(map(is_function, self.metrics)):
+        if self.loss is None:
+            raise ValueError("gan needs a loss for the discriminator's outputs")
+        if isinstance(self.metrics, dict) or not all(component(one).is_own for one in self.metrics):
             raise ValueError("with gan, each of metrics is a file.py:function of (real, generated) samples")
         if self.algorithm.name == "allreduce" and self.algorithm.compression == "top-k":
             raise ValueError("gan does not go with compression: top-k, which would send a resting model's gradient")
-        if getattr(self.algorithm, "accumulate", 1) > 1 and self.gan.exchange == "model":
+        if isinstance(self.algorithm, AllReduce) and self.algorithm.accumulate > 1 and self.gan.exchange == "model":
             raise ValueError("gan with accumulate needs `exchange: batch`: with `model` the two models take turns")
         return self
 
     def located(self, directory: Path) -> TrainingConfiguration:
-        """The same with every relative path taken from `directory`, so that it means the same anywhere."""
+        """The same with absolute paths; relative ones are relative to `directory`."""
         changes: dict[str, Any] = {
             "model": located_specification(self.model, directory),
-            "loss": _located_all(self.loss, directory),
-            "metrics": _located_all(self.metrics, directory),
+            **{key: located(getattr(self, key), directory) for key in NAMED},
         }
         if self.data is not None:
             changes["data"] = self.data.located(directory)
@@ -177,20 +219,35 @@ class TrainingConfiguration(_Section):
         return self.model_copy(update=changes)
 
     def metric_names(self) -> list[str]:
-        """The keys that ``history`` will have, in order: loss, the metrics, and the same with ``val_``."""
-        if isinstance(self.metrics, dict):
-            own = [f"{output}_{metric_key(name)}" for output, names in self.metrics.items() for name in names]
-        else:
-            own = [metric_key(name) for name in self.metrics]
+        """The keys of ``history`` as far as this file says, in order: loss, metrics, and the same with ``val_``."""
         both = ["discriminator_loss", "generator_loss"] if self.gan is not None else []
-        names = ["loss", *both, *own]
+        names = ["loss", *both, *self._loss_names()]
+        for metrics in (self.metrics, self.weighted_metrics):
+            by_output = metrics if isinstance(metrics, dict) else {"": metrics}
+            names += [
+                f"{output}_{component(one).key}".removeprefix("_") for output, ones in by_output.items() for one in ones
+            ]
         has_validation = self.data is None or self.data.validation or self.data.validation_fraction
         return [*names, *(f"val_{name}" for name in names)] if has_validation else names
 
+    def _loss_names(self) -> list[str]:
+        """With Keras, the losses of several outputs are in the history, too."""
+        return [f"{output}_loss" for output in self.loss] if isinstance(self.loss, dict) and len(self.loss) > 1 else []
+
+    def watched_metrics(self) -> dict[str, str]:
+        """Key of the configuration -> the metric that it names."""
+        schedule = self.optimizer.schedule
+        sections = {"early_stopping": self.early_stopping, "target": self.target}
+        found = {f"{key}.metric": section.metric for key, section in sections.items() if section is not None}
+        return found | ({"optimizer.schedule.metric": schedule.metric} if schedule.name == "plateau" else {})
+
     def check_metric(self, name: str, where: str) -> None:
-        """Raises ConfigurationError unless the training produces a metric `name`."""
+        """Raises ConfigurationError unless the training produces a metric `name`, as far as this file says.
+
+        A model that computes its own loss may have metrics that are known only when it is built.
+        """
         known = self.metric_names()
-        if name in known:
+        if name in known or self.loss is None:
             return
         near = nearest(name, known)
         cure = f"{f'did you mean {near}? ' if near else ''}it produces: {', '.join(known)}"
@@ -199,12 +256,12 @@ class TrainingConfiguration(_Section):
         raise ConfigurationError(f"the training does not produce the metric {name}", where=where, cure=cure)
 
 
-def _located_all(value: Any, directory: Path) -> Any:
-    if isinstance(value, dict):
-        return {key: _located_all(one, directory) for key, one in value.items()}
-    if isinstance(value, list):
-        return [_located_all(one, directory) for one in value]
-    return located_specification(value, directory)
+def direction_of(metric: str) -> Literal["min", "max"] | None:
+    """The better direction of a metric, by its name; None if it is not known."""
+    name = metric.lower()
+    if any(part in name for part in LOWER_IS_BETTER):
+        return "min"
+    return "max" if any(part in name for part in HIGHER_IS_BETTER) else None
 
 
 def read_configuration(
@@ -213,12 +270,12 @@ def read_configuration(
     """A validated training configuration with absolute paths.
 
     Args:
-        source: A YAML file, or what one would hold.
-        directory: Where relative paths start; default: the file's own folder, or the current one.
-        where: What error messages call the source, e.g. ``"space.yaml: training"``; default: the file's name.
+        source: A YAML file, or its content.
+        directory: What relative paths are relative to; default: the folder of the file, or the current folder.
+        where: The source in error messages, for example ``"space.yaml: training"``; default: the name of the file.
 
     Raises:
-        ConfigurationError: Naming file, key, what was expected, what came, and the nearest known name.
+        ConfigurationError: Names file and key, what was expected, what was found, and the nearest known name.
     """
     if isinstance(source, dict):
         content, directory, where = source, directory or Path.cwd(), where or "training"
@@ -226,7 +283,13 @@ def read_configuration(
         content = read_yaml(Path(source))
         directory, where = directory or Path(source).resolve().parent, where or str(source)
     configuration = validated(TrainingConfiguration, content, where)
-    for section in ("early_stopping", "target"):
-        if (wanted := getattr(configuration, section)) is not None:
-            configuration.check_metric(wanted.metric, place(where, f"{section}.metric"))
+    for key, metric in configuration.watched_metrics().items():
+        configuration.check_metric(metric, place(where, key))
+    stopping = configuration.early_stopping
+    if stopping is not None and stopping.direction is None:
+        raise ConfigurationError(
+            f"it is not known whether a small or a large {stopping.metric} is better",
+            where=place(where, "early_stopping.mode"),
+            cure="write `mode: min` or `mode: max`",
+        )
     return configuration.located(directory.resolve())

@@ -1,31 +1,42 @@
-"""Trains one model on all ranks of one communicator: the one loop."""
+"""The training loop: trains one model on all ranks of a communicator."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
-from typing import Any
+from contextlib import nullcontext, suppress
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 
-from mpi_learn.algorithms.build import make_algorithm
+from mpi_learn.algorithms.algorithm import AlgorithmSetup, Deal
+from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
+from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import layout_of
 from mpi_learn.data import Batch, Dataset, Dealer, load, make_batches
-from mpi_learn.errors import ConfigurationError
-from mpi_learn.flat_layout import N_SAMPLES
+from mpi_learn.errors import ConfigurationError, MPILearnError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, private
+from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.optimizer import Optimizer
-from mpi_learn.settings.paths import make_folder
-from mpi_learn.training.checkpoint_file import load_checkpoint, save_checkpoint
+from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
-from mpi_learn.training.history import History
-from mpi_learn.training.monitor import Monitor, summed_up
+from mpi_learn.training.monitor import Monitor, combined
 from mpi_learn.training.result import Result, as_pair
-from mpi_learn.training.setup import built_model, make_training_optimizer, make_validator, open_timeline, with_noise
-from mpi_learn.training.state import Epoch, EpochReport, State, collected, dealt_out, restored, snapshot
+from mpi_learn.training.resume import Checkpointing
+from mpi_learn.training.saved_result import OnUnsavable, check_saving
+from mpi_learn.training.setup import (
+    ModelStatistics,
+    build_model,
+    check_settings,
+    completed_dataset,
+    make_training_optimizer,
+    make_validator,
+    open_timeline,
+)
+from mpi_learn.training.state import Epoch, EpochReport, State
 from mpi_learn.training.stopping import Stopping
 from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, IDLE
 from mpi_learn.training.xla_choice import choose_compiler
@@ -41,271 +52,284 @@ def train(
     data: Dataset | None = None,
     on_epoch: OnEpoch | None = None,
     progress: Progress | None = None,
+    on_unsavable: OnUnsavable | None = None,
 ) -> Result:
     """Trains the model of `configuration` on all ranks of `comm`. Collective over `comm`.
 
     All messages travel over a duplicate of `comm`: they do not mix with messages of the caller.
 
     Args:
-        configuration: A validated one, or a training.yaml as a dict (relative paths start in the current folder).
-        comm: All its ranks call this, with the same configuration.
-        data: Use this instead of reading ``configuration.data``; the same on all ranks.
-        on_epoch: Called on every rank after every epoch with its 0-based number and the metrics, which are the same on
-            all ranks; returns whether to stop, the same on all ranks.
+        configuration: A validated one, or a training.yaml as a dict, whose paths are relative to the current folder.
+        comm: All its ranks call this function with the same configuration.
+        data: Used instead of ``configuration.data``; the same on all ranks.
+        on_epoch: Called on every rank after every epoch with the number of the epoch, from 0, and its metrics, the same
+            on all ranks. It returns whether to stop, the same on all ranks.
         progress: Called on rank 0 after every epoch.
+        on_unsavable: Called on rank 0 before the first step if the model cannot be saved as a whole, with the reason
+            and the lines of Python that load its weights. None: this is not tested. On all ranks or on none.
 
     Returns:
-        The same on every rank, the trained model included.
+        The result, the same on every rank, with the trained model.
 
     Raises:
-        UserError: Configuration, data or model are wrong; before the first step, the same on every rank.
-        TrainingError: Some rank failed; the same on every rank, with that rank's traceback.
+        UserError: Invalid configuration, data or model; raised before the first step, the same on every rank.
+        TrainingError: A rank failed; the same on every rank, with the traceback of that rank.
     """
     with private(comm) as own:
-        return _train(configuration, own, data, on_epoch, progress)
-
-
-def _train(
-    configuration: dict[str, Any] | TrainingConfiguration,
-    comm: Communicator,
-    data: Dataset | None,
-    on_epoch: OnEpoch | None,
-    progress: Progress | None,
-) -> Result:
-    with agreed_errors(comm):
-        if isinstance(configuration, dict):
-            configuration = read_configuration(configuration)
-        if data is None and configuration.data is None:
-            raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
-    dataset = data if data is not None else load(configuration.data, comm, configuration.seed)
-    dataset = with_noise(dataset, configuration)
-    model = built_model(configuration, comm, dataset)
-    try:
-        choose_compiler(configuration, comm, dataset, model)
-        training = Training(configuration, comm, dataset, model)
-        with closing(training.batches):
-            training.run(on_epoch, progress)
-        training.close()
-        if training.worker is not None:
-            model.finish()
-        return training.result()
-    finally:
-        model.close()
+        with agreed_errors(own):
+            if isinstance(configuration, dict):
+                configuration = read_configuration(configuration)
+            if data is None and configuration.data is None:
+                raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
+        if data is None and configuration.data is not None:
+            data = load(configuration.data, own, configuration.seed)
+        assert data is not None
+        dataset = completed_dataset(data, configuration, own)
+        model = build_model(configuration, own, dataset)
+        try:
+            choose_compiler(configuration, own, dataset, model)
+            with Training(configuration, own, dataset, model) as training:
+                if on_unsavable is not None:
+                    check_saving(own, model, training.layout.workers[0], on_unsavable)
+                training.run(on_epoch, progress)
+            if training.worker is not None:
+                model.finish()
+            return training.result()
+        finally:
+            model.close()
 
 
 def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> None:
-    """Everything that `train` does before the first step, and so every error that it can raise before it.
+    """Does everything that `train` does before the first step, and so raises the errors that it would raise there.
 
     Collective over `comm`.
 
     Raises:
-        UserError: Configuration, data or model are wrong; the same on every rank.
+        UserError: Invalid configuration, data or model; the same on every rank.
     """
-    data = with_noise(data, configuration)
-    model = built_model(configuration, comm, data)
-    try:
-        Training(configuration, comm, data, model).close()
-    finally:
-        model.close()
+    with private(comm) as own:
+        dataset = completed_dataset(data, configuration, own)
+        model = build_model(configuration, own, dataset)
+        try:
+            with Training(configuration, own, dataset, model):
+                pass
+        finally:
+            model.close()
 
 
 class Training:
-    """One training: what does not change in it, and its `State`, which a checkpoint holds."""
+    """One training. A context: its end frees what it holds besides the model. Collective.
+
+    Args:
+        configuration: A validated one.
+        comm: All ranks of the training; no other program uses it.
+        dataset: Training and validation samples.
+        model: The same weights on every rank.
+    """
 
     def __init__(
         self, configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
     ) -> None:
         self.configuration, self.comm, self.dataset, self.model = configuration, comm, dataset, model
         self.layout = layout_of(configuration.algorithm, comm.size)
-        self.timeline = open_timeline(configuration, comm, self.layout)
         workers = self.layout.workers
         self.worker = workers.index(comm.rank) if comm.rank in workers else None
-        self.batches = make_batches(
-            dataset,
-            batch_size=configuration.batch_size,
-            n_workers=len(workers),
-            worker=self.worker or 0,
-            seed=configuration.seed,
-            shuffle=configuration.data is None or configuration.data.shuffle,
-        )
-        self.is_dealt = configuration.data is not None and configuration.data.share == "dynamic"
-        self.algorithm = make_algorithm(
-            configuration.algorithm,
-            comm,
-            self.layout,
-            model.weights,
-            n_sums=model.n_sums,
-            n_steps=self.batches.n_steps,
-            learning_rate=configuration.optimizer.learning_rate,
-            optimizer=self._optimizer,
-        )
-        if self.algorithm.on_ready is not None:
-            model.announce(self.algorithm.on_ready)
+        self.timeline = open_timeline(configuration, comm, self.layout)
         self.validator = make_validator(configuration, comm, dataset, model)
-        self.state = State(History(), Stopping(configuration.early_stopping, configuration.target))
+        with agreed_errors(comm):
+            self.batches = make_batches(
+                dataset,
+                batch_size=configuration.batch_size,
+                n_workers=len(workers),
+                worker=self.worker or 0,
+                seed=configuration.seed,
+                shuffle=configuration.data is None or configuration.data.shuffle,
+                drop_last=configuration.data is not None and configuration.data.drop_last,
+            )
+            self.is_dealt = configuration.data is not None and configuration.data.share == "dynamic"
+            check_settings(configuration, model, self._least_samples())
+            setup = self._algorithm_setup()
+        self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs)
+        with agreed_errors(comm):  # its collectives come first, then what may raise
+            self.algorithm = make_algorithm(configuration.algorithm, setup)
+            self.state = State(Stopping(configuration.early_stopping, configuration.target))
+        self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state)
         self.stopped_by, self.monitor = "epochs", Monitor()
-        self.seconds = self.training_seconds = 0.0
+        self.seconds = self.steps_s = 0.0
 
-    def _optimizer(self, options: Any, updates_per_epoch: float) -> Optimizer:
-        """The configured optimizer, or another, with its learning rate's schedule."""
-        n_workers, layout = len(self.layout.groups), self.model.layout
-        made = make_training_optimizer(self.configuration, layout, n_workers, options, updates_per_epoch)
-        return self.timeline.timed(made)
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        try:
+            if kind is None or issubclass(kind, MPILearnError):  # all ranks are here
+                self.algorithm.close()
+        finally:
+            self.validator.close()
+            self.batches.close()
+            with suppress(OSError):  # the error that ended the training is more important
+                self.timeline.write()
+
+    def _least_samples(self) -> int:
+        """The smallest batch of any worker."""
+        size = self.configuration.batch_size
+        return self.batches.n_samples % size or size if self.is_dealt else self.batches.least_samples
 
     def run(self, on_epoch: OnEpoch | None, progress: Progress | None) -> None:
-        """All epochs, those before a resume left out. Collective."""
-        self._resume()
-        started = time.perf_counter()
+        """All epochs that a resumed checkpoint has not finished. Collective."""
+        self.checkpointing.resume()
+        started_s = time.perf_counter()
         waiting: list[Epoch] = []
         reason = self.state.ended_by
+        self.callbacks.begin()
         for number in range(self.state.epoch, self.configuration.epochs):
             if reason is not None:
                 break
             waiting.append(self._epoch(number))
-            while waiting and (reason or len(waiting) > 1 or not self._may_wait(number)):
-                reason = self._after(waiting.pop(0), on_epoch, progress) or reason
-            if not waiting and (reason or self._is_saved(number)):
-                self._save()
+            while waiting and (reason or len(waiting) > 1 or not self._may_validate_later(number)):
+                reason = self._finish_epoch(waiting.pop(0), on_epoch, progress) or reason
+            if not waiting and (reason or self.checkpointing.is_due(number)):
+                self.checkpointing.save()
         self.stopped_by = reason or "epochs"
         self._restore_best()
-        self.seconds = time.perf_counter() - started
-
-    def close(self) -> None:
-        """The training went well: gives back what it holds besides the model. Collective."""
-        self.algorithm.close()
-        self.validator.close()
+        self.callbacks.end()
+        self.seconds = time.perf_counter() - started_s
 
     def result(self) -> Result:
-        """What `train` returns."""
+        """The result of `train`."""
         n_epochs = len(self.state.history) - self.state.resumed_at
         stopping, dataset = self.state.stopping, self.dataset
         return Result(
             history=self.state.history.columns,
             parameters=self.configuration.parameters,
             seconds=self.seconds,
-            samples_per_second=self.dataset.n_training * n_epochs / max(self.training_seconds, 1e-9),
+            samples_per_second=self.dataset.n_training * n_epochs / max(self.steps_s, 1e-9),
             epochs=len(self.state.history),
             stopped_by=self.stopped_by,
             best_epoch=stopping.best_epoch if stopping.best_weights is not None else None,
             load_model=self.model.finish,
             save_model=self.model.save,
+            save_weights=self.model.save_weights,
             load_validation=lambda: as_pair(dataset.take_validation(slice(None))),
         )
 
-    def _epoch(self, epoch: int) -> Epoch:
-        """The steps of one epoch, and the beginning of its validation."""
-        begun = time.perf_counter()
-        sums, n_own, n_new, timeline = np.zeros(self.model.n_sums), 0, 0, self.timeline
-        if self.is_dealt:
-            sizes = {"batch_size": self.configuration.batch_size, "n_workers": len(self.layout.groups)}
-            self.algorithm.deal_by(Dealer(self.dataset.n_training, **sizes).deal)
-        with agreed_errors(self.comm), self.algorithm as algorithm:
-            if self.worker is None:
-                with timeline.span("serve", IDLE):
-                    algorithm.serve(self.model.weights)
-            for batch in timeline.waiting(self._batches(epoch)):
-                with timeline.span("gradient", COMPUTE):
-                    step = self.model.gradient(batch.x, batch.y)
-                with timeline.span("exchange", COMMUNICATION):
-                    step_sums = algorithm.exchange(self.model.weights, step)
-                if step_sums is None:
-                    break
-                sums += step_sums
-                n_own, n_new = n_own + batch.n_samples, n_new + batch.n_samples
-                if self.configuration.sync_batchnorm and step_sums[N_SAMPLES] > 0:  # only now all ranks are here
-                    self._average_moving(n_new)
-                    n_new = 0
-        with timeline.span("settle", COMMUNICATION):
-            self.algorithm.settle(self.model.weights)
-            self._average_moving(n_own)
-            metrics = self.model.metrics(self.algorithm.total(sums))
-        spent = time.perf_counter() - begun
-        self.training_seconds += spent
-        every, is_last = self.configuration.validation.every, epoch + 1 == self.configuration.epochs
-        is_validated = self.dataset.n_validation > 0 and (is_last or (epoch + 1) % every == 0)
-        metrics |= self.comm.bcast(self.algorithm.notes(), root=0)
+    def _algorithm_setup(self) -> AlgorithmSetup:
+        """What the algorithm is built from."""
+        configuration, model = self.configuration, self.model
+        return AlgorithmSetup(
+            comm=self.comm,
+            layout=self.layout,
+            weights=model.weights,
+            n_sums=model.n_sums,
+            n_steps=self.batches.n_steps,
+            learning_rate=configuration.optimizer.learning_rate,
+            make_optimizer=self._make_optimizer,
+            make_deal=self._make_deal if self.is_dealt else None,
+            batch_statistics=ModelStatistics(model) if configuration.sync_batchnorm and model.moving().size else None,
+        )
+
+    def _make_optimizer(self, options: AnyOptimizer | None, updates_per_epoch: float) -> Optimizer:
+        """See `make_training_optimizer`; its updates are on the timeline."""
+        n_workers, layout = len(self.layout.groups), self.model.layout
+        made = make_training_optimizer(
+            self.configuration, layout, n_workers, options, updates_per_epoch, lambda: self.state.history.columns
+        )
+        return self.timeline.timed(made)
+
+    def _make_deal(self) -> Deal:
+        """Begins to deal out the samples of an epoch."""
+        sizes = {"batch_size": self.configuration.batch_size, "n_workers": len(self.layout.groups)}
+        return Dealer(self.dataset.n_training, **sizes).deal
+
+    def _epoch(self, number: int) -> Epoch:
+        """The steps of one epoch, and the start of its validation. Collective.
+
+        Everything that may raise on a single rank is inside `agreed_errors`; the collectives are outside.
+        """
+        started_s = time.perf_counter()
+        timeline, sums = self.timeline, np.zeros(self.model.n_sums)
+        with agreed_errors(self.comm):
+            with timeline.span("serve", IDLE) if self.worker is None else nullcontext():
+                self.algorithm.run(self._steps(number, sums))
+            weighted = weighted_statistics(ModelStatistics(self.model), float(self._n_own))
+        with timeline.span("synchronize", COMMUNICATION):
+            self.algorithm.synchronize()
+            sum_in_place(self.comm, sums)
+            sum_in_place(self.comm, weighted)
+            diagnostics = self.algorithm.diagnostics()
+        with agreed_errors(self.comm):
+            if self.comm.size > 1 and weighted.size > 1:
+                self.model.set_moving(mean_statistics(weighted))
+            metrics = self.model.metrics(sums) | diagnostics
+            usage = self.monitor.take()
+            steps_s = time.perf_counter() - started_s
+            finish_validation = self.validator.begin() if self._is_validated(number) else dict
+            weights = self.model.weights.copy() if self.validator.is_threaded else self.model.weights
+            statistics = self.model.moving()
         if self.configuration.monitor:
-            metrics |= summed_up(self.comm.allgather(self.monitor.take()))
-        finish = self.validator.begin() if is_validated else dict
-        weights = self.model.weights.copy() if self.validator.is_threaded else self.model.weights
-        return Epoch(epoch, metrics, begun, spent, finish, weights, self.model.moving())
+            metrics |= combined(self.comm.allgather(usage))
+        self.steps_s += steps_s
+        return Epoch(number, metrics, started_s, steps_s, finish_validation, weights, statistics)
+
+    def _steps(self, epoch: int, sums: np.ndarray) -> Iterator[np.ndarray]:
+        """This rank's step vectors of an epoch, each computed from the current weights.
+
+        Args:
+            epoch: Number of the epoch.
+            sums: (n_sums,) float64, to which the sums behind every gradient are added.
+        """
+        n, timeline = self.model.layout.size, self.timeline
+        self._n_own = 0
+        for batch in timeline.waiting(self._batches(epoch)):
+            with timeline.span("gradient", COMPUTE):
+                step = self.model.gradient(batch.x, batch.y, batch.weights)
+            sums += step[n:]
+            self._n_own += batch.n_samples
+            with timeline.span("exchange", COMMUNICATION):
+                yield step
 
     def _batches(self, epoch: int) -> Iterator[Batch]:
-        """This rank's batches of an epoch: its share, or what it is dealt; none on a master."""
+        """This rank's batches of an epoch: its fixed share, or those that are dealt to it; none on a master."""
         if self.worker is None:
             return
-        if not self.is_dealt:
+        if self.algorithm.dealing is None:
             yield from self.batches.epoch(epoch)
         else:
-            yield from self.batches.dealt(epoch, self.algorithm.next_part)
+            yield from self.batches.dealt(epoch, self.algorithm.dealing.next_part)
 
-    def _may_wait(self, number: int) -> bool:
-        """Whether the end of an epoch's validation may be waited for during the next epoch."""
-        goes_on = number + 1 < self.configuration.epochs
-        return self.validator.is_threaded and goes_on and not self._is_saved(number)
+    def _is_validated(self, number: int) -> bool:
+        every, is_last = self.configuration.validation.every, number + 1 == self.configuration.epochs
+        return self.dataset.n_validation > 0 and (is_last or (number + 1) % every == 0)
 
-    def _is_saved(self, number: int) -> bool:
-        checkpoint, n_done = self.configuration.checkpoint, number + 1
-        return checkpoint is not None and (n_done == self.configuration.epochs or n_done % checkpoint.every == 0)
+    def _may_validate_later(self, number: int) -> bool:
+        """Whether the validation of an epoch may still run during the next epoch."""
+        has_next = number + 1 < self.configuration.epochs
+        return self.validator.is_threaded and has_next and not self.checkpointing.is_due(number)
 
-    def _after(self, epoch: Epoch, on_epoch: OnEpoch | None, progress: Progress | None) -> str | None:
-        """The end of its validation, memory of the best, the caller's word; returns why to stop, if to stop."""
-        state = self.state
+    def _finish_epoch(self, epoch: Epoch, on_epoch: OnEpoch | None, progress: Progress | None) -> str | None:
+        """The end of the validation, early stopping and callbacks; returns the reason to stop, if any. Collective."""
         with self.timeline.span("validation", COMPUTE):
-            metrics = epoch.metrics | epoch.finish()
+            metrics = epoch.metrics | epoch.finish_validation()
         metrics = self.comm.bcast(metrics, root=self.layout.workers[0])  # so that all ranks decide alike
-        state.epoch = epoch.number + 1
-        state.history.append(metrics)
-        state.stopping.remember(epoch.number, metrics, epoch.weights, epoch.moving)
-        reason = state.stopping.reason(metrics)
+        with agreed_errors(self.comm):
+            state = self.state
+            state.epoch = epoch.number + 1
+            state.history.append(metrics)
+            state.stopping.remember(epoch.number, metrics, epoch.weights, epoch.statistics)
+            reason = state.stopping.reason(metrics)
+        if self.callbacks.after_epoch(epoch.number, metrics):
+            reason = reason or "callback"
         with agreed_errors(self.comm):
             if on_epoch is not None and on_epoch(epoch.number, dict(metrics)):
                 reason = reason or "callback"
             if progress is not None and self.comm.rank == 0:
-                seconds, speed = time.perf_counter() - epoch.begun, self.dataset.n_training / epoch.spent
+                seconds, speed = time.perf_counter() - epoch.started_s, self.dataset.n_training / epoch.steps_s
                 progress(EpochReport(epoch.number, self.configuration.epochs, metrics, seconds, speed))
             self.timeline.write()
         return reason
 
-    def _average_moving(self, n_own: int) -> None:
-        """Moving means and variances become the ranks' mean, weighted by the samples that each has seen. Collective."""
-        moving = self.model.moving()
-        if self.comm.size == 1 or not moving.size:
-            return
-        weighted = np.append(moving.astype(np.float64) * n_own, float(n_own))
-        sum_in_place(self.comm, weighted)
-        self.model.set_moving((weighted[:-1] / max(weighted[-1], 1.0)).astype(np.float32))
-
     def _restore_best(self) -> None:
         stopping = self.state.stopping
-        if stopping.best_weights is not None:
+        if stopping.best_weights is not None and stopping.best_statistics is not None:
             self.model.weights[:] = stopping.best_weights
-            self.model.set_moving(stopping.best_moving)
-
-    def _resume(self) -> None:
-        """Goes on from a checkpoint, where there is one. Rank 0 reads it for all. Collective."""
-        if (section := self.configuration.checkpoint) is None:
-            return
-        found, is_own = None, True
-        with agreed_errors(self.comm):
-            if self.comm.rank == 0:
-                make_folder(section.path, "checkpoint.path")
-                found = load_checkpoint(section.path) if section.resume else None
-                if found is None and section.start_from is not None:
-                    found, is_own = load_checkpoint(section.start_from), False
-                    if found is None:
-                        raise ConfigurationError("there is no checkpoint in this folder", where=str(section.start_from))
-        found, is_own = self.comm.bcast((found, is_own), root=0)
-        if found is not None:
-            with agreed_errors(self.comm):
-                own = dealt_out(self.comm, section.path, len(found.arrays["counters"])) if is_own else None
-                restored(found, self.state, self.configuration, self.model, self.algorithm, self.comm, own)
-
-    def _save(self) -> None:
-        if (section := self.configuration.checkpoint) is None:
-            return
-        counters = self.comm.gather(self.model.counters(), root=0)
-        with agreed_errors(self.comm), collected(self.comm, self.algorithm.own_arrays()) as own:
-            if self.comm.rank == 0:
-                now = snapshot(self.state, self.configuration, self.model, self.algorithm, np.stack(counters))
-                save_checkpoint(section.path, now, own)
+            self.model.set_moving(stopping.best_statistics)

@@ -1,4 +1,4 @@
-"""What a rank uses of its machine: processor time and memory, and of a GPU where there is one."""
+"""Use of processor, memory and GPU memory by a rank."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ MEGABYTE = 2**20
 
 
 class Monitor:
-    """Measures this process from one call of `take` to the next."""
+    """Measures this process between two calls of `take`."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
     def take(self) -> dict[str, float]:
-        """Since the last time: mean use of the processor in percent of one core; memory now and at most, in MB."""
+        """Mean use of the processor since the last call, in percent of one core; memory now and its maximum, in MB."""
         wall, cpu = time.perf_counter(), time.process_time()
         used = 100 * (cpu - self._cpu) / max(wall - self._wall, 1e-9)
         self._wall, self._cpu = wall, cpu
@@ -28,7 +28,7 @@ class Monitor:
 
 
 def resident_bytes() -> int:
-    """The memory of this process that is in RAM."""
+    """Resident memory of this process."""
     try:
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
     except OSError:  # not Linux
@@ -36,8 +36,7 @@ def resident_bytes() -> int:
 
 
 def gpu_memory() -> dict[str, float]:
-    """Memory in use of the GPUs that a loaded framework sees, in MB; nothing where there is none."""
-
+    """Used memory of the GPUs of a loaded framework, in MB; empty without a GPU."""
     if "torch" in sys.modules and (cuda := sys.modules["torch"].cuda).is_available():
         return {"gpu_memory_mb": float(cuda.memory_allocated()) / MEGABYTE}
     tensorflow = sys.modules.get("tensorflow")
@@ -46,8 +45,8 @@ def gpu_memory() -> dict[str, float]:
     return {"gpu_memory_mb": tensorflow.config.experimental.get_memory_info("GPU:0")["current"] / MEGABYTE}
 
 
-def summed_up(of_ranks: list[dict[str, float]]) -> dict[str, float]:
-    """The mean over ranks of what they use of their processors, and the sum of their memory."""
+def combined(of_ranks: list[dict[str, float]]) -> dict[str, float]:
+    """Mean processor use of the ranks, and the sum of their memory."""
     names = dict.fromkeys(name for one in of_ranks for name in one)
     columns = {name: [one[name] for one in of_ranks if name in one] for name in names}
     return {

@@ -1,4 +1,4 @@
-"""What a training gives back."""
+"""The result of a training."""
 
 from __future__ import annotations
 
@@ -11,22 +11,24 @@ import numpy as np
 
 from mpi_learn.data import Samples
 
-Arrays = np.ndarray | tuple[np.ndarray, ...]
+Arrays = np.ndarray | tuple[np.ndarray, ...] | dict[str, np.ndarray]
 
 
 @dataclass
 class Result:
-    """What a training gave; the same on every rank.
+    """The result of a training; the same on every rank.
 
     Attributes:
-        history: Metric name -> one float an epoch. Epochs without validation have NaN in the ``val_`` lists.
-        parameters: The arguments that the model was built with.
-        seconds: Wall time of the loop, building the model and loading the data left out.
-        samples_per_second: Training samples over the time spent on training steps, validation left out.
-        epochs: How many epochs were run, those before a resume included.
+        history: Metric name -> one float per epoch. The ``val_`` lists have NaN for epochs without validation.
+        parameters: Arguments with which the model was built.
+        seconds: Wall time of the training loop, without building the model and loading the data.
+        samples_per_second: Training samples over the wall time of the training steps, without validation.
+        epochs: Number of epochs, including those before a resume.
         stopped_by: ``epochs``, ``early_stopping``, ``target`` or ``callback``.
-        save_model: Writes the model to a path without suffix, whole or not at all, and returns the file.
-        best_epoch: 0-based epoch whose weights the model has when early stopping restored the best; else None.
+        save_model: Writes the model to a path without suffix as a whole, and returns the file.
+        save_weights: Writes only the weights, for models that cannot be saved whole; returns the file, and the lines of
+            Python that load it.
+        best_epoch: Number of the epoch, from 0, whose weights early stopping has restored; else None.
     """
 
     history: dict[str, list[float]]
@@ -38,22 +40,26 @@ class Result:
     best_epoch: int | None
     load_model: Callable[[], Any] = field(repr=False)
     save_model: Callable[[Path], Path] = field(repr=False)
+    save_weights: Callable[[Path], tuple[Path, str]] = field(repr=False)
     load_validation: Callable[[], tuple[Arrays, Arrays]] = field(repr=False)
 
     @property
     def model(self) -> Any:
-        """The trained Keras or PyTorch model; a master, which has no framework, builds it when first asked for."""
+        """The trained Keras or PyTorch model. A master, which has no framework, builds it at the first access."""
         if not hasattr(self, "_model"):
             self._model = self.load_model()
         return self._model
 
     @property
     def validation(self) -> tuple[Arrays, Arrays]:
-        """(x, y) of the validation data, copied; tuples of arrays where there are several inputs or outputs."""
+        """(x, y) of the validation data, copied; several arrays as a tuple, or as a mapping if they have names."""
         return self.load_validation()
 
 
 def as_pair(samples: Samples) -> tuple[Arrays, Arrays]:
-    """Samples as (x, y): the one array where there is one input or output, else a tuple."""
-    x, y = (part[0] if len(part) == 1 else part for part in (samples.x, samples.y))
+    """Samples as (x, y): a mapping if they have names, else the only array or a tuple of arrays."""
+    parts = (samples.x, samples.format.x_names), (samples.y, samples.format.y_names)
+    x, y = (
+        dict(zip(names, part, strict=True)) if names else part[0] if len(part) == 1 else part for part, names in parts
+    )
     return x, y

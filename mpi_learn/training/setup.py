@@ -1,23 +1,28 @@
-"""What a training needs before its first step: the model on every rank, and somewhere to write a timeline."""
+"""Prepares a training: model, optimizers, validation and timeline."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+
+import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout, layout_of
 from mpi_learn.data import Dataset
+from mpi_learn.data.samples.batches import as_batch, completed
+from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
 from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.build import make_model
-from mpi_learn.models.configuration import Computing
-from mpi_learn.models.model import Model
-from mpi_learn.models.weights_only import WeightsOnly
+from mpi_learn.models.configuration import Computing, ModelSettings
+from mpi_learn.models.model import Example, Model
+from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator, agreed_errors, host_name
 from mpi_learn.optimizers import make_optimizer
+from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.optimizers.per_model import SeparateOptimizers
 from mpi_learn.optimizers.schedule import Rate
@@ -26,52 +31,115 @@ from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.evaluation import Validator
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
 
+N_IN_EXAMPLE = 8
+"""Samples from which a model learns shapes, and with which it is tried before the first step."""
 
-def built_model(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
-    """The model, with the first worker's weights on every rank, after every check that needs no step. Collective."""
+
+def build_model(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
+    """The model with the same initial weights on every rank, after all checks that need no step. Collective.
+
+    Raises:
+        UserError: Model and data do not fit together.
+    """
+    layout = layout_of(configuration.algorithm, comm.size)
+    first, rank = layout.workers[0], comm.rank
+
+    def build() -> Model:
+        return _one_model(configuration, rank, dataset, len(layout.workers))
+
+    model: Model | None = None
     with agreed_errors(comm):
-        layout = layout_of(configuration.algorithm, comm.size)
-        first = layout.workers[0]
         if dataset.n_training == 0:
             raise ConfigurationError("there is no sample to train on", where="data.train")
-
-        def build() -> Model:
-            return _one_model(configuration, comm.rank, dataset)
-
-        model = build() if comm.rank in layout.workers else None
-        if comm.rank == first:
+        if rank in layout.workers:
+            model = build()
+        if rank == first and model is not None:
             validation = [] if dataset.validation is dataset.training else [dataset.validation]
             for labels in chain.from_iterable(samples.labels() for samples in (dataset.training, *validation)):
                 model.check_labels(labels)
     if layout.masters:
-        sizes = model and (model.layout, model.n_sums, model.moving().size, model.counters().size)
-        sizes = comm.bcast(sizes, root=first)
-        model = model or WeightsOnly(*sizes, build)
+        sizes = comm.bcast(ModelSizes.of(model) if model is not None else None, root=first)
+        model = model or WeightsOnly(sizes, build)
+    assert model is not None
     broadcast_in_place(comm, model.weights, first)
-    moving = model.moving()
-    broadcast_in_place(comm, moving, first)
-    model.set_moving(moving)
+    statistics = model.moving()
+    broadcast_in_place(comm, statistics, first)
+    model.set_moving(statistics)
     return model
+
+
+@dataclass(frozen=True)
+class ModelStatistics:
+    """The batch statistics of a model; see `mpi_learn.algorithms.algorithm.BatchStatistics`."""
+
+    model: Model
+
+    def read(self) -> np.ndarray:
+        """See `BatchStatistics.read`."""
+        return self.model.moving()
+
+    def write(self, values: np.ndarray) -> None:
+        """See `BatchStatistics.write`."""
+        self.model.set_moving(values)
+
+
+def check_settings(configuration: TrainingConfiguration, model: Model, least_samples: int) -> None:
+    """Checks the settings that need the model: names of its metrics, and the size of its smallest batch.
+
+    Args:
+        least_samples: The smallest batch of the training.
+
+    Raises:
+        ConfigurationError: A metric is missing, or a batch is too small.
+    """
+    names = list(model.metrics(np.zeros(model.n_sums)))
+    for where, metric in configuration.watched_metrics().items():
+        if names and metric.removeprefix("val_") not in names:
+            raise ConfigurationError(
+                f"the training does not produce the metric {metric}",
+                where=where,
+                cure=f"it produces: {', '.join(names)}, and the same with val_",
+            )
+    if least_samples < model.least_samples:
+        raise ConfigurationError(
+            f"some batch has {least_samples} sample, of which batch normalisation has no variance",
+            where="batch_size",
+            cure="write data.drop_last: true, or another batch_size",
+        )
 
 
 def make_validator(
     configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
 ) -> Validator:
-    """What validates `model`; a thread gets a model of its own. Collective."""
+    """Validates `model`; validation in a thread gets a model of its own. Collective."""
     layout = layout_of(configuration.algorithm, comm.size)
     needs_copy = configuration.validation.mode == "thread" and comm.rank in layout.workers
     with agreed_errors(comm):
-        copy = _one_model(configuration, comm.rank, dataset) if needs_copy else None
+        copy = _one_model(configuration, comm.rank, dataset, len(layout.workers)) if needs_copy else None
     return Validator(configuration, comm, dataset, layout, model, copy)
 
 
-def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset) -> Model:
-    few = dataset.training.take(slice(0, 2))
-    noise = dataset.noise.draw(0, 0, len(few))[:1] if dataset.noise is not None else ()
-    model = configuration.model, configuration.parameters, configuration.loss, configuration.metrics
-    names = {"seed": configuration.seed, "stream": rank, "gan": configuration.gan}
-    names["computing"] = Computing(configuration.precision, configuration.gradient_checkpointing)
-    made = make_model(*model, (*few.x, *noise), few.y, **names)
+def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset, n_workers: int) -> Model:
+    few = dataset.training.take(slice(0, N_IN_EXAMPLE))
+    batch = next(completed(as_batch(few), dataset, 0, 0))
+    settings = ModelSettings(
+        model=configuration.model,
+        parameters=configuration.parameters,
+        loss=configuration.loss,
+        metrics=configuration.metrics,
+        weighted_metrics=configuration.weighted_metrics,
+        loss_weights=configuration.loss_weights,
+        framework=configuration.framework,
+        gan=configuration.gan,
+        computing=Computing(configuration.precision, configuration.gradient_checkpointing),
+        seed=configuration.seed,
+        stream=rank,
+        n_workers=n_workers,
+        has_optimizer="optimizer" in configuration.model_fields_set,
+        is_validated=dataset.n_validation > 0,
+    )
+    example = Example(batch.x, batch.y, batch.weights, few.format.x_names, few.format.y_names)
+    made = make_model(settings, example)
     if configuration.xla is True and not made.has_xla:
         raise ConfigurationError(
             "only the step of a single Keras model can be compiled by XLA", where="xla", cure="leave it out"
@@ -79,28 +147,42 @@ def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset
     return made
 
 
-def with_noise(dataset: Dataset, configuration: TrainingConfiguration) -> Dataset:
-    """The same samples, and where there is a generator, what it makes others of."""
-    gan = configuration.gan
-    if gan is None:
+def completed_dataset(dataset: Dataset, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
+    """The same samples with class weights and noise for a generator, if these are configured. Collective."""
+    gan, wanted = configuration.gan, configuration.data.class_weight if configuration.data is not None else None
+    if gan is not None:
+        noise = Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
+        dataset = replace(dataset, noise=noise)
+    if wanted is None:
         return dataset
-    return replace(
-        dataset, noise=Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
-    )
+    weights: ClassWeights | None = None
+    with agreed_errors(comm):
+        if comm.rank == 0:
+            weights = make_class_weights(wanted, [dataset.training_labels()])
+    return replace(dataset, class_weights=comm.bcast(weights, root=0))
 
 
 def make_training_optimizer(
-    configuration: TrainingConfiguration, layout: FlatLayout, n_workers: int, options: Any, updates_per_epoch: float
+    configuration: TrainingConfiguration,
+    layout: FlatLayout,
+    n_workers: int,
+    options: AnyOptimizer | None,
+    updates_per_epoch: float,
+    history: Callable[[], Mapping[str, Sequence[float]]],
 ) -> Optimizer:
-    """An optimizer with its learning rate's schedule; one for each of two models.
+    """An optimizer with its learning rate schedule; for a GAN one per model.
 
     Args:
-        options: A section of the configuration; None: its ``optimizer``, or of two models each one's own.
-        updates_per_epoch: Steps, whoever moves in them.
+        configuration: Of the training.
+        layout: Of the weights.
+        n_workers: For schedules that scale with it.
+        options: A section of the configuration; None: ``optimizer:``, or for a GAN the section of each model.
+        updates_per_epoch: Number of updates by this optimizer.
+        history: Returns the history so far, for schedules that depend on it.
     """
 
-    def make(part: FlatLayout, chosen: Any, updates: float) -> Optimizer:
-        rate = Rate(chosen.learning_rate, chosen.schedule, updates, configuration.epochs, n_workers)
+    def make(part: FlatLayout, chosen: AnyOptimizer, updates: float) -> Optimizer:
+        rate = Rate(chosen.learning_rate, chosen.schedule, updates, configuration.epochs, n_workers, history)
         return make_optimizer(chosen, part, rate)
 
     gan = configuration.gan
@@ -124,6 +206,6 @@ def open_timeline(configuration: TrainingConfiguration, comm: Communicator, layo
             clear_traces(configuration.trace)
     role = "master" if comm.rank in layout.masters else "worker"
     with agreed_errors(comm):
-        if not configuration.trace.is_dir():  # another host's disk
+        if not configuration.trace.is_dir():  # on a host with another file system
             make_folder(configuration.trace, "trace")
         return RecordedTimeline(configuration.trace, comm.rank, host_name(), role)

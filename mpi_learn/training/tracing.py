@@ -1,4 +1,4 @@
-"""What each rank did when: one file of JSON lines per rank, merged afterwards to a Chrome trace or a summary."""
+"""Timelines: what each rank did when. One file of JSON lines per rank, merged later to a Chrome trace or a summary."""
 
 from __future__ import annotations
 
@@ -16,42 +16,47 @@ from mpi_learn.errors import DataError
 from mpi_learn.optimizers.optimizer import Optimizer
 
 Item = TypeVar("Item")
+Event = tuple[str, str, int, int]
+"""(name, kind, start in ns since 1970, duration in ns)."""
+
 COMPUTE, COMMUNICATION, DATA, IDLE = "compute", "communication", "data", "idle"
+MOST_EVENTS = 10_000
+"""Events are written to the file when this many are in memory."""
 
 
 class Timeline:
-    """A rank's timeline that records nothing: what a training without ``trace`` has."""
+    """The timeline of a training without ``trace``: records nothing."""
 
     def span(self, name: str, kind: str) -> AbstractContextManager[None]:
-        """A context around some work; spans may lie within each other."""
+        """A context whose duration is recorded; spans may be nested."""
         return nullcontext()
 
     def waiting(self, items: Iterable[Item]) -> Iterable[Item]:
-        """The same items; the time that each takes to come counts as data."""
+        """The same items; records the time until each one is available as `DATA`."""
         return items
 
     def timed(self, optimizer: Optimizer) -> Optimizer:
-        """The same optimizer; its updates count as computing."""
+        """An optimizer with the same updates, which are recorded as `COMPUTE`."""
         return optimizer
 
     def write(self) -> None:
-        """Writes what was recorded since the last time."""
+        """Writes the events in memory to the file."""
 
 
 class RecordedTimeline(Timeline):
     """A rank's timeline in ``FOLDER/rank-00003.jsonl``.
 
     Args:
-        folder: Exists already.
-        rank: In the training.
-        host: Where it runs.
+        folder: An existing folder.
+        rank: Rank in the training.
+        host: Name of its host.
         role: ``master`` or ``worker``.
     """
 
     def __init__(self, folder: Path, rank: int, host: str, role: str) -> None:
         self.file = folder / f"rank-{rank:05d}.jsonl"
         self._origin_ns = time.time_ns() - time.perf_counter_ns()
-        self._events: list[tuple[str, str, int, int]] = []
+        self._events: list[Event] = []
         self.file.write_text(json.dumps({"rank": rank, "host": host, "role": role}) + "\n", encoding="utf-8")
 
     @contextmanager
@@ -61,7 +66,7 @@ class RecordedTimeline(Timeline):
         try:
             yield
         finally:
-            self._events.append((name, kind, start, time.perf_counter_ns()))
+            self._add(name, kind, start)
 
     def waiting(self, items: Iterable[Item]) -> Iterable[Item]:
         """See `Timeline.waiting`."""
@@ -72,39 +77,63 @@ class RecordedTimeline(Timeline):
                 item = next(iterator)
             except StopIteration:
                 return
-            self._events.append(("batch", DATA, start, time.perf_counter_ns()))
+            self._add("batch", DATA, start)
             yield item
 
     def timed(self, optimizer: Optimizer) -> Optimizer:
         """See `Timeline.timed`."""
-        update = optimizer.update
-
-        def timed_update(weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:
-            with self.span("update", COMPUTE):
-                update(weights, gradient, scale)
-
-        optimizer.update = timed_update
-        return optimizer
+        return TimedOptimizer(optimizer, self)
 
     def write(self) -> None:
         """See `Timeline.write`."""
         lines = [json.dumps([name, kind, self._origin_ns + a, b - a]) for name, kind, a, b in self._events]
+        self._events.clear()
         with self.file.open("a", encoding="utf-8") as stream:
             stream.write("".join(f"{line}\n" for line in lines))
-        self._events.clear()
+
+    def _add(self, name: str, kind: str, start_ns: int) -> None:
+        self._events.append((name, kind, start_ns, time.perf_counter_ns()))
+        if len(self._events) >= MOST_EVENTS:
+            self.write()
+
+
+class TimedOptimizer(Optimizer):
+    """An optimizer whose updates are recorded.
+
+    Args:
+        optimizer: Makes the updates.
+        timeline: Records them.
+    """
+
+    def __init__(self, optimizer: Optimizer, timeline: Timeline) -> None:
+        self.layout, self._optimizer, self._timeline = optimizer.layout, optimizer, timeline
+
+    def update(self, weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:
+        """See `Optimizer.update`."""
+        with self._timeline.span("update", COMPUTE):
+            self._optimizer.update(weights, gradient, scale)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """See `Optimizer.arrays`."""
+        return self._optimizer.arrays()
 
 
 @dataclass(frozen=True)
 class RankTrace:
-    """What one rank did; events are (name, kind, start in ns since 1970, duration in ns)."""
+    """What one rank did.
+
+    Attributes:
+        rank, host, role: As in `RecordedTimeline`.
+        events: In the order of their ends.
+    """
 
     rank: int
     host: str
     role: str
-    events: list[tuple[str, str, int, int]]
+    events: list[Event]
 
     def seconds(self) -> dict[str, float]:
-        """Seconds by kind; a span within another counts for itself only; idle is what no span covers."""
+        """Seconds by kind. The time of a nested span counts for that span alone; time outside of spans is idle."""
         total = {COMPUTE: 0.0, COMMUNICATION: 0.0, DATA: 0.0, IDLE: 0.0}
         if not self.events:
             return total
@@ -122,17 +151,17 @@ class RankTrace:
 
 
 def clear_traces(folder: Path) -> None:
-    """Makes the folder, without the timelines of an earlier training."""
+    """Creates the folder and removes the timelines of an earlier training."""
     folder.mkdir(parents=True, exist_ok=True)
     for file in folder.glob("rank-*.jsonl"):
         file.unlink()
 
 
 def read_traces(folder: Path) -> list[RankTrace]:
-    """All ranks' timelines, by rank.
+    """The timelines of all ranks, in the order of ranks.
 
     Raises:
-        DataError: There are none in the folder, or a file is not one of ours.
+        DataError: The folder holds no timelines, or a file is not a timeline.
     """
     files = sorted(folder.glob("rank-*.jsonl"))
     if not files:
@@ -141,11 +170,13 @@ def read_traces(folder: Path) -> list[RankTrace]:
 
 
 def _read(file: Path) -> RankTrace:
+    """A rank's timeline; an unfinished last line, of a rank that was killed while writing, is left out."""
     try:
-        head, *lines = file.read_text(encoding="utf-8").splitlines()
-        return RankTrace(**json.loads(head), events=[tuple(json.loads(line)) for line in lines])
+        head, *lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith("\n")]
+        return RankTrace(**json.loads(head), events=[tuple(json.loads(line)) for line in whole])
     except (ValueError, TypeError) as error:
-        raise DataError(f"this is no timeline: {error}", where=str(file)) from error
+        raise DataError(f"this is not a timeline: {error}", where=str(file)) from error
 
 
 def chrome_trace(traces: list[RankTrace]) -> dict[str, Any]:
@@ -165,7 +196,7 @@ def chrome_trace(traces: list[RankTrace]) -> dict[str, Any]:
 
 
 def summary(traces: list[RankTrace]) -> str:
-    """Seconds and shares of compute, communication, data and idle time, a line per rank."""
+    """Seconds and fractions of compute, communication, data and idle time, one line per rank."""
     kinds = (COMPUTE, COMMUNICATION, DATA, IDLE)
     lines = [f"{'rank':>5} {'role':7} " + " ".join(f"{kind:>21}" for kind in kinds)]
     for trace in traces:

@@ -1,7 +1,7 @@
 """The command line ``mpi-opt``, the same as ``python -m mpi_opt``.
 
-``search`` may be started by ``mpirun``: rank 0 alone reads the command line, files and space, and tells the other ranks
-what to run, or that there is nothing to run. So a mistake is reported once and blocks no rank.
+``search`` may be started by ``mpirun``: rank 0 alone reads the command line, files and space, and sends the other ranks
+a plan, or the exit status when there is nothing to run. A mistake is reported once and never blocks other ranks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,10 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn.cli.launch import DEBUG, is_launched, launched_rank, starting, without_debug
+from mpi_learn.cli.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, LaunchMode
+from mpi_learn.cli.launch import DEBUG, Launch, launch, starting, without_debug
+from mpi_learn.cli.launchers import is_launched, launched_rank
+from mpi_learn.cli.stop_request import StopRequest, ignored_requests
 from mpi_learn.errors import MPILearnError, UserError
 from mpi_opt.errors import without_passwords
 
@@ -21,46 +24,58 @@ if TYPE_CHECKING:
 
     from mpi_opt.api import Plan
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
-
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and ends the process with its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
-    is_search = without_debug(arguments)[:1] == ["search"]
-    sys.exit(_search_everywhere(arguments) if is_search else _here(arguments))
+    if without_debug(arguments)[:1] != ["search"]:
+        sys.exit(_here(arguments))
+    mode, rank = LaunchMode.take(), launched_rank()
+    request = StopRequest(heeds_warnings=mode is LaunchMode.DIRECT)
+    # from the start: mpirun passes signals on at any time
+    with request.listening() if rank == 0 else ignored_requests():
+        status = mode.status(_search_everywhere(arguments, request), rank)
+        if "mpi_learn.mpi.communicators" in sys.modules:
+            sys.modules["mpi_learn.mpi.communicators"].exit_status = status
+        sys.exit(status)
 
 
 def _here(arguments: list[str]) -> Any:
     """Runs a command in this process alone; of several launched processes only the first one does anything."""
-    return run(arguments) if launched_rank() == 0 else DONE
+    return run(arguments) if launched_rank() == 0 else FINISHED
 
 
-def _search_everywhere(arguments: list[str]) -> int:
-    """Runs ``search`` on every rank of the world: rank 0 reads the command line, all ranks run the plan."""
-    with starting():  # what rank 0 reads first may begin MPI, too
-        order = _ordered(arguments)
+def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
+    """Runs ``search`` on every rank of the world: rank 0 reads the command line, all ranks run the search."""
+    debug = DEBUG in arguments
+    with starting():
+        world = _guarded(_world, debug, None) if is_launched() else None
+    order = world if isinstance(world, int) else _ordered(arguments)
+    if isinstance(order, Launch):
+        return _guarded(lambda: launch(order, request), debug)
+    if world is not None and not isinstance(world, int):
         from mpi_learn.mpi import communicators as communication
-    if is_launched():
-        from mpi_opt.api import the_world
-        from mpi_opt.worker.watchdog import end_process
+        from mpi_opt.worker.watchdog import end_unfinished
 
-        world = the_world()
         try:
-            order = order if world is None else communication.handed_out(world, order)
+            order = communication.handed_out(world, order)
         except communication.FAILURES:
-            end_process("rank 0 was lost before the search began")
+            end_unfinished("rank 0 was lost before the search began")
     if isinstance(order, int):
         return order
-    status = _guarded(lambda: _run_search(order), DEBUG in arguments)
-    communication.exit_status = status
-    return status
+    return _guarded(lambda: _run_search(order, request), debug)
+
+
+def _world() -> Any:
+    from mpi_opt.api import the_world
+
+    return the_world()
 
 
 def _ordered(arguments: list[str]) -> Any:
-    """The plan that rank 0 reads from the command, or an exit status if there is nothing to run.
+    """What rank 0 reads from the command: a plan, a launch, or an exit status when there is nothing to run.
 
-    The other ranks wait for it, so that nothing may be raised here; code of the user may raise anything.
+    The other ranks wait for it whatever happens; the user's strategy may raise anything.
     """
     try:
         return _here(arguments)
@@ -70,7 +85,7 @@ def _ordered(arguments: list[str]) -> Any:
 
 
 def run(arguments: list[str]) -> Any:
-    """Runs a command; returns its exit status, or the `Plan` of a search that is now to be run."""
+    """Runs a command; returns its exit status, or the `Plan` or `Launch` of a search, which is to be run."""
     debug, arguments = DEBUG in arguments, without_debug(arguments)
 
     def command() -> Any:
@@ -85,27 +100,27 @@ def run(arguments: list[str]) -> Any:
             return INTERRUPTED
         except TyperException as error:
             error.show()
-            return BAD_INPUT
+            return INVALID
 
     return _guarded(command, debug)
 
 
-def _guarded(command: Callable[[], Any], debug: bool) -> Any:
-    """The value of `command`; an exit status for an error that a user can fix or should know, with one message."""
+def _guarded(command: Callable[[], Any], debug: bool, default: int | None = FINISHED) -> Any:
+    """The value of `command`; after an error that a user can fix or should know its exit status, and one message."""
     try:
         value = command()
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:  # the reader of standard output, such as head, has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return DONE
+        return FINISHED
     except (MPILearnError, OSError) as error:  # such as a full disk, or a folder without write permission
         if debug:
             print(without_passwords(traceback.format_exc()), end="", file=sys.stderr, flush=True)
         elif launched_rank() == 0 or isinstance(error, OSError):
             print(f"mpi-opt: {without_passwords(str(error))}", file=sys.stderr, flush=True)
-        return BAD_INPUT if isinstance(error, UserError) else FAILED
-    return DONE if value is None else value
+        return INVALID if isinstance(error, UserError) else FAILED
+    return default if value is None else value
 
 
 def _app() -> typer.Typer:
@@ -130,7 +145,7 @@ def _app() -> typer.Typer:
     return app
 
 
-def _run_search(plan: Plan) -> None:
+def _run_search(plan: Plan, request: StopRequest) -> int:
     from mpi_opt.cli.search_commands import run_search
 
-    run_search(plan)
+    return run_search(plan, request)

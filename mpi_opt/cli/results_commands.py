@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from mpi_learn.cli.exit_status import FINISHED, UNFINISHED
 from mpi_opt.cli import view_commands
 from mpi_opt.cli.store_options import StoreUrl, StudyName, read_study, read_trial, show, store_url
+from mpi_opt.core.trial import FINISHED as ENDED
 
 if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
@@ -39,11 +41,16 @@ def results(
     state: Annotated[State | None, typer.Option("--state", help="Only trials in this state.")] = None,
     pareto: Annotated[bool, typer.Option("--pareto", help="Only the Pareto front, best first figure first.")] = False,
     trial: Annotated[int | None, typer.Option("--trial", min=0, help="Everything about this trial.")] = None,
-) -> None:
+    finished: Annotated[
+        bool, typer.Option("--finished", help="Only whether the study is finished: exit status 0, else 75.")
+    ] = False,
+) -> int:
     """Print trials, best first; or all studies, one trial in full, or the rows of a query."""
     from mpi_opt.store import Store
 
     with Store.open(store_url(store), read_only=True) as opened:
+        if finished:
+            return _finished_status(read_study(opened, study, trials=False))
         if sql is not None:
             _print_query(opened, sql, form)
         elif study is None and trial is None and n_best is None and state is None and not pareto:
@@ -54,6 +61,7 @@ def results(
                 _print_trial(opened, chosen, trial, form)
             else:
                 _print_trials(chosen, form, n_best, _chosen(opened, chosen, n_best, state, pareto))
+    return FINISHED
 
 
 def best(
@@ -69,6 +77,13 @@ def best(
         chosen, winner = read_trial(opened, read_study(opened, study, trials=False), trial)
         is_elsewhere = chosen.configuration.get("directory") != str(Path.cwd())
         show(winner_yaml(chosen, winner, is_elsewhere=is_elsewhere).rstrip("\n"))
+
+
+def _finished_status(study: Study) -> int:
+    """The exit status of a search that left the study as it is."""
+    n_ended = sum(study.record.counts.get(state, 0) for state in ENDED)
+    show(f"{study.name}: {'finished' if study.is_finished else 'not finished'}, {n_ended} trials have ended")
+    return FINISHED if study.is_finished else UNFINISHED
 
 
 def _print_query(store: Store, query: str, form: Format) -> None:

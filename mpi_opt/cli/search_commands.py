@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import os
 import sys
-import time
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mpi_learn.cli.launch import is_launched, launch_shielded
+from mpi_learn.cli.exit_status import FINISHED
+from mpi_learn.cli.launch import Launch
+from mpi_learn.cli.launchers import check_allocation, check_not_launched, is_launched
+from mpi_learn.cli.stop_request import StopRequest
 from mpi_opt.cli.plan_command import plan
 from mpi_opt.cli.space_options import (
     BlockSize,
@@ -58,16 +60,13 @@ def search(
 ) -> Any:
     """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
     if n is not None:
-        return launch_shielded(["mpi_opt", *_without_n(sys.argv[1:])], n)
+        check_not_launched()  # here: the other ranks must learn of it
+        return Launch(["mpi_opt", *_without_n(sys.argv[1:])], n)
+    check_allocation()
     from mpi_opt.configuration.plan import Plan
-    from mpi_opt.coordinator.halt import slurm_time_left_s
     from mpi_opt.worker.objective import make_objective
 
-    options = overrides(trials, strategy, block_size, folds, seed, study, store, time_limit)
-    configuration = _read(space, options)
-    left_s, limit_s = slurm_time_left_s(os.environ, time.time()), configuration.search.time_limit_s
-    if left_s is not None and (limit_s is None or left_s < limit_s):
-        configuration = _read(space, options | {"search.time_limit": left_s})
+    configuration = _read(space, overrides(trials, strategy, block_size, folds, seed, study, store, time_limit))
     n_ranks = _world_size()
     if n_ranks > 1:
         _make_log_folder(configuration)
@@ -120,10 +119,13 @@ def check(
     print(f"{space}: all is well")
 
 
-def run_search(plan: Plan) -> None:
+def run_search(plan: Plan, request: StopRequest) -> int:
     """Runs a plan on this rank; rank 0 shows progress and the table of the best trials.
 
     Collective over the world, if there is one.
+
+    Returns:
+        The exit status.
     """
     from mpi_opt.api import run_study, the_world
 
@@ -131,9 +133,10 @@ def run_search(plan: Plan) -> None:
     if world is not None and world.rank > 0:
         _log_to_file(plan, world.rank)
         run_study(plan, world, everywhere=False)
-        return
+        return FINISHED
     with ExitStack() as shown:
-        study = run_study(plan, world, lambda: shown.enter_context(closing(_progress(plan))), everywhere=False)
+        show = lambda: shown.enter_context(closing(_progress(plan)))  # noqa: E731 - as an argument the line is too long
+        study = run_study(plan, world, show, everywhere=False, request=request)
     print(_closing_words(plan, study), flush=True)
     if plan.report:
         from mpi_opt.views.page.report import save_report
@@ -141,6 +144,7 @@ def run_search(plan: Plan) -> None:
         path = Path(f"{plan.configuration.file_name}.html")
         save_report(study, path)
         print(f"report: {path.resolve()}", flush=True)
+    return FINISHED if study.is_finished else request.status
 
 
 def _read(path: Path, changes: dict[str, Any]) -> StudyConfiguration:
@@ -173,15 +177,20 @@ def _world_size() -> int:
 
 
 def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
-    """Builds one model and loads the data, or imports the user's function, in this process and without MPI."""
+    """Trains one batch with the middle of the space, or imports the user's function, in this process."""
     from mpi_learn.mpi.library import MPI
     from mpi_opt.configuration.configuration import EXTERNAL
-    from mpi_opt.worker.objective import make_objective
+    from mpi_opt.worker.objective import TrainingObjective, make_objective
 
     if configuration.objective == EXTERNAL:
         return
     space = configuration.dimensions()
-    make_objective(configuration, directory).prepare(MPI.COMM_SELF, space.decode([0.5] * len(space)))
+    objective, sample = make_objective(configuration, directory), space.decode([0.5] * len(space))
+    if not isinstance(objective, TrainingObjective):
+        objective.prepare(MPI.COMM_SELF, sample)
+        return
+    print("one batch with " + ", ".join(f"{name} {value}" for name, value in sample.items()))
+    print(objective.check(MPI.COMM_SELF, sample))
 
 
 def _progress(plan: Plan) -> PlainProgress:

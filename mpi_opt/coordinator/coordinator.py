@@ -7,13 +7,13 @@ merit are in the user's direction everywhere but here, where strategies are told
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mpi_opt.coordinator.block_pool import TICK_S, Crew
 from mpi_opt.coordinator.fold_reports import Reports
-from mpi_opt.coordinator.halt import Halt
-from mpi_opt.coordinator.stopping import Ending
+from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.coordinator.study_state import WITHOUT_A_WORD, Course
 from mpi_opt.coordinator.trial_queue import Running
 from mpi_opt.core.fold_stopping import Yardsticks
@@ -26,6 +26,7 @@ from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.external_trials import told
 from mpi_opt.study.progress import Progress, Silence
 from mpi_opt.study.retrying_store import PatientStore
+from mpi_opt.study.study import SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.worker.watchdog import HALT_S
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Coordinator:
         folds: K.
         yardsticks: Learns from the complete trials what the folds of the next ones are compared with; None: nothing.
         progress: Whom to tell.
-        halt: Whether somebody wants the search to end.
+        stopping: When to end before all trials are done; None: at the time limit of `rules`.
         renew: Makes a strategy that knows nothing yet, for when others have changed the study (None: they must not).
         lease: The right to run the study (None: no other search can want it).
         study: The study's key; see `Trial.study`.
@@ -69,7 +70,7 @@ class Coordinator:
         folds: int = 1,
         yardsticks: Yardsticks | None = None,
         progress: Progress | None = None,
-        halt: Halt | None = None,
+        stopping: StopCondition | None = None,
         renew: Callable[[], Strategy] | None = None,
         lease: Lease | None = None,
         study: str = "",
@@ -79,12 +80,14 @@ class Coordinator:
         self.crew, self.link = crew, crew.link
         self.rules, self.folds = rules, folds
         self.study, self._discard = study, discard
-        self.progress, self.ending = progress or Silence(), Ending(halt or Halt(), rules.time_limit_s)
-        self.store = PatientStore(store, study_id, self.progress, self.ending.is_due)
+        self.progress = progress or Silence()
+        self.stopping = stopping or StopCondition(time_limit_s=rules.time_limit_s)
+        self.store = PatientStore(store, study_id, self.progress, self.stopping.is_due)
         self.course = Course(self.store, strategy, rules, folds, yardsticks or Yardsticks(), renew)
         self.agenda = self.course.agenda
-        self.is_stopping, self.why_stopped = False, ""
+        self.is_stopping, self.why_stopped, self.has_reached_target = False, "", False
         self._outcomes: list[tuple[Running, Outcome]] = []
+        self._losses: Counter[int] = Counter()  # trial number -> lost attempts in this search
         self._luck, self._stop_by = Luck(), float("inf")
 
     def run(self) -> None:
@@ -106,6 +109,7 @@ class Coordinator:
                 self._record()
                 self._dispatch()
                 self.progress.tick()
+            self._conclude()
         finally:
             self.crew.dismiss({running.block for running in self.agenda.running.values()})
 
@@ -121,8 +125,17 @@ class Coordinator:
         if not past:
             return
         if any(self.rules.is_reached(record) for record in past.ended):
+            self.has_reached_target = True
             self._stop("the target was reached before")
-        self._event("study_resumed", str(past))
+        self._event(STUDY_RESUMED, str(past))
+
+    def _conclude(self) -> None:
+        """Records whether the study is finished."""
+        is_complete = not self.agenda.running and (self.agenda.is_done or not self.why_stopped)
+        if is_complete or self.has_reached_target:
+            self.store.event(STUDY_FINISHED, self.why_stopped or "all trials have ended")
+        else:
+            self.store.event(SEARCH_STOPPED, self.why_stopped)
 
     def _is_over(self) -> bool:
         if self.agenda.running and time.monotonic() < self._stop_by:
@@ -138,7 +151,7 @@ class Coordinator:
             running = self.agenda.running.get(message.number)
             if running is None or rank != self.crew.ranks(running.block)[0]:
                 return  # of a block that was given up: the trial is run again
-            if message.state != "complete" and (why := self.ending.reason):  # which may be why it failed
+            if message.state != "complete" and (why := self.stopping.reason):  # which may be why it failed
                 self._requeue(running, f"the search ended: {why}")
                 return
             del self.agenda.running[message.number]
@@ -184,6 +197,7 @@ class Coordinator:
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.course.tell(proposal, outcome)
         if outcome.state == "complete" and self.rules.is_reached(outcome):
+            self.has_reached_target = True
             self._stop(f"trial {proposal.number} reached the target")
             self._stop_running()
 
@@ -191,7 +205,7 @@ class Coordinator:
         """Frees the block of a trial that ended; one that fails again and again is given up."""
         if block not in self.crew:
             return
-        self.ending.take(outcome.duration_s)
+        self.stopping.take(outcome.duration_s)
         self._luck.take(block, outcome.state == "failed")
         if len(self.crew) > 1 and self._luck.is_sick(block):
             self._event("block_retired", f"block {block} failed {self._luck.in_a_row(block)} trials in a row")
@@ -204,8 +218,8 @@ class Coordinator:
         """Gives every free block a trial, as far as there are any."""
         if self.is_stopping or not self.crew.free:
             return
-        if not self.ending.has_time_for_one():
-            self._stop("a trial begun now would likely end after the time limit")
+        if not self.stopping.has_time_for_one():
+            self._stop("another trial would likely end after the time limit")
             return
         trials = self.agenda.next(len(self.crew.free), self.course.strategy.ask)
         if not trials:
@@ -242,11 +256,12 @@ class Coordinator:
         for running in self.agenda.on(block):
             if self._has_failed(running, why):
                 continue
-            attempt, retries = running.attempt, self.rules.retries
-            if attempt <= retries:
+            number, retries = running.proposal.number, self.rules.retries
+            self._losses[number] += 1
+            if self._losses[number] <= retries or self.stopping.may_explain_a_loss():
                 self._requeue(running, why)
             else:
-                self._fail(running, f"{why}; attempt {attempt} was the last (trial.retries: {retries})")
+                self._fail(running, f"{why}; attempt {running.attempt} was the last (trial.retries: {retries})")
 
     def _has_failed(self, running: Running, why: str) -> bool:
         """Fails a trial that has raised, or takes longer than it may: it costs ranks, and would cost others."""
@@ -275,17 +290,16 @@ class Coordinator:
         for running in [one for one in self.agenda.running.values() if one.until < self.crew.now_s]:
             self._event("block_lost", f"block {running.block} hangs in trial {running.proposal.number}")
             self._give_up(running.block, "its block does not answer")
-        if self._stop_by == float("inf") and (why := self.ending.reason):
+        if self._stop_by == float("inf") and (why := self.stopping.reason):
             self._stop(why)
             self._stop_running()
             self._put_back()
             self._stop_by = time.monotonic() + HALT_S
 
     def _put_back(self) -> None:
-        """What runs is run by the next search. At once: mpirun, told to end, leaves its ranks a quarter of a second."""
-        # without protection it ends them also where one has died, and what ran there may have been why
-        may_be_why = self.ending.halt.reason == "SIGTERM" and not self.link.is_protected
-        why = WITHOUT_A_WORD if may_be_why else f"the search ended: {self.why_stopped}"
+        """Requeues the running trials, at once: mpirun, asked to end, kills its ranks a quarter of a second later."""
+        is_suspect = not self.link.is_protected and self.stopping.may_be_a_death()
+        why = WITHOUT_A_WORD if is_suspect else f"the search ended: {self.why_stopped}"
         numbers = [one.proposal.number for one in [*self.agenda.running.values()] if not self._has_failed(one, why)]
         if numbers:
             self.store.requeue(numbers, why)
@@ -299,10 +313,10 @@ class Coordinator:
         self.progress.finished(ELSEWHERE, outcome, proposal.parameters)
 
     def _stop(self, why: str) -> None:
-        """Begins no more trials."""
+        """Starts no more trials."""
         if not self.is_stopping:
             self.is_stopping, self.why_stopped = True, why
-            self.progress.note(f"no more trials are begun: {why}")
+            self.progress.note(f"no more trials start: {why}")
 
     def _stop_running(self) -> None:
         """Tells the trials that run to end at their next opportunity."""

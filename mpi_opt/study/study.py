@@ -6,7 +6,7 @@ import html
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mpi_opt.core.trial import TrialRecord
+from mpi_opt.core.trial import FINISHED, TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.study.trial_table import html_table, trial_columns, trial_row
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from mpi_opt.core.space import Space
     from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
 
+
+STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed", "search_stopped"
+"""Events that a search records: it came to its end; it continues a study; it ended before the study was finished."""
 
 N_SHOWN = 10
 """How many trials a notebook shows."""
@@ -31,11 +34,15 @@ class Study:
         record: What the store says of the study as a whole.
         trials: All trials, by number.
         store: The store's URL.
+        is_finished: Whether the last search of the study came to its end: all trials have ended, the target was
+            reached, or the strategy has no more proposals. Where no search ran (`ask` and `tell`): whether as many
+            trials have ended as the configuration says.
     """
 
     record: StudyRecord
     trials: list[TrialRecord] = field(repr=False)
     store: str = field(repr=False)  # a password may stand in it
+    is_finished: bool = False
 
     @classmethod
     def open(cls, url: str, name: str) -> Study:
@@ -64,7 +71,7 @@ class Study:
             names = ", ".join(repr(other.name) for other in store.studies())
             cure = f"its studies: {names}" if names else "there are no studies in it yet"
             raise StoreError(f"there is no study {name!r}", where=store.url, cure=cure)
-        return cls(record, store.trials(record.id) if trials else [], store.address)
+        return cls(record, store.trials(record.id) if trials else [], store.address, _is_finished(store, record))
 
     @property
     def name(self) -> str:
@@ -201,3 +208,12 @@ class Study:
         columns = [column for column in trial_columns(self.space, self.merits) if column not in left_out]
         rows = [trial_row(trial, self.space, self.merits) for trial in self.ranked(("complete",))[:N_SHOWN]]
         return f"<div><b>{html.escape(self.name)}</b>: {counts}; {method}{html_table(columns, rows)}</div>"
+
+
+def _is_finished(store: Store, record: StudyRecord) -> bool:
+    kinds = [event.kind for event in store.events(record.id)]
+    searches = [kind for kind in kinds if kind in (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED)]
+    if searches:
+        return searches[-1] == STUDY_FINISHED
+    n_ended = sum(record.counts.get(state, 0) for state in FINISHED)
+    return n_ended >= record.configuration.get("search", {}).get("trials", 1)

@@ -84,6 +84,14 @@ class TrainingObjective(Objective):
         configuration = self.configuration(parameters)
         rehearse(configuration, comm, data=self._loaded(configuration, comm))
 
+    def check(self, comm: Communicator, parameters: Parameters) -> str:
+        """Runs one batch of the training with these hyperparameters; see `mpi_learn.training.check`."""
+        from mpi_learn.training.check import check
+
+        self._functions = {one: load_function(one, self.directory) for one in self.figures if is_function(one)}
+        configuration = self.configuration(parameters)
+        return check(configuration, comm, data=self._loaded(configuration, comm))
+
     def __call__(self, trial: Trial) -> tuple[object, History | None]:
         from mpi_learn import train
 

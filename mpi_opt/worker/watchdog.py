@@ -30,6 +30,7 @@ import traceback
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from mpi_learn.cli.exit_status import UNFINISHED
 from mpi_learn.mpi import communicators as communication
 from mpi_learn.mpi.communicators import Communicator, RankLost
 from mpi_opt.messages.link import WorkerLink
@@ -168,7 +169,7 @@ class Lifeline:
         try:
             message = self.link.poll(TO_LIFELINE)
         except RankLost:
-            end_process("the coordinator was lost")
+            end_unfinished("the coordinator was lost")
         if isinstance(message, End):
             end_process("the search is over")
         if isinstance(message, Disband):
@@ -218,11 +219,24 @@ def _with_text(kind: type[Exception], why: str) -> type[Exception]:
 
 def end_process(why: str) -> NoReturn:
     """Ends this process in the way that other ranks notice as a death."""
+    _say(why)
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("a killed process goes on")
+
+
+def end_unfinished(why: str) -> NoReturn:
+    """Ends this process after the loss of rank 0, with the status of an unfinished search.
+
+    ``mpirun`` returns that status. If all ranks ended by signals, it would return 0 where lost ranks are survived.
+    """
+    _say(why)
+    os._exit(UNFINISHED)
+
+
+def _say(why: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # a full disk, or user code that has closed standard error
         print(f"rank ends: {why}", file=sys.stderr, flush=True)
     communication.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("a killed process goes on")
 
 
 @contextlib.contextmanager

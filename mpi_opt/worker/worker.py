@@ -24,7 +24,7 @@ from mpi_opt.messages.messages import (
     ToRank,
 )
 from mpi_opt.worker.block import Block
-from mpi_opt.worker.watchdog import Lifeline, end_process
+from mpi_opt.worker.watchdog import Lifeline, end_process, end_unfinished
 
 
 class Disbanded(Exception):
@@ -71,7 +71,7 @@ class Rank:
         try:
             self.serve()
         except communication.FAILURES:
-            end_process("the coordinator was lost")
+            end_unfinished("the coordinator was lost")
         except BaseException:  # noqa: BLE001 - whatever it is
             traceback.print_exc()
             end_process("of an error in this program")

@@ -23,6 +23,7 @@ from mpi_opt.configuration.configuration import StudyConfiguration, read_study
 from mpi_opt.store import Store
 from mpi_opt.strategies import make_strategy
 from tests.docs.pages import ROOT, Example, examples
+from tests.docs.running import run_here
 from tests.mpirun import run as run_process
 
 APPS = {"mpi_opt": mpi_opt_app(), "mpi_learn": mpi_learn_app}
@@ -158,13 +159,29 @@ def test_store_page_names_every_column():
         assert [name for name in shown if f"`{name}`" not in section] == [], table.name
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("page", ["tutorial.md", "models.md", "index.md", "workload-systems.md"])
+PAGES = ["tutorial.md", "models.md", "index.md", "workload-systems.md"]
+
+
+def runnable(page: str) -> list[Example]:
+    """The commands and scripts of a page, in order."""
+    left_out = ("pip install", "atlas")
+    found = [one for one in examples("bash", "python", page=page) if not one.title]
+    return [one for one in found if not any(words in one.code for words in left_out)]
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("page", PAGES)
 def test_page_runs_from_top_to_bottom(page, tmp_path):
     write_files(tmp_path, page)
-    for example in examples("bash", "python", page=page):
-        if example.title or "pip install" in example.code or "atlas" in example.code:
-            continue
+    for example in runnable(page):
+        run_here(example, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_page_runs_from_top_to_bottom_as_typed(page, tmp_path):
+    write_files(tmp_path, page)
+    for example in runnable(page):
         ended = (_python if example.language == "python" else _bash)(example.code, tmp_path)
         assert ended.returncode == 0, f"{example}\n{ended.stdout}\n{ended.stderr}"
 

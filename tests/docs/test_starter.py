@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
 from mpi_opt.cli.main import main, run
 from mpi_opt.cli.new_command import write_starter
 from mpi_opt.configuration.configuration import read_study
-from tests.mpirun import run as run_process
+from tests.in_process import in_process
 
 KINDS = ("training", "function")
 
@@ -33,11 +30,10 @@ def test_function_starter_runs_at_once(tmp_path, monkeypatch, capsys):
     assert "the best trials:" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 def test_training_starter_runs_at_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run(["new", "jets"])
-    ended = _mpi_opt("search", "jets.yaml", "--trials", "2")
+    ended = in_process("search", "jets.yaml", "--trials", "2", cwd=tmp_path)
     assert ended.returncode == 0, ended.stderr
     assert "the best trials:" in ended.stdout
 
@@ -62,7 +58,3 @@ def test_name_that_is_no_file_name_is_refused(name, tmp_path, monkeypatch, capsy
 
 def test_written_files_are_reported_in_order(tmp_path):
     assert [path.name for path in write_starter("a", "training", tmp_path)] == ["a.yaml", "a.py", "a.h5"]
-
-
-def _mpi_opt(*arguments: str):
-    return run_process([sys.executable, "-m", "mpi_opt", *arguments], timeout=120, cwd=Path.cwd())

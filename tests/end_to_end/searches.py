@@ -7,15 +7,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.cli.launch import launch_environment
+from tests.mpirun import MPIRUN, PROTECTED
 
 SEARCH = ("-m", "mpi_opt", "search")
-PROTECTED = launch_flags(find_mpirun())
 
 
-def start(n: int, path: Path, cwd: Path) -> subprocess.Popen:
-    """A search under ``mpirun`` in a session of its own."""
-    command = [find_mpirun(), *PROTECTED, "-np", str(n), sys.executable, *SEARCH, str(path)]
+def start(n: int, path: Path, cwd: Path, flags: list[str] | None = None) -> subprocess.Popen:
+    """A search under ``mpirun`` in a session of its own; protected against lost ranks unless `flags` are given."""
+    chosen = PROTECTED if flags is None else flags
+    command = [MPIRUN, *chosen, "-np", str(n), sys.executable, *SEARCH, str(path)]
     return subprocess.Popen(
         command, cwd=cwd, env=launch_environment(), stdout=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -31,7 +32,12 @@ def start_with_n(n: int, path: Path, cwd: Path) -> subprocess.Popen:
 
 def ranks_of(launcher: subprocess.Popen) -> list[int]:
     """The process ids of the ranks, in their order: the launcher starts them one after the other."""
-    found = subprocess.run(["pgrep", "-P", str(launcher.pid)], capture_output=True, text=True, check=True)
+    return children(launcher.pid)
+
+
+def children(pid: int) -> list[int]:
+    """The process ids of the children of a process, in the order in which it started them."""
+    found = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=True)
     return sorted(map(int, found.stdout.split()))
 
 

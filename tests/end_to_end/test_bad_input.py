@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 import yaml
 
-from mpi_opt.cli.main import BAD_INPUT, main, run
+from mpi_learn.cli.exit_status import INVALID
+from mpi_opt.cli.main import main, run
 from tests.mpirun import mpirun
+from tests.world import in_world
 
 MODEL = """
 def build(units=8, n_classes=3):
@@ -105,7 +107,7 @@ CASES = [
         "search.strategy",
         "bayesan",
         "search.strategy: there is no strategy 'bayesan'",
-        "did you mean bayesian? known: bayesian, scikit-optimize,",
+        "did you mean bayesian? known: bayesian, scikit-optimize, evolutionary,",
     ),
     ("search.strategy", "mine.py:Strategy", "mine.py: there is no such file", "did you mean model.py?"),
     ("search.options", {"populaton": 3}, "search.options.populaton: unknown key", "known keys: initial, constraints"),
@@ -596,8 +598,8 @@ def test_mistake_on_the_command_line_is_one_message_with_problem_and_cure(argume
 )
 def test_a_mistake_is_told_once_and_hangs_no_rank(n_ranks, path, value, words, folder):
     (folder / "space.yaml").write_text(yaml.safe_dump(changed(path, value)))
-    done = mpirun(n_ranks, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=100)
-    assert done.returncode == BAD_INPUT, done.stderr
+    done = in_world(n_ranks, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=100)
+    assert done.returncode == INVALID, done.stderr
     assert done.stderr.count("mpi-opt: ") == 1
     assert "Traceback" not in done.stderr
     assert all(word in done.stderr for word in words)
@@ -618,7 +620,7 @@ def test_a_file_of_the_users_that_cannot_be_imported_is_told_once_and_hangs_no_r
     content = {key: GOOD[key] for key in ("study", "store", "space")} | {"objective": "script.py:objective"}
     (folder / "space.yaml").write_text(yaml.safe_dump(content))
     done = mpirun(n_ranks, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
-    assert done.returncode == BAD_INPUT, done.stderr
+    assert done.returncode == INVALID, done.stderr
     assert done.stderr.count("mpi-opt: ") == 1
     assert "Traceback" not in done.stderr
     assert all(word in done.stderr for word in ["script.py", *words]), done.stderr
@@ -628,14 +630,22 @@ def test_a_file_of_the_users_that_cannot_be_imported_is_told_once_and_hangs_no_r
 def test_a_folder_in_which_the_ranks_cannot_write_their_logs_is_told_at_the_start(folder):
     (folder / "space.yaml").write_text(yaml.safe_dump(GOOD))
     (folder / "bad.logs").touch()
-    done = mpirun(3, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
-    assert done.returncode == BAD_INPUT, done.stderr
+    done = in_world(3, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
+    assert done.returncode == INVALID, done.stderr
     _is_one_message(done.stderr.partition("mpi-opt: ")[2], ["bad.logs", "where you may write"])
+
+
+@pytest.mark.mpi
+def test_n_under_mpirun_is_told_once_and_hangs_no_rank(folder):
+    (folder / "space.yaml").write_text(yaml.safe_dump(GOOD))
+    done = mpirun(2, "-m", "mpi_opt", "search", "space.yaml", "-n", "2", cwd=folder, timeout=60)
+    assert done.returncode == INVALID, done.stderr
+    _is_one_message(done.stderr.partition("mpi-opt: ")[2], ["-n starts mpirun", "drop -n, or drop mpirun"])
 
 
 def test_a_password_is_not_shown(folder, capsys):
     (folder / "space.yaml").write_text(yaml.safe_dump(GOOD | {"store": "postgres://ada:secret@host/db"}))
-    assert run(["results", "--store", "postgres://ada:secret@host/db"]) == BAD_INPUT
+    assert run(["results", "--store", "postgres://ada:secret@host/db"]) == INVALID
     run(["check", "space.yaml"])
     shown = "".join(capsys.readouterr())
     assert "ada:***@host" in shown
@@ -656,8 +666,8 @@ def test_what_only_a_framework_can_tell_is_told_before_the_first_trial(path, val
     content = changed(path, value)
     content["figure_of_merit"] = "loss"
     (folder / "space.yaml").write_text(yaml.safe_dump(content))
-    done = mpirun(3, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=200)
-    assert done.returncode == BAD_INPUT, done.stderr
+    done = in_world(2, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=200)
+    assert done.returncode == INVALID, done.stderr
     assert "Traceback" not in done.stderr
     assert all(word in done.stderr for word in words), done.stderr
 
@@ -666,7 +676,7 @@ def test_what_only_a_framework_can_tell_is_told_before_the_first_trial(path, val
 def test_a_mistake_that_is_shown_with_its_traceback_hangs_no_rank(folder):
     (folder / "space.yaml").write_text(yaml.safe_dump(changed("search.trialz", 3)))
     done = mpirun(2, "-m", "mpi_opt", "search", "space.yaml", "--debug", cwd=folder, timeout=30)
-    assert done.returncode == BAD_INPUT, done.stderr
+    assert done.returncode == INVALID, done.stderr
     assert "Traceback" in done.stderr
     assert "trialz" in done.stderr
 
@@ -676,8 +686,8 @@ def test_a_strategy_that_cannot_be_made_hangs_no_rank(folder):
     raising = "class Mine:\n    def __init__(self, *_, **__):\n        raise RuntimeError('not today')\n"
     (folder / "strategy.py").write_text(raising)
     (folder / "space.yaml").write_text(yaml.safe_dump(changed("search.strategy", "strategy.py:Mine")))
-    done = mpirun(2, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=30)
-    assert done.returncode in (1, BAD_INPUT)
+    done = in_world(2, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=30)
+    assert done.returncode in (1, INVALID)
     assert "not today" in done.stderr
 
 
@@ -688,7 +698,7 @@ def _is_refused(
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     printed = capsys.readouterr()
-    assert (ended.value.code, printed.out) == (BAD_INPUT, "")
+    assert (ended.value.code, printed.out) == (INVALID, "")
     message = re.sub(r"[\s│╭╮╰╯─]+", " ", printed.err.replace(f"{folder}/", "").replace("sqlite:///", ""))
     assert "Traceback" not in message
     assert len(printed.err.splitlines()) <= 12, printed.err

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from mpi_learn.cli.launch import find_mpirun, launch_flags
 from mpi_learn.known_data import prepare
+from tests.mpirun import SURVIVES_LOST_RANKS
 
 sys.path.append(str(Path(__file__).parents[2] / "experiments" / "chaos"))
 
 pytestmark = [
     pytest.mark.mpi,
-    pytest.mark.skipif("ulfm" not in launch_flags(find_mpirun()), reason="this MPI does not survive lost ranks"),
+    pytest.mark.skipif(not SURVIVES_LOST_RANKS, reason="this MPI does not survive lost ranks"),
 ]
 
 
@@ -32,8 +32,7 @@ def test_a_search_without_its_rank_0_keeps_all_that_a_client_has_seen(seed, undi
     assert resume.one_run(seed, tmp_path, undisturbed)["problems"] == []
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow), 3])
 def test_killed_ranks_cost_no_trial_and_change_no_figure_of_merit(seed, tmp_path):
     import storm
 

@@ -10,13 +10,16 @@ import pytest
 from mpi_opt.cli.main import run
 from mpi_opt.core.pareto import dominates
 from mpi_opt.study.study import Study
-from tests.mpirun import mpirun
+from tests.in_process import in_process
+from tests.world import in_world
 
 TWO = {"figure_of_merit": ["accuracy", "cost"], "direction": ["maximize", "minimize"]}
 
 
 def search(path, tmp_path, n_ranks=1, *options):
-    return mpirun(n_ranks, "-m", "mpi_opt", "search", str(path), *options, cwd=tmp_path)
+    if n_ranks == 1:
+        return in_process("search", str(path), *options, cwd=tmp_path)
+    return in_world(n_ranks, "-m", "mpi_opt", "search", str(path), *options, cwd=tmp_path)
 
 
 def front_of(rows):
@@ -72,7 +75,7 @@ def test_an_objective_that_forgets_a_figure_fails_its_trial_and_says_so(space_fi
     [
         ({"figure_of_merit": ["a", "b"]}, "expected a direction for each of a, b; found 1"),
         (TWO | {"search": {"target": 0.5}}, "expected a target for each of accuracy, cost; found 1"),
-        (TWO | {"search": {"strategy": "halving", "options": {"resume": False}}}, "what a trial reports is one number"),
+        (TWO | {"search": {"strategy": "halving", "options": {"resume": False}}}, "a trial reports one number"),
         (TWO | {"folds": {"number": 3, "stop_early": True}}, "the mean of one figure of merit"),
         ({"selection": "best"}, "selection"),
     ],

@@ -20,7 +20,7 @@ from mpi_opt.study.study import Study
 from mpi_opt.views.text.rank_plan import notes
 from mpi_opt.views.text.tables import trial_page
 from tests.end_to_end.objectives import uneven_folds
-from tests.mpirun import mpirun
+from tests.world import in_world
 
 SEARCH = ("-m", "mpi_opt", "search")
 FOLDS = {"number": 5, "stop_early": True}
@@ -39,7 +39,7 @@ def search(space_file, tmp_path):
         else:
             wanted = {"strategy": strategy, "trials": trials, "seed": 3, "options": options}
             path = space_file("uneven_folds", store=store, folds=folds, search=wanted, blocks={"size": size})
-            done = mpirun(n_ranks, *SEARCH, str(path), cwd=tmp_path)
+            done = in_world(n_ranks, *SEARCH, str(path), cwd=tmp_path)
             assert done.returncode == 0, done.stderr
         with sqlite3.connect(tmp_path / f"{name}.db") as database:
             trials_ = database.execute(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.mpirun import mpirun
+from tests.world import in_world
 
 MODEL = """
 import torch
@@ -48,7 +48,7 @@ def test_a_network_goes_on_with_the_weights_of_another_block_and_other_hyperpara
     np.savez(tmp_path / "data.npz", X=x, y=(x @ [1.0, -2.0, 0.5, 3.0])[:, None].astype(np.float32))
     (tmp_path / "model.py").write_text(MODEL)
     (tmp_path / "space.yaml").write_text(yaml.safe_dump(STUDY))
-    done = mpirun(3, "-m", "mpi_opt", "search", "space.yaml", cwd=tmp_path)
+    done = in_world(3, "-m", "mpi_opt", "search", "space.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     with sqlite3.connect(tmp_path / "test.db") as database:
         query = "SELECT number, parameters, budget, resume_from FROM trials"

@@ -6,7 +6,7 @@ import sqlite3
 
 import pytest
 
-from tests.mpirun import mpirun
+from tests.world import in_world
 
 SEARCH = ("-m", "mpi_opt", "search")
 SPACE = {
@@ -23,7 +23,7 @@ def search(space_file, tmp_path):
     def begin(n_ranks: int, name: str, strategy: str, trials: int, **options):
         wanted = {"strategy": strategy, "trials": trials, "seed": 5, "options": {"reproducible": True} | options}
         path = space_file("ragged", space=SPACE, search=wanted, store=f"sqlite:///{name}.db")
-        done = mpirun(n_ranks, *SEARCH, str(path), cwd=tmp_path)
+        done = in_world(n_ranks, *SEARCH, str(path), cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         with sqlite3.connect(tmp_path / f"{name}.db") as database:
             query = "SELECT number, parameters, budget, resume_from, state, figure_of_merit FROM trials ORDER BY number"

@@ -5,27 +5,26 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import yaml
 
-from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
-from tests.mpirun import mpirun, run
+from mpi_learn.known_data import prepare
+from tests.in_process import in_process
+from tests.mpirun import MPIRUN, UNPROTECTED, mpirun, run
+from tests.world import in_world
 
 ROOT = Path(__file__).parents[2]
 SEARCH = ("-m", "mpi_opt", "search")
-
-
-def python(*arguments: str, cwd: Path, timeout: float = 100) -> subprocess.CompletedProcess[str]:
-    return run([sys.executable, *arguments], cwd=cwd, timeout=timeout)
 
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(("n_ranks", "size"), [(1, 1), (2, 1), (5, 1), (5, 2), (4, 2), (3, 8)])
 def test_a_search_runs_on_any_number_of_ranks(n_ranks, size, space_file, query, tmp_path):
     path = space_file("parabola", blocks={"size": size})
-    done = mpirun(n_ranks, *SEARCH, str(path), cwd=tmp_path)
+    done = in_world(n_ranks, *SEARCH, str(path), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "the best trials:" in done.stdout
     assert query("SELECT count(*), count(figure_of_merit) FROM trials WHERE state = 'complete'") == [(12, 12)]
@@ -38,7 +37,7 @@ def test_a_search_runs_on_any_number_of_ranks(n_ranks, size, space_file, query, 
 @pytest.mark.parametrize(("n_ranks", "size", "folds"), [(1, 1, 3), (5, 4, 3), (3, 2, 5)])
 def test_the_figure_of_merit_is_the_mean_over_the_folds(n_ranks, size, folds, space_file, query, tmp_path):
     path = space_file("folded", blocks={"size": size}, folds=folds, search={"strategy": "random", "trials": 4})
-    done = mpirun(n_ranks, *SEARCH, str(path), cwd=tmp_path)
+    done = in_world(n_ranks, *SEARCH, str(path), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     rows = query("SELECT fold, figure_of_merit FROM folds ORDER BY trial_id, fold")
     assert [fold for fold, _ in rows] == list(range(folds)) * 4
@@ -59,7 +58,7 @@ def test_the_same_seed_gives_the_same_trials_in_one_process(space_file, query, t
                 store=f"sqlite:///{strategy}{repeat}.db",
                 search={"strategy": strategy, "trials": 14, "seed": 5},
             )
-            assert python(*SEARCH, str(path), cwd=tmp_path).returncode == 0
+            assert in_process("search", str(path), cwd=tmp_path).returncode == 0
             connection = sqlite3.connect(tmp_path / f"{strategy}{repeat}.db")
             found.append(connection.execute("SELECT number, parameters, figure_of_merit FROM trials").fetchall())
             connection.close()
@@ -70,9 +69,9 @@ def test_the_same_seed_gives_the_same_trials_in_one_process(space_file, query, t
 @pytest.mark.mpi
 def test_the_same_command_continues_a_study(space_file, query, tmp_path):
     path = space_file("parabola")
-    assert mpirun(3, *SEARCH, str(path), "--trials", "5", cwd=tmp_path).returncode == 0
+    assert in_world(3, *SEARCH, str(path), "--trials", "5", cwd=tmp_path).returncode == 0
     before = query("SELECT number, parameters, figure_of_merit FROM trials ORDER BY number")
-    again = mpirun(3, *SEARCH, str(path), "--trials", "9", cwd=tmp_path)
+    again = in_world(3, *SEARCH, str(path), "--trials", "9", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     after = query("SELECT number, parameters, figure_of_merit FROM trials ORDER BY number")
     assert after[:5] == before
@@ -80,7 +79,7 @@ def test_the_same_command_continues_a_study(space_file, query, tmp_path):
     assert len({parameters for _, parameters, _ in after}) == 9
 
 
-@pytest.mark.parametrize("launcher", [(), (find_mpirun(), "--oversubscribe", "-np", "2")])
+@pytest.mark.parametrize("launcher", [(), (MPIRUN, *UNPROTECTED, "-np", "2")])
 def test_a_trial_that_ends_every_search_does_not_do_so_for_ever(launcher, space_file, query, tmp_path):
     command = [*launcher, sys.executable, *SEARCH, str(space_file("fatal"))]
     statuses = [run(command, cwd=tmp_path, timeout=60).returncode for _ in range(4)]
@@ -91,9 +90,9 @@ def test_a_trial_that_ends_every_search_does_not_do_so_for_ever(launcher, space_
 
 
 def test_a_study_is_not_continued_with_another_space(space_file, tmp_path):
-    assert python(*SEARCH, str(space_file("parabola")), cwd=tmp_path).returncode == 0
+    assert in_process("search", str(space_file("parabola")), cwd=tmp_path).returncode == 0
     space = {"x": {"type": "real", "low": 0.0, "high": 3.0}, "y": {"type": "integer", "low": 0, "high": 3}}
-    done = python(*SEARCH, str(space_file("parabola", space=space)), cwd=tmp_path)
+    done = in_process("search", str(space_file("parabola", space=space)), cwd=tmp_path)
     assert done.returncode == 2
     assert "was begun with another space: x.high: 2.0, now 3.0; y: nothing, now {" in done.stderr
     assert "type" not in done.stderr.split("; y")[0]  # what is the same is not shown
@@ -103,34 +102,34 @@ def test_a_study_is_not_continued_with_another_space(space_file, tmp_path):
 @pytest.mark.mpi
 def test_the_store_can_be_read_while_the_search_runs(space_file, tmp_path):
     path = space_file("nap", search={"strategy": "random", "trials": 60, "seed": 1})
-    executable = find_mpirun()
-    command = [executable, *launch_flags(executable), "-np", "3", sys.executable, *SEARCH, str(path)]
-    running = subprocess.Popen(command, cwd=tmp_path, env=launch_environment(), stdout=subprocess.DEVNULL)
     seen = set()
-    while running.poll() is None:
-        if (tmp_path / "test.db").exists():
-            connection = sqlite3.connect(tmp_path / "test.db")
-            try:
-                seen |= set(connection.execute("SELECT count(*) FROM study_test WHERE state = 'complete'").fetchone())
-            except sqlite3.OperationalError as error:
-                assert "no such table" in str(error)  # the first moment
-            connection.close()
-        time.sleep(0.1)
-    assert running.returncode == 0
+    with ThreadPoolExecutor(1) as thread:
+        running = thread.submit(in_world, 3, *SEARCH, str(path), cwd=tmp_path)
+        while not running.done():
+            if (tmp_path / "test.db").exists():
+                connection = sqlite3.connect(tmp_path / "test.db")
+                try:
+                    query = "SELECT count(*) FROM study_test WHERE state = 'complete'"
+                    seen |= set(connection.execute(query).fetchone())
+                except sqlite3.OperationalError as error:
+                    assert "no such table" in str(error)  # the first moment
+                connection.close()
+            time.sleep(0.05)
+    assert running.result().returncode == 0
     assert len(seen) > 5
 
 
 @pytest.mark.mpi
 def test_a_reached_target_ends_the_search(space_file, query, tmp_path):
     path = space_file("nap", search={"strategy": "random", "trials": 500, "seed": 1, "target": 1.0})
-    assert mpirun(3, *SEARCH, str(path), cwd=tmp_path).returncode == 0
+    assert in_world(3, *SEARCH, str(path), cwd=tmp_path).returncode == 0
     assert query("SELECT count(*) FROM trials")[0][0] < 60
 
 
 @pytest.mark.mpi
 def test_a_study_may_be_called_anything(space_file, tmp_path):
     path = space_file("parabola", study="digits/units: 'a\"b'")
-    done = mpirun(3, *SEARCH, str(path), "--report", cwd=tmp_path)
+    done = in_world(3, *SEARCH, str(path), "--report", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert sorted(one.suffix for one in tmp_path.iterdir()) == [".db", ".html", ".logs", ".yaml"]
 
@@ -145,7 +144,7 @@ def test_a_search_goes_on_where_nothing_can_be_printed(space_file, query, tmp_pa
 @pytest.mark.mpi
 def test_other_ranks_write_to_files(space_file, tmp_path):
     path = space_file("parabola")
-    done = mpirun(3, *SEARCH, str(path), cwd=tmp_path)
+    done = in_world(3, *SEARCH, str(path), cwd=tmp_path)
     assert done.returncode == 0
     assert sorted(file.name for file in (tmp_path / "test.logs").iterdir()) == ["rank-0001.log", "rank-0002.log"]
 
@@ -155,14 +154,15 @@ def test_trials_that_print_do_not_fail_because_there_is_no_room_for_it(space_fil
     (tmp_path / "test.logs").mkdir()
     for rank in (1, 2):
         (tmp_path / "test.logs" / f"rank-{rank:04d}.log").symlink_to("/dev/full")
-    done = mpirun(3, *SEARCH, str(space_file("talkative")), cwd=tmp_path)
+    done = in_world(3, *SEARCH, str(space_file("talkative")), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(12,)]
 
 
 @pytest.mark.mpi
 def test_n_starts_mpirun(space_file, query, tmp_path):
-    done = python("-m", "mpi_opt", "search", str(space_file("parabola")), "-n", "4", "--block-size", "3", cwd=tmp_path)
+    command = [sys.executable, *SEARCH, str(space_file("parabola")), "-n", "4", "--block-size", "3"]
+    done = run(command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert query("SELECT DISTINCT ranks FROM attempts") == [("1,2,3",)]
 
@@ -170,7 +170,7 @@ def test_n_starts_mpirun(space_file, query, tmp_path):
 @pytest.mark.mpi
 def test_intermediate_values_are_recorded(space_file, query, tmp_path):
     path = space_file("reporting", search={"strategy": "random", "trials": 2})
-    assert mpirun(3, *SEARCH, str(path), cwd=tmp_path).returncode == 0
+    assert in_world(3, *SEARCH, str(path), cwd=tmp_path).returncode == 0
     rows = query(
         "SELECT epoch, value - x FROM metrics JOIN trials ON trials.id = trial_id JOIN study_test USING (number)"
     )
@@ -204,7 +204,10 @@ print("best", study.best.number)
 def test_the_contracts_python_works_as_written(n_ranks, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(CONTRACT_EXAMPLE)
-    done = python(str(script), cwd=tmp_path) if n_ranks is None else mpirun(n_ranks, str(script), cwd=tmp_path)
+    if n_ranks is None:
+        done = run([sys.executable, str(script)], cwd=tmp_path)
+    else:
+        done = in_world(n_ranks, str(script), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     numbers = [line for line in done.stdout.splitlines() if line.startswith("best")]
     assert len(numbers) == (n_ranks or 1)
@@ -260,7 +263,7 @@ if __name__ == "__main__":
 @pytest.mark.mpi
 def test_what_one_search_of_a_script_said_last_does_not_reach_the_next_one(query, tmp_path):
     (tmp_path / "twice.py").write_text(TWICE)
-    done = mpirun(3, "twice.py", cwd=tmp_path, timeout=60)
+    done = in_world(3, "twice.py", cwd=tmp_path, timeout=60)
     assert done.stdout.splitlines() == [str(["complete"] * 4)] * 3, done.stderr
     blocks = [
         set(query(f"SELECT block FROM attempts JOIN trials ON id = trial_id WHERE study_id = {i}")) for i in (1, 2)
@@ -298,55 +301,60 @@ def test_processes_that_an_objective_forks_do_not_go_on_with_the_search(n_ranks,
     assert done.stdout.splitlines() == [expected] * n_ranks, done.stderr
 
 
-@pytest.mark.mpi
-def test_rank_0_of_a_search_never_loads_a_framework(tmp_path):
-    script = tmp_path / "script.py"
-    script.write_text(
-        "import resource, sys\n"
-        "from mpi_opt.cli.main import main\n"
-        "try:\n    main()\nfinally:\n"
-        "    mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024\n"
-        "    loaded = sorted({'tensorflow', 'keras', 'torch'} & set(sys.modules))\n"
-        "    from mpi4py import MPI\n"
-        "    if MPI.COMM_WORLD.rank == 0: print(f'rank 0: {mb:.0f} MB', loaded)\n"
-    )
+REPORTING = """
+import resource, sys
+from mpi_opt.cli.main import main
+
+try:
+    main()
+finally:
+    from mpi4py import MPI
+    if MPI.COMM_WORLD.rank == 0:
+        mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        print(f"rank 0: {mb:.0f} MB", sorted({"tensorflow", "keras", "torch"} & set(sys.modules)))
+"""
+
+
+@pytest.fixture(scope="module")
+def digits_search(tmp_path_factory) -> tuple[Path, str]:
+    """The folder and the standard output of a search on the digits by successive halving, on 3 fresh ranks."""
     pytest.importorskip("tensorflow")
-    prepared = python("-m", "mpi_learn", "prepare", "digits", "--to", str(tmp_path / "digits.h5"), cwd=tmp_path)
-    assert prepared.returncode == 0, prepared.stderr
-    for name in ("digits.py", "digits.yaml"):
-        (tmp_path / name).write_text((ROOT / "searchspaces" / name).read_text().replace("epochs: 12", "epochs: 1"))
-    done = mpirun(3, str(script), "search", "digits.yaml", "--trials", "2", "--folds", "2", cwd=tmp_path, timeout=200)
-    assert done.returncode == 0, done.stderr
-    line = next(line for line in done.stdout.splitlines() if line.startswith("rank 0:"))
-    assert line.endswith("[]"), line
-    assert int(line.split()[2]) < 250, line
-    assert "2/2 trials" in done.stdout
-
-
-def test_a_process_without_a_terminal_gets_plain_lines(space_file, tmp_path):
-    done = python(*SEARCH, str(space_file("parabola")), cwd=tmp_path)
-    assert "\x1b" not in done.stdout
-    assert os.linesep.join(["", "the best trials:"]) in done.stdout
-
-
-@pytest.mark.mpi
-def test_promoted_trials_go_on_from_the_checkpoint_of_the_one_before(tmp_path):
-    pytest.importorskip("tensorflow")
-    assert python("-m", "mpi_learn", "prepare", "digits", "--to", "digits.h5", cwd=tmp_path).returncode == 0
-    (tmp_path / "digits.py").write_text((ROOT / "searchspaces" / "digits.py").read_text())
+    folder = tmp_path_factory.mktemp("digits")
+    prepare("digits", folder / "digits.h5")
+    (folder / "digits.py").write_text((ROOT / "searchspaces" / "digits.py").read_text())
     content = yaml.safe_load((ROOT / "searchspaces" / "digits.yaml").read_text())
     options = {"min_budget": 1, "max_budget": 2, "factor": 2}
     content |= {"search": {"strategy": "halving", "trials": 5, "seed": 7, "options": options}, "folds": 1}
     content["training"]["data"]["validation_fraction"] = 0.2
-    (tmp_path / "digits.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
-    done = mpirun(3, *SEARCH, "digits.yaml", cwd=tmp_path, timeout=200)
+    (folder / "digits.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    (folder / "script.py").write_text(REPORTING)
+    done = mpirun(3, "script.py", "search", "digits.yaml", cwd=folder, timeout=200)
     assert done.returncode == 0, done.stderr
-    connection = sqlite3.connect(tmp_path / "digits.db")
-    query = "SELECT number, epoch, value FROM metrics JOIN trials ON trials.id = trial_id WHERE name = 'val_loss'"
-    curves = {(number, epoch): value for number, epoch, value in connection.execute(query)}
-    promoted = connection.execute("SELECT number, resume_from FROM trials WHERE resume_from IS NOT NULL").fetchall()
-    connection.close()
+    assert "5/5 trials" in done.stdout
+    return folder, done.stdout
+
+
+@pytest.mark.mpi
+def test_rank_0_of_a_search_never_loads_a_framework(digits_search):
+    line = next(line for line in digits_search[1].splitlines() if line.startswith("rank 0:"))
+    assert line.endswith("[]"), line
+    assert int(line.split()[2]) < 250, line
+
+
+@pytest.mark.mpi
+def test_promoted_trials_go_on_from_the_checkpoint_of_the_one_before(digits_search):
+    with sqlite3.connect(digits_search[0] / "digits.db") as connection:
+        query = "SELECT number, epoch, value FROM metrics JOIN trials ON trials.id = trial_id WHERE name = 'val_loss'"
+        curves = {(number, epoch): value for number, epoch, value in connection.execute(query)}
+        query = "SELECT number, resume_from FROM trials WHERE resume_from IS NOT NULL"
+        promoted = connection.execute(query).fetchall()
     assert promoted
     for number, before in promoted:
         assert curves[number, 0] == curves[before, 0]  # taken over, not trained again
         assert (number, 1) in curves
+
+
+def test_a_process_without_a_terminal_gets_plain_lines(space_file, tmp_path):
+    done = in_process("search", str(space_file("parabola")), cwd=tmp_path)
+    assert "\x1b" not in done.stdout
+    assert os.linesep.join(["", "the best trials:"]) in done.stdout

@@ -40,7 +40,8 @@ def build_two_by_two():
 
     a, b = keras.Input((3,), name="a"), keras.Input((2,), name="b")
     joined = keras.layers.Concatenate()([a, b])
-    return keras.Model([a, b], [keras.layers.Dense(1, name="energy")(joined), keras.layers.Dense(2, "softmax")(joined)])
+    outputs = [keras.layers.Dense(1, name="energy")(joined), keras.layers.Dense(2, "softmax", name="kind")(joined)]
+    return keras.Model([a, b], outputs)
 
 
 def build_named_pair():
@@ -71,6 +72,7 @@ def build_or_leave():
 def absolute_error(labels, outputs):
     import keras
 
+    labels = keras.ops.reshape(keras.ops.cast(labels, outputs.dtype), keras.ops.shape(outputs))
     return keras.ops.abs(labels - outputs)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -11,9 +12,12 @@ from pathlib import Path
 import h5py
 import pytest
 
-from mpi_learn.cli.commands import _without_n
+from mpi_learn.cli.commands import _without_n, main
+from tests.in_process import in_process
 from tests.mpi_learn.models_for_tests import digits
-from tests.mpirun import mpirun
+from tests.mpirun import patient_s
+from tests.mpirun import run as run_process
+from tests.world import in_world
 
 MODELS = Path(__file__).parent / "models_for_tests.py"
 TRAINING = """
@@ -27,6 +31,24 @@ epochs: 2
 """
 
 
+TORCH = """
+def build_model():
+    import torch
+
+    return torch.nn.Sequential(torch.nn.Linear(64, 16), torch.nn.ReLU(), torch.nn.Linear(16, 10))
+"""
+
+
+@pytest.fixture
+def torch_folder(folder):
+    """With a PyTorch model, which ranks of their own load in a third of the time."""
+    pytest.importorskip("torch")
+    (folder / "models.py").write_text(TORCH)
+    text = TRAINING.replace("{units: 16}", "{}").replace("sparse_categorical_crossentropy", "cross_entropy")
+    (folder / "training.yaml").write_text(text)
+    return folder
+
+
 @pytest.fixture
 def folder(tmp_path):
     samples = digits().training
@@ -38,13 +60,18 @@ def folder(tmp_path):
 
 
 def run(folder, *arguments):
-    command = [sys.executable, "-m", "mpi_learn", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=120, check=False)
+    """``mpi-learn ARGUMENTS`` in this process, which loads TensorFlow once for all of them."""
+    return in_process(*arguments, cwd=folder, main=main)
+
+
+def start(folder, *arguments):
+    """``mpi-learn ARGUMENTS`` in a process of its own."""
+    return run_process([sys.executable, "-m", "mpi_learn", *arguments], cwd=folder)
 
 
 def test_train_prints_a_line_an_epoch_and_saves_what_can_be_trained_again(folder):
     (folder / "training.yaml").write_text(f"{TRAINING}validation: {{every: 2}}\n")
-    done = run(folder, "train", "training.yaml", "--output", "out")
+    done = start(folder, "train", "training.yaml", "--output", "out")
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line.split()[1] for line in lines[:2]] == ["1/2", "2/2"]
@@ -57,16 +84,108 @@ def test_train_prints_a_line_an_epoch_and_saves_what_can_be_trained_again(folder
     assert run(folder / "out", "train", "training.yaml", "--epochs", "1").returncode == 0
 
 
-def test_a_training_goes_on_where_nothing_can_be_printed(folder):
+CHECKED = [
+    "model models.py:build_model, Keras",
+    "parameters 1,210 in 4 trainable arrays",
+    "inputs (64,) float32",
+    "labels () int64",
+    "weights per sample, ",
+    "outputs (10,) float32",
+    "training 1,438 samples, 23 steps of 64 per epoch on one rank",
+    "validation 359 samples",
+    "one batch loss 2.",
+    "gradient norm ",
+    "saving as a whole",
+    "memory ",
+    "training.yaml: valid",
+]
+
+
+def test_check_runs_one_batch_in_one_process_and_trains_nothing(folder):
+    changes = {"features: X": "features: X, class_weight: balanced", "epochs: 2": "epochs: 2\nalgorithm: downpour"}
+    text = TRAINING
+    for old, new in changes.items():
+        text = text.replace(old, new)
+    (folder / "training.yaml").write_text(text)
+    before = sorted(folder.iterdir())
+    done = run(folder, "check", "training.yaml")
+    assert done.returncode == 0, done.stderr
+    lines = [" ".join(line.split()).replace(f"{folder}/", "") for line in done.stdout.splitlines()]
+    assert [line[: len(start)] for line, start in zip(lines, CHECKED, strict=True)] == CHECKED
+    assert [one for one in sorted(folder.iterdir()) if one.name != "__pycache__"] == before
+
+
+def test_check_refuses_a_loss_that_is_not_finite(folder):
+    (folder / "models.py").write_text(
+        MODELS.read_text() + "\n\ndef bad(labels, outputs):\n    return 0 / (outputs * 0)\n"
+    )
+    (folder / "training.yaml").write_text(TRAINING.replace("sparse_categorical_crossentropy", "models.py:bad"))
+    done = run(folder, "check", "training.yaml")
+    assert done.returncode == 2, done.stdout
+    assert "the loss of the first batch is nan" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+UNSAVABLE = """
+
+def build_unsavable(units=16):
+    import keras
+
+    class Custom(keras.layers.Layer):
+        def __init__(self, units, function):
+            super().__init__()
+            self.inner, self.function = keras.layers.Dense(units), function
+
+        def call(self, x):
+            return self.function(self.inner(x))
+
+    layers = [keras.layers.Input((64,)), Custom(units, lambda x: keras.ops.relu(x)), keras.layers.Dense(10, "softmax")]
+    return keras.Sequential(layers)
+"""
+
+
+def test_model_that_cannot_be_saved_is_announced_and_its_weights_are_saved(folder):
+    (folder / "models.py").write_text(MODELS.read_text() + UNSAVABLE)
+    (folder / "training.yaml").write_text(TRAINING.replace("build_model", "build_unsavable"))
+    done = run(folder, "train", "training.yaml", "--output", "out")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("the model cannot be saved as a whole: NotImplementedError")
+    assert [line.strip() for line in lines[2:5]] == [
+        "from models import build_unsavable",
+        "model = build_unsavable(units=16)",
+        "model.load_weights('model.weights.h5')",
+    ]
+    assert lines[5].startswith("epoch 1/2")
+    assert (folder / "out" / "history.json").exists()
+    loading = "\n".join(line.strip() for line in lines[2:5])
+    command = [sys.executable, "-c", f"import sys; sys.path.append('..')\n{loading}\nprint(len(model.get_weights()))"]
+    loaded = subprocess.run(command, capture_output=True, text=True, cwd=folder / "out", check=False)
+    assert loaded.stdout.strip() == "4", loaded.stderr
+
+
+def test_failure_of_the_save_after_the_training_is_status_1_with_weights_and_history_on_disk(folder):
+    (folder / "training.yaml").write_text(TRAINING.replace("epochs: 2", "epochs: 1"))
+    (folder / "out" / "model.keras").mkdir(parents=True)  # in the way of the file
+    (folder / "out" / "model.keras" / "something").touch()
+    done = run(folder, "train", "training.yaml", "--output", "out")
+    assert done.returncode == 1
+    assert "the model could not be saved: IsADirectoryError" in done.stderr
+    assert "saved out/model.weights.h5, the weights alone; to load them:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {"history.json", "model.weights.h5"} <= {path.name for path in (folder / "out").iterdir()}
+
+
+def test_a_training_goes_on_where_nothing_can_be_printed(torch_folder):
     command = [sys.executable, "-m", "mpi_learn", "train", "training.yaml", "--output", "out"]
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
-        subprocess.run(command, cwd=folder, stdout=full, timeout=120, check=False)
-    assert (folder / "out" / "model.keras").exists()
+        subprocess.run(command, cwd=torch_folder, stdout=full, timeout=patient_s(60), check=False)
+    assert (torch_folder / "out" / "model.pt").exists()
 
 
 @pytest.mark.mpi
-def test_n_starts_mpirun_itself_and_one_rank_speaks(folder):
-    done = run(folder, "train", "training.yaml", "-n", "2")
+def test_n_starts_mpirun_itself_and_one_rank_speaks(torch_folder):
+    done = start(torch_folder, "train", "training.yaml", "-n", "2")
     assert done.returncode == 0, done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()] == ["epoch", "epoch", "2", "the"]
 
@@ -118,20 +237,32 @@ def test_debug_shows_the_traceback(folder):
 def test_bad_input_is_one_message_on_several_ranks(folder, name):
     old, new, said = BAD[name]
     (folder / "training.yaml").write_text(TRAINING.replace(old, new))
-    done = mpirun(3, "-m", "mpi_learn", "train", "training.yaml", cwd=folder)
+    done = in_world(3, "-m", "mpi_learn", "train", "training.yaml", cwd=folder)
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stderr.count("mpi-learn:") == 1
     assert "Traceback" not in done.stderr
 
 
+FAILING_LATER = """
+
+def bad(labels, outputs, calls=[]):
+    import tensorflow as tf
+
+    def counted(outputs):
+        calls.append(1)
+        return outputs[:, 0] if len(calls) < 100 else 1 / 0
+
+    return tf.ensure_shape(tf.py_function(counted, [outputs], tf.float32), [None])
+"""
+
+
 @pytest.mark.mpi
 def test_failed_training_is_status_1_and_names_the_rank(folder):
-    source = MODELS.read_text() + "\n\ndef bad(labels, outputs):\n    import tensorflow as tf\n"
-    source += "    return tf.numpy_function(lambda y: 1 / 0, [labels], tf.float32)\n"
-    (folder / "models.py").write_text(source)
-    (folder / "training.yaml").write_text(TRAINING.replace("sparse_categorical_crossentropy", "models.py:bad"))
-    done = mpirun(2, "-m", "mpi_learn", "train", "training.yaml", cwd=folder)
+    (folder / "models.py").write_text(MODELS.read_text() + FAILING_LATER)
+    text = TRAINING.replace("sparse_categorical_crossentropy", "models.py:bad").replace("epochs: 2", "epochs: 50")
+    (folder / "training.yaml").write_text(text)
+    done = in_world(2, "-m", "mpi_learn", "train", "training.yaml", cwd=folder)
     assert done.returncode == 1
     assert "training failed on rank 0" in done.stderr
     assert "ZeroDivisionError" in done.stderr
@@ -140,14 +271,11 @@ def test_failed_training_is_status_1_and_names_the_rank(folder):
 
 
 @pytest.mark.mpi
-def test_a_lost_rank_is_named_in_one_message(folder):
-    source = MODELS.read_text() + "\n\ndef build_and_die():\n    import os, signal\n"
-    source += "    if os.environ['OMPI_COMM_WORLD_RANK'] == '1':\n        os.kill(os.getpid(), signal.SIGKILL)\n"
-    source += "    return build_model(16)\n"
-    (folder / "models.py").write_text(source)
-    text = TRAINING.replace("build_model", "build_and_die").replace("{units: 16}", "{}")
-    (folder / "training.yaml").write_text(text)
-    done = run(folder, "train", "training.yaml", "-n", "3")
+def test_a_lost_rank_is_named_in_one_message(torch_folder):
+    dying = "os.environ['OMPI_COMM_WORLD_RANK'] == '1' and os.kill(os.getpid(), signal.SIGKILL)"
+    source = TORCH.replace("    import torch\n", f"    import os, signal, torch\n    {dying}\n")
+    (torch_folder / "models.py").write_text(source)
+    done = start(torch_folder, "train", "training.yaml", "-n", "3")
     assert done.returncode == 1
     assert "mpi-learn: rank 1 was lost" in done.stderr
     assert done.stderr.count("mpi-learn:") == 1
@@ -155,18 +283,38 @@ def test_a_lost_rank_is_named_in_one_message(folder):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_who_ends_a_training_gets_status_130_at_once(folder, number):
+def test_ctrl_c_ends_a_training_without_checkpoints_at_once(folder):
     (folder / "training.yaml").write_text(TRAINING.replace("epochs: 2", "epochs: 100000"))
-    command = [sys.executable, "-m", "mpi_learn", "train", "training.yaml", "-n", "2"]
+    done, _ = interrupted(folder, signal.SIGINT, "-n", "2")
+    assert done == 130
+
+
+@pytest.mark.mpi
+def test_a_training_that_is_asked_to_end_saves_a_checkpoint_from_which_it_continues(folder):
+    endless = f"{TRAINING.replace('epochs: 2', 'epochs: 100000')}checkpoint: {{path: saved, every: 1000}}\n"
+    (folder / "training.yaml").write_text(endless)
+    status, out = interrupted(folder, signal.SIGTERM, "-n", "2")
+    assert status == 75
+    n_epochs = int(re.search(r"ended after epoch (\d+) of 100000", out)[1])
+    assert "the same command continues" in out
+    (folder / "training.yaml").write_text(endless.replace("epochs: 100000", f"epochs: {n_epochs + 1}"))
+    done = run(folder, "train", "training.yaml")
+    assert done.returncode == 0, done.stderr
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert [words[1] for words in lines if words[0] == "epoch"] == [f"{n_epochs + 1}/{n_epochs + 1}"]
+
+
+def interrupted(folder, number, *arguments) -> tuple[int, str]:
+    """The exit status and output of a training that gets a signal after its first epoch."""
+    command = [sys.executable, "-m", "mpi_learn", "train", "training.yaml", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=folder)
     assert process.stdout.readline().startswith("epoch")
     process.send_signal(number)
     try:
-        process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=patient_s(30))
     finally:
         process.kill()
-    assert process.returncode == 130
+    return process.returncode, out
 
 
 def test_usage_errors_are_status_2(folder):
@@ -181,6 +329,23 @@ def test_n_under_mpirun_is_one_message(folder, monkeypatch):
     assert done.returncode == 2
     assert "drop -n, or drop mpirun" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variables", "said"),
+    [
+        ({"SLURM_NTASKS": "5"}, "this Slurm job has 5 tasks"),
+        ({"SLURM_STEP_NUM_TASKS": "5", "SLURM_PROCID": "0"}, "srun started 5 processes"),
+        ({"SLURM_STEP_NUM_TASKS": "5", "SLURM_PROCID": "3"}, ""),
+    ],
+)
+def test_slurm_tasks_that_mpi_does_not_connect_are_refused_in_one_message(folder, monkeypatch, variables, said):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    done = run(folder, "train", "training.yaml")
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert done.stderr.count("mpi-learn: ") == bool(said)
 
 
 def test_the_commands_of_a_new_start_leave_n_out():

@@ -13,7 +13,7 @@ from mpi_learn.models.build import make_model
 from mpi_learn.training import xla_choice
 from tests.mpi_learn.models_for_tests import digits
 from tests.mpi_learn.test_models import CLASSES, KERAS, TORCH, X64
-from tests.mpirun import mpirun
+from tests.world import in_world
 
 LOSS = "sparse_categorical_crossentropy"
 
@@ -117,7 +117,7 @@ def test_xla_where_there_is_none_is_refused(changes):
 
 @pytest.mark.mpi
 def test_all_workers_choose_what_takes_all_of_them_less_time():
-    done = mpirun(3, "-m", "tests.mpi_learn.programs.compiled", timeout=120)
+    done = in_world(3, "-m", "tests.mpi_learn.programs.compiled", timeout=120)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     assert [one["chosen"] for one in seen["allreduce"]] == [[True]] * 3

@@ -12,7 +12,8 @@ from mpi_learn import train
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS
 from mpi_learn.models.build import make_model
-from mpi_learn.models.configuration import Computing
+from mpi_learn.models.configuration import Computing, ModelSettings
+from mpi_learn.models.model import Example
 from tests.mpi_learn.models_for_tests import digits
 
 HERE = Path(__file__).parent
@@ -26,7 +27,9 @@ MIXED, AGAIN = Computing("mixed_bfloat16"), Computing(gradient_checkpointing=Tru
 
 def made(framework: tuple[str, str], computing: Computing, **parameters):
     specification, loss = framework
-    return make_model(specification, parameters, loss, ["accuracy"], X, Y, seed=1, stream=0, computing=computing)
+    return make_model(
+        ModelSettings(specification, parameters, loss, ["accuracy"], computing=computing, seed=1), Example(X, Y)
+    )
 
 
 @FRAMEWORKS
@@ -100,7 +103,7 @@ def test_torch_computes_the_modules_again_and_keeps_less():
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss = model._loss(model._called(X), [torch.from_numpy(Y[0])])
+            loss, _ = model._loss(model._called(X), [torch.from_numpy(Y[0])], [], 40)
         forward_only = len(seen)
         loss.backward()
         calls.append((forward_only, len(seen)))

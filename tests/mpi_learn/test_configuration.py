@@ -6,16 +6,27 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.training.configuration import read_configuration
+from mpi_learn.optimizers.configuration import Adam
+from mpi_learn.training.configuration import EarlyStopping, TrainingConfiguration, read_configuration
+from mpi_learn.training.stopping import Stopping
 
 GOOD = {"model": "m.py:f", "loss": "mse", "data": {"train": ["a.h5"], "features": "X", "labels": "y"}}
 
 WRONG = {
     "unknown key names the nearest": ({"batchsize": 3}, "batchsize: unknown key", "did you mean batch_size"),
     "unknown nested key": ({"data": GOOD["data"] | {"shufle": True}}, "data.shufle: unknown key", "shuffle"),
+    "key of Keras": ({"class_weight": {0: 1}}, "class_weight: unknown key", "write `data: {class_weight:"),
+    "argument of fit": ({"initial_epoch": 3}, "initial_epoch: unknown key", "continues from the last checkpoint"),
+    "key of Horovod": ({"backward_passes_per_step": 2}, "backward_passes_per_step: unknown key", "accumulate: N"),
+    "key of a DataLoader": ({"data": GOOD["data"] | {"batch_size": 3}}, "data.batch_size: unknown key", "top level"),
+    "argument of an optimizer": (
+        {"optimizer": {"name": "adam", "betas": [0.5, 0.9]}}, "optimizer.betas: unknown key", "beta_1: X, beta_2: Y",
+    ),
     "wrong type": ({"batch_size": "many"}, "batch_size: expected integer", "'many'"),
     "too small": ({"batch_size": 0}, "batch_size", "greater than or equal to 1, found 0"),
     "unknown optimizer": ({"optimizer": {"name": "adm"}}, "optimizer: there is no adm", "did you mean adam"),
@@ -28,6 +39,15 @@ WRONG = {
     "unknown algorithm": ({"algorithm": "allreduc"}, "algorithm", "did you mean allreduce"),
     "metric that is not produced": (
         {"early_stopping": {"metric": "val_los"}}, "early_stopping.metric", "the training does not produce",
+    ),
+    "metric of which it is not known what is better": (
+        {"metrics": ["m.py:significance"], "early_stopping": {"metric": "significance"}},
+        "early_stopping.mode: it is not known whether a small or a large significance is better",
+        "write `mode: min` or `mode: max`",
+    ),
+    "metric of a schedule": (
+        {"optimizer": {"name": "sgd", "schedule": {"name": "plateau", "metric": "los"}}}, "optimizer.schedule.metric",
+        "did you mean loss",
     ),
     "validation metric without validation data": (
         {"target": {"metric": "val_loss", "below": 1}}, "target.metric", "give data.validation",
@@ -105,3 +125,35 @@ def test_reading_a_configuration_loads_no_framework_and_no_mpi():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path.cwd(), check=True)
     assert done.stdout.strip() == "[]"
+
+
+SMALLER = ["val_loss", "mse", "val_mean_absolute_error", "MeanSquaredLogarithmicError", "kl_divergence", "poisson",
+           "val_perplexity", "log_cosh", "BinaryCrossentropy", "FalsePositives", "discriminator_loss"]  # fmt: skip
+LARGER = ["accuracy", "val_acc", "sparse_top_k_categorical_accuracy", "AUC", "val_precision", "Recall", "F1Score",
+          "R2Score", "MeanIoU", "cosine_similarity", "SensitivityAtSpecificity", "true_positives"]  # fmt: skip
+
+
+@pytest.mark.parametrize(("metric", "direction"), [(m, "min") for m in SMALLER] + [(m, "max") for m in LARGER])
+def test_the_better_direction_of_known_metrics_goes_by_their_names(metric, direction):
+    assert EarlyStopping(metric=metric).direction == direction
+    assert EarlyStopping(metric=metric, mode="max").direction == "max"
+
+
+@pytest.mark.parametrize("metric", ["significance", "val_gap", "seconds"])
+def test_a_metric_that_is_not_known_has_a_direction_only_if_it_is_given(metric):
+    assert EarlyStopping(metric=metric).direction is None
+    assert EarlyStopping(metric=metric, mode="min").direction == "min"
+
+
+@pytest.mark.parametrize(("mode", "best"), [("min", 1), ("max", 2)])
+def test_early_stopping_keeps_the_weights_of_the_best_epoch(mode, best):
+    stopping = Stopping(EarlyStopping(metric="val_gap", mode=mode, patience=9), None)
+    for epoch, value in enumerate([3.0, 1.0, 5.0, 4.0, float("nan")]):
+        stopping.remember(epoch, {"val_gap": value}, np.full(2, float(epoch)), np.zeros(1))
+    assert stopping.best_epoch == best
+    assert stopping.best_weights.tolist() == [best, best]
+
+
+def test_no_known_key_is_explained_as_one_of_another_program():
+    for section in (TrainingConfiguration, DataConfiguration, Adam):
+        assert not set(section.other_names) & set(section.model_fields)

@@ -9,25 +9,49 @@ import sys
 
 import pytest
 
-from mpi_learn.environment import gpu_of, n_threads_of
+from mpi_learn.environment import gpu_of, n_cores, n_job_cores, n_threads_of
 
 FOUR_RANKS = {"OMPI_COMM_WORLD_LOCAL_SIZE": "4"}
 
 
+SLURM = {"SLURM_STEP_TASKS_PER_NODE": "4(x2)", "SLURM_PROCID": "5"}
+
+
 @pytest.mark.parametrize(
-    ("environment", "cores", "expected"),
+    ("environment", "cores", "job_cores", "expected"),
     [
-        ({}, 8, 8),
-        (FOUR_RANKS, 8, 2),
-        (FOUR_RANKS, 2, 1),
-        (FOUR_RANKS | {"OMP_NUM_THREADS": "3"}, 8, 3),
-        ({"SLURM_NTASKS_PER_NODE": "2"}, 8, 4),
-        ({"SLURM_STEP_TASKS_PER_NODE": "4(x2),3"}, 8, 2),
+        ({}, 8, 8, 8),
+        (FOUR_RANKS, 8, 8, 2),
+        (FOUR_RANKS, 2, 2, 1),
+        (FOUR_RANKS | {"OMP_NUM_THREADS": "3"}, 8, 8, 3),
+        ({"SLURM_NTASKS_PER_NODE": "2"}, 8, 8, 4),
+        ({"SLURM_STEP_TASKS_PER_NODE": "4(x2),3"}, 8, 8, 2),
+        (SLURM, 8, 32, 8),  # bound by Slurm to eight cores each
+        (SLURM | {"SLURM_CPUS_PER_TASK": "8"}, 8, 32, 8),
+        (SLURM | {"SLURM_CPUS_PER_TASK": "8"}, 8, 8, 8),  # as far as this rank sees, the host has no more
+        (SLURM | {"SLURM_CPUS_PER_TASK": "8"}, 64, 64, 8),  # not bound, but asked for
+        (SLURM | {"SLURM_CPUS_PER_TASK": "8"}, 1, 64, 1),  # the step has fewer cores than its job's script asked for
+        (FOUR_RANKS | {"SLURM_CPUS_PER_TASK": "16"}, 16, 16, 4),  # one task of Slurm, in which mpirun starts ranks
+        (FOUR_RANKS, 1, 16, 1),  # bound by mpirun to a core each
+        (FOUR_RANKS, 8, 16, 4),  # bound by mpirun to a processor of eight cores, two ranks each
+        ({}, 1, 16, 1),  # started alone, by hand, on one core
     ],
     ids=str,
 )
-def test_ranks_of_a_host_share_its_cores_unless_the_user_says_otherwise(environment, cores, expected):
-    assert n_threads_of(environment, cores) == expected
+def test_ranks_share_the_cores_of_their_host_unless_they_are_bound_or_the_user_says_otherwise(
+    environment, cores, job_cores, expected
+):
+    assert n_threads_of(environment, cores, job_cores) == expected
+
+
+def test_the_cores_of_the_job_are_those_of_slurm_or_of_the_launcher():
+    assert n_job_cores({"SLURM_CPUS_ON_NODE": "48"}) == 48
+    bound = (
+        "import os; os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])\n"
+        "from mpi_learn.environment import n_cores, n_job_cores; print(n_cores(), n_job_cores({}))"
+    )
+    done = subprocess.run([sys.executable, "-c", bound], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["1", str(n_cores())]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
@@ -51,6 +52,33 @@ def test_signature_is_read_without_running_the_file(folder):
     assert signature_of("models.py:anything", folder).accepts_any
     assert signature_of("models.py:Objective", folder).names == ("scale", "shift")
     assert signature_of("models.py:alias", folder).accepts_any
+
+
+@pytest.mark.parametrize("module", ["package.models", "package.inner.models", "spread.inner.models", "spread.models"])
+def test_signature_of_a_module_imports_neither_it_nor_its_packages(folder, module, monkeypatch):
+    """Rank 0 of a search would load a framework with them. A package may have no ``__init__.py``."""
+    monkeypatch.syspath_prepend(str(folder))
+    file = folder.joinpath(*module.split(".")).with_suffix(".py")
+    file.parent.mkdir(parents=True)
+    if module.startswith("package"):
+        for package in (folder / "package", file.parent):
+            (package / "__init__.py").write_text("raise RuntimeError('this package was imported')")
+    file.write_text("raise RuntimeError('this module was imported')\ndef build(units): ...")
+    assert signature_of(f"{module}:build").names == ("units",)
+    assert not {"package", "spread"} & set(sys.modules)
+
+
+def test_signature_of_a_compiled_function_is_unknown():
+    assert signature_of("math:sqrt").accepts_any
+    assert signature_of("numpy.random.mtrand:RandomState").accepts_any
+
+
+def test_signature_names_a_module_that_a_package_does_not_have(folder):
+    (folder / "package").mkdir()
+    (folder / "package" / "__init__.py").write_text("")
+    for module in ("package.missing", "models.build_model", "nowhere.at.all"):
+        with pytest.raises(ConfigurationError, match=f"there is no module {module}"):
+            signature_of(f"{module}:f", folder)
 
 
 def test_signature_finds_unknown_and_missing_arguments(folder):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-import subprocess
-import sys
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,13 +18,14 @@ from mpi_learn.data import Batches, Dataset, Samples, validation_batches
 from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.known_data import prepare
 from mpi_learn.models.configuration import Gan, Turn
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Adam, Sgd
 from mpi_learn.optimizers.per_model import SeparateOptimizers
 from mpi_learn.training.configuration import read_configuration
 from tests.mpi_learn.models_for_tests import digits
-from tests.mpirun import mpirun, run
+from tests.world import in_world
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -244,7 +243,11 @@ def test_best_epoch_is_that_of_the_users_metric():
 
 
 WRONG = {
-    "one model": ({"model": f"{TORCH}:build_regression"}, ModelError, "expected two PyTorch models"),
+    "one model": (
+        {"model": f"{TORCH}:build_regression"},
+        ModelError,
+        "expected two models, both of Keras or both of PyTorch",
+    ),
     "latent": ({"gan": {"latent": 9}}, ModelError, "gan.latent"),
     "metric": ({"metrics": ["accuracy"]}, ConfigurationError, "real, generated"),
     "file": ({"model": "model.keras"}, ConfigurationError, "file.py:function"),
@@ -270,12 +273,8 @@ def test_losses_of_both_can_be_watched():
 
 
 @cache
-def on_ranks(n: int) -> dict:
-    module = ("-m", "tests.mpi_learn.programs.adversarial")
-    if n == 1:
-        done = subprocess.run([sys.executable, *module], capture_output=True, text=True, timeout=120, check=False)
-    else:
-        done = mpirun(n, *module, timeout=240)
+def on_ranks(n: int, cases: str = "synchronous") -> dict:
+    done = in_world(n, "-m", "tests.mpi_learn.programs.adversarial", cases, timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -295,7 +294,7 @@ def test_ranks_train_to_the_losses_of_one_rank_with_all_their_batches(n, case):
 @pytest.mark.mpi
 @pytest.mark.parametrize("name", ["downpour", "synchronous", "easgd", "gem", "clusters", "float16", "dynamic"])
 def test_every_algorithm_trains_both_models_and_ranks_agree(name):
-    seen = on_ranks(3)[name]
+    seen = on_ranks(3, "others")[name]
     assert all(one == seen[0] for one in seen)
     gap = seen[0]["history"]["val_pixel_gap"]
     assert min(gap) < 0.85 * gap[0]
@@ -317,12 +316,11 @@ def test_showers_in_a_calorimeter_train_in_three_dimensions():
 
 @pytest.mark.mpi
 def test_the_example_searches_for_a_gan(tmp_path):
-    done = run([sys.executable, "-m", "mpi_learn", "prepare", "digits", "--to", "digits.h5"], cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    prepare("digits", tmp_path / "digits.h5")
     for name in ("gan.py", "gan.yaml"):
         text = (ROOT / "searchspaces" / name).read_text().replace("epochs: 40", "epochs: 2")
         (tmp_path / name).write_text(text)
-    done = mpirun(3, "-m", "mpi_opt", "search", "gan.yaml", "--trials", "2", cwd=tmp_path, timeout=200)
+    done = in_world(3, "-m", "mpi_opt", "search", "gan.yaml", "--trials", "2", cwd=tmp_path, timeout=200)
     assert done.returncode == 0, done.stderr
     connection = sqlite3.connect(tmp_path / "gan.db")
     found = connection.execute("SELECT figure_of_merit FROM trials WHERE state = 'complete'").fetchall()

@@ -9,7 +9,8 @@ from pydantic import TypeAdapter
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import OptimizerConfiguration, Schedule
-from mpi_learn.optimizers.rules.table import OPTIMIZERS
+from mpi_learn.optimizers.per_model import SeparateOptimizers
+from mpi_learn.optimizers.rules.table import RULES
 from mpi_learn.optimizers.schedule import Rate
 
 SHAPES = ((7, 5), (5,), (5, 3), (3,))
@@ -90,7 +91,7 @@ def test_lars_steps_as_its_equations_say():
     np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", RULES)
 def test_optimizer_continues_from_saved_arrays_exactly(name):
     whole = make_optimizer(options(name=name), LAYOUT)
     expected = after(whole)
@@ -105,7 +106,7 @@ def test_optimizer_continues_from_saved_arrays_exactly(name):
     np.testing.assert_array_equal(weights, expected)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", RULES)
 def test_scale_is_the_same_as_a_scaled_gradient(name):
     scaled = make_optimizer(options(name=name), LAYOUT)
     plain = make_optimizer(options(name=name), LAYOUT)
@@ -118,7 +119,7 @@ def test_scale_is_the_same_as_a_scaled_gradient(name):
     np.testing.assert_allclose(weights, other, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", RULES)
 def test_optimizer_finds_the_bottom_of_a_bowl(name):
     rates = {"adadelta": 1.0, "adagrad": 0.5, "lars": 5.0}
     layout = FlatLayout(((10, 2),))
@@ -148,3 +149,106 @@ def test_rate_drops_in_steps():
 def test_rate_scales_with_the_number_of_workers():
     assert Rate(0.1, Schedule(scale="linear"), n_workers=8)(0) == pytest.approx(0.8)
     assert Rate(0.1, Schedule(scale="sqrt"), n_workers=4)(0) == pytest.approx(0.2)
+
+
+def by_lamb(decay):
+    """Algorithm 2 of You et al. 2020 (arXiv:1904.00962), in float64."""
+    rate, beta_1, beta_2, epsilon = 0.001, 0.9, 0.999, 1e-7
+    weights = [view.astype(np.float64) for view in LAYOUT.views(start())]
+    m, v = ([np.zeros_like(view) for view in weights] for _ in range(2))
+    for t, gradient in enumerate(gradients(), 1):
+        for i, g in enumerate(LAYOUT.views(gradient.astype(np.float64))):
+            m[i] = beta_1 * m[i] + (1 - beta_1) * g
+            v[i] = beta_2 * v[i] + (1 - beta_2) * g**2
+            r = m[i] / (1 - beta_1**t) / (np.sqrt(v[i] / (1 - beta_2**t)) + epsilon) + decay * weights[i]
+            weights[i] = weights[i] - rate * np.linalg.norm(weights[i]) / np.linalg.norm(r) * r
+    return np.concatenate([view.ravel() for view in weights])
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5])
+def test_lamb_steps_as_its_paper_says(decay):
+    """The bias corrections and the decay change the direction of a step, which a loose comparison does not show."""
+    moved = by_lamb(decay) - start()
+    ours = after(make_optimizer(options(name="lamb", weight_decay=decay), LAYOUT)) - start()
+    np.testing.assert_allclose(ours, moved, rtol=2e-3, atol=2e-3 * np.abs(moved).max())
+
+
+@pytest.mark.parametrize("scale", [1 / 64, 1.0])
+def test_the_norm_is_clipped_after_the_gradient_is_scaled(scale):
+    """A summed gradient is long, its mean may be short: only the mean is compared with the bound."""
+    gradient = np.full(LAYOUT.size, 0.1, np.float32)
+    mean = scale * gradient.astype(np.float64)
+    expected = start() - 1.0 * mean * min(1.0, 0.3 / np.linalg.norm(mean))
+    weights = start()
+    make_optimizer(options(name="sgd", learning_rate=1.0, clip_norm=0.3), LAYOUT).update(weights, gradient, scale)
+    np.testing.assert_allclose(weights, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1 / 64, 1.0])
+def test_elements_are_clipped_after_the_gradient_is_scaled(scale):
+    gradient = np.linspace(-2, 2, LAYOUT.size, dtype=np.float32)
+    weights = start()
+    make_optimizer(options(name="sgd", learning_rate=1.0, clip_value=0.02), LAYOUT).update(weights, gradient, scale)
+    np.testing.assert_allclose(weights, start() - np.clip(scale * gradient, -0.02, 0.02), rtol=1e-5, atol=1e-6)
+
+
+def test_centered_rmsprop_stays_finite_when_large_gradients_do_not_change():
+    """Then the mean square and the squared mean are equal but for rounding, and their difference may be negative."""
+    layout = FlatLayout(((100,),))
+    optimizer = make_optimizer(options(name="rmsprop", centered=True), layout)
+    weights, gradient = np.zeros(100, np.float32), np.linspace(300, 4000, 100, dtype=np.float32)
+    for _ in range(1500):
+        optimizer.update(weights, gradient)
+    assert np.isfinite(weights).all()
+
+
+def test_separate_optimizers_leave_a_model_without_samples_alone():
+    """Neither its weights move on by momentum, nor does its Adam count a step."""
+    layout = FlatLayout(((3,), (1,), (2,), (1,)), models=(2, 2))
+    made = [make_optimizer(options(name="adam", learning_rate=0.1), part) for _, part in layout.places()]
+    both = SeparateOptimizers(layout, made)
+    weights = np.zeros(7, np.float32)
+    both.update(weights, np.array([8, 8, 8, 4, 1, 1, 2], np.float32))
+    resting = weights[4:6].copy()
+    both.update(weights, np.array([8, 8, 8, 4, 1, 1, 0], np.float32))
+    alone = make_optimizer(options(name="adam", learning_rate=0.1), FlatLayout(((3,),)))
+    expected = np.zeros(3, np.float32)
+    for _ in range(2):
+        alone.update(expected, np.array([2, 2, 2], np.float32))
+    np.testing.assert_array_equal(weights[:3], expected)
+    np.testing.assert_array_equal(weights[4:6], resting)
+    assert weights[3] == weights[6] == 0
+
+
+def test_exponential_schedule_falls_by_the_factor_in_every_so_many_epochs():
+    rate = Rate(1.0, Schedule(name="exponential", every=2, factor=0.5), steps_per_epoch=10, epochs=8)
+    assert [rate(step) for step in (0, 10, 20, 40)] == pytest.approx([1.0, 0.5**0.5, 0.5, 0.25])
+
+
+class FakeModel:
+    """What `keras.callbacks.ReduceLROnPlateau` uses of a model."""
+
+    def __init__(self, keras, rate):
+        self.optimizer = keras.optimizers.SGD(rate)
+
+
+@pytest.mark.parametrize("mode", ["min", "max"])
+def test_plateau_schedule_is_that_of_keras(mode):
+    import keras
+
+    losses = np.concatenate([1 / np.arange(1, 12), np.full(9, 0.1), 0.1 - 5e-5 * np.arange(9), [0.05, np.nan, 0.06]])
+    values = losses if mode == "min" else -losses
+    schedule = Schedule(name="plateau", metric="val_loss", mode=mode, patience=3, factor=0.3, floor=0.01)
+    history = {"val_loss": []}
+    rate = Rate(2.0, schedule, history=lambda: history)
+    callback = keras.callbacks.ReduceLROnPlateau(
+        "val_loss", factor=0.3, patience=3, mode=mode, min_delta=1e-4, min_lr=0.02
+    )
+    callback.set_model(FakeModel(keras, 2.0))
+    callback.on_train_begin()
+    for epoch, value in enumerate(values):
+        history["val_loss"].append(float(value))
+        if np.isfinite(value):
+            callback.on_epoch_end(epoch, {"val_loss": float(value)})
+        assert rate(epoch) == pytest.approx(float(callback.model.optimizer.learning_rate), rel=1e-5)
+    assert rate(0) == pytest.approx(0.02)

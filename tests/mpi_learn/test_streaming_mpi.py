@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.mpirun import mpirun
+from tests.world import in_world
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.mpi
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.mpi
 @cache
 def streaming(n: int) -> dict:
     with TemporaryDirectory() as folder:
-        done = mpirun(n, "-m", "tests.mpi_learn.programs.streaming", folder, timeout=180)
+        done = in_world(n, "-m", "tests.mpi_learn.programs.streaming", folder, timeout=180)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from functools import cache
 
 import pytest
 
 from tests.mpirun import mpirun
+from tests.world import in_world
 
 pytestmark = pytest.mark.mpi
 
 
 @cache
 def synchronous(n: int) -> dict:
-    module = ("-m", "tests.mpi_learn.programs.synchronous")
-    if n == 1:
-        done = subprocess.run([sys.executable, *module], capture_output=True, text=True, timeout=120, check=False)
-    else:
-        done = mpirun(n, *module, timeout=180)
+    done = in_world(n, "-m", "tests.mpi_learn.programs.synchronous", timeout=180)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -69,7 +64,7 @@ def test_half_of_the_ranks_train_on_a_communicator_of_their_own():
 @pytest.mark.parametrize("n", [2])
 def test_a_rank_that_raises_stops_all_with_its_traceback(n):
     places = ["data", "gradient", "accumulated", "callback", "progress", "validation"]
-    done = mpirun(n, "-m", "tests.mpi_learn.programs.failing", *places, "exit", "build", timeout=120)
+    done = in_world(n, "-m", "tests.mpi_learn.programs.failing", *places, "exit", "build", timeout=120)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)
     for where in places:
@@ -82,7 +77,7 @@ def test_a_rank_that_raises_stops_all_with_its_traceback(n):
 
 @cache
 def asynchronous() -> dict:
-    done = mpirun(3, "-m", "tests.mpi_learn.programs.asynchronous", timeout=240)
+    done = in_world(3, "-m", "tests.mpi_learn.programs.asynchronous", timeout=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -102,7 +97,7 @@ def test_every_algorithm_learns_the_digits_and_all_ranks_agree(name):
 
 def test_a_master_trains_without_a_framework():
     assert asynchronous()["easgd"][0]["frameworks"] == []
-    assert asynchronous()["easgd"][1]["frameworks"] == ["tensorflow"]
+    assert "keras" in asynchronous()["easgd"][1]["frameworks"]
 
 
 @cache
@@ -116,6 +111,7 @@ def test_a_training_takes_no_message_of_its_caller():
     assert slow_worker()["static"]["kept"] == ["the caller's"] * 4
 
 
+@pytest.mark.timing
 def test_samples_dealt_to_whoever_is_free_make_up_for_a_slow_worker():
     seen = slow_worker()
     for share in ("static", "dynamic"):
@@ -129,7 +125,7 @@ def test_samples_dealt_to_whoever_is_free_make_up_for_a_slow_worker():
 @pytest.mark.parametrize("n", [1, 2])
 def test_every_algorithm_resumes_with_what_each_rank_alone_knew(n, tmp_path):
     pytest.importorskip("torch")
-    done = mpirun(n, "-m", "tests.mpi_learn.programs.resuming", str(tmp_path), timeout=120)
+    done = in_world(n, "-m", "tests.mpi_learn.programs.resuming", str(tmp_path), timeout=120)
     assert done.returncode == 0, done.stderr
     for name, (whole, resumed) in json.loads(done.stdout).items():
         assert resumed == whole, name

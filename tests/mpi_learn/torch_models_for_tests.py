@@ -68,8 +68,8 @@ def build_nothing():
     return None
 
 
-def absolute_error(labels, outputs):
-    return (labels - outputs).abs()
+def absolute_error(outputs, targets):
+    return (outputs.squeeze(-1) - targets).abs()
 
 
 def build_gan(units=24, dropout=0.0, norm=False, latent=8):
@@ -139,5 +139,10 @@ def build_one_layer():
     return nn.Linear(64, 10)
 
 
-def squared_error(labels, outputs):
-    return (labels - outputs) ** 2
+def squared_error(outputs, targets):
+    return (outputs.squeeze(-1) - targets) ** 2
+
+
+def crossed_error(outputs, targets):
+    """Outputs (n, 1) minus targets (n,): every output with every target."""
+    return (outputs - targets) ** 2

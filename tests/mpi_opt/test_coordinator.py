@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 
+from mpi_learn.cli.stop_request import StopRequest
 from mpi_opt.coordinator.block_pool import Crew
 from mpi_opt.coordinator.coordinator import Coordinator
-from mpi_opt.coordinator.halt import Halt
 from mpi_opt.coordinator.roster import Roster
+from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.coordinator.study_state import WITHOUT_A_WORD
 from mpi_opt.core.block_layout import Layout
 from mpi_opt.core.figures_of_merit import Merits
@@ -26,6 +29,12 @@ def squares(assignment) -> Outcome:
 
 def failing(assignment) -> Outcome:
     return Outcome(assignment.number, "failed", None, None, 1.0, error="ValueError: no")
+
+
+def run(link, store, stopping, **rules):
+    """A search on one block of one rank."""
+    crew = Crew(link, Roster.of(Layout(2, 1)))
+    Coordinator(crew, ListedStrategy(), store, 1, Rules(**rules), stopping=stopping).run()
 
 
 def search(link, *, blocks=1, trials=6, strategy=None, store=None, **rules):
@@ -234,6 +243,30 @@ def test_a_trial_whose_ranks_are_lost_again_and_again_has_failed():
     assert len([start for start in store.started if start.number == 2]) == 2
 
 
+def test_only_losses_of_this_search_count_against_a_trial():
+    cancelled = ListedStore([TrialRecord(0, "queued", {"x": 0}, attempts=2)])
+    strategy, store = search(Deaths(squares, {0: 1}), blocks=3, trials=2, store=cancelled, retries=1)
+    assert [start.attempt for start in store.started if start.number == 0] == [3, 4]
+    assert not isinstance(dict(strategy.told)[0], Failed)
+
+
+def test_a_rank_lost_just_before_the_search_is_cancelled_counts_against_no_trial():
+    request, strategy, store = StopRequest(), ListedStrategy(), ListedStore()
+
+    class Cancelled(Deaths):
+        def receive(self, timeout_s):
+            found = super().receive(timeout_s)
+            if any(isinstance(message, Lost) for _, message in found):
+                threading.Timer(0.1, request.ask, ["SIGTERM"]).start()  # a batch system reaches rank 0 last
+            return found
+
+    crew = Crew(Cancelled(squares, {2: 1}), Roster.of(Layout(4, 1)))
+    Coordinator(crew, strategy, store, 1, Rules(6, retries=0), stopping=StopCondition(request)).run()
+    assert 2 in store.requeued
+    assert 2 not in dict(strategy.told)
+    assert store.events[-1] == "search_stopped"
+
+
 def test_survivors_of_two_blocks_form_a_new_one():
     link = Deaths(squares, {0: 1, 1: 1})
     crew = Crew(link, Roster.of(Layout(5, 2)))
@@ -305,7 +338,7 @@ def test_a_block_that_fails_again_and_again_is_given_up():
 
     link.call = call
     _, store = search(link, blocks=2, trials=30)
-    assert store.events == ["block_retired"]
+    assert store.events == ["block_retired", "study_finished"]
     assert (2, "End") in link.called
 
 
@@ -364,7 +397,7 @@ def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_
     assert dict(strategy.told)[2] == Failed("ValueError: no")
     assert sorted(number for number, _ in strategy.told) == list(range(6))
     assert not store.requeued
-    assert store.events == ["block_lost"]
+    assert store.events == ["block_lost", "study_finished"]
 
 
 def test_blocks_that_nobody_listened_to_while_the_store_was_waited_for_are_not_late(monkeypatch):
@@ -381,7 +414,7 @@ def test_blocks_that_nobody_listened_to_while_the_store_was_waited_for_are_not_l
     store.finish = finish
     strategy, _ = search(ScriptedLink(squares), trials=6, blocks=3, store=store, timeout_s=0.3)
     assert sorted(strategy.told) == [(n, float(n * n)) for n in range(6)]
-    assert not store.events
+    assert store.events == ["study_finished"]
 
 
 def test_a_store_that_is_not_ready_is_not_waited_for_beyond_the_time_limit(monkeypatch):
@@ -397,14 +430,13 @@ def test_a_store_that_is_not_ready_is_not_waited_for_beyond_the_time_limit(monke
     assert link.dismissed
 
 
-@pytest.mark.parametrize("state", ["pruned", "failed"])  # the wish may be why it failed
-def test_a_wish_to_end_puts_running_trials_back_into_the_queue(state):
-    halt = Halt()
-    link = ScriptedLink(squares)
+@pytest.mark.parametrize("state", ["pruned", "failed"])  # the request may be why it failed
+def test_a_request_to_end_requeues_the_running_trials(state):
+    request, link = StopRequest(), ScriptedLink(squares)
 
     def receive(timeout_s, receive=link.receive):
         if len(link.log) >= 4:
-            halt.reason = "SIGTERM"
+            request.ask("SIGTERM")
             return [(rank, Outcome(n, state, 1.0, None, 1.0)) for n, (rank, _) in link.assigned.items()][
                 : 1 if link.stopped else 0
             ]
@@ -412,28 +444,60 @@ def test_a_wish_to_end_puts_running_trials_back_into_the_queue(state):
 
     link.receive = receive
     store = ListedStore()
-    Coordinator(Crew(link, Roster.of(Layout(2, 1))), ListedStrategy(), store, 1, Rules(100), halt=halt).run()
+    run(link, store, StopCondition(request), trials=100)
     assert set(store.requeued) == {max(start.number for start in store.started)}
     assert [finish.outcome.number for finish in store.finished] == list(range(len(store.started) - 1))
+    assert store.events == ["search_stopped"]
+
+
+def test_a_request_that_comes_when_all_trials_have_ended_leaves_a_finished_study():
+    request, store = StopRequest(), ListedStore()
+
+    def finish(study_id, finished, finish=store.finish):
+        finish(study_id, finished)
+        if len(store.finished) == 3:
+            request.ask("SIGTERM")
+
+    store.finish = finish
+    run(ScriptedLink(squares), store, StopCondition(request), trials=3)
+    assert store.events == ["study_finished"]
+
+
+class Ambiguous(StopCondition):
+    """A condition that cannot tell a cancellation from a rank's death."""
+
+    def may_be_a_death(self) -> bool:
+        return True
+
+
+SUSPECT = (WITHOUT_A_WORD, Ambiguous)
+CANCELLED = ("the search ended: got SIGTERM", StopCondition)
 
 
 @pytest.mark.parametrize(
-    ("is_protected", "timeout_s", "what"),
-    [(True, None, "the search ended: got SIGTERM"), (False, None, WITHOUT_A_WORD), (False, 1e-9, None)],
+    ("is_protected", "timeout_s", "why", "condition"),
+    [
+        (True, None, CANCELLED[0], Ambiguous),
+        (False, None, *SUSPECT),
+        (False, None, *CANCELLED),
+        (False, 1e-9, None, Ambiguous),
+    ],
 )
-def test_what_ran_when_mpirun_ended_the_ranks_may_have_been_why(is_protected, timeout_s, what, monkeypatch):
+def test_without_protection_a_running_trial_may_be_why_mpirun_ended_the_ranks(
+    is_protected, timeout_s, why, condition, monkeypatch
+):
     monkeypatch.setattr("mpi_opt.coordinator.coordinator.HALT_S", 0.1)
-    halt, link, store, requeued = Halt(), Deaf(squares, 0), ListedStore(), []
+    monkeypatch.setattr("mpi_opt.coordinator.stopping.all_ranks_live", lambda: True)
+    link, store, requeued, request = Deaf(squares, 0), ListedStore(), [], StopRequest()
     link.is_protected = is_protected
     store.requeue = lambda study, numbers, why: requeued.append((numbers, why))
-    crew, rules = Crew(link, Roster.of(Layout(2, 1))), Rules(9, timeout_s=timeout_s)
-    store.start = lambda study, starts: halt.ask("SIGTERM")
-    Coordinator(crew, ListedStrategy(), store, 1, rules, halt=halt).run()
-    assert requeued == ([] if what is None else [([0], what)])
-    assert [finish.outcome.number for finish in store.finished] == ([0] if what is None else [])
+    store.start = lambda study, starts: request.ask("SIGTERM")
+    run(link, store, condition(request), trials=9, timeout_s=timeout_s)
+    assert requeued == ([] if why is None else [([0], why)])
+    assert [finish.outcome.number for finish in store.finished] == ([0] if why is None else [])
 
 
-def test_no_trial_is_begun_that_would_end_after_the_time_limit():
+def test_no_trial_starts_that_would_end_after_the_time_limit():
     slow = ScriptedLink(lambda a: Outcome(a.number, "complete", 1.0, None, 3600.0))
     _, store = search(slow, trials=100, time_limit_s=60.0)
     assert len(store.finished) == 1

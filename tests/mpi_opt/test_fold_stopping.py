@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mpi_opt.core.fold_stopping import ERROR, FEWEST_OTHERS, Yardstick, Yardsticks, pooled
+from mpi_opt.core.fold_stopping import ERROR, Yardstick, Yardsticks, pooled
 from mpi_opt.core.trial import FoldOutcome, Proposal
 
 K = 5
@@ -101,14 +101,20 @@ def test_few_trials_are_stopped_that_would_have_become_the_best(prior):
 
 
 def test_nothing_is_stopped_before_the_scatter_is_known():
-    trials = np.array(BEST) + np.random.default_rng(3).normal(0, 0.01, (FEWEST_OTHERS + 1, K))
+    trials = np.array(BEST) + np.random.default_rng(3).normal(0, 0.01, (5, K))  # the best and four others
     assert taught(trials[:-1]).of(trial(90)) is None
     assert taught(trials).of(trial(90)) is not None
     assert Yardsticks().of(trial(90)) is None
 
 
+def test_the_better_half_of_the_trials_says_how_differences_scatter():
+    rng = np.random.default_rng(4)
+    better, worse = (level + scatter * rng.standard_normal((10, K)) for level, scatter in ((0.0, 0.01), (50.0, 1.0)))
+    assert taught(np.vstack([worse, better])).of(trial(20)).scatter < 0.05
+
+
 def test_a_trial_that_lacks_a_fold_is_no_yardstick():
-    yardsticks = taught(np.tile(BEST, (FEWEST_OTHERS, 1)))
+    yardsticks = taught(np.tile(BEST, (4, 1)))
     yardsticks.take(trial(4), 0.0, outcomes(BEST[:3]))
     assert yardsticks.of(trial(5)) is None
 
@@ -130,7 +136,7 @@ def test_folds_that_always_differ_by_the_same_stop_every_worse_trial_after_the_f
 
 
 def test_a_trial_with_a_budget_is_run_to_its_end_and_is_no_yardstick():
-    yardsticks = taught(np.tile(BEST, (FEWEST_OTHERS, 1)))
+    yardsticks = taught(np.tile(BEST, (4, 1)))
     yardsticks.take(trial(4, budget=3), 0.0, outcomes(BEST))
     assert yardsticks.of(trial(5)) is None
     assert taught(np.tile(BEST, (9, 1))).of(trial(9, budget=3)) is None

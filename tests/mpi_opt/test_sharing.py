@@ -142,11 +142,3 @@ def test_a_target_that_others_reach_ends_the_search(program, searching, tmp_path
     assert process.wait(60) == 0, (tmp_path / "out").read_text()
     assert len(trials(tmp_path)) < 2000
     assert f"trial {theirs['number']} reached the target" in (tmp_path / "out").read_text()
-
-
-def test_two_searches_of_one_study_are_refused(searching, tmp_path):
-    first = searching(trials=100)
-    wait_for(tmp_path, 1)
-    second = searching(trials=100)
-    assert {first.wait(60), second.wait(60)} - {0}
-    assert "only one search runs this study" in (tmp_path / "out").read_text()

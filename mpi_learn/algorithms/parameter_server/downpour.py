@@ -1,127 +1,218 @@
 """Downpour: asynchronous stochastic gradient descent (Dean et al. 2012, "Large scale distributed deep networks", 4.1).
 
-A worker sends its gradient; the master's optimizer applies it at once, whatever the others do, and answers with the
-weights. With n equal workers a gradient is n − 1 updates old on average, which acts as a momentum of 1 − 1/n: lower the
-explicit one, and the learning rate, as n grows.
+A worker sends its gradient. The master's optimizer applies it when it arrives and answers with the weights. With n
+equally fast workers a gradient is n − 1 updates old on average, which acts like a momentum of 1 − 1/n: lower the
+explicit momentum and the learning rate as n grows.
+
+With several masters, a lower master sums as many gradients as it serves workers and hands up the sum, so that the first
+master has fewer messages to handle. Until then its workers continue with the weights that they have.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 
 import numpy as np
 
-from mpi_learn.algorithms.parameter_server.centre import N_EXTRA, WEIGHT, Centre, Link
-from mpi_learn.algorithms.parameter_server.master_worker import Worker
+from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
+from mpi_learn.algorithms.configuration import Downpour
+from mpi_learn.algorithms.parameter_server.centre import Centre
+from mpi_learn.algorithms.parameter_server.link import Link
+from mpi_learn.algorithms.parameter_server.roles import CentreSetup, Method, make_role
+from mpi_learn.algorithms.parameter_server.worker import Worker
 from mpi_learn.flat_layout import aligned_empty
+from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.optimizer import Optimizer
 
 
-class DownpourCentre(Centre):
-    """``w ← Opt(w, mean gradient)``.
+def build(options: Downpour, setup: AlgorithmSetup) -> Algorithm:
+    """This rank's part in Downpour. Collective over ``setup.comm``."""
+    n_messages = math.ceil(setup.n_steps / options.sync_every)  # of each child per epoch
+
+    def make_centre(centre: CentreSetup) -> Centre:
+        if centre.link is not None:
+            n_summed = None if options.synchronous else centre.n_children
+            return LowerCentre(centre.weights, centre.link, n_summed)
+        n_updates = n_messages if options.synchronous else n_messages * centre.n_children
+        return FirstCentre(centre.weights, setup.make_optimizer(None, n_updates), in_rounds=options.synchronous)
+
+    def make_worker(link: Link) -> Worker:
+        if options.sync_every == 1:
+            return GradientWorker(link)
+        own = options.worker_optimizer or Sgd(learning_rate=setup.learning_rate)
+        return LocalStepsWorker(link, setup.n, options.sync_every, setup.make_optimizer(own, setup.n_steps))
+
+    return make_role(Method(make_centre, make_worker, options.quorum if options.synchronous else None), setup)
+
+
+class GradientSum:
+    """Gradients of summed losses, and the number of their samples.
+
+    Args:
+        n: Length of a gradient.
+    """
+
+    def __init__(self, n: int) -> None:
+        self.gradient = aligned_empty(n)
+        self.clear()
+
+    def add(self, gradient: np.ndarray, n_samples: float) -> None:
+        """Adds a gradient, (n,) float32."""
+        self.gradient += gradient
+        self.n_samples += n_samples
+        self.n_terms += 1
+
+    def clear(self) -> None:
+        """Starts again from zero."""
+        self.gradient[:] = 0
+        self.n_samples, self.n_terms = 0.0, 0
+
+
+class FirstCentre(Centre):
+    """The weights of the first master: ``w ← Opt(w, mean gradient)``.
 
     Args:
         weights: (n,) float32.
-        apply: Is handed the summed gradient, (n + 2,) with the number of samples behind it, and changes the weights.
-        every: Messages that are added up before `apply`; 0: until `flush`.
+        optimizer: Makes the updates.
+        in_rounds: Whether the gradients of a synchronous round make one update.
     """
 
-    def __init__(
-        self, weights: np.ndarray, apply: Callable[[np.ndarray], bool], arrays: dict[str, np.ndarray], every: int = 1
-    ) -> None:
-        self.weights, self._apply, self._arrays, self.every = weights, apply, arrays, every
-        self._kept = None if every == 1 else np.zeros(weights.size + N_EXTRA, np.float32)
-        self._n_kept = 0
+    def __init__(self, weights: np.ndarray, optimizer: Optimizer, *, in_rounds: bool) -> None:
+        self.weights, self.optimizer = weights, optimizer
+        self._round = GradientSum(weights.size) if in_rounds else None
 
-    def absorb(self, message: np.ndarray) -> None:
-        """Applies the gradient, or keeps it until there are enough; answers with the weights."""
-        if self._kept is None:
-            self.has_failure = not self._apply(message)
+    def begin_epoch(self) -> None:
+        """All workers begin with these weights."""
+        self.version = 0
+
+    def absorb(self, vector: np.ndarray, n_samples: float) -> None:
+        """Applies a gradient, or adds it to those of the round."""
+        if self._round is not None:
+            self._round.add(vector, n_samples)
         else:
-            self._kept += message
-            self._n_kept += 1
-            if self._n_kept == self.every:
-                self.flush()
-        message[: self.weights.size] = self.weights
+            self._update(vector, n_samples)
+
+    def answer(self, vector: np.ndarray) -> None:
+        """Answers with the weights."""
+        vector[:] = self.weights
 
     def flush(self) -> None:
-        """Applies what was kept."""
-        if self._kept is not None and self._n_kept:
-            self.has_failure = not self._apply(self._kept)
-            self._kept[:] = 0
-            self._n_kept = 0
+        """Applies the gradients of the round."""
+        if self._round is not None and self._round.n_terms:
+            self._update(self._round.gradient, self._round.n_samples)
+            self._round.clear()
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The optimizer's, at the top of the tree."""
-        return self._arrays
+    def state(self) -> dict[str, np.ndarray]:
+        """The optimizer's state."""
+        return self.optimizer.arrays()
 
-
-def applied_by(optimizer: Optimizer, weights: np.ndarray) -> Callable[[np.ndarray], bool]:
-    """For the top of the tree: makes one optimizer step; none of a gradient without samples."""
-
-    def apply(message: np.ndarray) -> bool:
-        n_samples = float(message[-N_EXTRA + WEIGHT])
-        if n_samples:
-            optimizer.update(weights, message[: weights.size], 1.0 / n_samples)
-        return True
-
-    return apply
+    def _update(self, gradient: np.ndarray, n_samples: float) -> None:
+        if n_samples:  # a step without samples changes nothing, not even the optimizer's momentum
+            self.optimizer.update(self.weights, gradient, 1.0 / n_samples)
+        self.version += 1
 
 
-def handed_up(link: Link, weights: np.ndarray) -> Callable[[np.ndarray], bool]:
-    """For a master below another: hands the summed gradient up and takes the weights that come down."""
+class LowerCentre(Centre):
+    """The weights of a lower master: those of the first master at the last exchange.
 
-    def apply(message: np.ndarray) -> bool:
-        answer = link.swap(message)
-        if answer is None:
-            return False
-        weights[:] = answer[: weights.size]
-        return True
+    Args:
+        weights: (n,) float32.
+        link: To the first master.
+        n_summed: Number of gradients that are summed before they are handed up; None: those of a synchronous round.
+    """
 
-    return apply
+    def __init__(self, weights: np.ndarray, link: Link, n_summed: int | None) -> None:
+        self.weights, self.link, self.n_summed = weights, link, n_summed
+        self._sum = GradientSum(weights.size)
+
+    def begin_epoch(self) -> None:
+        """All ranks begin with the first master's weights."""
+        self.version = self.link.version = 0
+
+    def absorb(self, vector: np.ndarray, n_samples: float) -> None:
+        """Adds a gradient to the sum, and hands the sum up when it is complete."""
+        self._sum.add(vector, n_samples)
+        if self._sum.n_terms == self.n_summed:
+            self.flush()
+
+    def answer(self, vector: np.ndarray) -> None:
+        """Answers with the weights."""
+        vector[:] = self.weights
+
+    def flush(self) -> None:
+        """Hands the sum up and takes the first master's weights."""
+        if not self._sum.n_terms:
+            return
+        answer = self.link.swap(self._sum.gradient, self._sum.n_samples)
+        self.has_failure = answer is None
+        if answer is not None:
+            self.weights[:] = answer
+            self.version += 1
+        self._sum.clear()
 
 
-class DownpourWorker(Worker):
-    """Sends the gradient of every `sync_every` steps, between which it moves by itself.
+class GradientWorker(Worker):
+    """Sends the gradient of every step and continues with the weights of the answer."""
+
+    def __init__(self, link: Link) -> None:
+        self.link = link
+
+    def begin_epoch(self, weights: np.ndarray) -> None:
+        """The epoch begins with the master's weights."""
+        self.link.version = 0
+
+    def step(self, weights: np.ndarray, gradient: np.ndarray, n_samples: float) -> bool:
+        """See `Worker.step`."""
+        return swap_gradient(self.link, weights, gradient, n_samples)
+
+    def rank_state(self) -> dict[str, np.ndarray]:
+        """Nothing."""
+        return {}
+
+
+class LocalStepsWorker(Worker):
+    """Makes `sync_every` steps on its own and sends the sum of their gradients.
 
     Args:
         link: To the master.
         n: Number of weights.
         sync_every: Steps between two exchanges.
-        optimizer: What moves it between them; None if there is nothing between them.
+        optimizer: Updates the worker's weights between two exchanges.
     """
 
-    def __init__(self, link: Link, n: int, sync_every: int, optimizer: Optimizer | None) -> None:
+    def __init__(self, link: Link, n: int, sync_every: int, optimizer: Optimizer) -> None:
         self.link, self.n, self.sync_every, self.optimizer = link, n, sync_every, optimizer
-        self._sum = np.zeros(0, np.float32) if sync_every == 1 else aligned_empty(n + N_EXTRA)
-        self._sum[:] = 0
-        self._n_steps = 0
+        self._sum = GradientSum(n)
 
-    def step(self, weights: np.ndarray, message: np.ndarray, n_samples: float) -> bool:
+    def begin_epoch(self, weights: np.ndarray) -> None:
+        """The epoch begins with the master's weights."""
+        self.link.version = 0
+        self._sum.clear()
+
+    def step(self, weights: np.ndarray, gradient: np.ndarray, n_samples: float) -> bool:
         """See `Worker.step`."""
-        if self.sync_every == 1:
-            message[-N_EXTRA + WEIGHT] = n_samples
-            return self._swap(weights, message)
-        gradient = message[: self.n]
         if n_samples:
             self.optimizer.update(weights, gradient, 1.0 / n_samples)
-        self._sum[: self.n] += gradient
-        self._sum[-N_EXTRA + WEIGHT] += n_samples
-        self._n_steps += 1
-        return self.finish(weights) if self._n_steps == self.sync_every else True
+        self._sum.add(gradient, n_samples)
+        return self.finish_epoch(weights) if self._sum.n_terms == self.sync_every else True
 
-    def finish(self, weights: np.ndarray) -> bool:
-        """See `Worker.finish`."""
-        if not self._n_steps:
+    def finish_epoch(self, weights: np.ndarray) -> bool:
+        """See `Worker.finish_epoch`."""
+        if not self._sum.n_terms:
             return True
-        went_well = self._swap(weights, self._sum)
-        self._sum[:] = 0
-        self._n_steps = 0
-        return went_well
+        has_answer = swap_gradient(self.link, weights, self._sum.gradient, self._sum.n_samples)
+        self._sum.clear()
+        return has_answer
 
-    def _swap(self, weights: np.ndarray, message: np.ndarray) -> bool:
-        answer = self.link.swap(message)
-        if answer is None:
-            return False
-        weights[:] = answer[: self.n]
-        return True
+    def rank_state(self) -> dict[str, np.ndarray]:
+        """The state of the worker's optimizer."""
+        return {f"optimizer.{name}": array for name, array in self.optimizer.arrays().items()}
+
+
+def swap_gradient(link: Link, weights: np.ndarray, gradient: np.ndarray, n_samples: float) -> bool:
+    """Sends a gradient and replaces `weights` by the answer; False if a rank failed. The gradient's content is lost."""
+    answer = link.swap(gradient, n_samples)
+    if answer is None:
+        return False
+    weights[:] = answer
+    return True

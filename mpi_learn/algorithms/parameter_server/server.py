@@ -1,4 +1,4 @@
-"""A master's epoch: takes messages as they come, in whatever order, until all its workers are through."""
+"""Serves a centre to workers: takes their messages in the order in which they arrive."""
 
 from __future__ import annotations
 
@@ -7,39 +7,57 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from mpi_learn.algorithms.parameter_server.centre import (
+from mpi_learn.algorithms.algorithm import Deal
+from mpi_learn.algorithms.parameter_server.centre import Centre
+from mpi_learn.algorithms.parameter_server.link import (
+    ANSWER,
     DONE,
     FAILED,
-    MANY,
-    N_EXTRA,
     NEXT,
+    NO_ANSWER,
     PULL,
+    PUSH,
     SWAP,
-    VERSION,
-    Centre,
-    Deal,
-    Staleness,
+    VECTOR,
+    make_header,
 )
 from mpi_learn.flat_layout import aligned_empty
 from mpi_learn.mpi.collectives import receive_into, send_from
 from mpi_learn.mpi.communicators import Communicator
 
 
+class Staleness:
+    """Statistics of how many changes of the weights came between a worker's look at them and its message."""
+
+    def __init__(self) -> None:
+        self.total, self.n, self.largest = 0, 0, 0
+
+    def add(self, staleness: int) -> None:
+        """Counts one message."""
+        self.total, self.n, self.largest = self.total + staleness, self.n + 1, max(self.largest, staleness)
+
+    def take(self) -> tuple[int, int, int]:
+        """Total, number of messages and largest since the last call."""
+        found = self.total, self.n, self.largest
+        self.total, self.n, self.largest = 0, 0, 0
+        return found
+
+
 class Server:
     """Serves a centre to other ranks.
 
     Args:
-        comm: Of the training.
-        children: The ranks served.
+        comm: Communicator of the training.
+        children: The ranks that are served.
         centre: What is served.
-        quorum: Answer only when this fraction of the children that are still at work have sent; None: at once.
-        serves_workers: Whether the children are workers, not masters.
-        mailboxes: Child -> the memory that it shares with this rank, where messages and answers lie; children on
-            other hosts are left out.
+        workers: Those of `children` that train; the others are masters.
+        quorum: Fraction of the children still at work whose messages make a round; None: every message is applied when
+            it arrives.
+        mailboxes: Child -> the memory that it shares with this rank, (n,) float32; only children on this host.
 
     Attributes:
-        deal: Deals out the samples of this epoch, where they are dealt to whoever is free.
-        has_failure: Whether some rank failed: then every answer says so, and all leave the epoch.
+        staleness: Of the messages of `workers`, if they are not applied in rounds.
+        has_failure: Whether a rank failed: then every answer says so, and all workers leave the epoch.
     """
 
     def __init__(
@@ -47,101 +65,106 @@ class Server:
         comm: Communicator,
         children: tuple[int, ...],
         centre: Centre,
+        *,
+        workers: tuple[int, ...],
         quorum: float | None = None,
         mailboxes: Mapping[int, np.ndarray] | None = None,
-        serves_workers: bool = True,
     ) -> None:
-        self.comm, self.children, self.centre, self.quorum = comm, children, centre, quorum
-        self.serves_workers = serves_workers
+        self.comm, self.children, self.centre, self.workers, self.quorum = comm, children, centre, workers, quorum
         self.mailboxes = mailboxes or {}
         self.staleness = Staleness()
         self.has_failure = False
-        self.deal: Deal | None = None
-        self._message = aligned_empty(centre.weights.size + N_EXTRA)
+        self._vector = aligned_empty(centre.weights.size)
         self._waiting: list[int] = []
         self._at_work: set[int] = set()
+        self._unanswered: int | None = None
 
-    def serve(self) -> None:
-        """One epoch: returns when every child has ended its own."""
+    def begin_epoch(self) -> None:
+        """From now on every child waits for answers until it has ended its epoch."""
         self._at_work, self._waiting, self.has_failure = set(self.children), [], False
+
+    def serve(self, deal: Deal | None = None) -> None:
+        """Serves until every child has ended its epoch.
+
+        Args:
+            deal: Deals out the samples of this epoch; None: every worker has a fixed share.
+        """
+        header = make_header()
         while self._at_work:
-            source, tag = receive_into(self.comm, self._message)
+            source, tag = receive_into(self.comm, header)
+            self._unanswered = source if tag in (PULL, SWAP, NEXT) else None
             if tag in (DONE, FAILED):
                 self._at_work.discard(source)
                 self.has_failure |= tag == FAILED
             elif tag == NEXT:
-                self._deal(source)
-            elif not self.has_failure:
-                self._take(source, tag)
-            elif tag in (SWAP, PULL):
-                self._answer(source)
-            self._answer_waiting()
+                self._send_part(source, deal)
+            else:
+                self._serve(source, tag, int(header[0]), float(header[1]))
+            self._unanswered = None
+            self._end_round()
 
     def dismiss(self) -> None:
-        """This master failed: tells every child, as each comes, until all have ended."""
+        """This master failed: answers every child that a rank failed, until all have ended their epoch."""
         self.has_failure = True
-        while self._at_work:
-            self._answer_waiting()
-            source, tag = receive_into(self.comm, self._message)
-            if tag in (DONE, FAILED):
-                self._at_work.discard(source)
-            elif tag == NEXT:
-                self._deal(source)
-            elif tag in (SWAP, PULL):
-                self._answer(source)
+        if self._unanswered is not None and self._unanswered not in self._waiting:
+            send_from(self.comm, NO_ANSWER, self._unanswered, ANSWER)
+        self._end_round()
+        self.serve()
 
-    def _deal(self, source: int) -> None:
-        part = None if self.has_failure else self.deal()
-        places = (-1, -1) if part is None else (part.start, part.stop)
-        send_from(self.comm, np.array(places, np.int64), source, NEXT)
+    def _send_part(self, source: int, deal: Deal | None) -> None:
+        part = deal() if deal is not None and not self.has_failure else None
+        header = NO_ANSWER if part is None else make_header(part.start, part.stop)
+        send_from(self.comm, header, source, ANSWER)
 
-    def _take(self, source: int, tag: int) -> None:
-        message = self._message_of(source)
-        if tag == PULL:
-            message[: self.centre.weights.size] = self.centre.weights
-            self._answer(source)
-            return
-        version = float(message[-N_EXTRA + VERSION])
-        if self.quorum is not None:
-            self._take_in_rounds(source, version)
-            return
-        self.staleness.count(version)
-        self.centre.absorb(message)
-        self.has_failure |= self.centre.has_failure
-        if tag == SWAP:
-            self._answer(source)
+    def _serve(self, source: int, tag: int, version: int, n_samples: float) -> None:
+        """Handles PULL, PUSH and SWAP."""
+        vector = self.mailboxes.get(source, self._vector)
+        if tag != PULL and source not in self.mailboxes:
+            receive_into(self.comm, vector, source)
+        if self.has_failure:
+            if tag != PUSH:
+                self._answer(source, vector)
+        elif tag == PULL:
+            vector[:] = self.centre.weights
+            self._answer(source, vector)
+        elif self.quorum is not None:
+            self._collect(source, vector, version, n_samples)
+        else:
+            if source in self.workers:
+                self.staleness.add(self.centre.version - version)
+            self.centre.absorb(vector, n_samples)
+            self.has_failure |= self.centre.has_failure
+            if tag == SWAP:
+                self.centre.answer(vector)
+                self._answer(source, vector)
 
-    def _take_in_rounds(self, source: int, version: float) -> None:
-        """Keeps a message for this round; one that comes too late is dropped, and its sender gets the new weights."""
-        if version == self.staleness.version % MANY:
-            self.centre.absorb(self._message_of(source))
+    def _collect(self, source: int, vector: np.ndarray, version: int, n_samples: float) -> None:
+        """Keeps a message for this round. A late one is dropped, and its sender gets the new weights."""
+        if version == self.centre.version:
+            self.centre.absorb(vector, n_samples)
             self._waiting.append(source)
         else:
-            self._message_of(source)[: self.centre.weights.size] = self.centre.weights
-            self._answer(source)
+            self.centre.answer(vector)
+            self._answer(source, vector)
 
-    def _message_of(self, source: int) -> np.ndarray:
-        """Where the last message of this child lies, and the answer to it goes."""
-        return self.mailboxes.get(source, self._message)
+    def _answer(self, source: int, vector: np.ndarray) -> None:
+        header = NO_ANSWER if self.has_failure else make_header(self.centre.version)
+        send_from(self.comm, header, source, ANSWER)
+        if not self.has_failure and source not in self.mailboxes:
+            send_from(self.comm, vector, source, VECTOR)
 
-    def _answer(self, source: int) -> None:
-        message = self._message_of(source)
-        message[-N_EXTRA + VERSION] = -1.0 if self.has_failure else self.staleness.version % MANY
-        send_from(self.comm, message if source not in self.mailboxes else message[:0], source, SWAP)
-
-    def _answer_waiting(self) -> None:
-        """Ends a synchronous round when enough have sent: those that have ended their epoch are not waited for."""
-        if not self._waiting:
+    def _end_round(self) -> None:
+        """Ends a synchronous round when enough children have sent; those that have ended their epoch do not count."""
+        if not self._waiting or self.quorum is None:
             return
-        enough = math.ceil(round((self.quorum or 1.0) * len(self._at_work), 6))  # 0.7 × 10 is a little more than 7
-        if len(self._waiting) < enough and not self.has_failure:
+        n_enough = math.ceil(round(self.quorum * len(self._at_work), 6))  # 0.7 × 10 is slightly more than 7
+        if len(self._waiting) < n_enough and not self.has_failure:
             return
         if not self.has_failure:
             self.centre.flush()
             self.has_failure |= self.centre.has_failure
-            self.staleness.version += 1
-        n = self.centre.weights.size
         for source in self._waiting:
-            self._message_of(source)[:n] = self.centre.weights
-            self._answer(source)
+            vector = self.mailboxes.get(source, self._vector)
+            self.centre.answer(vector)
+            self._answer(source, vector)
         self._waiting = []

@@ -1,50 +1,59 @@
-"""What one input or output of a model looks like, and how it is stored, held and taken."""
+"""Shape, dtypes and name of one input, label or weight: as stored, as held in memory, as given to a model."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
-FEATURE_DTYPE = np.dtype(np.float32)
-"""What models take features as, whatever is stored."""
+Role = Literal["features", "labels", "weights"]
 
 
 @dataclass(frozen=True)
 class ArrayKind:
-    """What one input or output looks like.
+    """One input, label or weight.
 
-    Args:
-        name: For messages: the dataset, or the columns it is stacked of.
+    Attributes:
+        name: For messages: the dataset, or the columns that are stacked.
         shape: The shape of one sample.
-        dtype: As it comes out of the file or of the user's function.
-        is_label: Whether it is an output.
+        dtype: As stored, or as returned by the user's function.
+        role: What it is for.
+        key: Its name for the model; empty if it has none.
+        wanted: The configured dtype; None: by the rules of `dtype_for_model`.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: np.dtype
-    is_label: bool
+    role: Role
+    key: str = ""
+    wanted: np.dtype | None = None
 
     @property
     def taken_dtype(self) -> np.dtype:
-        """As models take it."""
-        return label_dtype(self.dtype) if self.is_label else FEATURE_DTYPE
+        """As given to a model."""
+        return self.wanted or dtype_for_model(self.dtype, self.role)
 
     @property
     def held_dtype(self) -> np.dtype:
-        """As it is held in memory: as stored where that is smaller than what models take."""
-        if self.dtype.kind == "b":
+        """As held in memory: as stored where that is smaller than what a model gets."""
+        if self.dtype.kind == "b" and self.taken_dtype.kind != "b":
             return np.dtype(np.uint8)
         return self.dtype.newbyteorder("=") if self.dtype.itemsize < self.taken_dtype.itemsize else self.taken_dtype
 
     @property
     def held_bytes(self) -> int:
-        """Of one sample in memory."""
+        """Memory of one sample."""
         return self.held_dtype.itemsize * math.prod(self.shape)
 
 
-def label_dtype(stored: np.dtype) -> np.dtype:
-    """What a model takes labels of a stored dtype as: int64 for whole numbers and booleans, else float32."""
-    return np.dtype(np.int64 if stored.kind in "biu" else np.float32)
+def dtype_for_model(stored: np.dtype, role: Role) -> np.dtype:
+    """The dtype in which a model gets values of a stored dtype.
+
+    Real numbers become float32. Integers and booleans stay what they are as features, and become int64 as labels.
+    """
+    if role == "weights" or stored.kind not in "biu":
+        return np.dtype(np.float32)
+    return np.dtype(np.int64) if role == "labels" else stored.newbyteorder("=")

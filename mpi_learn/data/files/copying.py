@@ -39,6 +39,7 @@ def copy_samples(reader: Reader, targets: list[np.ndarray], start: int, stop: in
                 here[...] = array
             _check_finite(reader, kind, array, array, first)
             _check_finite(reader, kind, array, here, first)
+            _check_integers(reader, kind, array, here, first)
             _check_dtype(reader, kind, array, first)
 
 
@@ -48,6 +49,18 @@ def _check_dtype(reader: Reader, kind: ArrayKind, array: np.ndarray, start: int)
             f"the samples from {start} on are {array.dtype}, those before {kind.dtype}",
             kind.name,
             cure="make them all the same",
+        )
+
+
+def _check_integers(reader: Reader, kind: ArrayKind, stored: np.ndarray, held: np.ndarray, start: int) -> None:
+    """An integer dtype of the configuration must hold the stored values."""
+    if held.dtype == stored.dtype or held.dtype.kind not in "iu":
+        return
+    if (wrong := np.argwhere(held != stored)).size:
+        raise reader.error(
+            f"sample {start + wrong[0][0]} is {stored[tuple(wrong[0])]}, which {held.dtype} does not hold",
+            kind.name,
+            cure="write another data.dtype",
         )
 
 

@@ -21,6 +21,8 @@ from mpi_learn.errors import DataError
 from mpi_learn.settings.yaml_file import nearest
 
 OpenSource = Callable[[str], Source]
+Readers = tuple[Reader, Reader, Reader]
+"""Of features, labels and weights."""
 
 N_KEPT = 32
 """So many sources stay open: a training may have more files than a process may open."""
@@ -49,13 +51,20 @@ class Plan:
 
     Args:
         parts: The files that hold any samples, in order.
-        x: What the inputs look like.
-        y: What the outputs look like.
+        x: The inputs.
+        y: The labels.
+        weights: The sample weights, one or none.
     """
 
     parts: tuple[Part, ...]
     x: tuple[ArrayKind, ...]
     y: tuple[ArrayKind, ...]
+    weights: tuple[ArrayKind, ...] = ()
+
+    @property
+    def kinds(self) -> tuple[ArrayKind, ...]:
+        """Of all arrays: inputs, labels, weights."""
+        return (*self.x, *self.y, *self.weights)
 
     @property
     def n_samples(self) -> int:
@@ -65,7 +74,7 @@ class Plan:
     @property
     def sample_bytes(self) -> int:
         """What one sample takes in memory."""
-        return max(1, sum(kind.held_bytes for kind in (*self.x, *self.y)))
+        return max(1, sum(kind.held_bytes for kind in self.kinds))
 
     @property
     def n_bytes(self) -> int:
@@ -94,8 +103,8 @@ def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Pl
         return training, None
     validation = make_plan(configuration, "validation", opened)
     _check_alike(training, validation)
-    x, y = _united([training.x, validation.x]), _united([training.y, validation.y])
-    return replace(training, x=x, y=y), replace(validation, x=x, y=y)
+    united = {name: _united([getattr(training, name), getattr(validation, name)]) for name in ("x", "y", "weights")}
+    return replace(training, **united), replace(validation, **united)
 
 
 def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) -> Plan:
@@ -108,41 +117,69 @@ def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) ->
     Raises:
         DataError: Names key, file, dataset and cure.
     """
-    parts, first, x_kinds, y_kinds = [], None, [], []
+    parts: list[Part] = []
+    first: Readers | None = None
+    kinds: list[list[tuple[ArrayKind, ...]]] = [[], [], []]
     for place in find_files(getattr(configuration, key), f"data.{key}"):
-        x, y = readers(opened(place), configuration)
-        if x.n_samples == 0:
+        found = readers(opened(place), configuration)
+        n_samples = found[0].n_samples
+        if n_samples == 0:
             continue
-        first = first or (x, y)
-        _check_same(x, first[0])
-        _check_same(y, first[1])
-        obstacle = x.obstacle or y.obstacle
+        first = first or found
+        for reader, expected, kinds_so_far in zip(found, first, kinds, strict=True):
+            _check_same(reader, expected)
+            kinds_so_far.append(reader.kinds)
+        obstacle = next((reader.obstacle for reader in found if reader.obstacle), "")
         if is_url(place) and configuration.cache is None:
             obstacle = "it is far away, and there is no folder for copies (cache: DIR)"
-        parts.append(Part(place, x.n_samples, max(x.n_together, y.n_together), obstacle))
-        x_kinds.append(x.kinds)
-        y_kinds.append(y.kinds)
+        parts.append(Part(place, n_samples, max(reader.n_together for reader in found), obstacle))
     if not parts:
         places = ", ".join(getattr(configuration, key))
         raise DataError("there is no sample in any file", where=f"data.{key}: {places}", cure="name files with samples")
-    return Plan(tuple(parts), _united(x_kinds), _united(y_kinds))
+    plan = Plan(tuple(parts), *map(_united, kinds))
+    _check_weights(plan, configuration)
+    return plan
 
 
-def readers(source: Source, configuration: DataConfiguration) -> tuple[Reader, Reader]:
-    """What reads features and labels of one file.
+def readers(source: Source, configuration: DataConfiguration) -> Readers:
+    """What reads features, labels and weights of one file.
 
     Raises:
         DataError: As `Reader`; or they differ in length.
     """
-    x = Reader(source, configuration.features, "data.features", configuration.labels)
-    y = Reader(source, configuration.labels, "data.labels")
-    if y.requests and x.n_samples != y.n_samples:
-        raise y.error(
-            f"{x.n_samples} samples of features but {y.n_samples} of labels",
-            "; ".join(map(str, y.requests)),
-            cure="features and labels need one entry for each sample",
+    dtypes = _dtypes(configuration)
+    others = [configuration.labels, configuration.weights]
+    x = Reader(source, configuration.features, "features", others, dtypes)
+    y = Reader(source, configuration.labels, "labels", dtypes=dtypes)
+    weights = Reader(source, configuration.weights, "weights")
+    for reader in (y, weights):
+        if reader.requests and x.n_samples != reader.n_samples:
+            raise reader.error(
+                f"{x.n_samples} samples of features but {reader.n_samples} of {reader.role}",
+                "; ".join(map(str, reader.requests)),
+                cure=f"features and {reader.role} need one entry for each sample",
+            )
+    return x, y, weights
+
+
+def _dtypes(configuration: DataConfiguration) -> dict[str, np.dtype]:
+    """Key or name of an array -> configured dtype; ``features`` is the key for all features."""
+    wanted = configuration.dtype or {}
+    by_name = wanted if isinstance(wanted, dict) else {"features": wanted}
+    return {name: np.dtype(one) for name, one in by_name.items()}
+
+
+def _check_weights(plan: Plan, configuration: DataConfiguration) -> None:
+    """Raises `DataError` unless there is one array of weights, and each dtype belongs to an array."""
+    if configuration.weights is not None and len(plan.weights) != 1:
+        raise DataError(f"expected one array, found {len(plan.weights)}", where="data.weights", cure="name one")
+    known = {name for kind in plan.kinds for name in (kind.key, kind.name)} | {"features", "labels", ""}
+    if unknown := [name for name in _dtypes(configuration) if name not in known]:
+        raise DataError(
+            f"there is no input or label {unknown[0]}",
+            where="data.dtype",
+            cure=f"the names are: {', '.join(kind.key or kind.name for kind in (*plan.x, *plan.y))}",
         )
-    return x, y
 
 
 def find_files(places: list[str], key: str) -> list[str]:
@@ -165,7 +202,7 @@ def find_files(places: list[str], key: str) -> list[str]:
 def _check_alike(training: Plan, validation: Plan) -> None:
     """Raises `DataError` unless validation samples look like training samples."""
     for key, ours, others in (("features", training.x, validation.x), ("labels", training.y, validation.y)):
-        shapes, other_shapes = [kind.shape for kind in ours], [kind.shape for kind in others]
+        shapes, other_shapes = ([(kind.key, kind.shape) for kind in kinds] for kinds in (ours, others))
         if shapes != other_shapes:
             raise DataError(
                 f"{_spoken(other_shapes)} for validation but {_spoken(shapes)} for training",
@@ -195,7 +232,7 @@ def _united(kinds: Sequence[tuple[ArrayKind, ...]]) -> tuple[ArrayKind, ...]:
 
 
 def _check_same(reader: Reader, first: Reader) -> None:
-    shapes, expected = [kind.shape for kind in reader.kinds], [kind.shape for kind in first.kinds]
+    shapes, expected = ([(kind.key, kind.shape) for kind in one.kinds] for one in (reader, first))
     if shapes != expected:
         raise reader.error(
             f"{_spoken(shapes)} here but {_spoken(expected)} in {first.source.place}",
@@ -204,8 +241,8 @@ def _check_same(reader: Reader, first: Reader) -> None:
         )
 
 
-def _spoken(shapes: list[tuple[int, ...]]) -> str:
-    return "samples of shape " + ", ".join(map(str, shapes))
+def _spoken(shapes: list[tuple[str, tuple[int, ...]]]) -> str:
+    return "samples of shape " + ", ".join(f"{key} {shape}".strip() for key, shape in shapes)
 
 
 def _matching(place: str) -> list[str]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from mpi_learn.data.configuration import Names, Transform
-from mpi_learn.data.files.array_kind import ArrayKind
+from mpi_learn.data.files.array_kind import ArrayKind, Role
 from mpi_learn.data.files.names import Request, look_up, names_in
 from mpi_learn.data.formats.source import Jagged, Source, reading
 from mpi_learn.errors import DataError
@@ -21,25 +22,34 @@ NUMERIC = "biuf"
 
 
 class Reader:
-    """The features, or the labels, of one file.
+    """The features, the labels or the weights of one file.
 
     Args:
         source: The file.
-        wanted: What the configuration asks for; None is no array at all.
-        key: The configuration's key, for messages: ``"data.features"``.
-        labels: The names of the labels, which globs for features leave out.
+        wanted: The names in the configuration; None is no array at all.
+        role: Which of the three.
+        left_out: Other names of the configuration, which groups and globs leave out.
+        dtypes: Key or name of an array -> its configured dtype.
 
     Raises:
         DataError: A name is not there, an array is not numeric, or lengths differ.
     """
 
     def __init__(
-        self, source: Source, wanted: Names | Transform | None, key: str, labels: Names | Transform | None = None
+        self,
+        source: Source,
+        wanted: Names | Transform | None,
+        role: Role,
+        left_out: Sequence[Names | Transform | None] = (),
+        dtypes: Mapping[str, np.dtype] = MappingProxyType({}),
     ) -> None:
-        self.source, self.key, self.is_label = source, key, key.endswith("labels")
+        self.source, self.key, self.role, self._dtypes = source, f"data.{role}", role, dtypes
+        self._keys: tuple[str, ...] = ()
         self.function = load_function(wanted.function) if isinstance(wanted, Transform) else None
         with reading(source):
-            self.requests = self._looked_up(_plain(wanted), names_in(_plain(labels)))
+            self.requests = self._looked_up(
+                _plain(wanted), [one for names in left_out for one in names_in(_plain(names))]
+            )
             self._names = list(dict.fromkeys(column.name for request in self.requests for column in request.columns))
             self._described = source.describe(self._names)
         self.n_samples = self._agreed_length()
@@ -62,7 +72,7 @@ class Reader:
         """Samples `start` to `stop` - 1: one array for each of `kinds`, of shape (stop - start, …)."""
         with reading(self.source):
             found = self.source.read(self._names, start, stop)
-        arrays = tuple(_assembled(request, found) for request in self.requests)
+        arrays = tuple(_assembled(request, found, self._is_record(request)) for request in self.requests)
         return arrays if self.function is None else self._transformed(arrays, stop - start)
 
     def error(self, problem: str, name: str = "", *, cure: str = "") -> DataError:
@@ -72,7 +82,7 @@ class Reader:
     def _looked_up(self, names: Names | None, labels: list[str]) -> list[Request]:
         if names is None:
             return []
-        kind = {"is_table": self.source.is_table, "is_label": self.is_label}
+        kind = {"is_table": self.source.is_table, "is_label": self.role != "features"}
         try:
             return look_up(names, self.source.names(), labels=labels, **kind)
         except DataError as error:
@@ -98,7 +108,7 @@ class Reader:
                 )
             if column.width is not None and not description.is_jagged:
                 raise self.error("it has the same shape in each sample", str(column), cure=f"write {column.name}")
-            if request.is_stacked and len(description.shape) > 1:
+            if request.is_stacked and len(description.shape) > 1 and not self._is_record(request):
                 raise self.error(
                     f"a column holds one number or one row a sample, this holds {description.shape}",
                     column.name,
@@ -112,8 +122,12 @@ class Reader:
             self._check_numeric(str(column), description.dtype)
             shapes.append(description.shape if column.width is None else (column.width,))
             dtypes.append(description.dtype)
-        shape = (sum(sum(shape) if shape else 1 for shape in shapes),) if request.is_stacked else shapes[0]
-        return ArrayKind(str(request), shape, np.result_type(*dtypes), self.is_label)
+        shape = shapes[0]
+        if self._is_record(request):
+            shape = (*shape, len(shapes))
+        elif request.is_stacked:
+            shape = (sum(sum(shape) if shape else 1 for shape in shapes),)
+        return self._kind_of(str(request), shape, np.result_type(*dtypes), request.key)
 
     def _tried(self) -> list[ArrayKind]:
         """What the user's function makes of the first samples."""
@@ -121,7 +135,17 @@ class Reader:
         arrays = self.read(0, min(N_TRIED, self.n_samples))
         for array in arrays:
             self._check_numeric(name, array.dtype)
-        return [ArrayKind(name, array.shape[1:], array.dtype, self.is_label) for array in arrays]
+        keys = self._keys or ("",) * len(arrays)
+        return [self._kind_of(name, one.shape[1:], one.dtype, key) for one, key in zip(arrays, keys, strict=True)]
+
+    def _kind_of(self, name: str, shape: tuple[int, ...], dtype: np.dtype, key: str) -> ArrayKind:
+        wanted = self._dtypes.get(key) or self._dtypes.get(name) or self._dtypes.get(self.role)
+        return ArrayKind(name, shape, dtype, self.role, key, wanted)
+
+    def _is_record(self, request: Request) -> bool:
+        """Whether the columns are fields of one compound array: then they become its last axis."""
+        records = {self._described[column.name].record for column in request.columns}
+        return request.is_stacked and len(records) == 1 and records != {""}
 
     def _check_numeric(self, name: str, dtype: np.dtype) -> None:
         if dtype.kind not in NUMERIC:
@@ -134,6 +158,8 @@ class Reader:
     def _transformed(self, arrays: tuple[np.ndarray, ...], n: int) -> tuple[np.ndarray, ...]:
         with users_code("the function", f"{self.key}: {self.source.place}: {name_of(self.function)}", DataError):
             made = self.function(*arrays)
+        if isinstance(made, dict):
+            self._keys, made = tuple(made), tuple(made.values())
         made = tuple(np.asarray(array) for array in (made if isinstance(made, tuple) else (made,)))
         for array in made:
             if array.shape[:1] != (n,):
@@ -154,8 +180,10 @@ def name_of(function: Callable[..., Any]) -> str:
     return getattr(function, "__name__", "")
 
 
-def _assembled(request: Request, found: Mapping[str, np.ndarray | Jagged]) -> np.ndarray:
+def _assembled(request: Request, found: Mapping[str, np.ndarray | Jagged], is_record: bool) -> np.ndarray:
     arrays = [_regular(found[column.name], column.width) for column in request.columns]
+    if is_record:
+        return np.stack(arrays, axis=-1)
     return np.column_stack(arrays) if request.is_stacked else arrays[0]
 
 

@@ -12,11 +12,14 @@ import numpy as np
 from mpi_learn.data.formats.source import Description, Jagged, Source
 
 LOCKING = "best-effort"
-"""Many parallel file systems know no locks, and reading needs none."""
+"""Many parallel file systems have no locks, and reading needs none."""
 
 
 class HDF5(Source):
-    """The datasets of an HDF5 file, those in groups as ``group/dataset``; variable-length ones are jagged."""
+    """The datasets of an HDF5 file, those in groups as ``group/dataset``; variable-length ones are jagged.
+
+    The fields of a dataset of compound type are called ``dataset/field``.
+    """
 
     format: ClassVar[str] = "HDF5"
     is_table: ClassVar[bool] = False
@@ -28,15 +31,31 @@ class HDF5(Source):
         return {name: self._descriptions[name] for name in names}
 
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
-        found = {name: self._file[name][start:stop] for name in names}
-        return {name: _rows(found[name]) if self._descriptions[name].is_jagged else found[name] for name in names}
+        found: dict[str, np.ndarray | Jagged] = {}
+        for record in dict.fromkeys(self._descriptions[name].record for name in names):
+            inside = [name for name in names if self._descriptions[name].record == record]
+            if record:  # all fields at once: each read goes through the whole records
+                fields = [name.removeprefix(f"{record}/") for name in inside]
+                rows = self._file[record].fields(fields)[start:stop]
+                found |= {name: rows[field] for name, field in zip(inside, fields, strict=True)}
+                continue
+            for name in inside:
+                array = self._file[name][start:stop]
+                found[name] = _rows(array) if self._descriptions[name].is_jagged else array
+        return found
 
     def n_together(self, names: Sequence[str]) -> int:
-        return max((self._file[name].chunks[0] for name in names if self._file[name].chunks), default=1)
+        chunks = [self._file[self._descriptions[name].record or name].chunks for name in names]
+        return max((one[0] for one in chunks if one), default=1)
 
     @cached_property
     def _descriptions(self) -> dict[str, Description]:
-        return {name: _described(dataset) for name, dataset in _datasets(self._file) if dataset.shape}
+        return {
+            place: description
+            for name, dataset in _datasets(self._file)
+            if dataset.shape
+            for place, description in _described(name, dataset)
+        }
 
     @cached_property
     def _file(self) -> h5py.File:
@@ -52,10 +71,15 @@ def _datasets(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, h5py.D
             yield prefix + name, item
 
 
-def _described(dataset: h5py.Dataset) -> Description:
-    of_a_row = h5py.check_vlen_dtype(dataset.dtype)
-    is_jagged = isinstance(of_a_row, np.dtype) and dataset.ndim == 1
-    return Description(dataset.shape[0], dataset.shape[1:], of_a_row if is_jagged else dataset.dtype, is_jagged)
+def _described(name: str, dataset: h5py.Dataset) -> Iterator[tuple[str, Description]]:
+    """The array that a dataset holds, or those of its fields."""
+    n, shape, dtype = dataset.shape[0], dataset.shape[1:], dataset.dtype
+    for field, (kind, *_) in (dtype.fields or {}).items():
+        yield f"{name}/{field}", Description(n, (*shape, *kind.shape), kind.base, record=name)
+    if not dtype.fields:
+        of_a_row = h5py.check_vlen_dtype(dtype)
+        is_jagged = isinstance(of_a_row, np.dtype) and dataset.ndim == 1
+        yield name, Description(n, shape, of_a_row if is_jagged else dtype, is_jagged)
 
 
 def _rows(rows: np.ndarray) -> Jagged:

@@ -37,19 +37,21 @@ MENDED = "the file is damaged, incomplete or of another format: write or copy it
 
 @dataclass(frozen=True)
 class Description:
-    """What stands in a file under one name.
+    """One named array of a file.
 
     Args:
         n_samples: The length of the first axis.
         shape: The shape of one sample; of a jagged array the shape of one value, ().
         dtype: As stored.
         is_jagged: Whether a sample is a row of values, and rows differ in length.
+        record: The array of compound type of which it is a field; empty if it is none.
     """
 
     n_samples: int
     shape: tuple[int, ...]
     dtype: np.dtype
     is_jagged: bool = False
+    record: str = ""
 
 
 @dataclass(frozen=True)

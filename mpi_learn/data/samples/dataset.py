@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mpi_learn.data.samples.class_weights import ClassWeights
 from mpi_learn.data.samples.in_memory import Samples, Selection
 from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.data.samples.streamed import StreamedSamples
@@ -13,16 +14,17 @@ from mpi_learn.data.samples.streamed import StreamedSamples
 
 @dataclass(frozen=True)
 class Dataset:
-    """What one training trains on and validates on.
+    """The samples of one training.
 
-    Folds and fractions are views: indices into the same arrays, so that they cost no memory.
+    Folds and fractions are views: indices into the same arrays, so that they need no memory.
 
-    Args:
+    Attributes:
         training: The samples to train on.
-        validation: The samples to validate on; may be the very same object, then seen through the indices.
+        validation: The samples to validate on; may be the same object with other indices.
         training_indices: Shape (n_training,), which of `training` are used; None is all of them.
         validation_indices: Shape (n_validation,), the same for `validation`.
-        noise: What comes to each sample as a further input, for a model that makes samples of noise.
+        noise: A further input of each sample, for a model that makes samples from noise.
+        class_weights: Weights of the training samples by their class.
     """
 
     training: Samples | StreamedSamples
@@ -30,6 +32,7 @@ class Dataset:
     training_indices: np.ndarray | None = None
     validation_indices: np.ndarray | None = None
     noise: Noise | None = None
+    class_weights: ClassWeights | None = None
 
     @property
     def n_training(self) -> int:

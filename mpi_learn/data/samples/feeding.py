@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from mpi_learn.data.samples.batches import Batch, Batches, as_batch, with_noise
+from mpi_learn.data.samples.batches import Batch, Batches, as_batch, completed
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.latent_noise import VALIDATION
 from mpi_learn.data.samples.streamed import StreamedSamples
@@ -31,4 +31,4 @@ def validation_batches(dataset: Dataset, *, batch_size: int, n_workers: int = 1,
         return
     for first in range(part.start, part.stop, batch_size):
         batch = as_batch(dataset.take_validation(slice(first, min(first + batch_size, part.stop))))
-        yield next(with_noise(batch, dataset, VALIDATION, first))
+        yield next(completed(batch, dataset, VALIDATION, first))

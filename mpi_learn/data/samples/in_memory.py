@@ -2,35 +2,72 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from mpi_learn.data.files.array_kind import FEATURE_DTYPE, label_dtype
+from mpi_learn.data.files.array_kind import Role, dtype_for_model
+from mpi_learn.data.files.plan import Plan
 
 Selection = np.ndarray | slice
+
+
+@dataclass(frozen=True)
+class SampleFormat:
+    """Names and dtypes in which samples are given to a model.
+
+    Attributes:
+        x_names, y_names: Of inputs and labels; empty if they are in an order, without names.
+        x_dtypes, y_dtypes: Of inputs and labels; empty: by the rules of `dtype_for_model`.
+    """
+
+    x_names: tuple[str, ...] = ()
+    y_names: tuple[str, ...] = ()
+    x_dtypes: tuple[np.dtype, ...] = ()
+    y_dtypes: tuple[np.dtype, ...] = ()
+
+    @classmethod
+    def of(cls, plan: Plan) -> SampleFormat:
+        """Of the samples of a plan; arrays have names only if all of them have one."""
+        x_names, y_names = ([kind.key for kind in kinds] for kinds in (plan.x, plan.y))
+        return cls(
+            tuple(x_names) if all(x_names) else (),
+            tuple(y_names) if all(y_names) else (),
+            tuple(kind.taken_dtype for kind in plan.x),
+            tuple(kind.taken_dtype for kind in plan.y),
+        )
 
 
 @dataclass(frozen=True)
 class Samples:
     """Arrays of the same length: sample i is the i-th entry of each.
 
-    Held as they are stored if that is small (uint8 images stay uint8); `take` gives them as a model takes them.
+    Held as stored if that is small (uint8 images stay uint8); `take` gives them as a model takes them.
 
-    Args:
-        x: One array for each input of the model, the first axis being the samples.
-        y: One for each output; none for a model that learns from the inputs alone.
+    Attributes:
+        x: One array per input of the model, the first axis being the samples.
+        y: One per label; none for a model that learns from the inputs alone.
+        weights: One array of sample weights, or none.
+        format: Names and dtypes.
     """
 
     x: tuple[np.ndarray, ...]
     y: tuple[np.ndarray, ...]
+    weights: tuple[np.ndarray, ...] = ()
+    format: SampleFormat = SampleFormat()
 
     def __len__(self) -> int:
         return len(self.x[0]) if self.x else 0
 
+    @property
+    def arrays(self) -> tuple[np.ndarray, ...]:
+        """All of them: inputs, labels, weights."""
+        return (*self.x, *self.y, *self.weights)
+
     def labels(self) -> Iterator[tuple[np.ndarray, ...]]:
-        """All labels, in one go or some at a time."""
+        """All labels, at once or some at a time."""
         yield self.y
 
     def take(self, indices: Selection) -> Samples:
@@ -40,13 +77,28 @@ class Samples:
             indices: Shape (n,), integers; or a slice.
 
         Returns:
-            Inputs as float32, outputs as float32 if they are real numbers and int64 if they are whole ones; each array
-            of length n and of its own memory.
+            Each array of length n and of its own memory.
         """
-        return Samples(
-            tuple(_copied(array, indices, FEATURE_DTYPE) for array in self.x),
-            tuple(_copied(array, indices, label_dtype(array.dtype)) for array in self.y),
+        return replace(
+            self,
+            x=_taken(self.x, indices, self.format.x_dtypes, "features"),
+            y=_taken(self.y, indices, self.format.y_dtypes, "labels"),
+            weights=_taken(self.weights, indices, (), "weights"),
         )
+
+
+def samples_of(plan: Plan, arrays: Sequence[np.ndarray]) -> Samples:
+    """`arrays`, in the order of `Plan.kinds`, as samples."""
+    n_x, n_labelled = len(plan.x), len(plan.x) + len(plan.y)
+    x, y, weights = arrays[:n_x], arrays[n_x:n_labelled], arrays[n_labelled:]
+    return Samples(tuple(x), tuple(y), tuple(weights), SampleFormat.of(plan))
+
+
+def _taken(
+    arrays: tuple[np.ndarray, ...], indices: Selection, dtypes: tuple[np.dtype, ...], role: Role
+) -> tuple[np.ndarray, ...]:
+    wanted: Any = dtypes or [dtype_for_model(one.dtype, role) for one in arrays]
+    return tuple(_copied(array, indices, dtype) for array, dtype in zip(arrays, wanted, strict=True))
 
 
 def _copied(array: np.ndarray, indices: Selection, dtype: np.dtype) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from functools import lru_cache
 
@@ -12,9 +12,9 @@ import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.copying import CHUNK_BYTES, copy_samples
-from mpi_learn.data.files.plan import N_KEPT, Plan, opening, readers
+from mpi_learn.data.files.plan import N_KEPT, Plan, Readers, opening, readers
 from mpi_learn.data.files.reader import Reader
-from mpi_learn.data.samples.in_memory import Samples, Selection
+from mpi_learn.data.samples.in_memory import SampleFormat, Samples, Selection, samples_of
 from mpi_learn.errors import MPILearnError
 
 BLOCKS_PER_WINDOW = 64
@@ -53,7 +53,7 @@ class StreamedSamples:
     def y(self) -> tuple[np.ndarray, ...]:
         """The labels of all samples, read anew each time: one array, as held in memory, for each output."""
         room = self.room(len(self)).y
-        self._fill((), room, 0, len(self))
+        self._fill(((), room, ()), 0, len(self))
         return room
 
     def labels(self) -> Iterator[tuple[np.ndarray, ...]]:
@@ -62,15 +62,17 @@ class StreamedSamples:
         for start in range(0, len(self) if self.plan.y else 0, at_once):
             stop = min(start + at_once, len(self))
             room = self.room(stop - start).y
-            self._fill((), room, start, stop)
+            self._fill(((), room, ()), start, stop)
             yield room
 
     def room(self, n: int) -> Samples:
         """Uninitialised room for `n` samples as they are held."""
-        return Samples(
-            tuple(np.empty((n, *kind.shape), kind.held_dtype) for kind in self.plan.x),
-            tuple(np.empty((n, *kind.shape), kind.held_dtype) for kind in self.plan.y),
-        )
+        return samples_of(self.plan, [np.empty((n, *kind.shape), kind.held_dtype) for kind in self.plan.kinds])
+
+    @property
+    def format(self) -> SampleFormat:
+        """Names and dtypes in which samples are taken."""
+        return SampleFormat.of(self.plan)
 
     def take(self, indices: Selection) -> Samples:
         """A copy of some samples, as `Samples.take` gives them.
@@ -95,7 +97,8 @@ class StreamedSamples:
             DataError: They cannot be read; names the file.
         """
         here = slice(at, at + stop - start)
-        self._fill(tuple(one[here] for one in room.x), tuple(one[here] for one in room.y), start, stop)
+        parts = room.x, room.y, room.weights
+        self._fill(tuple(tuple(one[here] for one in part) for part in parts), start, stop)
 
     def fill_chosen(self, room: Samples, at: int, indices: np.ndarray) -> None:
         """Reads samples at ascending `indices` into `room`, from its entry `at` on; of each block what lies between."""
@@ -107,21 +110,22 @@ class StreamedSamples:
                 continue
             between = self.room(end - start)
             self.fill(between, 0, start, end)
-            for target, found in zip((*room.x, *room.y), (*between.x, *between.y), strict=True):
+            for target, found in zip(room.arrays, between.arrays, strict=True):
                 target[at + first : at + stop] = found[indices[first:stop] - start]
 
-    def _fill(self, x: tuple[np.ndarray, ...], y: tuple[np.ndarray, ...], start: int, stop: int) -> None:
+    def _fill(self, parts: Sequence[tuple[np.ndarray, ...]], start: int, stop: int) -> None:
+        """Reads into arrays of inputs, of labels and of weights; any of the three may be empty."""
         number = int(np.searchsorted(self._starts, start, "right")) - 1
         done = 0
         while start + done < stop:
             part, offset = self.plan.parts[number], int(self._starts[number])
             end = min(stop, offset + part.n_samples)
             here = slice(done, end - start)
-            for reader, room in zip(self._opened(part.place), (x, y), strict=True):
+            for reader, room in zip(self._opened(part.place), parts, strict=True):
                 self._copy(reader, [one[here] for one in room], start + done - offset, end - offset)
             done, number = end - start, number + 1
 
-    def _opened(self, place: str) -> tuple[Reader, Reader]:
+    def _opened(self, place: str) -> Readers:
         with self._lock:
             return self._readers(place)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpi_learn.data.samples.batches import Batch, as_batch, with_noise
+from mpi_learn.data.samples.batches import Batch, as_batch, completed
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.latent_noise import VALIDATION
@@ -37,15 +37,23 @@ class StreamedBatches:
 
     Args:
         dataset: Whose training samples are `StreamedSamples`; its training indices ascend.
-        batch_size, n_workers, worker, seed: As of `Batches`.
-        shuffle: Whether each epoch has an order of its own; else each worker goes through its share as it stands.
+        batch_size, n_workers, worker, seed, drop_last: As of `Batches`.
+        shuffle: Whether each epoch has an order of its own; else each worker goes through its share in order.
     """
 
     def __init__(
-        self, dataset: Dataset, *, batch_size: int, n_workers: int, worker: int, seed: int, shuffle: bool = True
+        self,
+        dataset: Dataset,
+        *,
+        batch_size: int,
+        n_workers: int,
+        worker: int,
+        seed: int,
+        shuffle: bool = True,
+        drop_last: bool = False,
     ) -> None:
         self.dataset, self.batch_size, self.n_workers, self.worker = dataset, batch_size, n_workers, worker
-        self.seed, self.shuffle = seed, shuffle
+        self.seed, self.shuffle, self.drop_last = seed, shuffle, drop_last
         self.samples: StreamedSamples = dataset.training
         indices, blocks = dataset.training_indices, self.samples.blocks
         self._blocks = blocks if indices is None else np.searchsorted(indices, blocks)
@@ -60,12 +68,28 @@ class StreamedBatches:
         return self._n_parts * (noise.turns if noise is not None else 1)
 
     @property
+    def least_samples(self) -> int:
+        """The smallest batch of any worker that is not empty."""
+        n, size = self.dataset.n_training, self.batch_size
+        sizes = {n * (worker + 1) // self.n_workers - n * worker // self.n_workers for worker in range(self.n_workers)}
+        return size if self.drop_last else min(share % size or size for share in sizes if share)
+
+    @property
+    def n_samples(self) -> int:
+        """Samples of an epoch, of all workers."""
+        n = self.dataset.n_training
+        return min(n, self._n_parts * self.batch_size * self.n_workers)
+
+    @property
     def _n_parts(self) -> int:
-        return -(-self.dataset.n_training // (self.batch_size * self.n_workers))
+        n, width = self.dataset.n_training, self.batch_size * self.n_workers
+        return n // width if self.drop_last else -(-n // width)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The `n_steps` batches of an epoch, counted from 0."""
         share = shares(self.dataset.n_training, self.n_workers, self.worker)
+        if self.drop_last:
+            share = slice(share.start, share.start + self._n_parts * self.batch_size)
         windows = self._windows(epoch, share)
         n_left = self.n_steps
         for window, following in zip(windows, windows[1:] + self._windows(epoch + 1, share)[:1], strict=True):
@@ -73,7 +97,7 @@ class StreamedBatches:
                 n_left -= 1
                 yield batch
         while n_left:
-            for batch in with_noise(as_batch(self.samples.room(0).take(slice(None))), self.dataset, epoch, 0):
+            for batch in completed(as_batch(self.samples.room(0).take(slice(None))), self.dataset, epoch, 0):
                 n_left -= 1
                 yield batch
 
@@ -105,7 +129,7 @@ class StreamedBatches:
         samples, order = self._ahead.take(window, following)
         for first in range(0, len(order), self.batch_size):
             batch = as_batch(samples.take(order[first : first + self.batch_size]))
-            yield from with_noise(batch, self.dataset, window.epoch, window.start + first)
+            yield from completed(batch, self.dataset, window.epoch, window.start + first)
 
     def _read(self, window: Window) -> tuple[Samples, np.ndarray]:
         """The samples of a window and the order to take them in. Runs in the thread."""
@@ -166,7 +190,7 @@ def streamed_validation(dataset: Dataset, part: slice, batch_size: int) -> Itera
             found = ahead.take(window, following)
             for first in range(0, len(found), batch_size):
                 batch = as_batch(found.take(slice(first, first + batch_size)))
-                yield next(with_noise(batch, dataset, VALIDATION, window.start + first))
+                yield next(completed(batch, dataset, VALIDATION, window.start + first))
 
 
 def whole_batches(n_samples: int, batch_size: int) -> int:

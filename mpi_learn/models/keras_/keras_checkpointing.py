@@ -26,10 +26,16 @@ def policy(computing: Computing) -> Iterator[None]:
 
 
 def check_precision(model: keras.Model, computing: Computing) -> None:
-    """Raises ModelError unless some layer with weights computes in the configured precision."""
+    """Raises ModelError unless some layer with weights computes in the configured precision, and none in float16."""
+    found = {layer.dtype_policy.name for layer in layers_of(model)}
+    if any("float16" in name.replace("bfloat16", "") for name in found):
+        raise ModelError(
+            "mixed_float16 needs a loss that is scaled step by step, which is not supported",
+            where="model",
+            cure="use mixed_bfloat16: write `precision: mixed_bfloat16` and leave dtype out",
+        )
     if computing.precision == "float32":
         return
-    found = {layer.dtype_policy.name for layer in layers_of(model)}
     if computing.precision not in found:
         raise ModelError(
             f"no layer computes in {computing.precision}; they are of {', '.join(sorted(found))}",

@@ -1,48 +1,69 @@
-"""A Keras model without its loss: trainable arrays that are parts of a flat vector, and all other state."""
+"""A Keras model whose trainable arrays are parts of a flat vector, and all its other state."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+import gc
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.configuration import PLAIN, Computing
+from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_checkpointing import check_precision, recomputed
-from mpi_learn.models.model import Arrays
+from mpi_learn.models.keras_.keras_losses import keras_loss, label_rule
+from mpi_learn.models.model import Arrays, Example, named
+from mpi_learn.models.outputs import LabelRule, Shape
+from mpi_learn.settings.component import Component
 
-Tensors = tuple[tf.Tensor, ...]
+Tensors = Sequence[Any]
 Specs = tuple[tf.TensorSpec, ...]
+TRACING = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, tf.errors.OpError)
+"""What Keras and TensorFlow raise about a model that does not fit its data."""
 
 
 class KerasNetwork:
-    """What is computed with a model whose trainable arrays are given from outside.
-
-    Args:
-        model: Built.
-        stream: Makes its random generators draw other numbers: give the rank.
-        computing: In which precision it was built, and whether activations are computed again in the backward pass.
+    """A built Keras model that computes with trainable arrays given from outside.
 
     Attributes:
         layout: Of the trainable arrays.
-        moving: The non-trainable variables that are real numbers (moving means and variances).
-        counters: Those that are whole numbers (states of random generators).
     """
 
-    def __init__(self, model: keras.Model, stream: int, computing: Computing = PLAIN) -> None:
-        self.model, self.computing = model, computing
-        check_precision(model, computing)
-        self.layout = FlatLayout(tuple(tuple(variable.shape) for variable in model.trainable_variables))
-        variables = model.non_trainable_variables
-        self.moving = [
+    framework = "keras"
+
+    def __init__(self, model: keras.Model, settings: ModelSettings) -> None:
+        self.model, self.computing, self.stream = model, settings.computing, settings.stream
+        self.takes_training = takes(model.call, "training")
+        self.layout = FlatLayout(())
+        self._moving: list[Any] = []
+        self._integers: list[Any] = []
+
+    def bind(self) -> None:
+        """Finds the variables of the model, which must be built by now.
+
+        Raises:
+            ModelError: There is nothing to train, or the layers compute in another precision.
+        """
+        if not self.model.trainable_variables:
+            raise ModelError("the model has no array to train", where="model", cure="make one of its layers trainable")
+        check_precision(self.model, self.computing)
+        self.layout = FlatLayout(tuple(tuple(variable.shape) for variable in self.model.trainable_variables))
+        variables = self.model.non_trainable_variables
+        self._moving = [
             one for one in variables if np.issubdtype(keras.backend.standardize_dtype(one.dtype), np.floating)
         ]
-        self.counters = [one for one in variables if not any(one is other for other in self.moving)]
-        self._separate_generators(stream)
+        self._integers = [one for one in variables if not any(one is other for other in self._moving)]
+        for variable in self._integers:  # dropout and noise draw from (seed, counter): each rank gets its own seed
+            if tuple(variable.shape) == (2,):
+                state = np.asarray(variable)
+                variable.assign((state + np.array([self.stream * 1_000_003, 0])).astype(state.dtype))
 
     def give(self, weights: np.ndarray) -> None:
         """Copies the model's trainable arrays into `weights`, (layout.size,) float32."""
@@ -55,8 +76,24 @@ class KerasNetwork:
             variable.assign(view)
         return self.model
 
-    def parts(self, flat: tf.Tensor) -> list[tf.Tensor]:
-        """The trainable arrays that lie in `flat`, as the model computes with them."""
+    def save(self, path: Path, weights: np.ndarray) -> Path:
+        """Writes the model, whole, to `path` with the suffix .keras."""
+        model = self.take(weights)
+        aside = path.with_name(f".{path.name}.writing.keras")
+        try:
+            model.save(aside)
+            return aside.rename(path.with_name(f"{path.name}.keras"))
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def save_weights(self, path: Path, weights: np.ndarray) -> Path:
+        """Writes the weights to `path` with the suffix .weights.h5."""
+        file = path.with_name(f"{path.name}.weights.h5")
+        self.take(weights).save_weights(file)
+        return file
+
+    def parts(self, flat: Any) -> list[Any]:
+        """The trainable arrays that are in `flat`, in the dtypes that the model computes with."""
         sizes = np.diff(self.layout.bounds).tolist()
         pieces = tf.split(flat, sizes) if len(sizes) > 1 else [flat]
         variables = self.model.trainable_variables
@@ -65,41 +102,120 @@ class KerasNetwork:
             for piece, variable in zip(pieces, variables, strict=True)
         ]
 
-    def call(self, parts: list[tf.Tensor], x: Tensors, training: bool) -> tuple[Tensors, list[Any], tf.Tensor]:
-        """Outputs as float32, new non-trainable values, and the sum of the regularisation losses."""
-        is_recomputed = training and self.computing.gradient_checkpointing
-        with recomputed(self.model) if is_recomputed else nullcontext():
-            outputs, values, losses = self.model.stateless_call(
-                parts,
-                [variable.value for variable in self.model.non_trainable_variables],
-                as_called(x),
-                training=training,
-                return_losses=True,
-            )
-        penalty = tf.add_n([tf.cast(one, tf.float32) for one in losses] or [0.0])
-        return tuple(tf.cast(one, tf.float32) for one in keras.tree.flatten(outputs)), values, penalty
+    def scope(self, parts: list[Any], more: Sequence[tuple[Any, Any]] = ()) -> keras.StatelessScope:
+        """Inside, the model computes with `parts`; assignments to its variables stay in the scope.
 
-    def move_on(self, values: list[Any], *, with_moving: bool = True) -> None:
-        """Takes the new non-trainable values that `call` gave; if not `with_moving`, those of generators alone."""
+        Args:
+            more: Further variables and their values.
+        """
+        mapping = [*zip(self.model.trainable_variables, parts, strict=True), *more]
+        mapping += [(variable, variable.value) for variable in self.model.non_trainable_variables]
+        return keras.StatelessScope(mapping, collect_losses=True)
+
+    def __call__(self, x: Any, training: bool) -> Any:
+        """The outputs, as the model returns them; inside of `scope`."""
+        arguments = {"training": training} if self.takes_training else {}
+        if not (training and self.computing.gradient_checkpointing):
+            return self.model(x, **arguments)
+        with recomputed(self.model):
+            return self.model(x, **arguments)
+
+    def values(self, scope: keras.StatelessScope) -> list[Any]:
+        """The non-trainable values that a pass in `scope` has left."""
+        return [scope.get_current_value(variable) for variable in self.model.non_trainable_variables]
+
+    def keep(self, values: list[Any], *, with_moving: bool = True) -> None:
+        """Stores `values` in the non-trainable variables; without `with_moving` only those of random generators."""
         for variable, value in zip(self.model.non_trainable_variables, values, strict=True):
-            if with_moving or any(variable is one for one in self.counters):
+            if with_moving or any(variable is one for one in self._integers):
                 variable.assign(value)
 
-    def _separate_generators(self, stream: int) -> None:
-        """Dropout and noise draw from integer states (seed, counter): each rank gets a seed of its own."""
-        for variable in self.counters:
-            if tuple(variable.shape) == (2,):
-                state = np.asarray(variable)
-                variable.assign((state + np.array([stream * 1_000_003, 0])).astype(state.dtype))
+    def state(self) -> np.ndarray:
+        return joined(self._moving, np.float32)
+
+    def set_state(self, values: np.ndarray) -> None:
+        assign(self._moving, values)
+
+    def integers(self) -> np.ndarray:
+        return joined(self._integers, np.int64)
+
+    def set_integers(self, values: np.ndarray) -> None:
+        assign(self._integers, values)
+
+    def random_state(self) -> np.ndarray:
+        """Keras keeps the states of its random generators in variables."""
+        return np.zeros(0, np.int64)
+
+    def set_random_state(self, values: np.ndarray) -> None:
+        pass
+
+    def tried(self, x: Arrays) -> list[Shape]:
+        """The shapes of the outputs for a few samples; builds the model."""
+        outputs = keras.tree.flatten(self.model(named(tensors(x), ())))
+        self.bind()
+        return [(None, *one.shape[1:]) for one in outputs]
+
+    def called(self, parts: list[Any], x: Sequence[Any], training: bool, moves: bool) -> tuple[Tensors, Any]:
+        with self.scope(parts) as scope:
+            outputs = self(named(x, ()), training)
+            losses = [tf.reduce_sum(tf.cast(one, tf.float32)) for one in self.model.losses]
+        if training:
+            self.keep(self.values(scope), with_moving=moves)
+        return [tf.cast(one, tf.float32) for one in keras.tree.flatten(outputs)], tf.add_n(losses or [0.0])
+
+    def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
+        return keras_loss(wanted), label_rule(wanted, output)
+
+    def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
+        with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+            tape.watch(parts)
+            losses, found = function()
+        moving = [own for own in parts if own]
+        zero = tf.UnconnectedGradients.ZERO
+        pairs = zip(losses, moving, strict=True)
+        gradients = [tape.gradient(loss, own, unconnected_gradients=zero) for loss, own in pairs]
+        return (losses, found), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # of embeddings: slices
+
+    def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
+        """`function`, traced now.
+
+        Raises:
+            ModelError: Models, loss and data do not fit together.
+        """
+        flat, signature = SharedTensor(weights), [tf.TensorSpec([weights.size]), specs(example.x), specs(example.y)]
+        with tracing():
+            traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
+        return lambda x, y: [one.numpy() for one in traced(flat(), tensors(x), tensors(y))]
+
+    def close(self) -> None:
+        """Drops Keras' global state, so that memory does not grow from model to model."""
+        keras.backend.clear_session()
+        gc.collect()
 
 
-def as_called(x: Sequence[Any]) -> Any:
-    """A model with one input is called with it, one with several with a list."""
-    return x[0] if len(x) == 1 else list(x)
+@contextmanager
+def tracing(where: str = "model") -> Iterator[None]:
+    """An error of Keras or TensorFlow inside is one of the model."""
+    try:
+        yield
+    except TRACING as error:
+        raise ModelError(f"model, loss and data do not fit together: {said(error)}", where=where) from error
+
+
+def said(error: Exception) -> str:
+    """The message of an error of Keras, without the frame that Keras puts around it."""
+    text = re.sub(r"\x1b\[\d*m", "", str(error)).split("Arguments received by")[0]
+    return re.sub(r"^Exception encountered when calling .*\n*", "", text).strip()
+
+
+def takes(function: Callable[..., Any], name: str) -> bool:
+    """Whether a function has a parameter of this name."""
+    parameters = inspect.signature(function).parameters
+    return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
 
 
 def specs(arrays: Arrays) -> Specs:
-    """What a compiled function is called with: such arrays, of any number of samples."""
+    """The signature of a compiled function that takes such arrays, of any number of samples."""
     return tuple(tf.TensorSpec([None, *array.shape[1:]], tf.as_dtype(array.dtype)) for array in arrays)
 
 
@@ -108,23 +224,28 @@ def tensors(arrays: Arrays) -> Tensors:
     return tuple(tf.convert_to_tensor(array) for array in arrays)
 
 
-def flattened(tensor: Any) -> tf.Tensor:
+def flattened(tensor: Any) -> Any:
     """As a vector, float32."""
     return tf.reshape(tf.cast(tf.convert_to_tensor(tensor), tf.float32), [-1])
 
 
-def shared_tensor(weights: np.ndarray) -> tf.Tensor | None:
-    """A tensor on the memory of `weights`; None where the two do not share it, as on a GPU."""
-    if tf.config.list_logical_devices("GPU"):
-        return None
-    tensor = tf.experimental.dlpack.from_dlpack(weights.__dlpack__())
-    return tensor if memory_of(tensor).ctypes.data == weights.ctypes.data else None
+class SharedTensor:
+    """The memory of `weights` as a tensor, without a copy where the two can share memory, as on a processor."""
+
+    def __init__(self, weights: np.ndarray) -> None:
+        self._weights, self._tensor = weights, None
+        if not tf.config.list_logical_devices("GPU"):
+            tensor = tf.experimental.dlpack.from_dlpack(weights.__dlpack__())
+            self._tensor = tensor if memory_of(tensor).ctypes.data == weights.ctypes.data else None
+
+    def __call__(self) -> Any:
+        return self._tensor if self._tensor is not None else tf.convert_to_tensor(self._weights)
 
 
-def memory_of(tensor: tf.Tensor) -> np.ndarray:
-    """The tensor's own memory as a writable array; a copy where that is not to be had.
+def memory_of(tensor: Any) -> np.ndarray:
+    """The tensor's own memory as a writable array; a copy if that is not available.
 
-    `_numpy` is private to TensorFlow; it is called here alone.
+    `_numpy` is private to TensorFlow; this is its only use.
     """
     try:
         array = tensor._numpy()
@@ -134,13 +255,13 @@ def memory_of(tensor: tf.Tensor) -> np.ndarray:
 
 
 def joined(variables: list[Any], dtype: type) -> np.ndarray:
-    """The variables' values one behind the other, a copy."""
+    """The values of the variables, one after the other, a copy."""
     parts = [np.asarray(variable).astype(dtype).ravel() for variable in variables]
     return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 
 def assign(variables: list[Any], values: np.ndarray) -> None:
-    """Gives back what `joined` gave."""
+    """Assigns the values that `joined` returned."""
     start = 0
     for variable in variables:
         size = int(np.prod(variable.shape))

@@ -45,19 +45,23 @@ class TorchCalls:
                 cure="make the model of several modules, or leave it out",
             )
 
-    def __call__(self, x: Tensors) -> Tensors:
-        """The outputs, float32, as a list."""
+    def __call__(self, *x: Any, **by_name: Any) -> Any:
+        """What the module returns; in mixed precision with real numbers as float32."""
         is_kept = torch.is_grad_enabled() and self.module.training
         with self._precise(), _replaced(self._blocks) if self._blocks and is_kept else nullcontext():
-            found = self.module(*x)
-        outputs = found.values() if isinstance(found, dict) else found if isinstance(found, tuple | list) else [found]
-        for one in outputs:
-            if not isinstance(one, torch.Tensor):
-                raise ModelError(f"the model returns {type(one).__name__}, not a tensor, or several", where="model")
-        return [one.float() for one in outputs]
+            found = self.module(*x, **by_name)
+        return _float32(found) if self.is_mixed else found
 
     def _precise(self) -> AbstractContextManager[None]:
         return torch.autocast("cpu", torch.bfloat16) if self.is_mixed else nullcontext()
+
+
+def _float32(found: Any) -> Any:
+    if isinstance(found, torch.Tensor):
+        return found.float() if found.is_floating_point() else found
+    if isinstance(found, dict):
+        return {name: _float32(one) for name, one in found.items()}
+    return [_float32(one) for one in found] if isinstance(found, list | tuple) else found
 
 
 def blocks_of(module: torch.nn.Module) -> list[tuple[torch.nn.Module, Forward]]:

@@ -1,198 +1,195 @@
-"""Losses and metrics for PyTorch models as sums over samples, under Keras' names and PyTorch's own."""
+"""Losses of PyTorch models: by PyTorch's names, by Keras' names, or any callable of (outputs, targets)."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from torch.nn import functional
 
-from mpi_learn.errors import ConfigurationError, DataError, ModelError
-from mpi_learn.settings.user_code import is_function, load_function, metric_key
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.models.outputs import LabelRule, Shape
+from mpi_learn.settings.component import Component, make_component
 from mpi_learn.settings.yaml_file import nearest
 
-Function = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+Function = Callable[..., Any]
 
-LOSSES: dict[str, Callable[..., torch.Tensor]] = {
-    "sparse_categorical_crossentropy": functional.cross_entropy,
-    "categorical_crossentropy": functional.cross_entropy,
-    "cross_entropy": functional.cross_entropy,
-    "nll_loss": functional.nll_loss,
-    "binary_crossentropy": functional.binary_cross_entropy,
-    "binary_cross_entropy": functional.binary_cross_entropy,
-    "binary_cross_entropy_with_logits": functional.binary_cross_entropy_with_logits,
-    "mse": functional.mse_loss,
-    "mean_squared_error": functional.mse_loss,
-    "mae": functional.l1_loss,
-    "mean_absolute_error": functional.l1_loss,
-    "huber": functional.huber_loss,
-    "smooth_l1": functional.smooth_l1_loss,
-    "poisson": functional.poisson_nll_loss,
-    "kl_divergence": functional.kl_div,
+NAMES = {
+    "sparse_categorical_crossentropy": "cross_entropy",
+    "categorical_crossentropy": "cross_entropy",
+    "binary_crossentropy": "binary_cross_entropy",
+    "mse": "mse_loss",
+    "mean_squared_error": "mse_loss",
+    "mae": "l1_loss",
+    "mean_absolute_error": "l1_loss",
+    "huber": "huber_loss",
+    "smooth_l1": "smooth_l1_loss",
+    "poisson": "poisson_nll_loss",
+    "kl_divergence": "kl_div",
 }
-"""Cross entropies take logits, as PyTorch has it; ``binary_crossentropy`` takes probabilities."""
-OF_CLASSES = (functional.cross_entropy, functional.nll_loss)
+"""Names of Keras, and the functions of `torch.nn.functional` that they stand for. Cross entropies take logits."""
+OF_CLASSES = ("cross_entropy", "nll_loss")
+OF_SHAPE = (
+    "binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss",
+    "poisson_nll_loss", "kl_div", "soft_margin_loss",
+)  # fmt: skip
+"""Losses whose targets have the shape of the output."""
+MODULES = {
+    "CrossEntropyLoss": "cross_entropy",
+    "NLLLoss": "nll_loss",
+    "BCELoss": "binary_cross_entropy",
+    "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
+    "MSELoss": "mse_loss",
+    "L1Loss": "l1_loss",
+    "HuberLoss": "huber_loss",
+    "SmoothL1Loss": "smooth_l1_loss",
+    "PoissonNLLLoss": "poisson_nll_loss",
+    "KLDivLoss": "kl_div",
+}
+"""Classes of `torch.nn`, and the functions that they call."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """One output's loss.
+    """The loss of one output, or of all outputs together.
 
     Attributes:
-        function: Of (outputs, labels, reduction="none"), or the user's of (labels, outputs).
-        is_own: Whether it is the user's.
-        n_classes: Where labels are class numbers; else None.
+        function: Of (outputs, targets).
+        name: Its name in `torch.nn.functional`; empty for a loss of the user's.
+        key: Its name in messages.
+        rule: What it requires of the targets, if that is known.
     """
 
-    function: Callable[..., torch.Tensor]
-    is_own: bool
-    n_classes: int | None
-
-    def summed(self, labels: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-        """Mean over a sample's elements, summed over the samples."""
-        if self.n_classes is not None:
-            labels = labels.squeeze(-1) if labels.ndim == output.ndim else labels
-            if output.ndim == 2:  # one number a sample
-                return self.function(output, labels.long(), reduction="sum")
-            values = self.function(output, labels.long(), reduction="none")
-        else:
-            labels = matched(labels, output)
-            values = self.function(labels, output) if self.is_own else self.function(output, labels, reduction="none")
-        return over_samples(values, len(output))
-
-
-@dataclass(frozen=True)
-class Metric:
-    """One metric of one output: the mean over samples of `function`."""
-
-    key: str
-    output: int
     function: Function
+    name: str
+    key: str
+    rule: LabelRule | None = None
 
-    def summed(self, labels: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-        """Mean over a sample's elements, summed over the samples."""
-        return over_samples(self.function(labels, output), len(output))
+    def fitted(self, output: Shape, labels: np.ndarray) -> Loss:
+        """The same for an output of this shape and such labels, with its rule."""
+        is_class_number = labels.dtype.kind in "biu" and self.key != "categorical_crossentropy"
+        if self.name in OF_CLASSES and (is_class_number or labels.shape[1:] == output[2:]):
+            rule = LabelRule(self.key, output, class_axis=1, ignored=self._option("ignore_index", -100))
+        else:
+            is_probability = self.name == "binary_cross_entropy"
+            is_elementwise = self.name in (*OF_CLASSES, *OF_SHAPE)
+            rule = LabelRule(self.key, output, is_elementwise=is_elementwise, is_probability=is_probability)
+        return replace(self, rule=rule) if self.name else self
+
+    def mean(self, outputs: Any, targets: Any, weights: torch.Tensor | None = None) -> torch.Tensor:
+        """The mean loss of a batch.
+
+        Args:
+            weights: (n,) or with the shape of the losses; the weighted losses are divided by their number.
+
+        Raises:
+            ConfigurationError: There are weights, and the loss gives no value per sample.
+        """
+        if self.rule is not None and self.rule.class_axis is not None:
+            targets = (targets.squeeze(-1) if targets.ndim == outputs.ndim else targets).long()
+        elif self.rule is not None:
+            targets = matched(targets, outputs)
+        if weights is None:
+            values = self.function(outputs, targets)
+            return values if values.ndim == 0 else _checked(values, outputs, targets).float().mean()
+        values = self._of_each(outputs, targets)
+        if values.ndim == 0:
+            raise ConfigurationError(
+                "there are sample weights, and the loss gives one number for the whole batch",
+                where="loss",
+                cure="return one value per sample",
+            )
+        return (values.float() * weights.reshape(*weights.shape, *[1] * (values.ndim - weights.ndim))).mean()
+
+    def weight(self, targets: Any, n: int) -> float:
+        """What `mean` is a mean over: the samples, or the sum of the weights of their classes."""
+        if self.rule is None or self.rule.class_axis is None:
+            return float(n)
+        kept, factors = targets[targets != self.rule.ignored], self._option("weight")
+        return n * kept.numel() / max(targets.numel(), 1) if factors is None else float(factors[kept].sum())
+
+    def _option(self, name: str, default: Any = None) -> Any:
+        if isinstance(self.function, partial):
+            return self.function.keywords.get(name, default)
+        return getattr(self.function, name, default)
+
+    def _of_each(self, outputs: Any, targets: Any) -> Any:
+        """The values that `mean` reduces, if the loss can give them."""
+        function = self.function
+        if not isinstance(function, torch.nn.Module) or getattr(function, "reduction", "none") == "none":
+            return function(outputs, targets, reduction="none") if self.name else function(outputs, targets)
+        reduction, function.reduction = function.reduction, "none"
+        try:
+            return function(outputs, targets)
+        finally:
+            function.reduction = reduction
 
 
-def over_samples(values: torch.Tensor, n: int) -> torch.Tensor:
-    """The mean over each sample's elements, summed over the `n` samples; one number is taken for their mean."""
-    if values.ndim == 0:
-        return values * n
-    return values.sum() if values.ndim == 1 else values.float().reshape(n, -1).mean(1).sum()
+def _checked(values: torch.Tensor, outputs: Any, targets: Any) -> torch.Tensor:
+    """The values of a loss.
+
+    Raises:
+        ConfigurationError: Outputs (n, 1) and targets (n,) have become values (n, n).
+    """
+    shapes = [tuple(one.shape) for one in (outputs, targets) if isinstance(one, torch.Tensor)]
+    if values.ndim == 2 and shapes == [(len(values), 1), (len(values),)] and 1 < values.shape[1] == len(values):
+        raise ConfigurationError(
+            f"the loss returns values of shape {tuple(values.shape)} for outputs {shapes[0]} and targets {shapes[1]}",
+            where="loss",
+            cure="use outputs.squeeze(-1)",
+        )
+    return values
 
 
 def matched(labels: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
-    """Labels (n,) for an output (n, 1) as (n, 1), and as real numbers."""
+    """Labels (n,) for an output (n, 1) as (n, 1), and in the output's dtype."""
     labels = labels.to(output.dtype)
     return labels.unsqueeze(-1) if labels.ndim == output.ndim - 1 and output.shape[-1] == 1 else labels
 
 
-def check_label_range(losses: list[Loss], y: Any) -> None:
-    """Raises DataError if a class number lies outside of the model's outputs.
-
-    Args:
-        losses: One per output.
-        y: One array of labels per output; all of them, not a few.
-    """
-    for loss, labels in zip(losses, y, strict=True):
-        if loss.n_classes is None or not labels.size:
-            continue
-        low, high = int(labels.min()), int(labels.max())
-        if low < 0 or high >= loss.n_classes:
-            raise DataError(
-                f"label {low if low < 0 else high} lies outside of the model's {loss.n_classes} classes "
-                f"0…{loss.n_classes - 1}",
-                where="data.labels",
-                cure=f"give the model {high + 1} outputs" if low >= 0 else "number the classes from 0",
-            )
-
-
-def make_losses(loss: Any, outputs: list[tuple[int, ...]], y: Any) -> list[Loss]:
-    """One loss per output.
+def make_loss(wanted: Component) -> Loss:
+    """The loss that the configuration names.
 
     Raises:
-        ConfigurationError, ModelError: No such loss, or labels and outputs do not fit together.
+        ConfigurationError: There is none, or it does not take the arguments.
     """
-    names = [loss] * len(outputs) if isinstance(loss, str) else list(loss.values() if isinstance(loss, dict) else loss)
-    if not len(names) == len(outputs) == len(y):
-        raise ModelError(
-            f"the model has {len(outputs)} outputs, there are {len(names)} losses and labels for {len(y)}", where="loss"
-        )
-    return [_loss(*of_output) for of_output in zip(names, outputs, y, strict=True)]
-
-
-def _loss(name: str, output: tuple[int, ...], labels: np.ndarray) -> Loss:
-    if is_function(name):
-        return Loss(load_function(name), True, None)
-    function = LOSSES.get(name) or getattr(functional, name, None)
-    if function is None:
-        near = nearest(name, LOSSES)
+    if wanted.is_own:
+        function = make_component(with_tensors(wanted) if wanted.name.startswith("torch.") else wanted, 2)
+        if not callable(function):
+            raise ConfigurationError(f"expected a loss, found {type(function).__name__}", where=f"loss: {wanted.name}")
+        return Loss(function, _name_of(function), wanted.key)
+    name = NAMES.get(wanted.name, wanted.name)
+    function = getattr(functional, name, None)
+    if function is None or name.startswith("_"):
+        near = nearest(wanted.name, [*NAMES, *OF_CLASSES, *OF_SHAPE])
         raise ConfigurationError(
-            f"PyTorch has no loss {name}", where="loss", cure=f"did you mean {near}?" if near else ""
+            f"PyTorch has no loss {wanted.name}", where="loss", cure=f"did you mean {near}?" if near else ""
         )
-    found, expected = labels.shape[1:], output[1:]
-    if function in OF_CLASSES and labels.dtype.kind == "i" and name != "categorical_crossentropy":
-        expected = output[2:]
-        if found in (expected, (*expected, 1)):
-            return Loss(function, False, output[1])
-    elif found == expected or (*found, 1) == expected:
-        return Loss(function, False, None)
-    is_class_number = function in OF_CLASSES and found == output[2:] and labels.dtype.kind == "f"
-    raise ModelError(
-        f"with {name} the model's output of shape {output[1:]} needs labels of shape {expected} per sample, "
-        f"the data have {found}",
-        where="data.labels",
-        cure="class numbers must be stored as integers" if is_class_number else "",
-    )
-
-
-def make_metrics(metrics: Any, losses: list[Loss]) -> list[Metric]:
-    """The metrics that the configuration names.
-
-    Raises:
-        ConfigurationError: No such metric.
-    """
-    if isinstance(metrics, dict):
-        pairs = enumerate(metrics.items())
-        return [
-            _metric(one, i, losses[i], f"{output}_{metric_key(one)}") for i, (output, ones) in pairs for one in ones
-        ]
-    if metrics and len(losses) > 1:
+    known = list(inspect.signature(function).parameters)[2:]
+    if unknown := [one for one in wanted.arguments if one not in known]:
         raise ConfigurationError(
-            f"the model has {len(losses)} outputs: of which are these metrics?",
-            where="metrics",
-            cure="write a mapping in the order of the outputs, e.g. {energy: [mae], kind: [accuracy]}",
+            f"{name} has no argument {unknown[0]}", where="loss", cure=f"its arguments are: {', '.join(known)}"
         )
-    return [_metric(one, 0, losses[0], metric_key(one)) for one in metrics]
+    arguments = with_tensors(wanted).arguments
+    return Loss(partial(function, **arguments) if arguments else function, name, wanted.key)
 
 
-def _metric(name: str, output: int, loss: Loss, key: str) -> Metric:
-    if is_function(name):
-        return Metric(key, output, load_function(name))
-    if name in ("accuracy", "acc"):
-        return Metric(key, output, _accuracy(loss))
-    functions: dict[str, Function] = {
-        "mae": lambda labels, out: (matched(labels, out) - out).abs(),
-        "mse": lambda labels, out: (matched(labels, out) - out) ** 2,
+def with_tensors(wanted: Component) -> Component:
+    """The same with lists of numbers as tensors, as PyTorch takes the weights of classes."""
+    tensors = {
+        key: torch.tensor(one, dtype=torch.float32) for key, one in wanted.arguments.items() if isinstance(one, list)
     }
-    functions |= {"mean_absolute_error": functions["mae"], "mean_squared_error": functions["mse"]}
-    if name not in functions:
-        near = nearest(name, ["accuracy", *functions])
-        raise ConfigurationError(
-            f"there is no metric {name} for PyTorch models",
-            where="metrics",
-            cure=f"did you mean {near}?" if near else "write file.py:function",
-        )
-    return Metric(key, output, functions[name])
+    return Component.model_construct(name=wanted.name, **(wanted.arguments | tensors))
 
 
-def _accuracy(loss: Loss) -> Function:
-    if loss.n_classes is not None:
-        return lambda labels, out: out.argmax(1) == (labels.squeeze(-1) if labels.ndim == out.ndim else labels)
-    edge = 0.0 if loss.function is functional.binary_cross_entropy_with_logits else 0.5
-    return lambda labels, out: (
-        (out > edge) == (matched(labels, out) > 0.5) if out.shape[-1] == 1 else out.argmax(1) == labels.argmax(1)
-    )
+def _name_of(function: Any) -> str:
+    """The name in `torch.nn.functional` of a loss from there, or of one of the modules of `torch.nn`."""
+    if isinstance(function, torch.nn.Module):
+        return MODULES.get(type(function).__name__, "") if type(function).__module__ == "torch.nn.modules.loss" else ""
+    inner = function.func if isinstance(function, partial) else function
+    return inner.__name__ if getattr(inner, "__module__", "") == "torch.nn.functional" else ""

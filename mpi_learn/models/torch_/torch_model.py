@@ -2,187 +2,253 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from mpi_learn.errors import ModelError
-from mpi_learn.flat_layout import FIRST_METRIC, LOSS, N_SAMPLES, N_WORDS, FlatLayout, aligned_empty
-from mpi_learn.models.configuration import PLAIN, Computing
-from mpi_learn.models.model import Arrays, Model
-from mpi_learn.models.torch_.torch_checkpointing import TorchCalls
-from mpi_learn.models.torch_.torch_losses import check_label_range, make_losses, make_metrics
+from mpi_learn.errors import ConfigurationError, ModelError
+from mpi_learn.flat_layout import N_WORDS, aligned_empty
+from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.model import Arrays, Example, Model, named
+from mpi_learn.models.outputs import Outputs, check_ranges, key_of
+from mpi_learn.models.torch_.torch_checkpointing import resting
+from mpi_learn.models.torch_.torch_losses import Loss, make_loss
+from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
+from mpi_learn.models.torch_.torch_network import TorchNetwork, arguments_of, flat_outputs, tensors
+from mpi_learn.settings.component import component
+
+WEIGHT, LOSS, N, FIRST_STATE = 0, 1, 2, 3
+"""Where the sums hold what the losses are means over, the loss times that, the number of samples, the metrics."""
+NOT_TAKEN = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
 
 
 class TorchModel(Model):
     """A PyTorch module as one flat vector.
 
-    Args:
-        module: With at least one float32 parameter that wants a gradient; called with one tensor per input.
-        loss, metrics: As in the configuration, with absolute paths.
-        x, y: A few samples, for shapes and types.
-        seed: Of dropout and noise: give each rank its own.
-        computing: In which precision, and whether activations are computed again.
+    Inputs and labels keep their dtypes; integers become float32 if the module takes nothing else.
 
     Raises:
         ModelError, ConfigurationError: Module, loss, metrics and samples do not fit together.
     """
 
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        loss: Any,
-        metrics: Any,
-        x: Arrays,
-        y: Arrays,
-        seed: int = 0,
-        computing: Computing = PLAIN,
-    ) -> None:
-        self.module, self._calls = module, TorchCalls(module, computing)
-        self._parameters = [one for one in module.parameters() if one.requires_grad]
-        self.layout = FlatLayout(tuple(tuple(one.shape) for one in self._parameters))
-        outputs = self._tried(x)
-        self.losses = make_losses(loss, outputs, y)
-        self._metrics = make_metrics(metrics, self.losses)
-        self.n_sums = FIRST_METRIC + len(self._metrics) + N_WORDS
+    framework = "torch"
+
+    def __init__(self, module: torch.nn.Module, settings: ModelSettings, example: Example) -> None:
+        self.settings, self.module = settings, module
+        self._losses: list[Loss | None] = []
+        self._factors = [1.0]
+        self.network = TorchNetwork(module, settings)
+        self.layout = self.network.layout
+        self._arguments, self._names = arguments_of(module, example.x_names), example.y_names
+        self._casts = False
+        outputs = self._tried(example)
+        self._make_losses(outputs, example)
+        self._make_metrics(outputs, example)
+        self.n_sums = FIRST_STATE + sum(metric.size for _, _, metric in self._metrics) + N_WORDS
+        self._check(example)
         self.weights = aligned_empty(self.layout.size)
         self._step = aligned_empty(self.layout.size + self.n_sums)
         self._gradients = [torch.from_numpy(view) for view in self.layout.views(self._step)]
-        for parameter, view in zip(self._parameters, self.layout.views(self.weights), strict=True):
-            view[...] = parameter.detach().numpy()
-            parameter.data = torch.from_numpy(view)
-        self._moving, self._whole = state_of(module)
-        torch.manual_seed(seed)
+        self.network.give(self.weights)
 
-    def gradient(self, x: Arrays, y: Arrays) -> np.ndarray:
-        """See `Model.gradient`; the vector is the same memory at every call."""
+    def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         self._step[:] = 0
         if len(x[0]) == 0:
             return self._step
-        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+        for parameter, gradient in zip(self.network.parameters, self._gradients, strict=True):
             if parameter.grad is not gradient:
                 parameter.grad = gradient
         if not self.module.training:
             self.module.train()
-        outputs, labels = self._called(x), [torch.from_numpy(one) for one in y]
-        total = self._loss(outputs, labels)
-        total.backward()
-        self._step[self.layout.size :] = self._sums(outputs, labels, total.item())
+        outputs, labels = self._called(x), tensors(y)
+        loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
+        if weight > 0:
+            (weight * loss).backward()
+        self._step[self.layout.size :] = self._sums(outputs, labels, weight, loss.item(), len(x[0]))
         return self._step
 
-    def announce(self, ready: Callable[[np.ndarray, int], None]) -> None:
-        """See `Model.announce`."""
-        for number, parameter in enumerate(self._parameters):
-            parameter.register_post_accumulate_grad_hook(lambda _, number=number: ready(self._step, number))
-
-    def evaluate(self, x: Arrays, y: Arrays) -> np.ndarray:
-        """See `Model.evaluate`."""
+    def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         self.module.eval()
         with torch.no_grad():
-            outputs, labels = self._called(x), [torch.from_numpy(one) for one in y]
-            return self._sums(outputs, labels, self._loss(outputs, labels).item())
+            outputs, labels = self._called(x), tensors(y)
+            loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
+            return self._sums(outputs, labels, weight, loss.item(), len(x[0]))
 
     def check_labels(self, y: Arrays) -> None:
-        """See `Model.check_labels`."""
-        check_label_range(self.losses, y)
+        if self._whole is None:
+            check_ranges([loss and loss.rule for loss in self._losses], self._places, y)
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        """See `Model.metrics`."""
-        n = max(float(sums[N_SAMPLES]), 1.0)
-        values = sums[FIRST_METRIC:-N_WORDS] / n
-        return {"loss": float(sums[LOSS]) / n} | {
-            metric.key: float(value) for metric, value in zip(self._metrics, values, strict=True)
-        }
+        n, start = max(float(sums[N]), 1.0), FIRST_STATE
+        found = {"loss": float(sums[LOSS]) / (float(sums[WEIGHT]) or 1.0)}
+        for key, _, metric in self._metrics:
+            found[key] = metric.result(sums[start : start + metric.size], n)
+            start += metric.size
+        return found
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
-        """See `Model.predict`."""
         self.module.eval()
         with torch.no_grad():
-            return tuple(one.numpy() for one in self._called(x))
+            return tuple(one.numpy() for one in flat_outputs(self._called(x)))
 
     def moving(self) -> np.ndarray:
-        """See `Model.moving`."""
-        parts = [one.float().numpy().ravel() for one in self._moving]
-        return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+        return self.network.state()
 
     def set_moving(self, values: np.ndarray) -> None:
-        """See `Model.set_moving`."""
-        fill(self._moving, values)
+        self.network.set_state(values)
 
     def counters(self) -> np.ndarray:
-        """See `Model.counters`: whole-number buffers, then the state of the random generator."""
-        parts = [one.numpy().astype(np.int64).ravel() for one in self._whole]
-        return np.concatenate([*parts, torch.get_rng_state().numpy().astype(np.int64)])
+        return np.concatenate([self.network.integers(), self.network.random_state()])
 
     def set_counters(self, values: np.ndarray) -> None:
-        """See `Model.set_counters`."""
-        used = fill(self._whole, values)
-        torch.set_rng_state(torch.from_numpy(values[used:].astype(np.uint8)))
+        self.network.set_integers(values)
+        self.network.set_random_state(values[self.network.integers().size :])
+
+    def current(self) -> torch.nn.Module:
+        """The module, whose parameters are views of `weights`."""
+        return self.network.take(self.weights)
 
     def finish(self) -> torch.nn.Module:
-        """The module, whose parameters are views of `weights`."""
-        return self.module.eval()
+        return self.current()
 
     def save(self, path: Path) -> Path:
         """Writes the state dict; see `Model.save`."""
-        file, aside = path.with_suffix(".pt"), path.with_name(f".{path.stem}.writing.pt")
-        torch.save({name: value.clone() for name, value in self.module.state_dict().items()}, aside)
-        return aside.rename(file)
+        return self.network.save(path, self.weights)
 
-    def _called(self, x: Arrays) -> list[torch.Tensor]:
-        return self._calls([torch.from_numpy(one) for one in x])
+    def save_weights(self, path: Path) -> tuple[Path, str]:
+        file = self.save(path)
+        return file, f"import torch\n{self.settings.call}\nmodel.load_state_dict(torch.load({file.name!r}))"
 
-    def _loss(self, outputs: list[torch.Tensor], labels: list[torch.Tensor]) -> torch.Tensor:
-        first, *others = (loss.summed(*pair) for loss, *pair in zip(self.losses, labels, outputs, strict=True))
-        return sum(others, first)
+    def _called(self, x: Arrays) -> Any:
+        """What the module returns."""
+        taken: Sequence[Any] = tensors(x)
+        if self._casts:
+            taken = [one.float() for one in taken]
+        positional, by_name = self._arguments(taken)
+        return self.network.calls(*positional, **by_name)
 
-    def _sums(self, outputs: list[torch.Tensor], labels: list[torch.Tensor], total: float) -> np.ndarray:
+    def _loss(self, outputs: Any, labels: list[Any], weights: list[Any], n: int) -> tuple[torch.Tensor, float]:
+        """The mean loss of a batch, and what it is a mean over."""
+        factors = weights[0] if weights else None
+        if self._whole is not None:
+            return self._whole.mean(outputs, named(labels, self._names), factors), float(n)
+        found, flat = [], flat_outputs(outputs)
+        for loss, place, output, factor in zip(self._losses, self._places, flat, self._factors, strict=True):
+            if loss is not None and place is not None:
+                mean = loss.mean(output, labels[place], factors)
+                found.append(mean if factor == 1 else factor * mean)
+        if len(flat) == 1 and self._losses[0] is not None and factors is None:
+            return found[0], self._losses[0].weight(labels[0], n)
+        return sum(found[1:], found[0]), float(n)
+
+    def _sums(self, outputs: Any, labels: list[Any], weight: float, loss: float, n: int) -> np.ndarray:
+        states, loss = [], loss if weight > 0 else 0.0  # a mean over nothing is not a number
         with torch.no_grad():
-            found = [metric.summed(labels[metric.output], outputs[metric.output]).item() for metric in self._metrics]
-        return np.array([len(outputs[0]), total, *found, *([0.0] * N_WORDS)])
+            flat = flat_outputs(outputs)
+            for _, output, metric in self._metrics:
+                place = None if output is None else self._places[output]
+                parts = (outputs, named(labels, self._names)) if output is None else (flat[output], labels[place or 0])
+                states.append(metric.state(*parts, n).numpy())
+        return np.concatenate([[weight, weight * loss, n], *states, [0.0] * N_WORDS])
 
-    def _tried(self, x: Arrays) -> list[tuple[int, ...]]:
-        """The shapes of the outputs, by calling the module on a few samples."""
-        check_parameters(self.module)
+    def _tried(self, example: Example) -> Outputs:
+        """The outputs, by calling the module on the example: with integers as they are, or else as float32."""
         self.module.eval()
-        try:
-            with torch.no_grad():
-                return [tuple(one.shape) for one in self._called(x)]
-        except (RuntimeError, TypeError, ValueError, IndexError) as error:
-            shapes = " and ".join(str(one.shape[1:]) for one in x)
-            raise ModelError(
-                f"the model does not take samples of shape {shapes}: {error}", where="data.features"
-            ) from error
-
-
-def check_parameters(module: torch.nn.Module) -> None:
-    """Raises ModelError unless the module has something to train, of a kind and at a place that we know."""
-    found = [one for one in module.parameters() if one.requires_grad]
-    if not found or any(one.dtype != torch.float32 for one in found):
-        raise ModelError("the module needs parameters, all of them float32", where="model")
-    if others := {str(one.device) for one in module.parameters()} - {"cpu"}:
+        errors: list[Exception] = []
+        for self._casts in (False, True):
+            try:
+                with torch.no_grad():
+                    found = self._called(example.x)
+                shapes = tuple(tuple(one.shape) for one in flat_outputs(found))
+                names = tuple(found) if isinstance(found, dict) else ()
+                return Outputs(shapes, names, is_mapping=isinstance(found, dict)).named_by(
+                    self.settings.loss, self.settings.metrics
+                )
+            except NOT_TAKEN as error:
+                errors.append(error)
+            if all(one.dtype.kind == "f" for one in example.x):
+                break
+        shapes_found = " and ".join(f"{one.shape[1:]} ({one.dtype})" for one in example.x)
         raise ModelError(
-            f"its parameters are on {', '.join(sorted(others))}: PyTorch modules compute on the processor here",
-            where="model",
-            cure="return the module as it is made, without .to(device)",
-        )
+            f"the model does not take samples of shape {shapes_found}: {errors[0]}", where="data.features"
+        ) from errors[0]
 
+    def _make_losses(self, outputs: Outputs, example: Example) -> None:
+        settings = self.settings
+        if settings.loss is None:
+            raise ConfigurationError("a PyTorch model needs a loss", where="loss", cure="write `loss: …`")
+        if settings.weighted_metrics:
+            raise ConfigurationError("weighted metrics are there for Keras models only", where="weighted_metrics")
+        only = None if isinstance(settings.loss, list | dict) else make_loss(component(settings.loss))
+        self._whole = only if only is not None and not only.name else None
+        if self._whole is not None:
+            self.has_own_loss = True
+            self._losses, self._places = [self._whole] * len(outputs), self._matched_labels(outputs, example)
+            if settings.loss_weights is not None:
+                raise ConfigurationError("one loss has no weights", where="loss_weights", cure="write a loss by output")
+            return
+        wanted = outputs.losses(settings.loss)
+        self._places = outputs.labels(self._names, len(example.y), wanted)
+        self._losses = []
+        for one, shape, place in zip(wanted, outputs.shapes, self._places, strict=True):
+            if one is None or place is None:
+                self._losses.append(None)
+                continue
+            loss = make_loss(one).fitted(shape, example.y[place])
+            if loss.rule is not None:
+                loss.rule.check_shape(example.y[place])
+            self._losses.append(loss)
+            self.has_own_loss |= not loss.name or "reduction" in one.arguments
+        check_ranges([loss and loss.rule for loss in self._losses], self._places, example.y)
+        self._factors = [
+            1.0 if one is None else float(one) for one in outputs.spread(settings.loss_weights, "loss_weights")
+        ]
 
-def state_of(*modules: torch.nn.Module) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """What of the modules is not trained, buffers and frozen parameters: real numbers, and whole ones."""
-    found = [one for module in modules for one in module.buffers()]
-    found += [one for module in modules for one in module.parameters() if not one.requires_grad]
-    return [one for one in found if one.is_floating_point()], [one for one in found if not one.is_floating_point()]
+    def _matched_labels(self, outputs: Outputs, example: Example) -> list[int | None]:
+        """The labels of the outputs for metrics, where they can be matched; the loss takes all of them."""
+        if not self.settings.metrics or len(example.y) == 0:
+            return [None] * len(outputs)
+        if isinstance(self.settings.metrics, dict) or len(outputs) == 1:
+            return outputs.labels(self._names, len(example.y), [component(self.settings.loss)] * len(outputs))
+        return [None] * len(outputs)
 
+    def _make_metrics(self, outputs: Outputs, example: Example) -> None:
+        """(key, number of the output or None for all of them, metric) of each metric."""
+        self._metrics: list[tuple[str, int | None, Metric]] = []
+        wanted, settings = [component(one) for one in self.settings.metrics], self.settings
+        if self._whole is not None and not isinstance(settings.metrics, dict) and all(one.is_own for one in wanted):
+            self._metrics = [(one.key, None, make_metric(one, None, (), None)) for one in wanted]
+            return
+        for index, ones in enumerate(outputs.metrics(settings.metrics)):
+            place = self._places[index]
+            labels = None if place is None else example.y[place]
+            for one in ones:
+                made = make_metric(one, self._losses[index], outputs.shapes[index], labels)
+                self._metrics.append((key_of(outputs, index, one), index, made))
 
-def fill(buffers: list[torch.Tensor], values: np.ndarray) -> int:
-    """Fills `buffers` from `values`, one behind the other; returns how many values they took."""
-    start = 0
-    for buffer in buffers:
-        part = torch.from_numpy(values[start : start + buffer.numel()].copy())
-        buffer.copy_(part.reshape(buffer.shape))
-        start += buffer.numel()
-    return start
+    def _check(self, example: Example) -> None:
+        """One pass in each mode on the example, for errors before the first step; the state stays as it is.
+
+        Raises:
+            ModelError: Loss or metrics do not take the outputs and labels.
+        """
+        random_state = self.network.random_state()
+        try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("error", message="Using a target size")  # it would broadcast to (n, n)
+                self.evaluate(example.x, example.y, example.weights)
+        except (*NOT_TAKEN, Warning) as error:
+            raise ModelError(f"model, loss and data do not fit together: {error}", where="loss") from error
+        with torch.no_grad(), resting(self.module):
+            self.module.train()
+            try:
+                self._called(example.part(0, 1).x)
+            except ValueError as error:
+                if "more than 1 value per channel" not in str(error):
+                    raise
+                self.least_samples = 2
+        self.network.set_random_state(random_state)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.optimizers.optimizer import Float, Optimizer, fused
+from mpi_learn.optimizers.rules.rule import Float, Rule, fused
 
 
-class AdaptiveDelta(Optimizer):
+class AdaptiveDelta(Rule):
     """``v ← ρv + (1−ρ)g²``; ``d = g √(s + ε)/√(v + ε)``; ``s ← ρs + (1−ρ)d²``; ``w ← w − ηd``."""
 
     state_names = ("square", "step_square")
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, keep: Float) -> None:
-        """One step."""
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+        """See `Rule.apply`."""
         options = self.options
         numbers = (Float(options.rho), Float(1 - options.rho), Float(options.epsilon))
         _step(weights, gradient, self.state["square"], self.state["step_square"], rate, scale, keep, *numbers)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.optimizers.optimizer import Float, Optimizer, fused
+from mpi_learn.optimizers.rules.rule import Float, Rule, fused
 
 
-class AdaptiveGradient(Optimizer):
+class AdaptiveGradient(Rule):
     """``v ← v + g²``; ``w ← w − η g/√(v + ε)``."""
 
     state_names = ("square",)
 
     def initial_state(self) -> float:
-        """The sum of squares starts here, so that the first steps are not too long."""
-        return self.options.initial_accumulator_value
+        """A positive first sum of squares keeps the first steps short."""
+        return float(self.options.initial_accumulator_value)
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, keep: Float) -> None:
-        """One step."""
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+        """See `Rule.apply`."""
         _step(weights, gradient, self.state["square"], rate, scale, keep, Float(self.options.epsilon))
 
 

@@ -6,17 +6,17 @@ import math
 
 import numpy as np
 
-from mpi_learn.optimizers.optimizer import Float, Optimizer, fused
+from mpi_learn.optimizers.rules.rule import Float, Rule, fused
 
 
-class AdaptiveMoments(Optimizer):
+class AdaptiveMoments(Rule):
     """``m ← β₁m + (1−β₁)g``; ``v ← β₂v + (1−β₂)g²``; ``w ← w − η √(1−β₂ᵗ)/(1−β₁ᵗ) · m/(√v + ε)``."""
 
     state_names = ("mean", "square")
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, keep: Float) -> None:
-        """One step, seven memory accesses an element."""
-        options, t = self.options, self.n_steps
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+        """See `Rule.apply`; seven memory accesses per element."""
+        options = self.options
         alpha = float(rate) * math.sqrt(1 - options.beta_2**t) / (1 - options.beta_1**t)
         rest = Float(1 - options.beta_1), Float(1 - options.beta_2)
         _step(

@@ -6,19 +6,19 @@ from itertools import pairwise
 
 import numpy as np
 
-from mpi_learn.optimizers.optimizer import Float, Optimizer, summed
+from mpi_learn.optimizers.rules.rule import Float, Rule, summed
 
 
-class LayerwiseAdaptiveMoments(Optimizer):
+class LayerwiseAdaptiveMoments(Rule):
     """``r = m̂/(√v̂ + ε) + λw``; ``w ← w − η |w|/|r| · r``, layer by layer."""
 
     state_names = ("mean", "square")
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, keep: Float) -> None:
-        """One step; weight decay (λ) belongs inside the method, so `keep` is not looked at."""
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+        """See `Rule.apply`; weight decay (λ) is part of the method, so `keep` is not used."""
         options = self.options
         rest = (Float(1 - options.beta_1), Float(1 - options.beta_2))
-        corrections = (Float(1 / (1 - options.beta_1**self.n_steps)), Float(1 / (1 - options.beta_2**self.n_steps)))
+        corrections = (Float(1 / (1 - options.beta_1**t)), Float(1 / (1 - options.beta_2**t)))
         last = (Float(options.epsilon), Float(options.weight_decay))
         for start, end in pairwise(self.layout.bounds):
             part = slice(start, end)

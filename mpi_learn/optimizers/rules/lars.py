@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.optimizers.optimizer import Float, Optimizer, fused, sum_of_squares
+from mpi_learn.optimizers.rules.rule import Float, Rule, fused, sum_of_squares
 
 
-class LayerwiseAdaptiveRates(Optimizer):
+class LayerwiseAdaptiveRates(Rule):
     """``λ = η̂ |w|/(|g| + β|w| + ε)``; ``v ← μv + ηλ(g + βw)``; ``w ← w − v``, layer by layer.
 
-    Arrays of one dimension (biases, scales) take λ = 1 and no decay, as the paper's experiments do.
+    Arrays of one dimension (biases, scales) use λ = 1 and no decay, as in the paper's experiments.
     """
 
     state_names = ("velocity",)
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, keep: Float) -> None:
-        """One step; weight decay (β) belongs inside the method, so `keep` is not looked at."""
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+        """See `Rule.apply`; weight decay (β) is part of the method, so `keep` is not used."""
         options, bounds, shapes = self.options, self.layout.bounds, self.layout.shapes
         numbers = (Float(options.momentum), Float(options.weight_decay), Float(options.trust), Float(options.epsilon))
         for start, end, shape in zip(bounds[:-1], bounds[1:], shapes, strict=True):

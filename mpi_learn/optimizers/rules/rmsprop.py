@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.optimizers.optimizer import Float, Optimizer, fused
+from mpi_learn.optimizers.rules.rule import Float, Rule, fused
 
 
-class RootMeanSquarePropagation(Optimizer):
-    """``v ← ρv + (1−ρ)g²``; ``w ← w − η g/√(v + ε)``; centered: ``v`` less the squared mean gradient."""
+class RootMeanSquarePropagation(Rule):
+    """``v ← ρv + (1−ρ)g²``; ``w ← w − η g/√(v + ε)``; centered: ``v − m²`` with the mean gradient ``m``."""
 
     state_names = ("square", "mean", "velocity")
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, keep: Float) -> None:
-        """One step; the mean and the velocity are left alone where nothing asks for them."""
-        options = self.options
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+        """See `Rule.apply`; mean and velocity are touched only if an option needs them."""
+        options, square = self.options, self.state["square"]
+        rho, rest, epsilon = Float(options.rho), Float(1 - options.rho), Float(options.epsilon)
         if options.centered or options.momentum:
-            numbers = (Float(options.rho), Float(1 - options.rho), Float(options.momentum), Float(options.epsilon))
             _full(
-                weights, gradient, self.state["square"], self.state["mean"], self.state["velocity"],
-                rate, scale, keep, *numbers, options.centered,
+                weights, gradient, square, self.state["mean"], self.state["velocity"],
+                rate, scale, keep, rho, rest, Float(options.momentum), epsilon, options.centered,
             )  # fmt: skip
         else:
-            numbers = (Float(options.rho), Float(1 - options.rho), Float(options.epsilon))
-            _plain(weights, gradient, self.state["square"], rate, scale, keep, *numbers)
+            _plain(weights, gradient, square, rate, scale, keep, rho, rest, epsilon)
 
 
 @fused
@@ -44,7 +43,7 @@ def _full(weights, gradient, square, mean, velocity, rate, scale, keep, rho, res
         if centered:
             m = rho * mean[i] + rest * g
             mean[i] = m
-            v -= m * m
+            v = max(v - m * m, np.float32(0))  # rounding may make the variance negative
         step = momentum * velocity[i] + rate * g / np.sqrt(v + epsilon)
         velocity[i] = step
         weights[i] = weights[i] * keep - step

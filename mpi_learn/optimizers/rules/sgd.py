@@ -1,19 +1,19 @@
-"""Stochastic gradient descent, with momentum and Nesterov's look ahead."""
+"""Stochastic gradient descent with momentum and Nesterov momentum."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.optimizers.optimizer import Float, Optimizer, fused
+from mpi_learn.optimizers.rules.rule import Float, Rule, fused
 
 
-class StochasticGradientDescent(Optimizer):
-    """``v ← μ v − η g``; ``w ← w + v``, or ``w ← w + μ v − η g`` with Nesterov's look ahead."""
+class StochasticGradientDescent(Rule):
+    """``v ← μ v − η g``; ``w ← w + v``, or ``w ← w + μ v − η g`` with Nesterov momentum."""
 
     state_names = ("velocity",)
 
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, rate: Float, scale: Float, keep: Float) -> None:
-        """One step; without momentum the velocity is left alone."""
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+        """See `Rule.apply`; without momentum the velocity is not touched."""
         if self.options.momentum == 0:
             _plain(weights, gradient, rate * scale, keep)
         else:

@@ -60,22 +60,22 @@ def notes(layout: Layout, trials: int, stop_early: bool = False) -> list[str]:
     return found
 
 
-def slurm_script(arguments: str, n_ranks: int, ranks_per_node: int = 32) -> str:
-    """A batch script that starts the search with protection against lost ranks."""
-    nodes = -(-n_ranks // ranks_per_node)
+def slurm_script(arguments: str, n_ranks: int) -> str:
+    """A batch script that runs the search with protection against lost ranks; Slurm chooses the nodes."""
     return f"""#!/bin/bash
 #SBATCH --job-name=mpi-opt
-#SBATCH --nodes={nodes}
 #SBATCH --ntasks={n_ranks}
 #SBATCH --cpus-per-task=1
 #SBATCH --time=02:00:00
 #SBATCH --signal=B:USR1@120
+#SBATCH --open-mode=append
 
 # load or activate what holds python, mpi_opt and an Open MPI 5, for example
 # source .venv/bin/activate
 
-# mpirun, not srun: only it survives lost ranks (--with-ft ulfm); exec, so that it gets the signal
-exec mpirun -np {n_ranks} --with-ft ulfm python -m mpi_opt search {arguments}
+# -n starts mpirun (not srun: only mpirun survives lost ranks); exec, so that mpi-opt gets the signals and sets the
+# status: 0 finished, 75 not finished, submit it again
+exec mpi-opt search {arguments} -n {n_ranks}
 """
 
 

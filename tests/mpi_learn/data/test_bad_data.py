@@ -147,10 +147,31 @@ TABLE = {
     "complex numbers": Bad(
         lambda d: write(d / "a.h5", X=X + 1j, y=Y), ["data.features", "X", "complex numbers"], "numeric"
     ),
-    "records": Bad(
-        lambda d: write(d / "a.h5", X=np.zeros(N, [("p", "f4"), ("q", "f4")]), y=Y),
-        ["data.features", "X", "records"],
+    "text in a compound array": Bad(
+        lambda d: write(d / "a.h5", X=np.zeros(N, [("p", "f4"), ("q", "S4")]), y=Y),
+        ["data.features", "X/q", "text"],
         "numeric",
+    ),
+    "a group among inputs in an order": Bad(
+        lambda d: write(d / "a.h5", **{"X/a": X, "X/b": X, "Z": X, "y": Y}),
+        ["data.features", "X", "2 arrays, which have names but no order"],
+        "each of its arrays",
+        {"features": ["Z", "X"]},
+    ),
+    "weights of another length": Bad(
+        lambda d: write(d / "a.h5", X=X, y=Y, w=np.ones(N + 1)),
+        ["data.weights", "w", f"{N} samples of features but {N + 1} of weights"],
+        "one entry for each sample",
+        {"weights": "w"},
+    ),
+    "a dtype for an input that is not there": Bad(
+        lambda d: write(d / "a.h5", X=X, y=Y), ["data.dtype", "no input or label Z"], "X, y", {"dtype": {"Z": "int32"}}
+    ),
+    "a value that the dtype does not hold": Bad(
+        lambda d: write(d / "a.h5", X=np.full((N, 2), 300), y=Y),
+        ["data.features", "X", "sample 0 is 300, which uint8 does not hold"],
+        "data.dtype",
+        {"dtype": "uint8"},
     ),
     "a pickled array": Bad(
         lambda d: np.savez(d / "a.npz", X=np.array([{}] * N), y=Y),

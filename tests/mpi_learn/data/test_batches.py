@@ -75,12 +75,12 @@ def test_features_and_labels_stay_together():
         np.testing.assert_array_equal(batch.x[0][:, 0], batch.y[0])
 
 
-def test_images_of_bytes_become_float32_with_the_same_values():
+def test_images_of_bytes_stay_bytes_and_their_labels_become_int64():
     images = np.arange(5 * 4, dtype=np.uint8).reshape(5, 2, 2)
     samples = Samples((images,), (np.arange(5, dtype=np.uint8),))
     batches = Batches(Dataset(samples, samples), batch_size=5, n_workers=1, worker=0, seed=0, shuffle=False)
     (batch,) = batches.epoch(0)
-    assert batch.x[0].dtype == np.float32
+    assert batch.x[0].dtype == np.uint8
     assert batch.y[0].dtype == np.int64
     np.testing.assert_array_equal(batch.x[0], images)
 

@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from mpi_learn.data import DataConfiguration, inspect, load
 from mpi_learn.errors import DataError
-from tests.mpirun import mpirun
+from tests.world import in_world
 
 SCRIPT = Path(__file__).with_name("load_everywhere.py")
 
@@ -62,7 +62,7 @@ def test_a_list_in_the_list_is_one_input_of_columns(tmp_path):
     assert second.shape == (3, 2)
 
 
-def test_small_integers_are_held_as_stored_and_doubles_as_float32(tmp_path):
+def test_integers_stay_integers_and_real_numbers_become_float32(tmp_path):
     path = write(
         tmp_path / "a.h5",
         u=np.ones((2, 1), np.uint8),
@@ -75,9 +75,10 @@ def test_small_integers_are_held_as_stored_and_doubles_as_float32(tmp_path):
     )
     dataset = loaded(str(path), features=["u", "h", "d", "i", "b", "big"])
     held = [array.dtype for array in dataset.training.x]
-    assert held == [np.uint8, np.float16, np.float32, np.float32, np.uint8, np.int16]
+    assert held == [np.uint8, np.float16, np.float32, np.int64, bool, np.int16]
     assert dataset.training.y[0].dtype == np.float32
-    assert {array.dtype for array in dataset.take_training(slice(0, 1)).x} == {np.dtype(np.float32)}
+    taken = [array.dtype for array in dataset.take_training(slice(0, 1)).x]
+    assert taken == [np.uint8, np.float32, np.float32, np.int64, bool, np.int16]
 
 
 def test_a_fraction_is_drawn_by_the_seed_and_nothing_is_in_both(tmp_path):
@@ -169,7 +170,7 @@ def test_samples_that_are_given_up_leave_nothing_open(tmp_path):
 @pytest.mark.parametrize("n", [1, 3])
 def test_all_ranks_hold_the_same_samples_in_one_memory(tmp_path, n):
     write(tmp_path / "a.h5", X=np.arange(14.0).reshape(7, 2), y=np.arange(7))
-    done = mpirun(n, str(SCRIPT), str(tmp_path / "a.h5"), "X")
+    done = in_world(n, str(SCRIPT), str(tmp_path / "a.h5"), "X")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("samples 7 sum 91.0 seen by all True") == n, done.stdout
     assert done.stderr == ""
@@ -178,7 +179,7 @@ def test_all_ranks_hold_the_same_samples_in_one_memory(tmp_path, n):
 @pytest.mark.mpi
 def test_an_error_is_the_same_on_every_rank(tmp_path):
     write(tmp_path / "a.h5", X=np.arange(14.0).reshape(7, 2), y=np.arange(7))
-    done = mpirun(3, str(SCRIPT), str(tmp_path / "a.h5"), "Z")
+    done = in_world(3, str(SCRIPT), str(tmp_path / "a.h5"), "Z")
     assert done.stdout.count("there is no 'Z' in this HDF5 file") == 3, done.stdout + done.stderr
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mpi4py import MPI
 
+from mpi_learn.errors import TrainingError
 from mpi_learn.mpi import communicators
 
 world = MPI.COMM_WORLD
@@ -61,6 +62,11 @@ def check_that_a_private_one_is_freed() -> None:
     with communicators.private(world) as comm:
         pass
     assert comm == MPI.COMM_NULL
+    try:
+        with communicators.private(world) as comm:
+            raise TrainingError("on which all ranks have agreed", rank=0, host="", traceback="")
+    except TrainingError:
+        assert comm == MPI.COMM_NULL
     try:
         with communicators.private(world) as comm:
             raise ValueError

@@ -1,7 +1,7 @@
 """Run under mpirun: every algorithm on a bowl whose gradient costs nothing; rank 0 prints what all ranks ended with.
 
-Rank r pulls towards a target of its own; the mean of the targets is the bottom. Worker r makes ``5 + r`` steps an epoch
-where the algorithm has no collectives, so that shares are uneven, unless they shall be even.
+Worker k pulls towards a target of its own; the mean of the targets is the bottom. It makes ``5 + k`` steps an epoch
+where the algorithm has no collectives, so that shares are uneven.
 """
 
 import json
@@ -11,8 +11,10 @@ import numpy as np
 from mpi4py import MPI
 from pydantic import TypeAdapter
 
-from mpi_learn.algorithms import build
+from mpi_learn.algorithms.algorithm import AlgorithmSetup
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration
+from mpi_learn.algorithms.make_algorithm import make_algorithm
+from mpi_learn.algorithms.parameter_server import roles
 from mpi_learn.algorithms.rank_layout import layout_of
 from mpi_learn.errors import TrainingError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
@@ -21,7 +23,7 @@ from mpi_learn.mpi.communicators import agreed_errors
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Sgd
 
-N, N_SUMS, EPOCHS = 1000, 4, 40
+N, N_SUMS, N_STEPS, EPOCHS, RATE = 1000, 4, 5, 10, 0.05
 world = MPI.COMM_WORLD
 
 
@@ -35,61 +37,71 @@ def rows_of_two_hosts(comm: MPI.Comm, n: int) -> dict[int, np.ndarray]:
     return {comm.rank % 2 + 2 * rank: row for rank, row in rows_of_host(host, n).items()}
 
 
-def run(options: dict, failing: int | None = None, hosts: int = 1, even: bool = False) -> dict:
+def raising_later(method):
+    """The same, which raises when it is called for the third time."""
+    n_calls = 0
+
+    def called(*arguments):
+        nonlocal n_calls
+        n_calls += 1
+        if n_calls == 3:
+            raise RuntimeError("boom")
+        method(*arguments)
+
+    return called
+
+
+def run(options: dict, failing: int | None = None, hosts: int = 1) -> dict:
     """All epochs; returns what this rank ended with."""
-    promised = []
 
     def make(own, updates):
-        promised.append((updates, make_optimizer(own or Sgd(learning_rate=0.05), FlatLayout(((N,),)))))
-        return promised[-1][1]
+        return make_optimizer(own or Sgd(learning_rate=RATE), FlatLayout(((N,),)))
 
-    build.rows_of_host = {1: rows_of_host, 2: rows_of_two_hosts}[hosts]
+    roles.rows_of_host = {1: rows_of_host, 2: rows_of_two_hosts}[hosts]
     configuration = TypeAdapter(AlgorithmConfiguration).validate_python(options)
     layout = layout_of(configuration, world.size)
-    weights = aligned_empty(N)
+    worker = layout.workers.index(world.rank) if world.rank in layout.workers else None
+    weights, sums = aligned_empty(N), np.zeros(N_SUMS)
     weights[:] = 1.0
-    algorithm = build.make_algorithm(
-        configuration, world, layout, weights, n_sums=N_SUMS, n_steps=5, learning_rate=0.05, optimizer=make
+    algorithm = make_algorithm(
+        configuration,
+        AlgorithmSetup(world, layout, weights, N_SUMS, N_STEPS, learning_rate=RATE, make_optimizer=make),
     )
-    workers = layout.workers
-    n_uneven = 0 if even or configuration.name in ("allreduce", "clusters") or "processes" in options else 1
-    totals = np.zeros(N_SUMS)
-    for _ in range(EPOCHS):
-        sums = np.zeros(N_SUMS)
-        with agreed_errors(world), algorithm:
-            if world.rank not in workers:
-                algorithm.serve(weights)
-            else:
-                worker = workers.index(world.rank)
-                for step in range(5 + n_uneven * worker):
-                    if world.rank == failing and step == 3:
-                        raise RuntimeError("boom")
-                    vector = aligned_empty(N + N_SUMS)
-                    vector[:N] = 10 * (weights - target(worker))
-                    vector[N:] = [10, 1, 0, 0]
-                    found = algorithm.exchange(weights, vector)
-                    if found is None:
-                        break
-                    sums += found
-        algorithm.settle(weights)
-        totals += algorithm.total(sums)
-        notes = world.bcast(algorithm.notes())
-    bottom = np.mean([target(worker) for worker in range(len(workers))], axis=0)
-    found = {"distance": float(np.abs(weights - bottom).mean()), "sum": float(weights.sum()), "steps": float(totals[1])}
-    return found | notes | ({"updates": [(updates, one.n_steps / EPOCHS) for updates, one in promised]} if even else {})
+    if world.rank == failing and world.rank in layout.masters:
+        algorithm.centre.absorb = raising_later(algorithm.centre.absorb)
+    is_even = configuration.name in ("allreduce", "clusters") or "processes" in options
+    n_steps = N_STEPS + (0 if is_even or worker is None else worker)
 
+    def steps():
+        for step in range(n_steps if worker is not None else 0):
+            if world.rank == failing and step == 3:
+                raise RuntimeError("boom")
+            vector = aligned_empty(N + N_SUMS)
+            vector[:N] = 10 * (weights - target(worker))
+            vector[N:] = [10, 1, 0, 0]
+            sums[:] += vector[N:]
+            yield vector
 
-def attempt(options: dict, failing: int | None, hosts: int, even: bool) -> dict | str:
     try:
-        return run(options, failing, hosts, even)
+        for _ in range(EPOCHS):
+            with agreed_errors(world):
+                algorithm.run(steps())
+            algorithm.synchronize()
+            diagnostics = algorithm.diagnostics()
+    finally:
+        algorithm.close()
+    bottom = np.mean([target(one) for one in range(len(layout.workers))], axis=0)
+    return {"distance": float(np.abs(weights - bottom).mean()), "sum": float(weights.sum())} | diagnostics
+
+
+def attempt(*case) -> dict | str:
+    try:
+        return run(*case)
     except TrainingError as error:
         return f"rank {error.rank}: {error.reason}"
 
 
 cases = json.loads(sys.argv[1])
-seen = {
-    name: world.gather(attempt(case["options"], case.get("failing"), case["hosts"], case["even"]))
-    for name, case in cases.items()
-}
+seen = {name: world.gather(attempt(*case)) for name, case in cases.items()}
 if world.rank == 0:
     print(json.dumps(seen))

@@ -73,7 +73,7 @@ def trained(share):
     samples = Samples((np.arange(n, dtype=np.float32)[:, None],), (np.zeros(n, np.float32),))
     data = {"train": ["nothing.h5"], "features": "X", "labels": "y", "share": share}
     content = {"model": "m.py:f", "loss": "mse", "data": data, "batch_size": 8, "algorithm": "downpour", "epochs": 2}
-    mpi_learn.training.loop.built_model = lambda *arguments: Counter()
+    mpi_learn.training.loop.build_model = lambda *arguments: Counter()
     empty = Samples((np.zeros((0, 1), np.float32),), (np.zeros(0, np.float32),))
     counts.update(batches=0, ticks=0)
     request = world.isend("the caller's", dest=0, tag=1)

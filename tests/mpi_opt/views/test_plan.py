@@ -10,7 +10,7 @@ from mpi_learn.algorithms.rank_layout import lay_out
 from mpi_opt.cli.main import run
 from mpi_opt.core.block_layout import Layout
 from mpi_opt.views.text.rank_picture import ROLES, picture
-from mpi_opt.views.text.rank_plan import notes, plan_text
+from mpi_opt.views.text.rank_plan import notes, plan_text, slurm_script
 
 SPACE = """
 study: p
@@ -90,7 +90,16 @@ def test_batch_script_keeps_all_options_and_quotes_the_path(tmp_path, capsys):
     script = capsys.readouterr().out
     command = shlex.split(script.strip().splitlines()[-1])
     after = command[command.index("search") + 1 :]
-    assert after == [str(folder / "p 1.yaml"), *options]
+    assert after == [str(folder / "p 1.yaml"), *options, "-n", "9"]
     assert run(["plan", str(folder / "p 1.yaml"), "-n", "9", "--slurm"]) == 0
     command = shlex.split(capsys.readouterr().out.strip().splitlines()[-1])
-    assert command[command.index("search") + 1 :] == [str(folder / "p 1.yaml")]
+    assert command[command.index("search") + 1 :] == [str(folder / "p 1.yaml"), "-n", "9"]
+
+
+def test_batch_script_lets_slurm_choose_the_nodes_and_passes_signals_and_status_on():
+    *lines, command = slurm_script("space.yaml", 129).strip().splitlines()
+    options = dict(line.removeprefix("#SBATCH --").split("=", 1) for line in lines if line.startswith("#SBATCH"))
+    assert options["ntasks"] == "129"
+    assert not {"nodes", "ntasks-per-node"} & set(options)
+    assert options["open-mode"] == "append"  # Slurm truncates the output of a requeued job otherwise
+    assert command == "exec mpi-opt search space.yaml -n 129"

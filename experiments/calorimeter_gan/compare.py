@@ -1,0 +1,167 @@
+"""Default GAN against those of the search's Pareto front; writes `results.json`, the README's table and `profiles.png`.
+
+    python experiments/calorimeter_gan/compare.py [--work FOLDER] [--print]
+    python experiments/calorimeter_gan/compare.py --smoke
+
+The search and all trainings use 1,000 simulated showers on two ranks. The models are compared on 400 others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.known_data import prepare
+from mpi_learn.settings.yaml_file import read_yaml
+from mpi_opt import Study
+
+HERE = Path(__file__).parent
+MARK = "<!-- table -->"
+SEEDS = (1, 2, 3)
+N_TRAINING, N_TEST = 1000, 400
+FIGURES = {"profile_distance": "distance of the profiles", "response_distance": "distance of the energy response"}
+SIDE = 25
+
+
+def prepare_data(work: Path, n_training: int, n_test: int) -> None:
+    """Copies the experiment to `work` and simulates showers there."""
+    shutil.copytree(HERE, work, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.h5", "*.db", "__pycache__"))
+    for file, n, seed in (("showers.h5", n_training, 1), ("showers_test.h5", n_test, 2)):
+        if not (work / file).exists():
+            prepare("showers", work / file, simulate=n, seed=seed)
+
+
+def mpirun(n_ranks: int, *command: str | Path, work: Path) -> None:
+    """Runs a Python program on MPI ranks in the folder `work`, one thread per rank."""
+    program = find_mpirun()
+    line = [program, *launch_flags(program), "-np", str(n_ranks), sys.executable, *map(str, command)]
+    environment = launch_environment() | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(line, cwd=work, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.stdout + done.stderr)
+
+
+def search(work: Path, *options: str) -> dict:
+    """Runs the search, or continues it; returns all trials and the Pareto front, best first figure first."""
+    started = time.monotonic()
+    mpirun(3, "-m", "mpi_opt", "search", "search.yaml", *options, work=work)
+    study = Study.open(f"sqlite:///{work}/calorimeter_gan.db", "calorimeter_gan")
+    return {
+        "trials": [trial.figures_of_merit for trial in study.trials],
+        "front": [{"number": trial.number, "parameters": trial.parameters} for trial in study.pareto()],
+        "seconds": round(time.monotonic() - started),
+    }
+
+
+def training(parameters: dict, work: Path) -> dict:
+    """The training of train.yaml with hyperparameters of the search in place of the default values."""
+    content, values = read_yaml(work / "train.yaml"), dict(parameters)
+    if not values:
+        return content
+    gan = content["gan"]
+    gan["generator_optimizer"]["learning_rate"] = values.pop("generator_rate")
+    gan["loss_weights"] = [1.0, values.pop("energy_weight")]
+    gan["smoothing"], gan["latent"] = values.pop("smoothing"), values["latent"]
+    content["optimizer"]["learning_rate"] = values.pop("learning_rate")
+    return content | {"parameters": values}
+
+
+def final(front: list[dict], work: Path, seeds: tuple[int, ...] = SEEDS, **changes) -> dict:
+    """Trains the default model and both ends of the front; distances and profiles on the test showers."""
+    chosen = {"default": {}}
+    if front:
+        chosen |= {"best profiles": front[0]["parameters"], "best response": front[-1]["parameters"]}
+    runs = [
+        [kind, training(parameters, work) | changes | {"seed": seed}]
+        for kind, parameters in chosen.items()
+        for seed in seeds
+    ]
+    (work / "runs.json").write_text(json.dumps({"test": "showers_test.h5", "runs": runs}))
+    mpirun(2, "final_training.py", "runs.json", "found.json", work=work)
+    return json.loads((work / "found.json").read_text())
+
+
+def table(results: dict) -> str:
+    """The results as Markdown: mean and sample standard deviation over seeds."""
+    lines = ["| model | trainings | distance of the profiles | distance of the energy response |", "|---|---|---|---|"]
+    for kind in dict.fromkeys(run["kind"] for run in results["runs"]):
+        runs = [run for run in results["runs"] if run["kind"] == kind]
+        cells = [_spread([run[figure] for run in runs]) for figure in FIGURES]
+        lines.append(f"| {kind} | {len(runs)} | {' | '.join(cells)} |")
+    lines.append(f"| other simulated showers | 1 | {' | '.join(_spread([results['floor'][key]]) for key in FIGURES)} |")
+    return "\n".join(lines)
+
+
+def _spread(values: list[float]) -> str:
+    mean = f"{statistics.mean(values):.3f}"
+    return f"{mean} ± {statistics.stdev(values):.3f}" if len(values) > 1 else mean
+
+
+def draw(results: dict, file: Path) -> None:
+    """Mean profiles of the first training of each model, and all trials of the search."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
+    shown: dict[str, dict] = {"simulated": results["real"]}
+    for run in results["runs"]:
+        shown.setdefault(run["kind"], run)
+    for axis, key, label in ((axes[0], "depth", "depth / radiation length"), (axes[1], "across", "across / voxel")):
+        for kind, profiles in shown.items():
+            axis.step(np.arange(SIDE) + 0.5, profiles[key], where="mid", label=kind)
+        axis.set(xlabel=label, ylabel="mean share of the energy")
+    axes[0].legend()
+    trials = np.array([[trial[key] for key in FIGURES] for trial in results["search"]["trials"] if trial])
+    axes[2].plot(*trials.T, "o")
+    axes[2].set(xlabel=FIGURES["profile_distance"], ylabel=FIGURES["response_distance"], xscale="log", yscale="log")
+    axes[2].set_title("trials of the search", fontsize="medium")
+    figure.savefig(file, dpi=90)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--work", type=Path, help="folder for data and study; default: a temporary one")
+    parser.add_argument("--print", action="store_true", help="only table and picture, from results.json")
+    parser.add_argument("--smoke", action="store_true", help="a short run that prints its table and writes no files")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        work = (arguments.work or Path(temporary)).resolve()
+        if arguments.smoke:
+            smoke(work)
+            return
+        file = HERE / "results.json"
+        if not arguments.print:
+            prepare_data(work, N_TRAINING, N_TEST)
+            searched = search(work)
+            file.write_text(json.dumps({"search": searched} | final(searched["front"], work), indent=1))
+    results = json.loads(file.read_text())
+    before, _, _ = (HERE / "README.md").read_text().partition(MARK)
+    (HERE / "README.md").write_text(f"{before}{MARK}\n\n{table(results)}\n")
+    draw(results, HERE / "profiles.png")
+
+
+def smoke(work: Path) -> None:
+    """A search of one trial with few showers, and one training of the default model for one epoch."""
+    prepare_data(work, 40, 8)
+    space = (work / "search.yaml").read_text().replace("epochs: 20", "epochs: 1").replace("high: 8,", "high: 4,")
+    (work / "search.yaml").write_text(space)
+    searched = search(work, "--trials", "1")
+    results = {"search": searched} | final([], work, seeds=(1,), epochs=1)
+    print(table(results))
+    draw(results, work / "profiles.png")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,100 @@
+"""CIFAR-10 with 1, 2 and 4 workers: accuracy against epochs and time for each algorithm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+from training_runs import HERE, run, spread
+
+from mpi_learn.known_data import prepare
+
+ALGORITHMS = ("allreduce", "downpour", "easgd", "gem")
+WORKERS, N_RUNS, N_EPOCHS = (1, 2, 4), 3, 8
+
+
+def content(algorithm: str, work: Path, seed: int, n_epochs: int) -> dict:
+    """The training.yaml of one run; the settings are those of the documentation."""
+    rate = {"allreduce": 0.001, "downpour": 0.001, "easgd": 0.001, "gem": 0.0005}[algorithm]
+    scaled = {"schedule": {"name": "cosine", "scale": "sqrt", "warmup_epochs": 0.5}}
+    return {
+        "model": f"{HERE}/models.py:cnn",
+        "data": {
+            "train": [str(work / "cifar10.h5")],
+            "validation": [str(work / "cifar10_test.h5")],
+            "features": "X",
+            "labels": "y",
+        },
+        "loss": "sparse_categorical_crossentropy",
+        "metrics": ["accuracy"],
+        "optimizer": {"name": "adam", "learning_rate": rate} | (scaled if algorithm == "allreduce" else {}),
+        "algorithm": {"name": algorithm},
+        "batch_size": 32,
+        "epochs": n_epochs,
+        "seed": seed,
+    }
+
+
+def measure(work: Path, *, smoke: bool, source: Path | None = None) -> dict[str, list[dict]]:
+    """Validation accuracy after each epoch, and the seconds of the training, by algorithm and number of workers.
+
+    The validation data are the test images; nothing is chosen by them.
+    """
+    if smoke:
+        _random_images(work)
+    else:
+        prepare("cifar10", work / "cifar10.h5", source)
+    workers, n_runs, n_epochs = ((2,), 1, 1) if smoke else (WORKERS, N_RUNS, N_EPOCHS)
+    found: dict[str, list[dict]] = {}
+    for algorithm in ("allreduce",) if smoke else ALGORITHMS:
+        for n in workers:
+            n_ranks = n + (algorithm != "allreduce")
+            asked = [content(algorithm, work, seed, n_epochs) for seed in range(n_runs)]
+            found[f"{algorithm} {n}"] = [
+                {"val_accuracy": one["history"]["val_accuracy"], "seconds": one["seconds"]}
+                for one in run(asked, n_ranks, work, warm_up=not smoke)
+            ]
+    return found
+
+
+def _random_images(work: Path) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("cifar10.h5", "cifar10_test.h5"):
+        with h5py.File(work / name, "w") as file:
+            file["X"] = rng.integers(256, size=(64, 32, 32, 3), dtype=np.uint8)
+            file["y"] = rng.integers(10, size=64, dtype=np.uint8)
+
+
+def table(found: dict[str, list[dict]]) -> str:
+    """As Markdown: mean and sample standard deviation over seeds."""
+    lines = [
+        "| algorithm | workers | runs | test accuracy, half of the epochs | all | seconds |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, runs in found.items():
+        algorithm, workers = name.split()
+        accuracies = np.array([one["val_accuracy"] for one in runs]) * 100
+        half, last = accuracies[:, (accuracies.shape[1] - 1) // 2], accuracies[:, -1]
+        cells = [f"{spread(half.tolist())} %", f"{spread(last.tolist())} %", spread([one["seconds"] for one in runs])]
+        lines.append(f"| {algorithm} | {workers} | {len(runs)} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def draw(found: dict[str, list[dict]], file: Path) -> None:
+    """Accuracy against epochs and against time, mean over seeds."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
+    for name, runs in found.items():
+        mean = np.mean([one["val_accuracy"] for one in runs], 0)
+        epochs = np.arange(1, len(mean) + 1)
+        axes[0].plot(epochs, 100 * mean, label=name)
+        axes[1].plot(epochs / len(mean) * np.mean([one["seconds"] for one in runs]), 100 * mean)
+    axes[0].set(xlabel="epochs", ylabel="test accuracy / %")
+    axes[1].set(xlabel="seconds")
+    axes[0].legend(fontsize="small", ncols=2)
+    figure.savefig(file, dpi=90)

@@ -1,0 +1,182 @@
+"""How a worker reaches its master: in the same process, through memory of the host, or over the network.
+
+Every message is a header, followed by a vector where there is one to send and it is not in memory that both ranks
+share.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from mpi_learn.algorithms.algorithm import Deal
+from mpi_learn.algorithms.parameter_server.centre import Centre
+from mpi_learn.mpi.collectives import receive_into, send_from
+from mpi_learn.mpi.communicators import Communicator
+
+PULL, PUSH, SWAP, NEXT, DONE, FAILED, VECTOR, ANSWER = range(11, 19)
+"""Tags. A worker sends PULL (it wants the weights), PUSH (a vector), SWAP (a vector, it wants an answer), NEXT (it
+wants its next samples), DONE or FAILED (the end of its epoch). VECTOR follows a header; ANSWER is a master's header."""
+
+
+def make_header(first: float = 0, second: float = 0) -> np.ndarray:
+    """A header, (2,) float64, which holds every whole number below 2^53.
+
+    With a worker's vector: the version of the weights that it was computed from, and its number of samples. In an
+    answer: the version of the weights. In the answer to NEXT: the first position in the epoch's order, and the one
+    after the last.
+    """
+    return np.array([first, second], np.float64)
+
+
+NO_ANSWER = make_header(-1, -1)
+"""The header that says that a rank failed, so that no vector follows, or that all samples have been dealt."""
+
+
+class Link(ABC):
+    """A worker's way to its centre.
+
+    Attributes:
+        version: Of the centre's weights that the worker has seen last.
+    """
+
+    version: int = 0
+
+    @abstractmethod
+    def swap(self, vector: np.ndarray, n_samples: float = 0) -> np.ndarray | None:
+        """Sends `vector`, whose content is lost.
+
+        Args:
+            vector: (n,) float32.
+            n_samples: Number of samples that it belongs to.
+
+        Returns:
+            The answer, (n,) float32, valid until the next call; None if a rank failed.
+        """
+
+    @abstractmethod
+    def pull(self, vector: np.ndarray) -> np.ndarray | None:
+        """Asks for the centre's weights.
+
+        Args:
+            vector: Memory for them, (n,) float32, which may be used.
+
+        Returns:
+            The weights, (n,) float32, which may be changed and pushed; None if a rank failed.
+        """
+
+    @abstractmethod
+    def push(self, vector: np.ndarray) -> None:
+        """Sends `vector`, (n,) float32, without an answer."""
+
+    @abstractmethod
+    def next_part(self) -> slice | None:
+        """The worker's next samples in the epoch's order; None when all have been dealt."""
+
+    @abstractmethod
+    def end_epoch(self, *, has_failed: bool) -> None:
+        """Tells the master that the worker's epoch is over."""
+
+
+class LocalLink(Link):
+    """The link of a rank that is its own master: the same equations without communication.
+
+    Attributes:
+        deal: Deals out the samples of the epoch.
+    """
+
+    def __init__(self, centre: Centre) -> None:
+        self.centre = centre
+        self.deal: Deal | None = None
+
+    def swap(self, vector: np.ndarray, n_samples: float = 0) -> np.ndarray | None:
+        """See `Link.swap`."""
+        self.centre.absorb(vector, n_samples)
+        self.centre.flush()  # a round of one worker
+        self.centre.answer(vector)
+        return vector
+
+    def pull(self, vector: np.ndarray) -> np.ndarray | None:
+        """See `Link.pull`."""
+        vector[:] = self.centre.weights
+        return vector
+
+    def push(self, vector: np.ndarray) -> None:
+        """See `Link.push`."""
+        self.centre.absorb(vector, 0)
+
+    def next_part(self) -> slice | None:
+        """See `Link.next_part`."""
+        return self.deal() if self.deal is not None else None
+
+    def end_epoch(self, *, has_failed: bool) -> None:
+        """See `Link.end_epoch`."""
+        if not has_failed:
+            self.centre.flush()
+
+
+class RemoteLink(Link):
+    """The link to a master on another rank.
+
+    Args:
+        comm: Communicator of the training.
+        master: Rank of the master.
+        mailbox: (n,) float32 in memory shared with the master if it is on the same host, else None. With a mailbox both
+            ranks read and write vectors there and only headers are sent. The worker writes there only when the master
+            has finished with it.
+    """
+
+    def __init__(self, comm: Communicator, master: int, mailbox: np.ndarray | None = None) -> None:
+        self.comm, self.master, self.mailbox = comm, master, mailbox
+        self._has_pushed = False
+
+    def swap(self, vector: np.ndarray, n_samples: float = 0) -> np.ndarray | None:
+        """See `Link.swap`."""
+        return self._answer(vector) if self._send(vector, SWAP, n_samples) else None
+
+    def pull(self, vector: np.ndarray) -> np.ndarray | None:
+        """See `Link.pull`."""
+        self._has_pushed = False  # the master answers in order: it has finished with what was pushed before
+        send_from(self.comm, make_header(), self.master, PULL)
+        return self._answer(vector)
+
+    def push(self, vector: np.ndarray) -> None:
+        """See `Link.push`."""
+        self._has_pushed = self._send(vector, PUSH, 0)
+
+    def next_part(self) -> slice | None:
+        """See `Link.next_part`."""
+        header = make_header()
+        send_from(self.comm, header, self.master, NEXT)
+        receive_into(self.comm, header, self.master)
+        return slice(int(header[0]), int(header[1])) if header[0] >= 0 else None
+
+    def end_epoch(self, *, has_failed: bool) -> None:
+        """See `Link.end_epoch`."""
+        self._has_pushed = False
+        send_from(self.comm, make_header(), self.master, FAILED if has_failed else DONE)
+
+    def _send(self, vector: np.ndarray, tag: int, n_samples: float) -> bool:
+        """Sends a header and a vector; False if a rank failed meanwhile."""
+        version = self.version
+        if self.mailbox is not None:
+            if self._has_pushed and self.pull(vector) is None:  # waits until the master has finished with the mailbox
+                return False
+            if vector is not self.mailbox:
+                self.mailbox[:] = vector
+        send_from(self.comm, make_header(version, n_samples), self.master, tag)
+        if self.mailbox is None:
+            send_from(self.comm, vector, self.master, VECTOR)
+        return True
+
+    def _answer(self, vector: np.ndarray) -> np.ndarray | None:
+        header = make_header()
+        receive_into(self.comm, header, self.master)
+        if header[0] < 0:
+            return None
+        self.version = int(header[0])
+        if self.mailbox is not None:
+            return self.mailbox
+        receive_into(self.comm, vector, self.master)
+        return vector

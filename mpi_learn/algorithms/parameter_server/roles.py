@@ -1,0 +1,84 @@
+"""Connects the ranks of a parameter server: every rank becomes a master, a worker, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
+from mpi_learn.algorithms.parameter_server.centre import Centre
+from mpi_learn.algorithms.parameter_server.link import Link, LocalLink, RemoteLink
+from mpi_learn.algorithms.parameter_server.master import MasterRank
+from mpi_learn.algorithms.parameter_server.server import Server
+from mpi_learn.algorithms.parameter_server.worker import Worker, WorkerRank
+from mpi_learn.mpi.collectives import part_of, rows_of_host
+from mpi_learn.mpi.communicators import Communicator
+
+
+@dataclass(frozen=True)
+class CentreSetup:
+    """What a method builds a centre from.
+
+    Attributes:
+        weights: The centre's weights, (n,) float32: the model's on a master, a copy on a rank that is its own master.
+        n_children: Number of workers and masters that it serves.
+        link: To the master above; None for the first master.
+    """
+
+    weights: np.ndarray
+    n_children: int
+    link: Link | None = None
+
+
+@dataclass(frozen=True)
+class Method:
+    """The two sides of a method with a parameter server.
+
+    Attributes:
+        make_centre: Builds the weights that a master holds.
+        make_worker: Builds a worker that exchanges over a link.
+        quorum: Fraction of the workers whose messages make a synchronous round; None: asynchronous.
+    """
+
+    make_centre: Callable[[CentreSetup], Centre]
+    make_worker: Callable[[Link], Worker]
+    quorum: float | None = None
+
+
+def make_role(method: Method, setup: AlgorithmSetup) -> Algorithm:
+    """This rank's role. Collective over ``setup.comm``."""
+    comm, layout = setup.comm, setup.layout
+    if comm.size == 1:
+        centre = method.make_centre(CentreSetup(setup.weights.copy(), 1))
+        return WorkerRank(setup, method.make_worker(LocalLink(centre)), None, centre)
+    mailboxes = rows_of_host(comm, setup.n)
+    link = _link(setup, mailboxes)
+    group = _group(setup)
+    if comm.rank not in layout.masters:
+        return WorkerRank(setup, method.make_worker(link) if link is not None else None, group)
+    children = layout.children(comm.rank)
+    centre = method.make_centre(CentreSetup(setup.weights, len(children), link))
+    workers = tuple(child for child in children if child not in layout.masters)
+    shared = {child: mailboxes[child] for child in children if child in mailboxes}
+    server = Server(comm, children, centre, workers=workers, quorum=method.quorum, mailboxes=shared)
+    return MasterRank(setup, centre, server, link)
+
+
+def _link(setup: AlgorithmSetup, mailboxes: dict[int, np.ndarray]) -> Link | None:
+    """The link to this rank's master; None on the first master, and on ranks of a group that do not lead it."""
+    comm = setup.comm
+    master = setup.layout.parent(comm.rank)
+    if master is None:
+        return None
+    return RemoteLink(comm, master, mailboxes.get(comm.rank) if master in mailboxes else None)
+
+
+def _group(setup: AlgorithmSetup) -> Communicator | None:
+    """The communicator of this rank's group; None on masters, and if every group has one rank. Collective."""
+    layout, rank = setup.layout, setup.comm.rank
+    if all(len(ranks) == 1 for ranks in layout.groups):
+        return None
+    group = layout.group_of(rank)
+    return part_of(setup.comm, layout.leaders.index(group[0]) if group else None)

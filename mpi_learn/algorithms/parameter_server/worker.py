@@ -1,0 +1,173 @@
+"""A worker of a parameter server: one rank, or a group of ranks that compute each gradient together."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+import numpy as np
+
+from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup, SampleDealing
+from mpi_learn.algorithms.parameter_server.centre import Centre
+from mpi_learn.algorithms.parameter_server.link import Link, LocalLink
+from mpi_learn.flat_layout import FAILED, N_SAMPLES
+from mpi_learn.mpi.collectives import broadcast_in_place, maximum, sum_in_place
+from mpi_learn.mpi.communicators import Communicator
+
+
+class Worker(ABC):
+    """A worker's side of a method.
+
+    Attributes:
+        link: To the master.
+    """
+
+    link: Link
+
+    def begin_epoch(self, weights: np.ndarray) -> None:  # noqa: B027 - not every method has something to do
+        """Begins an epoch; may change `weights`, (n,) float32, which are those after `Algorithm.synchronize`."""
+
+    @abstractmethod
+    def step(self, weights: np.ndarray, gradient: np.ndarray, n_samples: float) -> bool:
+        """Makes one step; changes `weights` in place.
+
+        Args:
+            weights: (n,) float32.
+            gradient: (n,) float32, of the loss summed over `n_samples` samples; its content is lost.
+
+        Returns:
+            False if a rank failed.
+        """
+
+    def finish_epoch(self, weights: np.ndarray) -> bool:
+        """Sends what was held back after the last step of an epoch; False if a rank failed."""
+        return True
+
+    @abstractmethod
+    def rank_state(self) -> dict[str, np.ndarray]:
+        """What a checkpoint holds for this worker: the arrays themselves, to be read or filled."""
+
+
+class WorkerRank(Algorithm, SampleDealing):
+    """One rank of a worker. The first rank of the group, its leader, exchanges with the master.
+
+    Args:
+        setup: Communicator, weights and sizes.
+        worker: The method, on the leader; None on the group's other ranks.
+        group: The ranks of this worker; None if each worker has one rank.
+        centre: What the worker exchanges with, if the training has one rank; else None.
+    """
+
+    def __init__(
+        self, setup: AlgorithmSetup, worker: Worker | None, group: Communicator | None, centre: Centre | None = None
+    ) -> None:
+        self.comm, self.weights, self.n, self.n_sums = setup.comm, setup.weights, setup.n, setup.n_sums
+        self.n_steps, self.make_deal = setup.n_steps, setup.make_deal
+        self.worker, self.group, self.centre = worker, group, centre
+        self.dealing = self if self.make_deal is not None else None
+        self._n_left = 0
+
+    def run(self, steps: Iterable[np.ndarray]) -> None:
+        """See `Algorithm.run`."""
+        has_finished = False
+        try:
+            self._begin_epoch()
+            has_finished = all(self._step(step) for step in steps) and self._finish_epoch()
+        except BaseException:
+            if self.group is not None and self._n_left:
+                self._report_failure(self.group)
+            raise
+        finally:
+            if self.worker is not None:
+                self.worker.link.end_epoch(has_failed=not has_finished)
+
+    def next_part(self) -> slice | None:
+        """See `SampleDealing.next_part`."""
+        return self.worker.link.next_part() if self.worker is not None else None
+
+    def synchronize(self) -> None:
+        """All ranks take the weights of the first master."""
+        if self.centre is not None:
+            self.weights[:] = self.centre.weights
+        broadcast_in_place(self.comm, self.weights)
+
+    def diagnostics(self) -> dict[str, float]:
+        """See `mean_staleness`."""
+        return mean_staleness(self.comm, 0, 0, 0)
+
+    def state(self) -> dict[str, np.ndarray]:
+        """The centre's state, if the training has one rank."""
+        return self.centre.state() if self.centre is not None else {}
+
+    def rank_state(self) -> dict[str, np.ndarray]:
+        """The worker's own state."""
+        return self.worker.rank_state() if self.worker is not None else {}
+
+    def close(self) -> None:
+        """See `Algorithm.close`."""
+        if self.group is not None:
+            self.group.Free()
+
+    def _begin_epoch(self) -> None:
+        self._n_left = self.n_steps  # the group's other ranks wait in a step only while some are left
+        if self.centre is not None:
+            self.centre.weights[:] = self.weights  # a checkpoint may have filled them
+            self.centre.begin_epoch()
+        if self.worker is not None:
+            self.worker.begin_epoch(self.weights)
+            if isinstance(self.worker.link, LocalLink) and self.make_deal is not None:
+                self.worker.link.deal = self.make_deal()
+        if self.group is not None:
+            broadcast_in_place(self.group, self.weights)
+
+    def _finish_epoch(self) -> bool:
+        return self.worker is None or self.worker.finish_epoch(self.weights)
+
+    def _step(self, step: np.ndarray) -> bool:
+        """One step of the group: the gradients are summed, the leader exchanges, all ranks take its new weights."""
+        sums = step[self.n :]
+        if self.group is None:
+            return self.worker is not None and self._exchange(self.worker, step)
+        sum_in_place(self.group, step)
+        self._n_left -= 1
+        is_well = not sums[FAILED] > 0
+        try:
+            if is_well and self.worker is not None:
+                is_well = self._exchange(self.worker, step)
+        except BaseException:
+            is_well = False
+            raise
+        finally:
+            is_well = self._share(self.group, is_well)
+            self._n_left *= is_well
+        return is_well
+
+    def _exchange(self, worker: Worker, step: np.ndarray) -> bool:
+        return worker.step(self.weights, step[: self.n], float(step[self.n + N_SAMPLES]))
+
+    def _share(self, group: Communicator, is_well: bool) -> bool:
+        """Gives the group the leader's weights, or the flag that a rank failed. Collective over `group`."""
+        flag = np.array([is_well], np.float32)
+        broadcast_in_place(group, flag)
+        if flag[0]:
+            broadcast_in_place(group, self.weights)
+        return bool(flag[0])
+
+    def _report_failure(self, group: Communicator) -> None:
+        """Takes part in the step in which the group's other ranks wait, with the flag that this rank failed."""
+        step = np.zeros(self.n + self.n_sums, np.float32)
+        step[FAILED] = 1.0
+        sum_in_place(group, step)
+        self._share(group, False)
+
+
+def mean_staleness(comm: Communicator, total: int, n: int, largest: int) -> dict[str, float]:
+    """Mean and largest staleness of the workers' messages over all masters; empty without messages. Collective.
+
+    Args:
+        total, n, largest: Sum, number and maximum on this rank.
+    """
+    sums = np.array([total, n], np.float64)
+    sum_in_place(comm, sums)
+    largest = maximum(comm, largest)
+    return {"staleness": float(sums[0] / sums[1]), "largest_staleness": float(largest)} if sums[1] else {}

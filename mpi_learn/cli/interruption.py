@@ -1,0 +1,66 @@
+"""Ends a training in order, after an epoch: when it was asked to, or when its batch job is about to end."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from mpi_learn.cli.slurm import job_end_s, margin_s
+from mpi_learn.cli.stop_request import StopRequest
+
+if TYPE_CHECKING:
+    from mpi_learn.mpi.communicators import Communicator
+
+
+class Interruption:
+    """Decides after every epoch whether the training ends there.
+
+    A training without checkpoints has nothing to save: a request that reaches all ranks ends it at once.
+
+    Args:
+        request: Listens to the signals of this rank; after an epoch rank 0's counts.
+        world: The ranks of the training.
+        has_checkpoint: Whether the training writes checkpoints, from which the same command continues.
+
+    Attributes:
+        reason: Why the training ends; None as long as it does not. The same on all ranks.
+    """
+
+    def __init__(self, request: StopRequest, world: Communicator, *, has_checkpoint: bool) -> None:
+        self.request, self.world = request, world
+        self.reason: str | None = None
+        self._epoch_began = time.monotonic()
+        self._must_end_s = float("inf")
+        if not has_checkpoint:
+            request.on_first = self._end_at_once
+            if request.reason is not None:
+                request.on_first()
+        elif world.rank == 0 and (end_s := job_end_s()) is not None:
+            request.job_end_s = end_s
+            self._must_end_s = end_s - margin_s(end_s - time.time())
+
+    def after_epoch(self, epoch: int, metrics: dict[str, float]) -> bool:
+        """Whether the training ends now. Collective over `world`."""
+        self.reason = self.world.bcast(self._reason(), root=0)
+        return self.reason is not None
+
+    def _reason(self) -> str | None:
+        began, self._epoch_began = self._epoch_began, time.monotonic()
+        if self.request.reason is not None:
+            return self.request.why
+        lasted_s = self._epoch_began - began
+        return "the batch job is about to end" if time.time() + lasted_s > self._must_end_s else None
+
+    def _end_at_once(self) -> None:
+        """Ends this process, in a signal handler.
+
+        SIGUSR1 and SIGINT reach all ranks, by ``mpirun`` or a terminal. SIGTERM may have been sent to this rank alone,
+        and the others would not notice the end of this process.
+        """
+        if self.world.size > 1 and self.request.reason == "SIGTERM":
+            return
+        if self.world.rank == 0:
+            text = f"mpi-learn: {self.request.why}; without `checkpoint:` the same command starts from the beginning\n"
+            os.write(2, text.encode())  # print is not reentrant
+        os._exit(self.request.status)

@@ -1,0 +1,159 @@
+"""What started this process, as the environment tells, without touching MPI."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from mpi_learn.errors import UserError
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """A program that starts processes, and the environment variables that it sets in each.
+
+    Attributes:
+        name: For messages.
+        size: The variable with the number of processes; empty if there is none.
+        rank: The variable with the number of this one.
+    """
+
+    name: str
+    size: str
+    rank: str
+
+
+LAUNCHERS = (
+    Launcher("mpirun", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"),  # Open MPI
+    Launcher("mpiexec", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_RANK"),  # MVAPICH
+    Launcher("mpiexec", "PMI_SIZE", "PMI_RANK"),  # MPICH, Intel MPI, Cray; srun --mpi=pmi2; Flux
+    Launcher("mpiexec", "PALS_SIZE", "PALS_RANKID"),  # HPE
+    Launcher("jsrun", "JSM_NAMESPACE_SIZE", "JSM_NAMESPACE_RANK"),  # IBM LSF
+    Launcher("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
+    Launcher("a PMIx launcher", "", "PMIX_RANK"),
+)
+"""The first one with a variable in the environment counts: ``mpirun`` in a Slurm job inherits those of Slurm."""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """This process, as its launcher numbers it.
+
+    Attributes:
+        by: The launcher's name; empty without one.
+        rank: 0 without a launcher.
+        size: At least so many processes were started; 1 without a launcher.
+    """
+
+    by: str = ""
+    rank: int = 0
+    size: int = 1
+
+
+def launched(environment: Mapping[str, str] = os.environ) -> Launched:
+    """Who started this process, and as which of how many.
+
+    A shell of a Slurm job has a ``SLURM_PROCID`` too, and a shell that ``srun --pty`` started is the only task of its
+    step: neither counts as launched.
+    """
+    for launcher in LAUNCHERS:
+        rank, size = (environment.get(name, "") for name in (launcher.rank, launcher.size))
+        if not rank.isdigit() and not size.isdigit():
+            continue
+        at_least = int(rank or 0) + 1
+        found = Launched(launcher.name, at_least - 1, max(int(size or 1), at_least))
+        if launcher.name != "srun" or found.size > 1:
+            return found
+    return Launched()
+
+
+def is_launched() -> bool:
+    """Whether this process was started by ``mpirun``, ``mpiexec``, ``srun`` or another launcher of MPI programs."""
+    return launched().by != ""
+
+
+def launched_rank() -> int:
+    """This process's rank as its launcher numbers it; 0 without a launcher."""
+    return launched().rank
+
+
+def n_hosts(environment: Mapping[str, str] = os.environ) -> int:
+    """The number of hosts that Slurm, PBS, LSF or Grid Engine gave to this job; 1 outside of them."""
+    if environment.get("SLURM_JOB_NUM_NODES", "").isdigit():
+        return int(environment["SLURM_JOB_NUM_NODES"])
+    if "LSB_MCPU_HOSTS" in environment:  # host1 8 host2 8
+        return max(len(environment["LSB_MCPU_HOSTS"].split()) // 2, 1)
+    for name in ("PBS_NODEFILE", "PE_HOSTFILE"):  # a host at the start of each line
+        with suppress(OSError, KeyError):
+            lines = Path(environment[name]).read_text(encoding="utf-8").splitlines()
+            return max(len({line.split()[0] for line in lines if line.strip()}), 1)
+    return 1
+
+
+def all_ranks_live(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether it is certain that no rank has died: Open MPI runs all of them on this host, as children of one process.
+
+    False where that is not known: ranks on several hosts, other MPI libraries, other systems than Linux.
+    """
+    n_ranks, n_local = (environment.get(f"OMPI_COMM_WORLD_{what}", "") for what in ("SIZE", "LOCAL_SIZE"))
+    if not n_ranks.isdigit() or n_ranks != n_local:
+        return False
+    try:
+        tasks = Path(f"/proc/{os.getppid()}/task").iterdir()
+        siblings = [pid for task in tasks for pid in (task / "children").read_text().split()]
+        states = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in siblings]
+    except OSError:
+        return False
+    return sum(state not in "ZX" for state in states) >= int(n_ranks)
+
+
+def check_not_launched() -> None:
+    """Refuses to start ``mpirun`` in a process that a launcher started.
+
+    Raises:
+        UserError: A launcher did.
+    """
+    if is_launched():
+        raise UserError("-n starts mpirun, and this process already runs under one", cure="drop -n, or drop mpirun")
+
+
+def check_world(size: int, library: str) -> None:
+    """Refuses a world of one process where a launcher started several, which MPI did not connect.
+
+    Args:
+        size: Of ``MPI.COMM_WORLD``.
+        library: The name of the MPI library in use.
+
+    Raises:
+        UserError: Each process would do all the work on its own.
+    """
+    me = launched()
+    if size > 1 or me.size == 1:
+        return
+    cure = f"use the launcher of the MPI library that mpi4py uses ({library}), e.g. mpi-opt search … -n {me.size}"
+    if me.by == "srun" or "SLURM_STEP_NUM_TASKS" in os.environ:
+        cure = (
+            "use mpirun, or srun --mpi=pmix where this Slurm has it (srun --mpi=list) and the MPI library of mpi4py "
+            f"supports it ({library})"
+        )
+    raise UserError(
+        f"{me.by} started {me.size} processes, but each is alone in its MPI world: MPI does not know this launcher",
+        cure=cure,
+    )
+
+
+def check_allocation(environment: Mapping[str, str] = os.environ) -> None:
+    """Refuses one process that no launcher started in a Slurm job of several tasks.
+
+    Raises:
+        UserError: All tasks but one would idle.
+    """
+    n_tasks = environment.get("SLURM_NTASKS", "")
+    if not launched(environment).by and n_tasks.isdigit() and int(n_tasks) > 1:
+        raise UserError(
+            f"this Slurm job has {n_tasks} tasks, and the program was started as one process",
+            cure=f"-n {n_tasks} uses all of them; -n 1 runs in one process all the same",
+        )

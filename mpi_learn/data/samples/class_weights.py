@@ -1,0 +1,58 @@
+"""Weights of the training samples by their class, as `keras.Model.fit` applies them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpi_learn.errors import DataError
+
+
+@dataclass(frozen=True)
+class ClassWeights:
+    """A weight for each class; classes that are not named have weight 1."""
+
+    factors: Mapping[int, float]
+
+    def applied(
+        self, labels: tuple[np.ndarray, ...], weights: tuple[np.ndarray, ...], is_training: bool
+    ) -> tuple[np.ndarray, ...]:
+        """The sample weights of a batch: its own ones, in the training times those of the classes."""
+        factors = np.ones(len(labels[0]), np.float32)
+        if is_training:
+            classes = _classes(labels[0])
+            for number, factor in self.factors.items():
+                factors[classes == number] = factor
+        return (factors * weights[0].reshape(-1),) if weights else (factors,)
+
+
+def make_class_weights(wanted: Mapping[int, float] | str, labels: Iterable[tuple[np.ndarray, ...]]) -> ClassWeights:
+    """The configured weights; ``balanced``: samples / (classes × samples of the class).
+
+    Args:
+        labels: All training labels, some at a time.
+
+    Raises:
+        DataError: There is more than one label per sample, or none.
+    """
+    counts: dict[int, int] = {}
+    for parts in labels:
+        if len(parts) != 1:
+            raise DataError(
+                f"expected one label, found {len(parts)}", where="data.class_weight", cure="write data.weights instead"
+            )
+        for number, count in zip(*np.unique(_classes(parts[0]), return_counts=True), strict=True):
+            counts[int(number)] = counts.get(int(number), 0) + int(count)
+    if not isinstance(wanted, str):
+        return ClassWeights(wanted)
+    n = sum(counts.values())
+    return ClassWeights({number: n / (len(counts) * count) for number, count in counts.items()})
+
+
+def _classes(labels: np.ndarray) -> np.ndarray:
+    """Class numbers, shape (n,), from class numbers or from one-hot labels."""
+    if labels.ndim > 1 and labels.shape[-1] > 1:
+        return labels.argmax(-1)
+    return np.round(labels).astype(np.int64).reshape(len(labels))

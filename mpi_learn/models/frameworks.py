@@ -1,0 +1,113 @@
+"""Prepares Keras and PyTorch for a model: threads, random seeds, precision, and no noise on the terminal.
+
+The framework of a model is known only when the user's function has returned it, but threads and seeds must be set
+before the function uses the framework. Frameworks that are loaded are prepared before the function is called, the
+others as soon as anything imports them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from mpi_learn.environment import prepare_environment, quiet_stderr
+from mpi_learn.errors import ModelError
+
+NAMES = {"keras": "Keras", "torch": "PyTorch"}
+EXTRAS = {"keras": "cpu", "torch": "torch"}
+
+Prepare = Callable[[ModuleType], None]
+
+
+@contextmanager
+def prepared(seed: int, precision: str) -> Iterator[None]:
+    """Models that are built inside have weights drawn from `seed`; Keras layers compute in `precision`."""
+    n_threads = prepare_environment()
+    before: list[Any] = []
+
+    def prepare_tensorflow(tensorflow: Any) -> None:
+        with suppress(RuntimeError):  # TensorFlow was used in this process before: its threads stay as they are
+            tensorflow.config.threading.set_intra_op_parallelism_threads(n_threads)
+            tensorflow.config.threading.set_inter_op_parallelism_threads(1 if n_threads == 1 else 2)
+        tensorflow.zeros(1)
+
+    def prepare_keras(keras: Any) -> None:
+        keras.backend.clear_session()
+        keras.utils.set_random_seed(seed)
+        before.append(keras.config.dtype_policy())
+        keras.config.set_dtype_policy(precision)
+
+    def prepare_torch(torch: Any) -> None:
+        torch.set_num_threads(n_threads)
+        torch.manual_seed(seed)
+
+    steps: dict[str, Prepare] = {
+        "tensorflow": prepare_tensorflow,
+        "keras": prepare_keras,
+        "torch": prepare_torch,
+    }
+    finder = _PreparingFinder({name: step for name, step in steps.items() if name not in sys.modules})
+    for name in [name for name in steps if name in sys.modules]:
+        with quiet_stderr() if name == "tensorflow" else nullcontext():
+            steps[name](sys.modules[name])
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        if before:
+            sys.modules["keras"].config.set_dtype_policy(before[0])
+
+
+class _PreparingFinder(MetaPathFinder):
+    """Runs a step after the import of a module, and keeps back what TensorFlow writes past Python on its way."""
+
+    def __init__(self, steps: dict[str, Prepare]) -> None:
+        self.steps = steps
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        step = self.steps.pop(name, None)
+        spec = importlib.util.find_spec(name) if step is not None else None
+        if step is None or spec is None or spec.loader is None:
+            return None
+        load = spec.loader.exec_module
+
+        def load_and_prepare(module: ModuleType) -> None:
+            with quiet_stderr() if name == "tensorflow" else nullcontext():
+                load(module)
+                step(module)
+
+        spec.loader.exec_module = load_and_prepare  # type: ignore[method-assign]  # of this one import
+        return spec
+
+
+def framework_of(model: Any) -> str | None:
+    """``keras`` or ``torch`` if `model` is a model of that framework."""
+    keras, torch = sys.modules.get("keras"), sys.modules.get("torch")
+    if keras is not None and isinstance(model, keras.Model):
+        return "keras"
+    return "torch" if torch is not None and isinstance(model, torch.nn.Module) else None
+
+
+def load_framework(name: str) -> Any:
+    """The package of a framework.
+
+    Raises:
+        ModelError: It is not installed, or Keras does not run on TensorFlow.
+    """
+    try:
+        package = importlib.import_module(name)
+    except ImportError as error:
+        raise ModelError(f"{NAMES[name]} is needed: {error}", cure=f"pip install mpi-opt[{EXTRAS[name]}]") from error
+    if name == "keras" and (backend := package.backend.backend()) != "tensorflow":
+        raise ModelError(f"Keras runs on {backend} here", cure="unset KERAS_BACKEND, or set it to tensorflow")
+    return package

@@ -1,0 +1,341 @@
+"""A compiled Keras model: its inputs, labels and outputs as `fit` would give them, its metrics as sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from mpi_learn.errors import ConfigurationError, ModelError
+from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.keras_.keras_losses import compile_arguments, label_rule, structured
+from mpi_learn.models.keras_.keras_network import KerasNetwork, Tensors, said, takes, tensors, tracing
+from mpi_learn.models.model import Example, named
+from mpi_learn.models.outputs import Outputs, check_ranges
+
+
+class GradientCatcher(keras.optimizers.Optimizer):
+    """In the place of the model's optimizer: keeps the gradients that `train_step` applies, and moves no weight."""
+
+    def __init__(self) -> None:
+        super().__init__(learning_rate=0.01, name="mpi_learn")
+        self.caught: list[list[tuple[Any, Any]]] = []
+        self.nudge = 0.0
+
+    def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
+        """Keeps the gradients and their variables; with a `nudge` it moves these by it."""
+        self.caught.append(list(zip(grads, trainable_variables or (), strict=True)))
+        if self.nudge:
+            for variable in trainable_variables or ():
+                variable.assign(variable + self.nudge)
+
+
+class CompiledModel:
+    """The model with losses and metrics of the configuration, or with those that the user's function compiled.
+
+    Attributes:
+        states: The metrics' state variables.
+        initial: Their values before the first batch.
+        has_train_step, has_test_step: Whether the user's class overrides the method.
+        has_own_loss: Whether code of the user's computes the loss.
+
+    Raises:
+        ModelError, ConfigurationError: Model, loss, metrics and samples do not fit together.
+    """
+
+    def __init__(self, network: KerasNetwork, settings: ModelSettings, example: Example) -> None:
+        self.network, self.model, self.settings = network, network.model, settings
+        kind = type(self.model)
+        self.has_train_step = kind.train_step is not keras.Model.train_step
+        self.has_test_step = kind.test_step is not keras.Model.test_step
+        self._has_loss_method = kind.compute_loss is not keras.Model.compute_loss
+        self._loss_takes_training = takes(kind.compute_loss, "training")
+        self._inputs, self._labels = _inputs(self.model, example), example.y_names
+        self._places: list[int | None] | None = None
+        outputs = self._called(example)
+        self._has_outputs, self._silent = outputs is not None, ""
+        network.bind()
+        self.is_compiled_by_user = settings.loss is None and self.model.compiled
+        self._users_optimizer = getattr(self.model, "optimizer", None)
+        self._compile(outputs, example)
+        is_own = settings.loss is None or self.has_train_step or self._has_loss_method or bool(self.model.losses)
+        self.has_own_loss = is_own or any(one is not None and one.is_own for one in self._wanted)
+        self._build(example)
+
+    @property
+    def can_be_called(self) -> bool:
+        """Whether `test_step` can evaluate the model: not if only its `train_step` knows how to compute a loss."""
+        return not self.has_train_step or (self._has_outputs and self.settings.is_validated)
+
+    @property
+    def catcher(self) -> GradientCatcher:
+        """The model's optimizer during the training."""
+        return self.model.optimizer
+
+    def packed(self, x: Tensors, y: Tensors, weights: Tensors) -> tuple[Any, Any, Any]:
+        """Inputs, labels and sample weights in the structures in which `fit` takes them."""
+        labels = named(y, self._labels)
+        if self._places is not None:
+            labels = structured([None if place is None else y[place] for place in self._places], self._outputs)
+        return self.inputs(x), labels, weights[0] if weights else None
+
+    def inputs(self, x: Tensors) -> Any:
+        """Inputs in the structure with which the model is called."""
+        return named(x, self._inputs)
+
+    def loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> tf.Tensor:
+        """The loss of a batch, as `fit` computes it: one number."""
+        arguments = {"training": training} if self._loss_takes_training else {}
+        found = self.model.compute_loss(x=x, y=y, y_pred=outputs, sample_weight=weights, **arguments)
+        if found.shape.rank != 0:
+            raise ModelError(
+                f"the loss is of shape {tuple(found.shape)}, expected one number",
+                where="loss",
+                cure="return the mean over the batch, or use the reduction sum_over_batch_size",
+            )
+        return tf.cast(found, tf.float32)
+
+    def weight(self, outputs: Any, weights: Any, n: tf.Tensor) -> tf.Tensor:
+        """What the loss of a batch is a mean over: see `mpi_learn.models.keras_.keras_model`."""
+        if self._has_loss_method or not tf.is_tensor(outputs):
+            return n
+        mask, reduction = getattr(outputs, "_keras_mask", None), getattr(self.model.loss, "reduction", "")
+        entries = None if mask is None else tf.cast(mask, tf.float32)
+        if reduction == "mean_with_sample_weight" and weights is not None:
+            factors = tf.cast(weights, tf.float32)
+            if entries is not None and entries.shape.rank > factors.shape.rank:
+                factors = tf.expand_dims(factors, -1)
+            entries = factors if entries is None else entries * factors
+        return n if entries is None else tf.reduce_sum(entries)
+
+    def results(self, sums: np.ndarray) -> dict[str, float]:
+        """Name -> value of all metrics from the sums of their states, joined."""
+        ends = np.cumsum([start.size for start in self.initial])
+        states = [
+            part.reshape(start.shape) for part, start in zip(np.split(sums, ends[:-1]), self.initial, strict=False)
+        ]
+        return {name: float(value) for name, value in self._results(states).items() if name != self._silent}
+
+    def check_labels(self, y: Sequence[np.ndarray]) -> None:
+        """See `Model.check_labels`."""
+        if self._places is not None:
+            check_ranges(self._rules, self._places, y)
+
+    def check_metrics(self, run: Callable[[Example, Sequence[np.ndarray]], Any], example: Example) -> list[str]:
+        """Checks that the metrics are sums over samples, as far as some samples show.
+
+        Args:
+            run: `Pass.run` of a pass.
+
+        Returns:
+            The names of values that the pass returns and no metric holds.
+
+        Raises:
+            ConfigurationError: A metric's state depends on the order of the batches, or its result is not one number.
+        """
+        logs, change, *_ = run(example, self.initial)
+        results = self._results(change)
+        for name, value in results.items():
+            if np.ndim(value):
+                raise ConfigurationError(
+                    f"the metric {name} gives {np.size(value)} values, expected one number",
+                    where="metrics",
+                    cure=f"give it an average: {{name: {name}, average: macro}}",
+                )
+        self._silent = "loss" if results.get("loss") == 0 else ""
+        middle = len(example) // 2
+        first, second = example.part(0, middle), example.part(middle, len(example))
+        if middle:
+            change = run(first, self.initial).change
+            later = [start + one for start, one in zip(self.initial, change, strict=True)]
+            pairs = zip(run(second, self.initial).change, run(second, later).change, strict=True)
+            for variable, (a, b) in zip(self.states, pairs, strict=True):
+                if not np.allclose(a, b, rtol=1e-3, atol=1e-4 * max(1.0, float(np.abs(a).max(initial=0)))):
+                    raise ConfigurationError(
+                        f"the metric {self._metric_of(variable)} does not add up over batches and ranks",
+                        where="metrics",
+                        cure="use a mean over samples, or a figure_of_merit function on the trained model",
+                    )
+        return [
+            name
+            for name, value in logs.items()
+            if name != "loss" and not (name in results and np.allclose(results[name], value, rtol=1e-3))
+        ]
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Restores the model's state and its random numbers at the end."""
+        variables = [*self.model.trainable_variables, *self.model.non_trainable_variables]
+        before = [np.array(one) for one in variables]
+        tf.random.set_seed(self.settings.seed)
+        try:
+            yield
+        finally:
+            for variable, value in zip(variables, before, strict=True):
+                variable.assign(value)
+            tf.random.set_seed(self.settings.seed)
+
+    @contextmanager
+    def as_returned(self) -> Iterator[None]:
+        """Inside, the model is compiled as the user's function returned it, or not at all."""
+        catcher, was_compiled = self.model.optimizer, self.model.compiled
+        self.restore()
+        try:
+            yield
+        finally:
+            self.model.optimizer, self.model.compiled = catcher, was_compiled
+
+    def restore(self) -> None:
+        """The training is over: the model is compiled as the user's function returned it, or not at all."""
+        self.model.optimizer, self.model.compiled = self._users_optimizer, self.is_compiled_by_user
+
+    def _called(self, example: Example) -> Outputs | None:
+        """The model's outputs, by calling it on the example, which builds it; None for a nested structure.
+
+        None as well for a model without `call`, whose `train_step` does everything.
+        """
+        x = self.inputs(tensors(example.x))
+        try:
+            found = self.model(x)
+        except Exception as error:
+            if isinstance(error, NotImplementedError) and self.has_train_step:
+                return None
+            raise _not_taken(self.model, example, error) from error
+        return _described(self.model, found)
+
+    def _compile(self, outputs: Outputs | None, example: Example) -> None:
+        settings, arguments = self.settings, {}
+        self._wanted, self._rules = [], []
+        if self.is_compiled_by_user:
+            self._check_users_compile()
+            if outputs is not None and outputs.is_mapping and not example.y_names and len(example.y) > 1:
+                outputs.labels((), len(example.y), [])
+            self.model.optimizer = GradientCatcher()
+            return
+        if outputs is None and (settings.loss is not None or settings.metrics):
+            raise ModelError(
+                "the outputs are nested, or the model has no `call`: losses and metrics cannot be assigned to them",
+                where="loss",
+                cure="compile the model in your function, and leave loss and metrics out",
+            )
+        if outputs is not None:
+            self._outputs = outputs
+            arguments, self._wanted = compile_arguments(settings, outputs)
+        if outputs is not None and settings.loss is not None:
+            self._places = outputs.labels(example.y_names, len(example.y), self._wanted)
+            for wanted, shape, place in zip(self._wanted, outputs.shapes, self._places, strict=True):
+                self._rules.append(None if place is None else label_rule(wanted, shape))
+                if (rule := self._rules[-1]) is not None and place is not None:
+                    rule.check_shape(example.y[place])
+            check_ranges(self._rules, self._places, example.y)
+        with tracing("loss"):
+            self.model.compile(optimizer=GradientCatcher(), **arguments)
+
+    def _check_users_compile(self) -> None:
+        settings, optimizer = self.settings, self._users_optimizer
+        problem = cure = ""
+        if settings.metrics or settings.weighted_metrics or settings.loss_weights:
+            problem, cure = "the model is compiled with metrics of its own", "name the loss here as well, or leave out"
+        elif getattr(self.model, "run_eagerly", False):
+            problem, cure = "the model is compiled with run_eagerly: here steps are always traced", "leave it out"
+        elif optimizer is not None and not settings.has_optimizer:
+            problem = f"the model is compiled with {type(optimizer).__name__}, and the configuration has no optimizer"
+            cure = "write `optimizer: {name: …, learning_rate: …}`"
+        if problem:
+            raise ConfigurationError(problem, where=settings.model, cure=cure)
+
+    def _build(self, example: Example) -> None:
+        """Creates the metrics' variables: one pass of each kind, as `fit` makes it."""
+        x, y, weights = self.packed(*map(tensors, (example.x, example.y, example.weights)))
+        with self.unchanged(), tracing():
+            if self.has_train_step:
+                self.model.train_step(as_data(x, y, weights))
+            if self.has_test_step:
+                self.model.test_step(as_data(x, y, weights))
+            if self.can_be_called and not (self.has_train_step and self.has_test_step):
+                outputs = self.model(x)
+                self.loss(x, y, outputs, weights, training=False)
+                self.model.compute_metrics(x, y, outputs, weights)
+        self.model.reset_metrics()
+        self.states = list(self.model.metrics_variables)
+        self.initial = [np.array(one) for one in self.states]
+
+    def _metric_of(self, variable: Any) -> str:
+        leaves = [leaf for one in self.model.metrics for leaf in getattr(one, "metrics", None) or [one]]
+        return next(one.name for one in leaves if any(variable is own for own in one.variables))
+
+    def _results(self, change: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        values = [
+            tf.cast(start + one, variable.dtype)
+            for start, one, variable in zip(self.initial, change, self.states, strict=True)
+        ]
+        with keras.StatelessScope(list(zip(self.states, values, strict=True))):
+            return {name: np.asarray(value) for name, value in self.model.get_metrics_result().items()}
+
+
+def as_data(x: Any, y: Any, weights: Any) -> tuple[Any, ...]:
+    """What `fit` gives to `train_step`."""
+    if y is None and weights is None:
+        return (x,)
+    return (x, y) if weights is None else (x, y, weights)
+
+
+def _inputs(model: keras.Model, example: Example) -> tuple[str, ...]:
+    """The names by which the model is called; empty for a tensor or a list of tensors.
+
+    Raises:
+        ModelError: The data do not name the model's inputs.
+    """
+    inputs, given = getattr(model, "inputs", None), example.x_names
+    if not inputs:
+        return given
+    structure = getattr(model, "input", None) if len(inputs) > 1 else None
+    by_name = isinstance(structure, dict)
+    known = tuple(structure) if by_name else tuple(one.name for one in inputs)
+    if given and len(inputs) > 1 and set(given) != set(known):
+        raise ModelError(
+            f"the model's inputs are named {', '.join(known)}, the data's features {', '.join(given)}",
+            where="data.features",
+            cure=f"write {{{', '.join(f'{name}: …' for name in known)}}}",
+        )
+    if by_name and not given:
+        raise ModelError(
+            f"the model takes its inputs by name ({', '.join(known)}), which have no order",
+            where="data.features",
+            cure=f"write a mapping: {{{', '.join(f'{name}: …' for name in known)}}}",
+        )
+    return given if len(inputs) > 1 else ()
+
+
+def _described(model: keras.Model, outputs: Any) -> Outputs | None:
+    """The outputs of a model, flat; None if their structure is nested."""
+    flat = keras.tree.flatten(outputs)
+    shapes = tuple((None, *one.shape[1:]) for one in flat)
+    if isinstance(outputs, dict):
+        return Outputs(shapes, tuple(sorted(outputs)), is_mapping=True) if len(outputs) == len(flat) else None
+    if isinstance(outputs, list | tuple) and len(outputs) != len(flat):
+        return None
+    names = tuple(getattr(model, "output_names", None) or ())
+    return Outputs(shapes, names if len(names) == len(flat) else ())
+
+
+def _not_taken(model: keras.Model, example: Example, error: Exception) -> ModelError:
+    shapes = [one.shape[1:] for one in example.x]
+    expected = [tuple(one.shape[1:]) for one in getattr(model, "inputs", None) or ()]
+    if expected and expected != shapes:
+        return ModelError(
+            f"the model takes samples of shape {_shown(expected)}, the data have {_shown(shapes)}",
+            where="data.features",
+            cure="change the input shape of the model, or data.features",
+        )
+    return ModelError(
+        f"the model does not take samples of shape {_shown(shapes)}: {said(error)}", where="data.features"
+    )
+
+
+def _shown(shapes: Sequence[tuple[int | None, ...]]) -> str:
+    return " and ".join(str(shape) for shape in shapes)

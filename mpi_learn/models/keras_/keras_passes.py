@@ -1,0 +1,188 @@
+"""One pass of a Keras model over a batch: stateless, or through the user's own `train_step` and `test_step`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from mpi_learn.errors import ModelError
+from mpi_learn.models.keras_.keras_compile import CompiledModel, as_data
+from mpi_learn.models.keras_.keras_network import Tensors, tensors, tracing
+from mpi_learn.models.model import Example
+
+NUDGE = 0.01
+"""Added to all weights, to see whether a `train_step` looks at them after its optimizer's step."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a pass over a batch gives; tensors.
+
+    Attributes:
+        gradients: Of `weight` × `loss`, one per trainable array; none in inference.
+        n: The number of samples.
+        weight: What the loss is a mean over.
+        loss: The mean loss.
+        change: Of each of `CompiledModel.states`.
+        logs: Name -> value, as returned by the user's or Keras' code.
+    """
+
+    gradients: Sequence[Any]
+    n: Any
+    weight: Any
+    loss: Any
+    change: list[Any]
+    logs: dict[str, Any]
+
+
+class Run(NamedTuple):
+    """What an eager pass gives: returned values by name, the change of each metric state, the variables after it."""
+
+    logs: dict[str, np.ndarray]
+    change: list[np.ndarray]
+    trainable: list[np.ndarray]
+    others: list[np.ndarray]
+
+
+class Pass(ABC):
+    """A pass over a batch, to be traced by TensorFlow or run eagerly.
+
+    Args:
+        compiled: The model.
+        training: Forward and backward pass; else a forward pass in inference mode.
+    """
+
+    def __init__(self, compiled: CompiledModel, training: bool) -> None:
+        self.compiled, self.training = compiled, training
+        self.network, self.model = compiled.network, compiled.model
+
+    @abstractmethod
+    def __call__(
+        self, parts: list[Any], x: Tensors, y: Tensors, weights: Tensors, initial: Sequence[np.ndarray]
+    ) -> Found:
+        """The pass.
+
+        Args:
+            parts: The trainable arrays.
+            x, y, weights: The batch, flat.
+            initial: The values of `CompiledModel.states` before it.
+        """
+
+    def run(self, example: Example, initial: Sequence[np.ndarray]) -> Run:
+        """Runs the pass eagerly; afterwards the model is as before."""
+        with self.compiled.unchanged(), tracing():
+            parts = [tf.convert_to_tensor(one) for one in self.model.trainable_variables]
+            found = self(parts, *map(tensors, (example.x, example.y, example.weights)), initial)
+            return Run(
+                {name: np.asarray(one) for name, one in found.logs.items()},
+                [np.asarray(one) for one in found.change],
+                [np.array(one) for one in self.model.trainable_variables],
+                [np.array(one) for one in self.model.non_trainable_variables],
+            )
+
+
+class StatelessPass(Pass):
+    """Keras' own `train_step` and `test_step`, on weights that are given from outside."""
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether the model has a `call` and a loss for it."""
+        return self.compiled.can_be_called
+
+    def __call__(
+        self, parts: list[Any], x: Tensors, y: Tensors, weights: Tensors, initial: Sequence[np.ndarray]
+    ) -> Found:
+        states, n = self.compiled.states, tf.cast(tf.shape(x[0])[0], tf.float32)
+        x, y, weights = self.compiled.packed(x, y, weights)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            if self.training:
+                tape.watch(parts)
+            with self.network.scope(parts, list(zip(states, initial, strict=True))) as scope:
+                outputs = self.network(x, self.training)
+                loss = self.compiled.loss(x, y, outputs, weights, self.training)
+                logs = self.model.compute_metrics(x, y, outputs, weights)
+                weight = tf.stop_gradient(self.compiled.weight(outputs, weights, n))
+                total = weight * loss
+        change = [scope.get_current_value(one) - start for one, start in zip(states, initial, strict=True)]
+        if not self.training:
+            return Found((), n, weight, loss, change, logs)
+        gradients = tape.gradient(total, parts, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        self.network.keep(self.network.values(scope))
+        return Found(gradients, n, weight, loss, change, logs)
+
+
+class StatefulPass(Pass):
+    """The user's `train_step` or `test_step`, on the model's own variables.
+
+    The weights are copied into the variables before each step. The gradients are those that `train_step` hands to
+    the model's optimizer, which here moves nothing.
+    """
+
+    is_possible = True
+
+    def __init__(self, compiled: CompiledModel, training: bool) -> None:
+        super().__init__(compiled, training)
+        self._step = self.model.train_step if training else self.model.test_step
+        if training:
+            self._places = {id(one): place for place, one in enumerate(self.model.trainable_variables)}
+
+    def __call__(
+        self, parts: list[Any], x: Tensors, y: Tensors, weights: Tensors, initial: Sequence[np.ndarray]
+    ) -> Found:
+        for variable, value in (
+            *zip(self.model.trainable_variables, parts, strict=True),
+            *zip(self.compiled.states, initial, strict=True),
+        ):
+            variable.assign(value)
+        n = tf.cast(tf.shape(x[0])[0], tf.float32)
+        caught = self.compiled.catcher.caught
+        caught.clear()
+        logs = self._step(as_data(*self.compiled.packed(x, y, weights)))
+        if not isinstance(logs, dict) or "loss" not in logs:
+            raise ModelError(f"{self._step.__name__} returns no `loss`", where="model", cure='return {"loss": …}')
+        change = [one.value - start for one, start in zip(self.compiled.states, initial, strict=True)]
+        gradients = [n * one for one in self._gradients(parts, caught)] if self.training else ()
+        return Found(gradients, n, n, tf.cast(logs["loss"], tf.float32), change, logs)
+
+    def check(self, example: Example) -> None:
+        """Raises ModelError unless the step moves the weights through the model's optimizer alone, and at its end."""
+        catcher, before = self.compiled.catcher, [np.array(one) for one in self.model.trainable_variables]
+        plain = self.run(example, self.compiled.initial)
+        if not all(map(np.array_equal, plain.trainable, before)):
+            raise self._refused("changes weights besides through self.optimizer")
+        catcher.nudge = NUDGE
+        moved = self.run(example, self.compiled.initial)
+        catcher.nudge = 0.0
+        pairs = zip(
+            [*plain.logs.values(), *plain.change, *plain.others],
+            [*moved.logs.values(), *moved.change, *moved.others],
+            strict=True,
+        )
+        if not all(np.allclose(one, other, rtol=1e-4, atol=1e-7, equal_nan=True) for one, other in pairs):
+            raise self._refused("uses the weights after self.optimizer has moved them, which here happens later")
+
+    def _gradients(self, parts: list[Any], caught: list[list[tuple[Any, Any]]]) -> list[Any]:
+        """One gradient per trainable array, from what the optimizer was called with."""
+        if len(caught) != 1:
+            raise self._refused(f"calls self.optimizer {len(caught)} times" if caught else "never calls self.optimizer")
+        gradients = [tf.zeros_like(part) for part in parts]
+        for gradient, variable in caught[0]:
+            place = self._places.get(id(variable))
+            if place is None:
+                raise self._refused(f"moves {variable.path}, which is not trainable")
+            if gradient is not None:
+                gradients[place] = tf.convert_to_tensor(gradient)
+        return gradients
+
+    def _refused(self, problem: str) -> ModelError:
+        return ModelError(
+            f"train_step of {type(self.model).__name__} {problem}",
+            where="model",
+            cure="override compute_loss instead, or call self.optimizer.apply_gradients once, at the end; for a GAN "
+            "return both models and write `gan:`",
+        )

@@ -1,0 +1,187 @@
+"""Metrics of PyTorch models as sums over samples: accuracy and errors, torchmetrics, or functions of the user's."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.models.torch_.torch_losses import Loss, matched
+from mpi_learn.settings.component import Component, make_component, shown_arguments
+from mpi_learn.settings.user_code import users_code
+from mpi_learn.settings.yaml_file import nearest
+
+N_THRESHOLDS = 200
+"""Of curves, as in Keras: with them the state of a curve is a sum over samples."""
+SAME = {"acc": "accuracy", "mean_absolute_error": "mae", "mean_squared_error": "mse", "AUC": "AUROC"}
+Function = Callable[[Any, Any], Any]
+ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
+    "cross_entropy": lambda outputs: outputs.softmax(1),
+    "nll_loss": torch.exp,
+    "binary_cross_entropy_with_logits": torch.sigmoid,
+}
+"""From the outputs that a loss takes to probabilities."""
+
+
+class Metric(Protocol):
+    """A metric whose state is a sum over samples.
+
+    Attributes:
+        size: The length of its state.
+    """
+
+    size: int
+
+    def state(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:
+        """The state of a batch of `n` samples, (size,) float32."""
+
+    def result(self, state: np.ndarray, n: float) -> float:
+        """The value from the summed states of `n` samples."""
+
+
+class Mean:
+    """The mean over samples of a function of (outputs, targets), which returns a mean or one value per sample."""
+
+    size = 1
+
+    def __init__(self, function: Function) -> None:
+        self.function = function
+
+    def state(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:
+        """See `Metric.state`."""
+        return (n * torch.as_tensor(self.function(outputs, targets)).float().mean()).reshape(1)
+
+    def result(self, state: np.ndarray, n: float) -> float:
+        """See `Metric.result`."""
+        return float(state[0]) / n
+
+
+class OfTorchmetrics:
+    """A metric of torchmetrics; its states are added over batches and ranks, as its own reduction does.
+
+    Args:
+        metric: A `torchmetrics.Metric`.
+        key: Its name, for messages.
+        loss: The output's: if it takes logits, metrics of classes get probabilities. By itself torchmetrics decides
+            this batch by batch.
+
+    Raises:
+        ConfigurationError: A state is not a sum.
+    """
+
+    def __init__(self, metric: Any, key: str, loss: Loss | None) -> None:
+        is_of_classes = type(metric).__module__.startswith("torchmetrics.classification")
+        self._activation = ACTIVATIONS.get(loss.name) if loss is not None and is_of_classes else None
+        add = importlib.import_module("torchmetrics.utilities").dim_zero_sum
+        self.metric, self.initial = metric, dict(metric.metric_state)
+        is_sum = all(metric._reductions[name] is add for name in self.initial)
+        if not is_sum or not all(isinstance(one, torch.Tensor) for one in self.initial.values()):
+            raise ConfigurationError(
+                f"the metric {key} does not add up over batches and ranks",
+                where="metrics",
+                cure="give it `thresholds` if it has them, or use a figure_of_merit function on the trained model",
+            )
+        self.size = sum(one.numel() for one in self.initial.values())
+
+    def state(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:
+        """See `Metric.state`."""
+        if isinstance(outputs, torch.Tensor) and outputs.shape[-1:] == (1,) and targets.ndim == outputs.ndim - 1:
+            outputs = outputs.squeeze(-1)
+        if self._activation is not None:
+            outputs = self._activation(outputs)
+        self.metric.reset()
+        self.metric.update(outputs, targets)
+        found = [getattr(self.metric, name) - start for name, start in self.initial.items()]
+        return torch.cat([one.reshape(-1).float() for one in found])
+
+    def result(self, state: np.ndarray, n: float) -> float:
+        """See `Metric.result`."""
+        self.metric.reset()
+        for name, start in self.initial.items():
+            part, state = state[: start.numel()], state[start.numel() :]
+            setattr(self.metric, name, start + torch.as_tensor(part).reshape(start.shape).to(start.dtype))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it was never updated
+            return float(self.metric.compute())
+
+
+def make_metric(wanted: Component, loss: Loss | None, output: tuple[int, ...], labels: np.ndarray | None) -> Metric:
+    """A metric of one output.
+
+    Args:
+        loss: The output's.
+        output, labels: Shapes and dtypes of a few samples.
+
+    Raises:
+        ConfigurationError: There is none, or it does not fit.
+    """
+    if wanted.is_own:
+        found = make_component(wanted, 2)
+        return OfTorchmetrics(found, wanted.key, loss) if hasattr(found, "metric_state") else Mean(found)
+    name = SAME.get(wanted.name, wanted.name)
+    functions: dict[str, Function] = {
+        "mae": lambda out, labels: (matched(labels, out) - out).abs(),
+        "mse": lambda out, labels: (matched(labels, out) - out) ** 2,
+    }
+    if name in functions and not wanted.arguments:
+        return Mean(functions[name])
+    is_class = labels is not None and labels.dtype.kind in "biu" and labels.ndim < len(output)
+    if name == "accuracy":
+        return Mean(_accuracy(wanted, loss, output, is_class))
+    return _of_torchmetrics(name, wanted, output, loss, [*functions, "accuracy"])
+
+
+def _accuracy(wanted: Component, loss: Loss | None, output: tuple[int, ...], is_class: bool) -> Function:
+    if len(output) > 1 and output[1] > 1:
+        return lambda out, labels: out.argmax(1) == _classes(labels, out)
+    if loss is not None and not loss.name and "threshold" not in wanted.arguments:
+        raise ConfigurationError(
+            "with one column and a loss of your own it is unknown whether outputs are logits or probabilities",
+            where="metrics: accuracy",
+            cure="write {name: accuracy, threshold: 0.0} for logits, 0.5 for probabilities",
+        )
+    is_logit = loss is not None and loss.name == "binary_cross_entropy_with_logits"
+    edge = wanted.arguments.get("threshold", 0.0 if is_logit else 0.5)
+    return lambda out, labels: (out > edge) == (matched(labels, out) > 0.5)
+
+
+def _classes(labels: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """Class numbers, from class numbers or from one-hot labels."""
+    if labels.shape == output.shape:
+        return labels.argmax(1)
+    return labels.squeeze(-1) if labels.ndim == output.ndim else labels
+
+
+def _of_torchmetrics(
+    name: str, wanted: Component, output: tuple[int, ...], loss: Loss | None, known: list[str]
+) -> Metric:
+    try:
+        package = importlib.import_module("torchmetrics")
+    except ImportError:
+        near = nearest(name, known)
+        raise ConfigurationError(
+            f"{name} is a metric of torchmetrics, which is not installed",
+            where="metrics",
+            cure=f"did you mean {near}?" if near else "pip install torchmetrics, or write file.py:function",
+        ) from None
+    kind = getattr(package, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, package.Metric)):
+        near = nearest(name, [*known, *package.__all__])
+        raise ConfigurationError(
+            f"there is no metric {name}, and torchmetrics has none",
+            where="metrics",
+            cure=f"did you mean {near}?" if near else "write file.py:function",
+        )
+    parameters, arguments = inspect.signature(kind).parameters, wanted.arguments
+    n_classes = output[1] if len(output) > 1 else 1
+    if "task" in parameters:
+        task = {"task": "binary"} if n_classes == 1 else {"task": "multiclass", "num_classes": n_classes}
+        arguments = {**task, **({"thresholds": N_THRESHOLDS} if "thresholds" in parameters else {}), **arguments}
+    with users_code(f"{name} with ({shown_arguments(arguments)})", "metrics"):
+        return OfTorchmetrics(kind(**arguments), wanted.key, loss)

@@ -1,0 +1,201 @@
+"""A PyTorch module whose parameters are views of a flat vector, and all its other state."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from mpi_learn.errors import ModelError
+from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.model import Arrays, Example, named
+from mpi_learn.models.outputs import LabelRule, Shape
+from mpi_learn.models.torch_.torch_checkpointing import TorchCalls, resting
+from mpi_learn.models.torch_.torch_losses import make_loss
+from mpi_learn.settings.component import Component
+
+Tensors = Sequence[Any]
+SIGNED = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
+"""PyTorch computes with no unsigned integers of more than 8 bits."""
+
+
+class TorchNetwork:
+    """A PyTorch module as one flat vector.
+
+    Attributes:
+        layout: Of the trainable parameters.
+
+    Raises:
+        ModelError: The module has nothing to train, or not on the processor in float32.
+    """
+
+    framework = "torch"
+
+    def __init__(self, module: torch.nn.Module, settings: ModelSettings) -> None:
+        _check_parameters(module)
+        self.module, self.calls = module, TorchCalls(module, settings.computing)
+        self.parameters = [one for one in module.parameters() if one.requires_grad]
+        self.layout = FlatLayout(tuple(tuple(one.shape) for one in self.parameters))
+        state = [*module.buffers(), *(one for one in module.parameters() if not one.requires_grad)]
+        self._moving = [one for one in state if one.is_floating_point()]
+        self._integers = [one for one in state if not one.is_floating_point()]
+        torch.manual_seed(settings.seed * 1_000_003 + settings.stream)  # of dropout, the same for both models of a GAN
+
+    def give(self, weights: np.ndarray) -> None:
+        """Copies the parameters into `weights`, (layout.size,) float32, and makes them views of it."""
+        for parameter, view in zip(self.parameters, self.layout.views(weights), strict=True):
+            view[...] = parameter.detach().numpy()
+            parameter.data = torch.from_numpy(view)
+
+    def take(self, weights: np.ndarray) -> torch.nn.Module:
+        """The module in inference mode; its parameters are views of `weights` already."""
+        return self.module.eval()
+
+    def save(self, path: Path, weights: np.ndarray) -> Path:
+        """Writes the state dict to `path` with the suffix .pt."""
+        aside = path.with_name(f".{path.name}.writing.pt")
+        try:
+            torch.save({name: value.clone() for name, value in self.module.state_dict().items()}, aside)
+            return aside.rename(path.with_name(f"{path.name}.pt"))
+        finally:
+            aside.unlink(missing_ok=True)
+
+    def save_weights(self, path: Path, weights: np.ndarray) -> Path:
+        """A state dict is all that is ever saved."""
+        return self.save(path, weights)
+
+    def state(self) -> np.ndarray:
+        parts = [one.float().numpy().ravel() for one in self._moving]
+        return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+    def set_state(self, values: np.ndarray) -> None:
+        _fill(self._moving, values)
+
+    def integers(self) -> np.ndarray:
+        parts = [one.numpy().astype(np.int64).ravel() for one in self._integers]
+        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+    def set_integers(self, values: np.ndarray) -> None:
+        _fill(self._integers, values)
+
+    def random_state(self) -> np.ndarray:
+        """The state of PyTorch's random generator, int64."""
+        return torch.get_rng_state().numpy().astype(np.int64)
+
+    def set_random_state(self, values: np.ndarray) -> None:
+        """Replaces what `random_state` gives."""
+        torch.set_rng_state(torch.from_numpy(values.astype(np.uint8)))
+
+    def parts(self, flat: Any) -> list[Any]:
+        """The parameters, which are views of the flat vector."""
+        return self.parameters
+
+    def tried(self, x: Arrays) -> list[Shape]:
+        self.module.eval()
+        with torch.no_grad():
+            return [tuple(one.shape) for one in flat_outputs(self.calls(*tensors(x)))]
+
+    def called(self, parts: list[Any], x: Tensors, training: bool, moves: bool) -> tuple[Tensors, Any]:
+        self.module.train(training)
+        has_gradient = torch.is_grad_enabled() and (moves or any(one.requires_grad for one in x))
+        with nullcontext() if moves or not training else resting(self.module), torch.set_grad_enabled(has_gradient):
+            return flat_outputs(self.calls(*x)), 0.0
+
+    def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
+        loss = make_loss(wanted).fitted(output, labels)
+        return (lambda labels, output: loss.mean(output, labels)), loss.rule
+
+    def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
+        with torch.enable_grad():
+            losses, found = function()
+        gradients = []
+        for loss, own in zip(losses, [own for own in parts if own], strict=True):
+            by_part = zip(torch.autograd.grad(loss, own, retain_graph=True, allow_unused=True), own, strict=True)
+            gradients.append([torch.zeros_like(part) if one is None else one for one, part in by_part])
+        return (losses, found), gradients
+
+    def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
+        def call(x: Arrays, y: Arrays) -> list[np.ndarray]:
+            with torch.no_grad():
+                return [torch.as_tensor(one).detach().numpy() for one in function(None, tensors(x), tensors(y))]
+
+        return call
+
+    def close(self) -> None:
+        pass
+
+
+def tensors(arrays: Arrays) -> list[torch.Tensor]:
+    """The arrays as tensors, on the same memory where PyTorch knows their dtype."""
+    return [torch.from_numpy(one.astype(SIGNED[one.dtype]) if one.dtype in SIGNED else one) for one in arrays]
+
+
+def flat_outputs(outputs: Any) -> list[torch.Tensor]:
+    """All tensors that a module returned, in its order.
+
+    Raises:
+        ModelError: It returned something else.
+    """
+    if isinstance(outputs, dict):
+        outputs = list(outputs.values())
+    found = [one for part in outputs for one in flat_outputs(part)] if isinstance(outputs, list | tuple) else [outputs]
+    for one in found:
+        if not isinstance(one, torch.Tensor):
+            raise ModelError(f"the model returns {type(one).__name__}, not a tensor, or several", where="model")
+    return found
+
+
+def arguments_of(
+    module: torch.nn.Module, names: tuple[str, ...]
+) -> Callable[[Tensors], tuple[Tensors, dict[str, Any]]]:
+    """How a module is called: a function from tensors to positional and keyword arguments.
+
+    Inputs without names are positional. Inputs with names are keyword arguments if `forward` has parameters of these
+    names, else one mapping.
+
+    Raises:
+        ModelError: `forward` takes several inputs, none of them by these names.
+    """
+    if not names:
+        return lambda x: (x, {})
+    parameters = list(inspect.signature(module.forward).parameters.values())
+    known = {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
+    if set(names) <= known or any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return lambda x: ((), dict(zip(names, x, strict=True)))
+    if len(names) == 1:
+        return lambda x: (x, {})
+    required = [one for one in parameters if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
+    if len(required) > 1:
+        raise ModelError(
+            f"forward takes {', '.join(one.name for one in required)}, the data's features are {', '.join(names)}",
+            where="data.features",
+            cure=f"write {{{', '.join(f'{one.name}: …' for one in required)}}}",
+        )
+    return lambda x: ((named(x, names),), {})
+
+
+def _check_parameters(module: torch.nn.Module) -> None:
+    found = [one for one in module.parameters() if one.requires_grad]
+    if not found or any(one.dtype != torch.float32 for one in found):
+        raise ModelError("the module needs parameters, all of them float32", where="model")
+    if others := {str(one.device) for one in module.parameters()} - {"cpu"}:
+        raise ModelError(
+            f"its parameters are on {', '.join(sorted(others))}: PyTorch modules compute on the processor here",
+            where="model",
+            cure="return the module without .to(device)",
+        )
+
+
+def _fill(buffers: list[torch.Tensor], values: np.ndarray) -> None:
+    start = 0
+    with torch.no_grad():
+        for buffer in buffers:
+            part = torch.from_numpy(values[start : start + buffer.numel()].copy())
+            buffer.copy_(part.reshape(buffer.shape))
+            start += buffer.numel()

@@ -1,0 +1,76 @@
+"""The interface of an update rule, and how its loops over elements are compiled."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+os.environ.setdefault("NUMBA_DISABLE_ERROR_MESSAGE_HIGHLIGHTING", "1")  # numba otherwise writes colour codes to stdout
+from numba import njit
+
+from mpi_learn.flat_layout import FlatLayout, aligned_empty
+
+Float = np.float32
+
+fused = njit(nogil=True, cache=True, error_model="numpy")
+"""Compiles a loop over elements: one pass over memory, vectorised, without the interpreter's lock."""
+
+summed = njit(nogil=True, cache=True, error_model="numpy", fastmath={"reassoc", "contract"})
+"""The same for a loop with a float64 sum in which the order of the terms does not matter."""
+
+
+class Rule(ABC):
+    """One step of a published method on flat float32 vectors.
+
+    Args:
+        options: The method's section of the configuration.
+        layout: Which part of the vector is which array; layer-wise methods use it.
+
+    Attributes:
+        state: Name -> float32 vector of the length of the weights.
+    """
+
+    state_names: tuple[str, ...] = ()
+
+    def __init__(self, options: Any, layout: FlatLayout) -> None:
+        self.options, self.layout = options, layout
+        self.state = {name: aligned_empty(layout.size) for name in self.state_names}
+        for vector in self.state.values():
+            vector[:] = self.initial_state()
+
+    def initial_state(self) -> float:
+        """The initial value of every state element."""
+        return 0.0
+
+    @abstractmethod
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+        """Changes `weights` and the state in place.
+
+        Args:
+            weights, gradient: (n,) float32.
+            t: Number of this step, from 1.
+            rate: Learning rate η.
+            scale: Factor of the gradient.
+            keep: Factor of the weights for decoupled weight decay, 1 − ηλ.
+        """
+
+
+@summed
+def sum_of_squares(vector):
+    """The sum of squares of a float32 vector, in float64."""
+    total = 0.0
+    for i in range(vector.size):
+        total += np.float64(vector[i]) * np.float64(vector[i])
+    return total
+
+
+@fused
+def clipped(gradient, scale, bound):
+    """``scale × gradient`` with every element within ± `bound`, in a new vector."""
+    out = np.empty_like(gradient)
+    for i in range(gradient.size):
+        out[i] = min(max(scale * gradient[i], -bound), bound)
+    return out

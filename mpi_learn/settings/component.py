@@ -1,0 +1,102 @@
+"""Losses, metrics, callbacks and optimizers that a YAML file names, with or without arguments."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.settings.user_code import is_function, load_function, located_specification, metric_key, users_code
+
+
+class Component(BaseModel):
+    """A named object with arguments: ``{name: huber, delta: 2.0}``; every key except `name` is an argument."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str = Field(description="A name of the framework, file.py:function or package.module:Class.")
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """The keyword arguments."""
+        return dict(self.model_extra or {})
+
+    @property
+    def key(self) -> str:
+        """The name in the history: a function's own name, a name of the framework as written."""
+        return metric_key(self.name)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the name is that of a Python object, not of something that the framework knows."""
+        return is_function(self.name)
+
+
+Named = str | Component
+"""``mse`` is short for ``{name: mse}``."""
+
+
+def component(value: Named) -> Component:
+    """`value` in its long form."""
+    return Component(name=value) if isinstance(value, str) else value
+
+
+def located(value: Any, directory: Path) -> Any:
+    """`value`, or a list or mapping of such, with relative files taken from `directory`."""
+    if isinstance(value, Component):
+        return value.model_copy(update={"name": located_specification(value.name, directory)})
+    if isinstance(value, dict):
+        return {key: located(one, directory) for key, one in value.items()}
+    if isinstance(value, list):
+        return [located(one, directory) for one in value]
+    return located_specification(value, directory) if isinstance(value, str) else value
+
+
+def make_component(wanted: Component, n_positional: int) -> Any:
+    """The Python object that `wanted` names, ready to be called with `n_positional` arguments.
+
+    A class is instantiated with the arguments. A function that requires fewer than `n_positional` arguments is a
+    factory and is called. Any other function is returned with the arguments bound to it.
+
+    Raises:
+        ConfigurationError: The object does not exist or does not take the arguments.
+    """
+    found, arguments = load_function(wanted.name), wanted.arguments
+    if isinstance(found, type) or (inspect.isroutine(found) and _is_factory(found, arguments, n_positional)):
+        with users_code(f"calling it with ({shown_arguments(arguments)})", wanted.name):
+            return found(**arguments)
+    if not arguments:
+        return found
+    if not inspect.isroutine(found):
+        raise ConfigurationError(
+            f"it is an object of class {type(found).__name__}, which takes no arguments here",
+            where=wanted.name,
+            cure="name its class, or leave the arguments out",
+        )
+    return partial(found, **arguments)
+
+
+def shown_arguments(arguments: dict[str, Any]) -> str:
+    """The arguments as Python writes them, for messages."""
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+
+
+def _is_factory(function: Callable[..., Any], arguments: dict[str, Any], n_positional: int) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters
+    except (ValueError, TypeError):  # built in C, without a signature
+        return False
+    required = [
+        one
+        for one in parameters.values()
+        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+        and one.default is one.empty
+        and one.name not in arguments
+    ]
+    has_rest = any(one.kind is one.VAR_POSITIONAL for one in parameters.values())
+    return len(required) < n_positional and not has_rest

@@ -1,0 +1,74 @@
+"""Keys of Keras, PyTorch and Horovod that a user may try, and what to write here instead."""
+
+from __future__ import annotations
+
+_EVERY_STEP = "an epoch is always one pass over all samples"
+_RANKS = "the number of ranks is that of mpirun -np N, or of mpi-learn train -n N"
+
+TRAINING = {
+    "accumulate_grad_batches": "write `algorithm: {name: allreduce, accumulate: N}`",
+    "amp": "write `precision: mixed_bfloat16`",
+    "backward_passes_per_step": "write `algorithm: {name: allreduce, accumulate: N}`",
+    "class_weight": "write `data: {class_weight: {0: 1.0, 1: 5.0}}`, or `class_weight: balanced`",
+    "compression": "write `algorithm: {name: allreduce, compression: float16}`",
+    "criterion": "write `loss: NAME`",
+    "device": "the framework chooses: Keras models use the GPU of the host, PyTorch modules the processor",
+    "devices": _RANKS,
+    "drop_last": "write `data: {drop_last: true}`",
+    "features": "write `data: {features: NAME}`",
+    "fp16": "write `precision: mixed_bfloat16`",
+    "gradient_clip_val": "write `optimizer: {clip_norm: X}`, or `clip_value`",
+    "initial_epoch": "write `checkpoint: {path: FOLDER}`: the same command continues from the last checkpoint",
+    "jit_compile": "write `xla: true`",
+    "labels": "write `data: {labels: NAME}`",
+    "learning_rate": "write `optimizer: {learning_rate: X}`",
+    "loss_fn": "write `loss: NAME`",
+    "lr": "write `optimizer: {learning_rate: X}`",
+    "lr_scheduler": "write `optimizer: {schedule: …}`",
+    "max_epochs": "write `epochs: N`",
+    "mixed_precision": "write `precision: mixed_bfloat16`",
+    "num_workers": _RANKS,
+    "op": "gradients are averaged; other rules are those of `algorithm:`",
+    "run_eagerly": "steps are always compiled",
+    "sample_weight": "write `data: {weights: NAME}`",
+    "schedule": "write `optimizer: {schedule: …}`",
+    "shuffle": "write `data: {shuffle: true}`",
+    "steps_per_epoch": _EVERY_STEP,
+    "steps_per_execution": "one step is one call; leave it out",
+    "strategy": "write `algorithm: {name: …}`",
+    "validation_batch_size": "write `validation: {batch_size: N}`",
+    "validation_data": "write `data: {validation: [FILES]}`",
+    "validation_freq": "write `validation: {every: N}`",
+    "validation_split": "write `data: {validation_fraction: X}`",
+    "validation_steps": "all validation samples are evaluated",
+    "verbose": "leave it out; one line is printed per epoch, and a live view on a terminal",
+    "weights": "write `data: {weights: NAME}`",
+    "workers": _RANKS,
+}
+"""Of the top level of a ``training.yaml``."""
+
+DATA = {
+    "batch_size": "write it at the top level, outside of data",
+    "sample_weight": "write `weights: NAME`",
+    "sample_weights": "write `weights: NAME`",
+    "steps_per_epoch": _EVERY_STEP,
+    "targets": "write `labels: NAME`",
+    "test": "write `validation: [FILES]`",
+    "validation_data": "write `validation: [FILES]`",
+    "validation_split": "write `validation_fraction: X`",
+    "x": "write `features: NAME`",
+    "y": "write `labels: NAME`",
+}
+"""Of the section ``data:``."""
+
+OPTIMIZER = {
+    "betas": "write `beta_1: X, beta_2: Y`",
+    "clipnorm": "write `clip_norm: X`, the norm of the whole gradient",
+    "clipvalue": "write `clip_value: X`",
+    "decay": "write `weight_decay: X`, or `schedule: …` for the learning rate",
+    "eps": "write `epsilon: X`",
+    "global_clipnorm": "write `clip_norm: X`",
+    "lr": "write `learning_rate: X`",
+    "warmup_steps": "write `schedule: {warmup_epochs: N}`",
+}
+"""Of the section ``optimizer:``."""

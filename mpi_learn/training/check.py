@@ -1,0 +1,120 @@
+"""Builds the model of a training and runs one batch, in one process: what `mpi-learn check` prints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import closing, suppress
+
+import numpy as np
+
+from mpi_learn.algorithms.configuration import AllReduce
+from mpi_learn.data import Batch, Dataset, load, make_batches
+from mpi_learn.errors import ConfigurationError, ModelError
+from mpi_learn.models.frameworks import NAMES
+from mpi_learn.models.model import Model
+from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.training.configuration import TrainingConfiguration
+from mpi_learn.training.loop import Training
+from mpi_learn.training.monitor import MEGABYTE, resident_bytes
+from mpi_learn.training.saved_result import why_unsavable
+from mpi_learn.training.setup import build_model, completed_dataset
+
+
+def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset | None = None) -> str:
+    """Does everything that `train` does before the first step, then one batch forward and backward; trains nothing.
+
+    Args:
+        configuration: Of the training; its algorithm is not used, as for a training on one rank.
+        comm: Of this process alone.
+        data: Used instead of ``configuration.data``.
+
+    Returns:
+        Lines that describe inputs, labels, outputs, parameters, losses and memory.
+
+    Raises:
+        UserError: Invalid configuration, data or model, or a loss or gradient that is not finite.
+    """
+    alone = {"algorithm": AllReduce(), "checkpoint": None, "trace": None}
+    configuration = configuration.model_copy(update=alone)
+    if data is None:
+        if configuration.data is None:
+            raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
+        data = load(configuration.data, comm, configuration.seed)
+    dataset = completed_dataset(data, configuration, comm)
+    model = build_model(configuration, comm, dataset)
+    try:
+        with Training(configuration, comm, dataset, model):
+            pass
+        return "\n".join(f"{name:<12} {text}" for name, text in _lines(configuration, dataset, model))
+    finally:
+        model.close()
+
+
+def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model) -> list[tuple[str, str]]:
+    section, size = configuration.data, configuration.batch_size
+    batches = make_batches(
+        dataset,
+        batch_size=size,
+        n_workers=1,
+        worker=0,
+        seed=configuration.seed,
+        shuffle=section is None or section.shuffle,
+        drop_last=section is not None and section.drop_last,
+    )
+    with closing(batches):
+        batch = next(iter(batches.epoch(0)))
+    names = dataset.training.take(slice(0, 1)).format
+    lines = [
+        ("model", f"{configuration.model}, {NAMES[model.framework]}"),
+        ("parameters", f"{model.layout.size:,} in {len(model.layout.shapes)} trainable arrays"),
+        ("inputs", _described(batch.x, names.x_names)),
+        ("labels", _described(batch.y, names.y_names) or "none"),
+    ]
+    if batch.weights:
+        low, high = batch.weights[0].min(), batch.weights[0].max()
+        lines.append(("weights", f"per sample, {low:.4g} to {high:.4g} in this batch"))
+    if configuration.gan is None:
+        with suppress(NotImplementedError, ModelError):  # a Keras model without `call`
+            lines.append(("outputs", _described(model.predict(batch.x))))
+    metrics, norm, seconds = _one_step(model, batch)
+    training = f"{dataset.n_training:,} samples, {batches.n_steps:,} steps of {size} per epoch on one rank"
+    validation = f"{dataset.n_validation:,} samples" if dataset.n_validation else "none"
+    problem = why_unsavable(model)
+    saving = "as a whole" if problem is None else f"the weights alone ({problem[0]})"
+    return [
+        *lines,
+        ("training", training),
+        ("validation", validation),
+        ("one batch", "  ".join(f"{name} {value:.4g}" for name, value in metrics.items())),
+        ("gradient", f"norm {norm:.4g}, {1e3 * seconds:.1f} ms forward and backward"),
+        ("saving", saving),
+        ("memory", f"{resident_bytes() / MEGABYTE:,.0f} MB of this process"),
+    ]
+
+
+def _one_step(model: Model, batch: Batch) -> tuple[dict[str, float], float, float]:
+    """Metrics, norm of the gradient, and seconds of a second step with the same batch.
+
+    Raises:
+        ModelError: The loss or the gradient is not finite.
+    """
+    model.gradient(batch.x, batch.y, batch.weights)
+    begun = time.perf_counter()
+    step = model.gradient(batch.x, batch.y, batch.weights)
+    seconds = time.perf_counter() - begun
+    metrics = model.metrics(step[model.layout.size :].astype(np.float64))
+    gradient = step[: model.layout.size] / max(len(batch.x[0]), 1)
+    n_bad = int(np.count_nonzero(~np.isfinite(gradient)))
+    if n_bad or not np.isfinite(metrics["loss"]):
+        raise ModelError(
+            f"the loss of the first batch is {metrics['loss']:.4g}, {n_bad:,} elements of its gradient are not finite",
+            where="model",
+            cure="look for NaN in the data, log or division in the loss, and inputs that are not scaled",
+        )
+    return metrics, float(np.linalg.norm(gradient.astype(np.float64))), seconds
+
+
+def _described(arrays: Sequence[np.ndarray], names: Sequence[str] = ()) -> str:
+    shown = [f"{one.shape[1:]} {one.dtype}" for one in arrays]
+    return ", ".join(f"{name} {text}" for name, text in zip(names, shown, strict=True)) if names else ", ".join(shown)

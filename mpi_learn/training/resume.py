@@ -1,0 +1,197 @@
+"""Writes a training into a checkpoint and continues from one. Rank 0 reads and writes the file."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpi_learn.algorithms.algorithm import Algorithm
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.models.model import Model
+from mpi_learn.mpi.communicators import Communicator, agreed_errors
+from mpi_learn.settings.paths import make_folder
+from mpi_learn.training.checkpoint_file import Arrays, Checkpoint, load_checkpoint, load_rank_arrays, save_checkpoint
+from mpi_learn.training.configuration import TrainingConfiguration
+from mpi_learn.training.state import State
+
+MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor", "xla", "callbacks")
+"""Keys of the configuration that may change between an interruption and its continuation."""
+RANK_ARRAYS = 21
+"""Tag of the messages with what one rank alone holds."""
+
+
+class Checkpointing:
+    """The checkpoints of one training.
+
+    Args:
+        configuration: Of the training.
+        comm: All ranks of the training.
+        model, algorithm, state: What is saved and restored.
+    """
+
+    def __init__(
+        self,
+        configuration: TrainingConfiguration,
+        comm: Communicator,
+        model: Model,
+        algorithm: Algorithm,
+        state: State,
+    ) -> None:
+        self.configuration, self.comm = configuration, comm
+        self.model, self.algorithm, self.state = model, algorithm, state
+
+    def is_due(self, epoch: int) -> bool:
+        """Whether a checkpoint is written after an epoch, counted from 0."""
+        section, n_done = self.configuration.checkpoint, epoch + 1
+        return section is not None and (n_done == self.configuration.epochs or n_done % section.every == 0)
+
+    def save(self) -> None:
+        """Writes a checkpoint if the configuration has a folder for it. Collective."""
+        if (section := self.configuration.checkpoint) is None:
+            return
+        with agreed_errors(self.comm):
+            counters, own = self.model.counters(), self.algorithm.rank_state()
+        of_ranks = self.comm.gather(counters, root=0)
+        with agreed_errors(self.comm), collected(self.comm, own) as rank_arrays:
+            if of_ranks is not None:
+                save_checkpoint(section.path, self._snapshot(np.stack(of_ranks)), rank_arrays)
+
+    def resume(self) -> None:
+        """Continues from a checkpoint if there is one. Collective.
+
+        Raises:
+            ConfigurationError: The checkpoint belongs to another training or model.
+        """
+        if (section := self.configuration.checkpoint) is None:
+            return
+        found: Checkpoint | None = None
+        is_same = True
+        with agreed_errors(self.comm):
+            if self.comm.rank == 0:
+                make_folder(section.path, "checkpoint.path")
+                found = load_checkpoint(section.path) if section.resume else None
+                if found is None and section.start_from is not None:
+                    found, is_same = load_checkpoint(section.start_from), False
+                    if found is None:
+                        raise ConfigurationError("there is no checkpoint in this folder", where=str(section.start_from))
+        found, is_same = self.comm.bcast((found, is_same), root=0)
+        if found is None:
+            return
+        with agreed_errors(self.comm):
+            if is_same:
+                where = f"checkpoint {section.path}"
+                rank_arrays = distributed(self.comm, section.path, len(found.arrays["counters"]))
+                check_same(found.metadata["training"], self.configuration.model_dump(mode="json"), where)
+                self._restore(found, where)
+                self._restore_same(found, rank_arrays)
+            else:
+                self._restore(found, f"checkpoint {section.start_from}")
+
+    def _snapshot(self, counters: np.ndarray) -> Checkpoint:
+        """The training as it is now.
+
+        Args:
+            counters: (ranks, n) int64, every rank's `Model.counters`.
+        """
+        model, stopping = self.model, self.state.stopping
+        arrays = {"weights": model.weights, "moving": model.moving(), "counters": counters}
+        arrays |= {f"algorithm.{name}": array for name, array in self.algorithm.state().items()}
+        if stopping.best_weights is not None and stopping.best_statistics is not None:
+            arrays |= {"best_weights": stopping.best_weights, "best_moving": stopping.best_statistics}
+        metadata = {
+            "epoch": self.state.epoch,
+            "history": self.state.history.columns,
+            "stopping": stopping.state(),
+            "shapes": model.layout.shapes,
+            "training": self.configuration.model_dump(mode="json"),
+            "is_xla": model.is_xla,
+        }
+        return Checkpoint(metadata, arrays)
+
+    def _restore(self, checkpoint: Checkpoint, where: str) -> None:
+        """Fills model, algorithm and history from a checkpoint of any training of the same model."""
+        shapes = tuple(tuple(shape) for shape in checkpoint.metadata["shapes"])
+        if shapes != self.model.layout.shapes:
+            raise ConfigurationError(
+                "weight shapes differ from the checkpoint's",
+                where=where,
+                cure="give the path of a checkpoint of this model, or of an empty folder",
+            )
+        arrays = checkpoint.arrays
+        self.model.weights[:] = arrays["weights"]
+        self.model.set_moving(arrays["moving"])
+        if len(arrays["counters"]) == self.comm.size:  # otherwise each rank keeps its fresh random numbers
+            self.model.set_counters(arrays["counters"][self.comm.rank])
+        for name, array in self.algorithm.state().items():
+            if f"algorithm.{name}" in arrays:
+                array[...] = arrays[f"algorithm.{name}"]
+        self.state.epoch = self.state.resumed_at = int(checkpoint.metadata["epoch"])
+        self.state.history.columns = dict(checkpoint.metadata["history"])
+
+    def _restore_same(self, checkpoint: Checkpoint, rank_arrays: Arrays) -> None:
+        """Restores what only a checkpoint of this very training holds."""
+        if rank_arrays:
+            for name, array in self.algorithm.rank_state().items():
+                array[...] = rank_arrays[name]
+        if self.model.has_xla and self.configuration.xla == "auto":  # another timing might choose differently
+            self.model.compile_step(bool(checkpoint.metadata.get("is_xla")))
+        state, arrays = self.state, checkpoint.arrays
+        state.stopping.restore(checkpoint.metadata["stopping"])
+        state.stopping.best_weights = arrays.get("best_weights")
+        state.stopping.best_statistics = arrays.get("best_moving")
+        state.ended_by = state.stopping.reason({name: column[-1] for name, column in state.history.columns.items()})
+
+
+@contextmanager
+def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, Arrays]]]:
+    """On rank 0 every rank and its `own`, one after the other; empty on the other ranks. Collective.
+
+    At the end rank 0 receives what it has not taken, so that no rank waits for its message to be received.
+    """
+    if comm.rank != 0:
+        comm.send(own, 0, RANK_ARRAYS)
+        yield iter(())
+        return
+    parts = ((rank, own if rank == 0 else comm.recv(source=rank, tag=RANK_ARRAYS)) for rank in range(comm.size))
+    try:
+        yield parts
+    finally:
+        for _ in parts:
+            pass
+
+
+def distributed(comm: Communicator, folder: Path, n_ranks: int) -> Arrays:
+    """What the checkpoint in `folder` holds of this rank alone; empty if it is of another number of ranks. Collective.
+
+    Args:
+        n_ranks: Number of ranks of the checkpoint.
+    """
+    if comm.rank != 0:
+        received: Arrays = comm.recv(source=0, tag=RANK_ARRAYS)
+        return received
+    waiting = deque(range(1, comm.size))
+    try:
+        mine = load_rank_arrays(folder, 0) if n_ranks == comm.size else {}
+        while waiting:
+            theirs = load_rank_arrays(folder, waiting[0]) if n_ranks == comm.size else {}
+            comm.send(theirs, waiting.popleft(), RANK_ARRAYS)
+    finally:
+        for rank in waiting:
+            comm.send({}, rank, RANK_ARRAYS)
+    return mine
+
+
+def check_same(then: dict[str, Any], now: dict[str, Any], where: str) -> None:
+    """Raises ConfigurationError if two configurations differ in a key that must not change."""
+    for key in now:
+        if key not in MAY_DIFFER and then.get(key) != now[key]:
+            raise ConfigurationError(
+                f"it belongs to a training with another {key}: {then.get(key)!r}, now {now[key]!r}",
+                where=where,
+                cure="give another checkpoint.path, or `resume: false` to start again",
+            )

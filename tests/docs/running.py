@@ -1,0 +1,64 @@
+"""Runs the commands of the documentation without starting a process for each: the frameworks are loaded once."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+from mpi_learn.cli.commands import main as mpi_learn
+from mpi_opt.cli.main import main as mpi_opt
+from tests.docs.pages import Example
+from tests.in_process import in_process
+from tests.world import in_world
+
+MAINS = {"mpi-opt": mpi_opt, "mpi-learn": mpi_learn}
+STARTING_MPIRUN = {"search", "train"}
+"""The commands that start ``mpirun`` with ``-n``."""
+
+
+def run_here(example: Example, folder: Path) -> None:
+    """Runs a bash or Python example in `folder`; what starts ``mpirun`` runs on ranks that stay for the next command.
+
+    Raises:
+        AssertionError: A command ended with another status than 0; says what it printed.
+    """
+    if example.language == "python":
+        _must_succeed(str(example), in_world(1, "-c", example.code, cwd=folder))
+        return
+    for words in example.commands():
+        run_command_here(words, folder)
+
+
+def run_command_here(words: list[str], folder: Path) -> str:
+    """Runs one command as `run_here`; returns its standard output, which ``> FILE`` also writes."""
+    command, output = _taken(words, ">")
+    done = _run(command, folder)
+    _must_succeed(" ".join(words), done)
+    if output:
+        (folder / output).write_text(done.stdout)
+    return done.stdout
+
+
+def _run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    program, *arguments = words
+    if program == "mpirun":
+        arguments, n = _taken(arguments, "-np")
+        return in_world(int(n), *arguments[1:], cwd=folder)
+    if program == "python":
+        return in_world(1, *arguments, cwd=folder)
+    if arguments[0] in STARTING_MPIRUN and "-n" in arguments:
+        arguments, n = _taken(arguments, "-n")
+        return in_world(int(n), "-m", program.replace("-", "_"), *arguments, cwd=folder)
+    return in_process(*arguments, cwd=folder, main=MAINS[program])
+
+
+def _taken(words: list[str], option: str) -> tuple[list[str], str]:
+    """`words` without `option` and the word after it; and that word, empty without the option."""
+    if option not in words:
+        return words, ""
+    place = words.index(option)
+    return words[:place] + words[place + 2 :], words[place + 1]
+
+
+def _must_succeed(what: str, done: subprocess.CompletedProcess[str]) -> None:
+    assert done.returncode == 0, f"{what}\n{done.stdout}\n{done.stderr}"

@@ -1,0 +1,56 @@
+"""The short forms of the experiments run, and print the tables of their README files."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+EXPERIMENTS = ROOT / "experiments"
+WITH_MPI = {
+    "jets/compare.py": r"\| `particle_net` \| [\d,]+ · [\d,]+ \| 0\.\d{4} ± 0\.\d{4} \|",
+    "calorimeter_gan/compare.py": r"\| default \| 1 \| \d\.\d{3} \| \d+\.\d{3} \|",
+    "calorimeter_gan/linear_scan.py": r"\b0 +complete +\d",
+    "mpi_learn/measure.py": r"\| thread \| 1 \| \d+\.\d (.|\n)*\| MPI Learn \| 1 \|(.|\n)*\| allreduce \| 2 \|",
+}
+"""Script -> what its output must contain."""
+
+
+def smoke(script: str) -> str:
+    """The output of a script's short form."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    command = [sys.executable, str(EXPERIMENTS / script), "--smoke"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=800, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.mpi
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("script", WITH_MPI)
+def test_the_short_form_prints_its_table_and_writes_nothing_beside_it(script):
+    folder = (EXPERIMENTS / script).parent
+    before = {file: file.stat().st_mtime_ns for file in folder.glob("*.*")}
+    output = smoke(script)
+    assert re.search(WITH_MPI[script], output), output
+    assert {file: file.stat().st_mtime_ns for file in folder.glob("*.*")} == before
+
+
+def test_the_short_form_compares_strategies_on_the_table_of_the_repository():
+    output = smoke("strategies/compare.py")
+    for name in ("random", "bayesian", "evolutionary", "halving"):
+        assert re.search(rf"\| `{name}` \| 2 \|", output), output
+
+
+def test_every_folder_is_listed_and_has_a_readme():
+    listed = (EXPERIMENTS / "README.md").read_text()
+    folders = [folder for folder in EXPERIMENTS.iterdir() if list(folder.glob("*.py"))]
+    assert folders
+    for folder in folders:
+        assert (folder / "README.md").is_file()
+        assert f"]({folder.name}/README.md)" in listed

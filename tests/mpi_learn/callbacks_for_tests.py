@@ -1,0 +1,44 @@
+"""Callbacks as users write them."""
+
+from __future__ import annotations
+
+CALLS = []
+
+
+def stop_after_two(epoch, metrics, model):
+    """A function."""
+    CALLS.append((epoch, sorted(metrics), type(model).__name__))
+    return epoch == 1
+
+
+def make_stopping(at=0):
+    """A factory of a function."""
+    return lambda epoch, metrics, model: epoch == at
+
+
+def keras_stopping():
+    """A factory of a callback of Keras."""
+    import keras
+
+    class Stops(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            CALLS.append("begin")
+
+        def on_epoch_end(self, epoch, logs=None):
+            CALLS.append((epoch, float(logs["loss"]), float(keras.ops.sum(self.model.trainable_variables[0]))))
+            self.model.stop_training = epoch == 1
+
+        def on_train_end(self, logs=None):
+            CALLS.append("end")
+
+    return Stops()
+
+
+def of_batches():
+    import keras
+
+    return keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: None)
+
+
+def nothing():
+    return 3

@@ -1,0 +1,310 @@
+"""Small Keras models of every kind that `fit` trains, as users write them."""
+
+from __future__ import annotations
+
+import keras
+from keras import layers, ops
+
+
+def dense(units: int = 8):
+    return keras.Sequential([layers.Input((5,)), layers.Dense(units, "tanh"), layers.Dense(1)])
+
+
+def classes(norm: bool = False, dropout: float = 0.0, n: int = 3, activation: str | None = "softmax"):
+    parts = [layers.Input((5,)), layers.Dense(8, "tanh")]
+    parts += [layers.BatchNormalization()] if norm else []
+    parts += [layers.Dropout(dropout), layers.GaussianNoise(0.1)] if dropout else []
+    return keras.Sequential([*parts, layers.Dense(n, activation)])
+
+
+def deferred():
+    """Not built before it sees data."""
+    return keras.Sequential([layers.Dense(6, "tanh"), layers.Dense(1, "sigmoid")])
+
+
+def penalised():
+    frozen = layers.Dense(6, "tanh")
+    frozen.trainable = False
+    last = layers.Dense(1, kernel_regularizer=keras.regularizers.L2(0.1), activity_regularizer="l2")
+    return keras.Sequential([layers.Input((5,)), frozen, last])
+
+
+def images():
+    inputs = keras.Input((6, 6, 1))
+    x = layers.Rescaling(1 / 255)(inputs)
+    x = layers.Conv2D(3, 3, activation="relu")(x)
+    x = layers.SeparableConv2D(4, 2)(x)
+    return keras.Model(inputs, layers.Dense(3)(layers.GlobalAveragePooling2D()(x)))
+
+
+def segmentation():
+    inputs = keras.Input((6, 6, 1))
+    return keras.Model(inputs, layers.Conv2D(3, 3, padding="same", activation="softmax")(inputs))
+
+
+def masked():
+    inputs = keras.Input((4, 3))
+    x = layers.LSTM(4, return_sequences=True)(layers.Masking()(inputs))
+    return keras.Model(inputs, layers.TimeDistributed(layers.Dense(2, "softmax"))(x))
+
+
+def words():
+    inputs = keras.Input((4,), dtype="int64")
+    x = layers.Embedding(20, 4, mask_zero=True)(inputs)
+    return keras.Model(inputs, layers.Dense(1, "sigmoid")(layers.GRU(4)(x)))
+
+
+def large_ids():
+    """Ids that float32 cannot tell apart."""
+    inputs = keras.Input((1,), dtype="int64")
+    x = layers.IntegerLookup(vocabulary=[16777216, 16777217, 16777218])(inputs)
+    return keras.Model(inputs, layers.Dense(1)(layers.Flatten()(layers.Embedding(4, 3)(x))))
+
+
+def attention():
+    inputs = keras.Input((4, 3))
+    x = layers.MultiHeadAttention(2, 3)(inputs, inputs)
+    x = layers.LayerNormalization()(layers.Add()([x, inputs]))
+    inner = keras.Sequential([layers.Dense(5, "gelu"), layers.Dense(1)], name="inner")
+    return keras.Model(inputs, inner(layers.Flatten()(x)))
+
+
+def two_by_two(b_first=False):
+    a, b = keras.Input((5,), name="a"), keras.Input((2,), name="b")
+    x = layers.Concatenate()([a, b])
+    inputs = [b, a] if b_first else [a, b]
+    return keras.Model(inputs, [layers.Dense(1, name="energy")(x), layers.Dense(3, "softmax", name="kind")(x)])
+
+
+def inputs_by_name():
+    inputs = {"weight": keras.Input((1,), name="w"), "age": keras.Input((1,), name="a")}
+    x = layers.Dense(4, "tanh")(inputs["age"] - 2 * inputs["weight"])
+    return keras.Model(inputs, layers.Dense(1)(x))
+
+
+def outputs_by_name():
+    inputs = keras.Input((5,))
+    outputs = {"z": layers.Dense(1, name="zz")(inputs), "a": layers.Dense(1, "sigmoid", name="aa")(inputs)}
+    return keras.Model(inputs, outputs)
+
+
+@keras.saving.register_keras_serializable("conformance")
+class NoTraining(keras.Model):
+    """Subclassed: `call` without an argument `training`, inputs by name."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.first, self.last = layers.Dense(4, "tanh"), layers.Dense(1)
+
+    def call(self, inputs):
+        return self.last(self.first(ops.concatenate([inputs["age"], inputs["income"]], -1)))
+
+
+class CannotBeSaved(keras.Model):
+    """Without `get_config` for its argument."""
+
+    def __init__(self, units):
+        super().__init__()
+        self.first = layers.Dense(units, "tanh")
+        self.last = layers.Dense(1)
+
+    def call(self, x, training=False):
+        return self.last(self.first(x))
+
+
+def cannot_be_saved(units: int = 4):
+    return CannotBeSaved(units)
+
+
+@keras.saving.register_keras_serializable("conformance")
+class TenTimes(keras.Model):
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        return 10 * super().compute_loss(x, y, y_pred, sample_weight, training)
+
+
+def ten_times():
+    inputs = keras.Input((5,))
+    return TenTimes(inputs, layers.Dense(1)(inputs))
+
+
+@keras.saving.register_keras_serializable("conformance")
+class Autoencoder(keras.Model):
+    """`train_step` and `test_step` of its own, with its own metrics, without labels."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.encode, self.decode = layers.Dense(2, "tanh"), layers.Dense(5)
+        self.total = keras.metrics.Mean(name="loss")
+        self.size = keras.metrics.Mean(name="size")
+
+    @property
+    def metrics(self):
+        return [self.total, self.size]
+
+    def call(self, x):
+        return self.decode(self.encode(x))
+
+    def losses_of(self, x):
+        code = self.encode(x)
+        size = ops.mean(ops.square(code))
+        return ops.mean(ops.square(self.decode(code) - x)) + 0.1 * size, size
+
+    def train_step(self, data):
+        import tensorflow as tf
+
+        (x,) = data if isinstance(data, tuple) else (data,)
+        with tf.GradientTape() as tape:
+            loss, size = self.losses_of(x)
+        gradients = tape.gradient(loss, self.trainable_weights)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_weights, strict=True))
+        self.total.update_state(loss)
+        self.size.update_state(size)
+        return {"loss": self.total.result(), "size": self.size.result()}
+
+    def test_step(self, data):
+        (x,) = data if isinstance(data, tuple) else (data,)
+        loss, size = self.losses_of(x)
+        self.total.update_state(loss)
+        self.size.update_state(size)
+        return {"loss": self.total.result(), "size": self.size.result()}
+
+
+@keras.saving.register_keras_serializable("conformance")
+class Distilled(keras.Model):
+    """`train_step` that changes the labels and leaves the rest to Keras."""
+
+    def train_step(self, data):
+        x, y = data
+        return super().train_step((x, 0.9 * y + 0.1))
+
+
+def distilled():
+    inputs = keras.Input((5,))
+    return Distilled(inputs, layers.Dense(1)(inputs))
+
+
+@keras.saving.register_keras_serializable("conformance")
+class Sparse(layers.Layer):
+    """Adds a loss that depends on the inputs."""
+
+    def call(self, x):
+        self.add_loss(0.1 * ops.mean(ops.abs(x)))
+        return x
+
+
+def own_loss_inside():
+    inputs = keras.Input((5,))
+    return keras.Model(inputs, Sparse()(layers.Dense(3, "tanh")(inputs)))
+
+
+def compiled():
+    model = classes()
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(), metrics=["accuracy"])
+    return model
+
+
+def absolute(y_true, y_pred):
+    """One value per sample."""
+    return ops.mean(ops.abs(y_true - y_pred), axis=-1)
+
+
+def mean_square(y_true, y_pred):
+    """One number for the batch."""
+    return ops.mean(ops.square(y_true - y_pred))
+
+
+@keras.saving.register_keras_serializable("conformance")
+class Scaled(keras.losses.Loss):
+    def __init__(self, factor=1.0, **options):
+        super().__init__(**options)
+        self.factor = factor
+
+    def call(self, y_true, y_pred):
+        return self.factor * ops.square(y_true - y_pred)
+
+
+class PositiveShare(keras.metrics.Metric):
+    """The share of positive outputs, times a factor."""
+
+    def __init__(self, factor=1.0, name="positive"):
+        super().__init__(name=name)
+        self.factor = factor
+        self.positive, self.n = self.add_weight(initializer="zeros"), self.add_weight(initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.positive.assign_add(ops.sum(ops.cast(y_pred > 0, "float32")))
+        self.n.assign_add(ops.cast(ops.size(y_pred), "float32"))
+
+    def result(self):
+        return self.factor * self.positive / self.n
+
+
+def make_positive(factor=2.0):
+    """A factory."""
+    return PositiveShare(factor)
+
+
+class Largest(keras.metrics.Metric):
+    """Not a sum over samples."""
+
+    def __init__(self, name="largest"):
+        super().__init__(name=name)
+        self.value = self.add_weight(initializer="zeros")
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.value.assign(ops.maximum(self.value, ops.max(y_pred)))
+
+    def result(self):
+        return self.value
+
+
+class TwoOptimizers(keras.Model):
+    """A GAN as one model."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = layers.Dense(1)
+        self.own = keras.optimizers.SGD(0.1)
+
+    def call(self, x):
+        return self.layer(x)
+
+    def train_step(self, data):
+        import tensorflow as tf
+
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = ops.mean(ops.square(self(x) - y))
+        self.own.apply_gradients(zip(tape.gradient(loss, self.trainable_weights), self.trainable_weights, strict=True))
+        return {"loss": loss}
+
+
+class Teacher(keras.Model):
+    """Keeps a moving mean of its weights, taken after each step."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.teacher = layers.Dense(1), layers.Dense(1, trainable=False)
+
+    def call(self, x):
+        return self.layer(x) + 0 * self.teacher(x)
+
+    def train_step(self, data):
+        found = super().train_step(data)
+        for slow, fast in zip(self.teacher.weights, self.layer.weights, strict=True):
+            slow.assign(0.9 * slow + 0.1 * fast)
+        return found
+
+
+class NoCall(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.layer = layers.Dense(1)
+
+
+def returns_a_layer():
+    return layers.Dense(1)
+
+
+def half_precision():
+    return keras.Sequential([layers.Input((5,)), layers.Dense(1, dtype="mixed_float16")])

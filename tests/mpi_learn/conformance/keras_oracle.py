@@ -1,0 +1,45 @@
+"""The same trainings by `keras.Model.fit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from tests.mpi_learn.conformance.rows import BATCH, EPOCHS, RATE, SEED, Arrays, Row
+
+
+def by_the_framework(row: Row, module: Any, training: Arrays, validation: Arrays) -> dict[str, Any]:
+    keras.backend.clear_session()
+    keras.utils.set_random_seed(SEED)
+    model = getattr(module, row.model)(**row.parameters)
+    model.compile(optimizer=keras.optimizers.SGD(RATE), **row.fit(module))
+    options, others = row.options(training), row.options(validation)
+    held_out = (row.inputs(validation), row.labels(validation))
+    held_out += (others["sample_weight"],) if "sample_weight" in others else ()
+    history = model.fit(
+        row.inputs(training), row.labels(training), batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0,
+        validation_data=held_out, validation_batch_size=BATCH, **options,
+    ).history  # fmt: skip
+    return {"history": {name: list(map(float, values)) for name, values in history.items()}, "weights": weights(model)}
+
+
+def weights(model: Any) -> list[float]:
+    return np.concatenate([np.ravel(one) for one in model.get_weights()]).astype(float).tolist()
+
+
+def predicted(model: Any, x: Any) -> list[np.ndarray]:
+    return [
+        np.asarray(one) for one in keras.tree.flatten(model(keras.tree.map_structure(keras.ops.convert_to_tensor, x)))
+    ]
+
+
+def loaded(file: Path, build: Any, x: Any) -> Any:
+    if file.suffix == ".keras":
+        return keras.saving.load_model(file)
+    model = build()
+    predicted(model, x)
+    model.load_weights(file)
+    return model

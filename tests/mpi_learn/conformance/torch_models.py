@@ -1,0 +1,206 @@
+"""Small PyTorch modules of every kind that a plain loop trains, as users write them."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from tests.mpi_learn.conformance.torch_elsewhere import Imported
+
+
+def dense(units: int = 8):
+    return nn.Sequential(nn.Linear(5, units), nn.Tanh(), nn.Linear(units, 1))
+
+
+def classes(norm: bool = False, dropout: float = 0.0):
+    parts = [nn.Linear(5, 8), nn.Tanh()]
+    parts += [nn.BatchNorm1d(8)] if norm else []
+    parts += [nn.Dropout(dropout)] if dropout else []
+    return nn.Sequential(*parts, nn.Linear(8, 3))
+
+
+def imported():
+    return Imported()
+
+
+class Images(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.last = nn.Conv2d(1, 3, 3), nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.last(self.conv(x.permute(0, 3, 1, 2) / 255).relu().mean((2, 3)))
+
+
+def images():
+    return Images()
+
+
+class Segmentation(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 3, 3, padding=1)
+
+    def forward(self, x):
+        return self.conv(x.permute(0, 3, 1, 2))
+
+
+def segmentation():
+    return Segmentation()
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.cells, self.last = nn.Embedding(20, 4), nn.GRU(4, 4, batch_first=True), nn.Linear(4, 1)
+
+    def forward(self, ids):
+        return self.last(self.cells(self.embedding(ids))[1][0])
+
+
+def words():
+    return Words()
+
+
+class ByKeyword(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(1, 4), nn.Linear(1, 4)
+
+    def forward(self, age, weight):
+        return (self.first(age) * self.second(weight)).sum(1, keepdim=True)
+
+
+def by_keyword():
+    return ByKeyword()
+
+
+class ByMapping(ByKeyword):
+    def forward(self, batch):
+        return super().forward(batch["age"], batch["weight"])
+
+
+def by_mapping():
+    return ByMapping()
+
+
+class TwoByTwo(nn.Module):
+    """Two positional inputs, a tuple of outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.energy, self.kind = nn.Linear(7, 1), nn.Linear(7, 3)
+
+    def forward(self, a, b):
+        joined = torch.cat([a, b], 1)
+        return self.energy(joined), self.kind(joined)
+
+
+def two_by_two():
+    return TwoByTwo()
+
+
+class Named(nn.Module):
+    """A mapping of outputs."""
+
+    def __init__(self):
+        super().__init__()
+        self.z, self.a = nn.Linear(5, 1), nn.Linear(5, 1)
+
+    def forward(self, x):
+        return {"z": self.z(x), "a": self.a(x)}
+
+
+def named():
+    return Named()
+
+
+class Autoencoder(nn.Module):
+    """Reconstruction, mean and logarithm of the variance."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean, self.logvar, self.decode = nn.Linear(5, 2), nn.Linear(5, 2), nn.Linear(2, 5)
+
+    def forward(self, x):
+        mean, logvar = self.mean(x), self.logvar(x)
+        return self.decode(mean), mean, logvar
+
+
+def autoencoder():
+    return Autoencoder()
+
+
+def evidence(outputs, x):
+    """One loss over several outputs."""
+    reconstruction, mean, logvar = outputs
+    divergence = -0.5 * torch.mean(1 + logvar - mean.square() - logvar.exp())
+    return functional.mse_loss(reconstruction, x) + 0.1 * divergence
+
+
+def frozen():
+    module = dense()
+    module[0].weight.requires_grad = False
+    return module
+
+
+def weighted_entropy(outputs, targets, weight=(1.0, 5.0, 0.5)):
+    """Class numbers stay integers."""
+    return functional.cross_entropy(outputs, targets, weight=torch.tensor(weight))
+
+
+def of_each(outputs, targets):
+    """One value per sample."""
+    return (outputs.squeeze(-1) - targets).abs()
+
+
+class Focal(nn.Module):
+    def __init__(self, gamma: float = 1.0):
+        super().__init__()
+        self.gamma = gamma
+
+    def forward(self, outputs, targets):
+        chosen = torch.gather(outputs.log_softmax(1), 1, targets[:, None]).squeeze(1)
+        return (-((1 - chosen.exp()) ** self.gamma) * chosen).mean()
+
+
+def of_mapping(outputs, targets):
+    return functional.mse_loss(outputs["z"].squeeze(-1), targets["z"]) + 0.5 * functional.mse_loss(
+        outputs["a"].squeeze(-1), targets["a"]
+    )
+
+
+def bias(outputs, targets):
+    """A metric: one number."""
+    return (outputs.squeeze(-1) - targets).mean()
+
+
+def summed(outputs, targets):
+    return functional.mse_loss(outputs.squeeze(-1), targets, reduction="sum")
+
+
+def crossed(outputs, targets):
+    """Shapes (n, 1) and (n,), by accident."""
+    return functional.mse_loss(outputs, targets)
+
+
+class Speaking(nn.Linear):
+    def forward(self, x):
+        return super().forward(x), "and that was it"
+
+
+def speaking():
+    return Speaking(5, 1)
+
+
+def in_double():
+    return dense().double()
+
+
+def elsewhere():
+    return nn.Linear(5, 1, device="meta")
+
+
+def two_arguments_of_other_names():
+    return TwoByTwo()

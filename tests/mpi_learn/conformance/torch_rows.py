@@ -1,0 +1,230 @@
+"""The conformance table of PyTorch models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.mpi_learn.conformance.rows import Row
+
+try:
+    from torch.nn import functional
+except ImportError:  # the documentation reads the table without PyTorch
+    functional = None
+
+OF_CLASSES = {"loss": "cross_entropy", "metrics": ["accuracy"]}
+KINDS = {"features": "X", "labels": "k"}
+
+
+def row(says, model, loss, settings, data=None, x="X", measured=lambda batch: {}, **others) -> Row:
+    """A row.
+
+    Args:
+        loss: Of (outputs, batch); with an argument more, the module of models first.
+        x: Name of the input, or a list or mapping of them.
+        measured: Name -> value of metrics, from the batch with the outputs.
+    """
+
+    def picked(arrays: Any) -> Any:
+        if isinstance(x, dict):
+            return {key: arrays[name] for key, name in x.items()}
+        return [arrays[name] for name in x] if isinstance(x, list) else arrays[x]
+
+    def of_module(module: Any) -> Any:
+        return loss if loss.__code__.co_argcount == 2 else lambda outputs, batch: loss(module, outputs, batch)
+
+    return Row(
+        says, model, data or {"features": x, "labels": "y"}, settings, fit=of_module, inputs=picked, options=measured,
+        saved=".pt", **others,
+    )  # fmt: skip
+
+
+def mse(outputs, batch):
+    return functional.mse_loss(outputs.squeeze(-1), batch["y"])
+
+
+def entropy(outputs, batch):
+    return functional.cross_entropy(outputs, batch["k"])
+
+
+def accuracy(batch):
+    return {"accuracy": (batch["outputs"].argmax(1) == batch["k"]).float().mean()}
+
+
+def class_weight(batch):
+    return batch["w"].new_tensor([1.0, 5.0, 0.5])[batch["k"]]
+
+
+ROWS: dict[str, Row] = {
+    "sequential": row(
+        "Sequential modules", "dense", mse, {"loss": "mse", "metrics": ["mae", "mse"]},
+        measured=lambda b: {
+            "mae": (b["outputs"].squeeze(-1) - b["y"]).abs().mean(),
+            "mse": (b["outputs"].squeeze(-1) - b["y"]).square().mean(),
+        },
+    ),
+    "classes": row("class numbers", "classes", entropy, OF_CLASSES, KINDS, measured=accuracy),
+    "one-hot": row(
+        "one-hot labels", "classes", lambda o, b: functional.cross_entropy(o, b["one_hot"]),
+        {"loss": "categorical_crossentropy", "metrics": ["accuracy"]}, {"features": "X", "labels": "one_hot"},
+        measured=accuracy,
+    ),
+    "arguments": row(
+        "arguments of losses", "classes",
+        lambda o, b: functional.cross_entropy(o, b["k"], label_smoothing=0.1, weight=o.new_tensor([1.0, 5.0, 0.5])),
+        {"loss": {"name": "cross_entropy", "label_smoothing": 0.1, "weight": [1, 5, 0.5]}}, KINDS,
+        weight=lambda batch: class_weight(batch).sum(),
+    ),
+    "class of torch.nn": row(
+        "classes of torch.nn, with arguments", "classes",
+        lambda o, b: functional.cross_entropy(o, b["k"], ignore_index=1),
+        {"loss": {"name": "torch.nn:CrossEntropyLoss", "ignore_index": 1}}, KINDS,
+        weight=lambda batch: (batch["k"] != 1).sum(),
+    ),
+    "logits": row(
+        "binary labels, logits", "dense",
+        lambda o, b: functional.binary_cross_entropy_with_logits(o.squeeze(-1), b["b"].float()),
+        {"loss": "binary_cross_entropy_with_logits", "metrics": ["accuracy"]}, {"features": "X", "labels": "b"},
+        measured=lambda b: {"accuracy": ((b["outputs"].squeeze(-1) > 0) == (b["b"] > 0)).float().mean()},
+    ),
+    "imported": row("models of other files", "imported", mse, {"loss": "mse"}),
+    "batch normalisation": row(
+        "batch normalisation, incomplete batches left out", "classes", entropy, OF_CLASSES, KINDS | {"drop_last": True},
+        parameters={"norm": True}, is_exact=False,
+    ),
+    "dropout": row("dropout", "classes", entropy, OF_CLASSES, KINDS, parameters={"dropout": 0.3}, is_exact=False),
+    "frozen": row("frozen parameters", "frozen", mse, {"loss": "mse"}),
+    "images": row("images of bytes", "images", entropy, OF_CLASSES, x="image",
+                  data={"features": "image", "labels": "k"}, measured=accuracy),
+    "segmentation": row(
+        "labels per pixel", "segmentation", lambda o, b: functional.cross_entropy(o, b["per_pixel"]), OF_CLASSES,
+        {"features": "pixels", "labels": "per_pixel"}, x="pixels",
+        measured=lambda b: {"accuracy": (b["outputs"].argmax(1) == b["per_pixel"]).float().mean()},
+    ),
+    "words": row("embeddings of integers, recurrent cells", "words", mse, {"loss": "mse"}, x="ids"),
+    "keywords": row(
+        "features by the names of arguments of forward", "by_keyword", mse, {"loss": "mse"},
+        {"features": {"weight": "inputs/weight", "age": "inputs/age"}, "labels": "y"},
+        x={"age": "inputs/age", "weight": "inputs/weight"},
+    ),
+    "group": row(
+        "HDF5 groups, matched with arguments of forward by name", "by_keyword", mse, {"loss": "mse"},
+        {"features": "inputs", "labels": "y"}, x={"age": "inputs/age", "weight": "inputs/weight"},
+    ),
+    "mapping": row(
+        "a mapping of features for one argument", "by_mapping", mse, {"loss": "mse"},
+        {"features": {"weight": "inputs/weight", "age": "inputs/age"}, "labels": "y"},
+        x={"age": "inputs/age", "weight": "inputs/weight"},
+    ),
+    "several inputs and outputs": row(
+        "several inputs and outputs, in an order", "two_by_two",
+        lambda o, b: 0.3 * functional.mse_loss(o[0].squeeze(-1), b["y"]) + 2 * functional.cross_entropy(o[1], b["k"]),
+        {
+            "loss": {"energy": "mse", "kind": "cross_entropy"}, "loss_weights": {"energy": 0.3, "kind": 2.0},
+            "metrics": {"kind": ["accuracy"]},
+        },
+        {"features": ["X", "A"], "labels": ["y", "k"]}, x=["X", "A"],
+        measured=lambda b: {"kind_accuracy": (b["outputs"][1].argmax(1) == b["k"]).float().mean()},
+    ),
+    "output without a loss": row(
+        "outputs without a loss", "two_by_two", lambda o, b: functional.cross_entropy(o[1], b["k"]),
+        {"loss": [None, "cross_entropy"]}, {"features": ["X", "A"], "labels": "k"}, x=["X", "A"],
+    ),
+    "outputs by name": row(
+        "outputs by name, labels by name", "named",
+        lambda o, b: functional.mse_loss(o["z"].squeeze(-1), b["z"]) + functional.mse_loss(o["a"].squeeze(-1), b["y"]),
+        {"loss": {"z": "mse", "a": "mse"}, "metrics": {"a": ["mae"]}},
+        {"features": "X", "labels": {"a": "y", "z": "z"}},
+        measured=lambda b: {"a_mae": (b["outputs"]["a"].squeeze(-1) - b["y"]).abs().mean()},
+    ),
+    "one loss over several outputs": row(
+        "one loss over several outputs", "autoencoder", lambda m, o, b: m.evidence(o, b["X"]), {"loss": "$evidence"},
+        {"features": "X", "labels": "X"},
+    ),
+    "one loss of mappings": row(
+        "one loss of a mapping of outputs and one of labels", "named",
+        lambda m, o, b: m.of_mapping(o, {"z": b["z"], "a": b["y"]}), {"loss": "$of_mapping"},
+        {"features": "X", "labels": {"z": "z", "a": "y"}},
+    ),
+    "own loss": row(
+        "losses and metrics of your own: functions of (outputs, targets)", "classes",
+        lambda m, o, b: m.weighted_entropy(o, b["k"]), {"loss": "$weighted_entropy", "metrics": ["accuracy"]}, KINDS,
+        measured=accuracy, is_exact=False,
+    ),
+    "own class": row(
+        "modules as losses, with arguments", "classes", lambda m, o, b: m.Focal(2.0)(o, b["k"]),
+        {"loss": {"name": "$Focal", "gamma": 2.0}}, KINDS,
+    ),
+    "loss of each sample": row(
+        "losses of one value per sample", "dense", lambda m, o, b: m.of_each(o, b["y"]).mean(),
+        {"loss": "$of_each", "metrics": ["$bias"]},
+        measured=lambda b: {"bias": (b["outputs"].squeeze(-1) - b["y"]).mean()},
+    ),
+    "sample weights": row(
+        "sample weights", "classes",
+        lambda o, b: (b["w"] * functional.cross_entropy(o, b["k"], reduction="none")).mean(), OF_CLASSES,
+        KINDS | {"weights": "w"}, measured=accuracy,
+    ),
+    "weights of a loss of your own": row(
+        "sample weights with a loss of one value per sample", "dense",
+        lambda m, o, b: (b["w"] * m.of_each(o, b["y"])).mean(),
+        {"loss": "$of_each"}, {"features": "X", "labels": "y", "weights": "w"},
+    ),
+    "torchmetrics": row(
+        "metrics of torchmetrics", "classes", entropy,
+        {
+            "loss": "cross_entropy",
+            "metrics": ["AUROC", {"name": "F1Score", "average": "macro"},
+                        {"name": "torchmetrics.classification:MulticlassRecall", "num_classes": 3}],
+        },
+        KINDS,
+        measured=lambda b: {
+            "AUROC": _torchmetrics("auroc", b, task="multiclass", num_classes=3, thresholds=200),
+            "F1Score": _torchmetrics("f1_score", b, task="multiclass", num_classes=3, average="macro"),
+            "MulticlassRecall": _torchmetrics("recall", b, task="multiclass", num_classes=3, average="macro"),
+        },
+    ),
+    # refused
+    "sum over the batch": row(
+        "losses that are sums over the batch, on several ranks", "dense", mse, {"loss": "$summed"},
+        refused="the loss is a sum over the batch", ranks=3,
+    ),
+    "batch of one sample": row(
+        "batch normalisation of a batch of one sample", "classes", entropy, OF_CLASSES | {"batch_size": 17}, KINDS,
+        parameters={"norm": True}, refused="some batch has 1 sample",
+    ),
+    "shapes that broadcast": row(
+        "losses of outputs (n, 1) and labels (n,)", "dense", mse, {"loss": "$crossed"}, refused="Using a target size",
+    ),
+    "weights of one number": row(
+        "sample weights with a loss of one number", "classes", entropy, {"loss": "$Focal"}, KINDS | {"weights": "w"},
+        refused="the loss gives one number for the whole batch",
+    ),
+    "metric that is not a sum": row(
+        "metrics that are not sums over samples", "dense", mse, {"loss": "mse", "metrics": ["PearsonCorrCoef"]},
+        refused="PearsonCorrCoef does not add up",
+    ),
+    "outputs by name, in an order": row(
+        "labels in an order for outputs by name", "named", mse, {"loss": {"z": "mse", "a": "mse"}},
+        {"features": "X", "labels": ["z", "y"]}, refused="write a mapping: {z: …, a: …}",
+    ),
+    "other names": row(
+        "features of other names than the arguments of forward", "two_by_two", mse, {"loss": ["mse", "mse"]},
+        {"features": {"x": "X", "y": "A"}, "labels": ["y", "z"]}, refused="forward takes a, b",
+    ),
+    "text": row("outputs that are no tensors", "speaking", mse, {"loss": "mse"}, refused="returns str, not a tensor"),
+    "double precision": row("parameters in float64", "in_double", mse, {"loss": "mse"}, refused="all of them float32"),
+    "another device": row(
+        "parameters on a device", "elsewhere", mse, {"loss": "mse"}, refused="on meta: PyTorch modules",
+    ),
+    "another framework": row(
+        "models of another framework than `framework:`", "dense", mse, {"loss": "mse", "framework": "keras"},
+        refused="expected a model of Keras, it returned one of PyTorch",
+    ),
+    "no loss": row("models without a loss", "dense", mse, {}, refused="a PyTorch model needs a loss"),
+}  # fmt: skip
+
+
+def _torchmetrics(name: str, batch: Any, **options: Any) -> Any:
+    import torchmetrics
+
+    return getattr(torchmetrics.functional, name)(batch["outputs"].softmax(1), batch["k"], **options)

@@ -1,0 +1,157 @@
+"""Inputs and labels by name, sample and class weights, dtypes, compound arrays, incomplete batches."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from mpi_learn.data import Batches, DataConfiguration, Dataset, Samples, load, make_batches, validation_batches
+from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
+from mpi_learn.errors import DataError
+
+N = 10
+AGE, INCOME = np.arange(N, dtype=np.int16), np.linspace(0, 1, N)
+LABELS = np.arange(N) % 3
+
+
+def loaded(folder: Path, arrays: dict[str, np.ndarray], **options) -> Dataset:
+    with h5py.File(folder / "a.h5", "w") as file:
+        for name, array in arrays.items():
+            file[name] = array
+    return load(DataConfiguration(train=str(folder / "a.h5"), **options), MPI.COMM_SELF, seed=0)
+
+
+def test_a_mapping_gives_inputs_and_labels_their_names(tmp_path):
+    arrays = {"a": AGE, "b": INCOME, "z": LABELS, "y": INCOME}
+    dataset = loaded(tmp_path, arrays, features={"income": "b", "age": "a"}, labels={"second": "y", "first": "z"})
+    samples = dataset.take_training(slice(None))
+    assert (samples.format.x_names, samples.format.y_names) == (("income", "age"), ("second", "first"))
+    np.testing.assert_array_equal(samples.x[1], AGE)
+    np.testing.assert_array_equal(samples.y[1], LABELS)
+
+
+def test_a_group_is_taken_by_name_and_leaves_the_labels_out(tmp_path):
+    arrays = {"in/b": INCOME, "in/a": AGE, "in/label": LABELS}
+    dataset = loaded(tmp_path, arrays, features="in", labels="in/label")
+    assert dataset.training.format.x_names == ("a", "b")
+    assert dataset.training.format.y_names == ()
+
+
+def test_a_list_of_datasets_has_an_order_and_no_names(tmp_path):
+    dataset = loaded(tmp_path, {"b": INCOME, "a": AGE, "y": LABELS}, features=["b", "a"], labels="y")
+    assert dataset.training.format.x_names == ()
+    np.testing.assert_array_equal(dataset.training.x[1], AGE)
+
+
+def test_columns_of_a_mapping_are_stacked(tmp_path):
+    (tmp_path / "a.csv").write_text("p,q,r,y\n1,2,3,0\n4,5,6,1\n")
+    wanted = {"train": str(tmp_path / "a.csv"), "features": {"both": ["p", "q"], "one": "r"}, "labels": "y"}
+    samples = load(DataConfiguration(**wanted), MPI.COMM_SELF, seed=0).training
+    assert samples.format.x_names == ("both", "one")
+    np.testing.assert_array_equal(samples.x[0], [[1, 2], [4, 5]])
+    assert samples.x[1].shape == (2, 1)
+
+
+def test_fields_of_a_compound_array_are_inputs_or_its_last_axis(tmp_path):
+    jets = np.zeros(N, [("pt", "f4"), ("n", "i2"), ("flavour", "i4")])
+    jets["pt"], jets["n"], jets["flavour"] = INCOME, AGE, LABELS
+    tracks = np.zeros((N, 4), [("d0", "f4"), ("z0", "f4"), ("hits", "u1", (2,))])
+    tracks["d0"], tracks["z0"] = np.arange(N * 4).reshape(N, 4), 7
+    arrays = {"jets": jets, "tracks": tracks}
+    dataset = loaded(tmp_path, arrays, features={"jets": ["jets/*"], "tracks": ["tracks/d0", "tracks/z0"]},
+                     labels="jets/flavour")  # fmt: skip
+    jets_taken, tracks_taken = dataset.take_training(slice(None)).x
+    np.testing.assert_allclose(jets_taken, np.column_stack([INCOME, AGE]), rtol=1e-6)
+    assert tracks_taken.shape == (N, 4, 2)
+    np.testing.assert_array_equal(tracks_taken[..., 0], tracks["d0"])
+    np.testing.assert_array_equal(dataset.training.y[0], LABELS)
+    each = loaded(tmp_path, arrays, features="jets", labels="jets/flavour").training
+    assert each.format.x_names == ("pt", "n")
+    assert [one.dtype for one in each.x] == [np.float32, np.int16]
+    hits = loaded(tmp_path, arrays, features="tracks/hits", labels="jets/flavour").training
+    assert hits.x[0].shape == (N, 4, 2)
+
+
+def test_large_integers_keep_their_digits(tmp_path):
+    ids = np.array([16777216, 16777217], np.int64)
+    dataset = loaded(tmp_path, {"id": ids, "y": np.zeros(2)}, features="id", labels="y")
+    assert dataset.take_training(slice(None)).x[0].tolist() == ids.tolist()
+
+
+@pytest.mark.parametrize("memory", ["hold", "stream"])
+def test_dtype_of_the_configuration_changes_what_a_model_gets_and_not_what_is_held(tmp_path, memory):
+    arrays = {"image": np.full((N, 2), 250, np.uint8), "id": AGE, "y": LABELS}
+    options = {"features": {"image": "image", "id": "id"}, "labels": "y", "memory": memory}
+    dataset = loaded(tmp_path, arrays, dtype={"image": "float32", "y": "float32"}, **options)
+    samples = dataset.take_training(slice(0, 2))
+    assert [one.dtype for one in (*samples.x, *samples.y)] == [np.float32, np.int16, np.float32]
+    assert samples.x[0][0, 0] == 250
+    if memory == "hold":
+        assert dataset.training.x[0].dtype == np.uint8
+
+
+@pytest.mark.parametrize("memory", ["hold", "stream"])
+def test_sample_weights_come_with_their_samples(tmp_path, memory):
+    weights = np.arange(N) * 0.5
+    options = {"features": "X", "labels": "y", "weights": "w", "memory": memory}
+    dataset = loaded(tmp_path, {"X": AGE, "y": LABELS, "w": weights}, **options)
+    batches = make_batches(dataset, batch_size=4, n_workers=1, worker=0, seed=1)
+    for batch in batches.epoch(0):
+        np.testing.assert_array_equal(batch.weights[0], batch.x[0] * 0.5)
+        assert batch.weights[0].dtype == np.float32
+    batches.close()
+    (fold,) = Batches(dataset.fold(np.arange(3), np.arange(3, 5)), batch_size=9, n_workers=1, worker=0, seed=1).epoch(0)
+    assert sorted(fold.weights[0].tolist()) == [0.0, 0.5, 1.0]
+
+
+def test_class_weights_count_in_the_training_only():
+    samples = Samples((AGE,), (LABELS,), (np.full(N, 2.0, np.float32),))
+    dataset = Dataset(samples, samples, class_weights=ClassWeights({0: 5.0, 2: 0.5}))
+    (batch,) = Batches(dataset, batch_size=N, n_workers=1, worker=0, seed=0, shuffle=False).epoch(0)
+    np.testing.assert_allclose(batch.weights[0], 2 * np.array([5.0, 1.0, 0.5])[LABELS])
+    (batch,) = validation_batches(dataset, batch_size=N)
+    np.testing.assert_allclose(batch.weights[0], 2)
+
+
+def test_balanced_class_weights_are_those_of_scikit_learn():
+    from sklearn.utils.class_weight import compute_class_weight
+
+    labels = np.array([0, 0, 0, 1, 4, 4])
+    expected = compute_class_weight("balanced", classes=np.array([0, 1, 4]), y=labels)
+    for one in (labels, np.eye(5)[labels]):
+        found = make_class_weights("balanced", [(one[:2],), (one[2:],)])
+        np.testing.assert_allclose([found.factors[number] for number in (0, 1, 4)], expected)
+    with pytest.raises(DataError, match="expected one label, found 2"):
+        make_class_weights("balanced", [(labels, labels)])
+
+
+@pytest.mark.parametrize("memory", ["hold", "stream"])
+@pytest.mark.parametrize("n_workers", [1, 3])
+def test_incomplete_batches_can_be_dropped(tmp_path, memory, n_workers):
+    dataset = loaded(tmp_path, {"X": np.arange(23), "y": np.zeros(23)}, features="X", labels="y", memory=memory)
+    seen: list[int] = []
+    for worker in range(n_workers):
+        options = {"batch_size": 3, "n_workers": n_workers, "worker": worker, "seed": 0}
+        batches = make_batches(dataset, drop_last=True, **options)
+        found = [batch for epoch in range(2) for batch in batches.epoch(epoch)]
+        batches.close()
+        assert [batch.n_samples for batch in found] == [3] * (2 * batches.n_steps)
+        assert batches.least_samples == 3
+        seen += [int(one) for batch in found[: batches.n_steps] for one in batch.x[0]]
+    assert len(set(seen)) == len(seen) == batches.n_samples == 23 // (3 * n_workers) * 3 * n_workers
+
+
+@pytest.mark.parametrize("memory", ["hold", "stream"])
+@pytest.mark.parametrize(("n", "n_workers"), [(22, 1), (23, 1), (22, 3), (24, 3), (19, 2)])
+def test_smallest_batch_is_known_before_the_first(tmp_path, memory, n, n_workers):
+    dataset = loaded(tmp_path, {"X": np.arange(n), "y": np.zeros(n)}, features="X", labels="y", memory=memory)
+    sizes = []
+    for worker in range(n_workers):
+        batches = make_batches(dataset, batch_size=3, n_workers=n_workers, worker=worker, seed=0)
+        sizes += [batch.n_samples for batch in batches.epoch(0) if batch.n_samples]
+        batches.close()
+    assert batches.least_samples == min(sizes)

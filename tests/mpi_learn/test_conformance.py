@@ -1,0 +1,110 @@
+"""Every kind of model trains as its framework trains it, on one rank and on three, or is refused in one sentence."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.mpi_learn.conformance.keras_rows import ROWS as KERAS
+from tests.mpi_learn.conformance.rows import Row
+from tests.mpirun import mpirun, run
+
+PROGRAM = ("-m", "tests.mpi_learn.conformance.run")
+ROWS = {"keras": KERAS}
+if find_spec("torch") is not None:
+    from tests.mpi_learn.conformance.torch_rows import ROWS as TORCH
+
+    ROWS["torch"] = TORCH
+TRAINED = [(framework, name) for framework, rows in ROWS.items() for name, row in rows.items() if not row.refused]
+REFUSED = [(framework, name) for framework, rows in ROWS.items() for name, row in rows.items() if row.refused]
+FAST = [one for one in TRAINED if one[0] == "torch" or not KERAS[one[1]].is_slow]
+SLOW = [one for one in TRAINED if one not in FAST]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """(framework, number of ranks, names of rows) -> what `run` wrote, each started once."""
+    folder = tmp_path_factory.mktemp("conformance")
+
+    @cache
+    def start(framework: str, n_ranks: int, *names: str) -> dict[str, Any]:
+        arguments = (*PROGRAM, framework, str(folder), *names)
+        done = (
+            run([sys.executable, *arguments], timeout=900) if n_ranks == 1 else mpirun(n_ranks, *arguments, timeout=900)
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads((folder / f"{framework}-{n_ranks}.json").read_text())
+
+    return start
+
+
+def rows_for(framework: str, n_ranks: int, chosen: list[tuple[str, str]]) -> list[str]:
+    """The names of the chosen rows, and of those that are refused on so many ranks."""
+    refused = [name for name, row in ROWS[framework].items() if row.refused and row.ranks == n_ranks]
+    return [name for one, name in chosen if one == framework] + refused
+
+
+def row_of(framework: str, name: str) -> Row:
+    return ROWS[framework][name]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "name"), TRAINED, ids=map("-".join, TRAINED))
+def test_model_trains_as_by_its_framework(found, framework, name):
+    ours, row = found(framework, 1)[name], row_of(framework, name)
+    assert not {"refused", "failed"} & set(ours), ours
+    theirs = ours["expected"]
+    np.testing.assert_allclose(ours["weights"], theirs["weights"], atol=1e-4)
+    if framework == "keras":
+        assert set(ours["history"]) == set(theirs["history"])
+    for key, values in theirs["history"].items():
+        pairs = [(one, other) for one, other in zip(ours["history"][key], values, strict=True) if other is not None]
+        np.testing.assert_allclose(*zip(*pairs, strict=True), rtol=1e-4, atol=1e-4, err_msg=key)
+    assert (ours["saved"], ours["same"]) == (row.saved, True)
+
+
+@pytest.mark.mpi
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(
+    ("framework", "name"),
+    [*FAST, *(pytest.param(*one, marks=pytest.mark.slow) for one in SLOW)],
+    ids=map("-".join, [*FAST, *SLOW]),
+)
+def test_three_ranks_train_like_one(found, framework, name):
+    chosen = SLOW if (framework, name) in SLOW else FAST
+    row = row_of(framework, name)
+    together, alone = found(framework, 3, *rows_for(framework, 3, chosen))[name], found(framework, 1)[name]
+    assert not {"refused", "failed"} & set(together), together
+    assert set(together["history"]) == set(alone["history"])
+    if not row.is_exact:
+        return
+    np.testing.assert_allclose(together["weights"], alone["weights"], atol=1e-4)
+    for key, values in alone["history"].items():
+        if key not in row.loose:
+            np.testing.assert_allclose(together["history"][key], values, rtol=1e-3, atol=1e-4, err_msg=key)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("framework", "name"), REFUSED, ids=map("-".join, REFUSED))
+def test_what_cannot_be_trained_is_refused_in_one_sentence(found, framework, name):
+    row = row_of(framework, name)
+    seen = found(framework, 1) if row.ranks == 1 else found(framework, 3, *rows_for(framework, 3, FAST))
+    message = seen[name].get("refused", "")
+    assert row.refused in message, seen[name]
+    assert message.count("\n") <= 1, "a sentence, and one on what to do"
+
+
+def test_every_row_has_a_sentence_of_its_own_for_the_documentation():
+    for rows in ROWS.values():
+        sentences = [row.says for row in rows.values()]
+        assert len(set(sentences)) == len(sentences)
+
+
+def test_table_has_forty_models():
+    assert len(TRAINED) >= 40

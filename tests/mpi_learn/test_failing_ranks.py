@@ -1,0 +1,195 @@
+"""A rank that raises, anywhere in an epoch, ends the training on all ranks with the same error."""
+
+from __future__ import annotations
+
+import gc
+import time
+
+import numpy as np
+import pytest
+
+from mpi_learn.algorithms import pair_exchange
+from mpi_learn.errors import TrainingError
+from mpi_learn.flat_layout import aligned_empty
+from mpi_learn.mpi.communicators import agreed_errors
+from tests.mpi_learn.test_references import N, Rank, rows_of_host
+from tests.mpi_learn.thread_ranks import run_ranks
+
+N_STEPS = 4
+
+ALGORITHMS = {
+    "allreduce": {"name": "allreduce"},
+    "allreduce accumulated": {"name": "allreduce", "accumulate": 3},
+    "allreduce accumulated evenly": {"name": "allreduce", "accumulate": 2},
+    "allreduce in 16 bits": {"name": "allreduce", "compression": "float16"},
+    "allreduce of the largest": {"name": "allreduce", "compression": "top-k", "fraction": 0.1},
+    "downpour": {"name": "downpour"},
+    "downpour every 3": {"name": "downpour", "sync_every": 3},
+    "synchronous": {"name": "downpour", "synchronous": True},
+    "quorum of half": {"name": "downpour", "synchronous": True, "quorum": 0.5},
+    "easgd": {"name": "easgd"},
+    "gem": {"name": "gem"},
+    "gem every 3": {"name": "gem", "sync_every": 3},
+    "downpour in groups": {"name": "downpour", "processes": 2},
+    "synchronous in groups": {"name": "downpour", "processes": 2, "synchronous": True},
+    "easgd in groups": {"name": "easgd", "processes": 2},
+    "gem in groups": {"name": "gem", "processes": 2, "sync_every": 3},
+    "two downpour masters": {"name": "downpour", "masters": 2},
+    "synchronous tree": {"name": "downpour", "masters": 3, "synchronous": True},
+    "easgd tree": {"name": "easgd", "masters": 3},
+    "gem tree": {"name": "gem", "masters": 3},
+    "tree of groups": {"name": "downpour", "masters": 2, "processes": 2},
+    "clusters in a ring": {"name": "clusters", "size": 2, "exchange_every": 1, "neighbours": "ring"},
+    "clusters in pairs": {"name": "clusters", "size": 2, "exchange_every": 1, "neighbours": "random"},
+    "clusters of one": {"name": "clusters", "size": 1, "exchange_every": 2, "neighbours": "all"},
+    "two clusters": {"name": "clusters", "size": 3, "exchange_every": 2, "outer": {"name": "nesterov"}},
+}
+PLACES = {"before its first step": 0, "in the middle": 2, "after its last step": N_STEPS}
+
+
+def error_of_each(options, failing, place, n_ranks=6, mailboxes=False):
+    """Runs an epoch that ends well, and one in which rank `failing` raises; returns what each rank raises."""
+
+    def run(comm):
+        rank = Rank(comm, options, N_STEPS)
+        centre = getattr(rank.algorithm, "centre", None)
+
+        def failing_steps():
+            for number, step in enumerate(rank.steps(N_STEPS)):
+                if number == place:
+                    raise RuntimeError("boom")
+                yield step
+            if place == N_STEPS:
+                raise RuntimeError("boom")
+
+        try:
+            rank.epoch(N_STEPS if rank.worker is not None else 0)
+            with agreed_errors(comm):
+                if comm.rank != failing:
+                    rank.algorithm.run(rank.steps(N_STEPS if rank.worker is not None else 0))
+                elif rank.worker is not None:
+                    rank.algorithm.run(failing_steps())
+                else:
+                    centre.absorb = boom
+                    rank.algorithm.run(())
+            return "no error"
+        except TrainingError as error:
+            return f"{error.rank}: {error.reason}"
+        finally:
+            rank.algorithm.close()
+            comms.append(comm)
+
+    comms = []
+    with rows_of_host({rank: aligned_empty(N) for rank in range(n_ranks)} if mailboxes else {}):
+        seen = run_ranks(n_ranks, run)
+    assert comms[0].unreceived() == [], "MPICH delivers these to the next communicator"
+    return seen
+
+
+def boom(*arguments):
+    raise RuntimeError("boom")
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("failing", [0, 3, 4, 5])
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_rank_that_raises_ends_the_training_on_all(name, failing, place):
+    """Rank 0 leads all ranks; the others lead or follow in a group, or are lower masters' workers."""
+    assert error_of_each(ALGORITHMS[name], failing, place) == [f"{failing}: RuntimeError: boom"] * 6
+
+
+@pytest.mark.parametrize("failing", [0, 1, 2])
+@pytest.mark.parametrize("name", ["synchronous tree", "easgd tree", "gem tree", "two downpour masters"])
+def test_a_master_that_raises_ends_the_training_on_all(name, failing):
+    """While the worker whose message it handles waits for an answer."""
+    assert error_of_each(ALGORITHMS[name], failing, 0) == [f"{failing}: RuntimeError: boom"] * 6
+
+
+@pytest.mark.parametrize("name", ["downpour", "gem", "quorum of half", "easgd tree"])
+def test_a_rank_that_raises_ends_the_training_where_memory_is_shared(name):
+    for failing in (0, 5):
+        seen = error_of_each(ALGORITHMS[name], failing, 2, mailboxes=True)
+        assert seen == [f"{failing}: RuntimeError: boom"] * 6
+
+
+def test_a_worker_whose_optimizer_raises_after_the_exchange_of_its_group_leaves_nobody_waiting():
+    def run(comm):
+        rank = Rank(comm, {"name": "downpour", "processes": 2, "sync_every": 2}, N_STEPS)
+        if comm.rank == 1:  # the leader of a group, which updates between two exchanges with the master
+            rank.algorithm.worker.optimizer.update = boom
+        try:
+            with agreed_errors(comm):
+                rank.algorithm.run(rank.steps(N_STEPS if rank.worker is not None else 0))
+        except TrainingError as error:
+            return f"{error.rank}: {error.reason}"
+        return "no error"
+
+    assert run_ranks(5, run) == ["1: RuntimeError: boom"] * 5
+
+
+LEAVING = {
+    "clusters": (
+        {"name": "clusters", "size": 1, "exchange_every": 100},
+        lambda of_ranks: of_ranks[3].alarm.has_arrived(),
+    ),
+    "two masters": ({"name": "downpour", "masters": 2}, lambda of_ranks: of_ranks[0].server.has_failure),
+}
+"""Options, and whether the failure of rank 2 is known where rank 3 learns of it."""
+
+
+@pytest.mark.parametrize(("options", "is_known"), LEAVING.values(), ids=LEAVING)
+def test_other_ranks_leave_the_epoch_in_which_a_rank_fails(options, is_known):
+    """They do not train until its end for nothing. Rank 2 is another cluster, or a worker of the lower master."""
+    of_ranks = {}
+
+    def run(comm):
+        rank, n_made = Rank(comm, options, 50), 0
+        of_ranks[comm.rank] = rank.algorithm
+
+        def steps():
+            nonlocal n_made
+            for number, step in enumerate(rank.steps(50 if rank.worker is not None else 0)):
+                if comm.rank == 2:
+                    raise RuntimeError("boom")
+                deadline = time.monotonic() + 10
+                while comm.rank == 3 and number == 3 and not is_known(of_ranks):
+                    assert time.monotonic() < deadline, "no rank has reported the failure"
+                    time.sleep(1e-3)
+                n_made += 1
+                yield step
+
+        with pytest.raises(TrainingError, match="boom"), agreed_errors(comm):
+            rank.algorithm.run(steps())
+        rank.algorithm.close()
+        return n_made
+
+    assert run_ranks(4, run)[3] <= 4
+
+
+def test_failed_trainings_leave_no_exchanges_behind():
+    """Nor the memory of their weights."""
+    for _ in range(3):
+        error_of_each(ALGORITHMS["clusters in a ring"], 5, 2)
+    gc.collect()
+    assert pair_exchange._UNDER_WAY == []
+
+
+def test_an_exchange_whose_communicator_has_failed_is_kept_only_until_mpi_gives_it_up():
+    class Broken:
+        def Test(self):  # noqa: N802
+            from mpi_learn.mpi.communicators import RankLost
+
+            raise RankLost
+
+    class Comm:
+        rank, size = 0, 2
+
+        def Irecv(self, *arguments, **named):  # noqa: N802
+            return Broken()
+
+        Isend = Irecv
+
+    for n_round in range(5):
+        pair_exchange.Exchange(Comm(), np.zeros(3, np.float32), (1,), n_round)
+    assert len(pair_exchange._UNDER_WAY) == 1
+    pair_exchange._UNDER_WAY.clear()

@@ -1,0 +1,211 @@
+"""What started this process; and starting ``mpirun``, here a script that ends as a test wants."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from mpi_learn.cli import launch as launching
+from mpi_learn.cli.exit_status import CONFIRMED, VARIABLE, LaunchMode
+from mpi_learn.cli.launch import Launch, launch
+from mpi_learn.cli.launchers import LAUNCHERS, check_allocation, check_world, launched, n_hosts
+from mpi_learn.cli.slurm import job_end_s, margin_s, seconds_left
+from mpi_learn.cli.stop_request import StopRequest
+from mpi_learn.errors import UserError
+
+SRUN = {"SLURM_NTASKS": "5", "SLURM_PROCID": "3", "SLURM_STEP_NUM_TASKS": "5"}
+BATCH = {"SLURM_NTASKS": "5", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7", "SLURM_JOB_NUM_NODES": "2"}
+
+
+@pytest.fixture
+def environment(monkeypatch):
+    """Sets the variables of a launcher, and no others."""
+    for name in {name for one in LAUNCHERS for name in (one.size, one.rank)} | set(BATCH):
+        monkeypatch.delenv(name, raising=False)
+
+    def set_all(variables: dict[str, str]) -> None:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+
+    return set_all
+
+
+@pytest.mark.parametrize(
+    ("variables", "by", "rank", "size"),
+    [
+        ({}, "", 0, 1),
+        (BATCH, "", 0, 1),
+        ({**BATCH, "SLURM_STEP_NUM_TASKS": "1"}, "", 0, 1),  # srun --pty bash
+        (SRUN, "srun", 3, 5),
+        ({**SRUN, "OMPI_COMM_WORLD_SIZE": "9", "OMPI_COMM_WORLD_RANK": "8"}, "mpirun", 8, 9),
+        ({"OMPI_COMM_WORLD_SIZE": "1", "OMPI_COMM_WORLD_RANK": "0"}, "mpirun", 0, 1),
+        ({**SRUN, "PMI_SIZE": "12", "PMI_RANK": "11"}, "mpiexec", 11, 12),
+        ({"PALS_RANKID": "2"}, "mpiexec", 2, 3),
+        ({"JSM_NAMESPACE_SIZE": "4", "JSM_NAMESPACE_RANK": "0"}, "jsrun", 0, 4),
+        ({"PMIX_RANK": "1"}, "a PMIx launcher", 1, 2),
+    ],
+)
+def test_the_launcher_is_known_by_its_variables(variables, by, rank, size):
+    found = launched(variables)
+    assert (found.by, found.rank, found.size) == (by, rank, size)
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        (SRUN, ["srun started 5 processes", "srun --mpi=pmix", "Open MPI 5"]),
+        ({"PMI_SIZE": "4", "PMI_RANK": "0"}, ["mpiexec started 4 processes", "the MPI library that mpi4py uses"]),
+        ({"OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_RANK": "1"}, ["mpirun started 3 processes"]),
+        ({"PALS_RANKID": "2"}, ["started 3 processes"]),
+    ],
+)
+def test_processes_that_mpi_did_not_connect_are_refused(environment, variables, words):
+    environment(variables)
+    with pytest.raises(UserError) as raised:
+        check_world(1, "Open MPI 5")
+    assert all(word in str(raised.value) for word in words)
+    check_world(launched().size, "Open MPI 5")
+
+
+def test_one_process_in_a_job_of_several_tasks_is_refused_unless_a_launcher_started_it():
+    with pytest.raises(UserError, match="this Slurm job has 5 tasks") as raised:
+        check_allocation(BATCH)
+    assert "-n 5" in str(raised.value)
+    for variables in ({}, BATCH | {"SLURM_NTASKS": "1"}, SRUN, BATCH | {"OMPI_COMM_WORLD_SIZE": "1"}):
+        check_allocation(variables)
+
+
+def test_hosts_of_a_batch_job_are_counted(tmp_path):
+    (tmp_path / "nodes").write_text("n1\nn1\nn2\n")
+    (tmp_path / "hosts").write_text("n1 8 all.q\nn2 8 all.q\nn3 8 all.q\n")
+    assert n_hosts({}) == 1
+    assert n_hosts({"SLURM_JOB_NUM_NODES": "3"}) == 3
+    assert n_hosts({"PBS_NODEFILE": str(tmp_path / "nodes")}) == 2
+    assert n_hosts({"PE_HOSTFILE": str(tmp_path / "hosts")}) == 3
+    assert n_hosts({"LSB_MCPU_HOSTS": "n1 8 n2 8"}) == 2
+    assert n_hosts({"PBS_NODEFILE": str(tmp_path / "absent")}) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("1:30", 90), ("2:00:05\n", 7205), ("1-02:03:04", 93784), ("UNLIMITED", None), ("NOT_SET", None), ("", None)],
+)
+def test_slurms_time_left_is_read(text, seconds):
+    assert seconds_left(text) == seconds
+
+
+def test_the_end_of_the_job_is_what_slurm_says():
+    asked = []
+
+    def ask(job: str) -> str:
+        asked.append(job)
+        return "1:00\n"
+
+    assert job_end_s({}, ask) is None
+    assert job_end_s({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "10000"}, ask) == 10000
+    assert not asked
+    assert job_end_s({"SLURM_JOB_ID": "7"}, ask, now_s=500.0) == 560  # as under Slurm 22.05
+    assert asked == ["7"]
+    assert job_end_s({"SLURM_JOB_ID": "7"}, lambda job: "UNLIMITED") is None
+
+
+def test_a_short_job_loses_little_time_to_the_margin():
+    assert [margin_s(left_s) for left_s in (10.0, 120.0, 86400.0)] == [5.0, 12.0, 30.0]
+
+
+@pytest.fixture
+def mpirun(tmp_path, monkeypatch, environment):
+    """Replaces ``mpirun`` by a script that writes down its arguments and does what it is told."""
+
+    def replace(does: str, version: str = "5.0.11") -> Path:
+        script = tmp_path / "mpirun"
+        lines = ["#!/bin/bash", f'[ "$1" = --version ] && echo "mpirun (Open MPI) {version}" && exit']
+        script.write_text("\n".join([*lines, f'echo "$@" > {tmp_path}/arguments', does, ""]))
+        script.chmod(0o755)
+        monkeypatch.setattr(launching, "find_mpirun", lambda: str(script))
+        return tmp_path / "arguments"
+
+    return replace
+
+
+WANTED = Launch(["mpi_opt", "search", "space.yaml"], 3)
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "expected"),
+    [
+        ("5.0.11", CONFIRMED, 0),
+        ("5.0.11", 0, 75),  # a daemon was killed: rank 0 has not confirmed
+        ("5.0.11", 75, 75),
+        ("5.0.11", 2, 2),
+        ("5.0.11", 1, 1),
+        ("5.0.11", 137, 1),
+        ("4.1.5", 0, 0),
+        ("4.1.5", 75, 75),
+    ],
+)
+def test_mpiruns_status_becomes_one_of_ours(mpirun, version, status, expected, capfd):
+    mpirun(f"exit {status}", version)
+    assert launch(WANTED, StopRequest()) == expected
+    assert ("a node or one of mpirun's daemons was lost" in capfd.readouterr().err) is (status == 0 and expected == 75)
+
+
+def test_ranks_are_asked_to_confirm_where_mpirun_survives_lost_ranks(mpirun):
+    mpirun(f'[ "${VARIABLE}" = confirmed ] && exit {CONFIRMED}')
+    assert launch(WANTED, StopRequest()) == 0
+    mpirun(f'[ "${VARIABLE}" = shielded ] && exit 0; exit 1', "4.1.5")
+    assert launch(WANTED, StopRequest()) == 0
+
+
+@pytest.mark.parametrize(("name", "expected"), [("SIGINT", 130), ("SIGTERM", 75), ("SIGUSR1", 75)])
+def test_a_signal_reaches_the_ranks_as_sigusr1_and_decides_the_status(mpirun, name, expected):
+    ready = mpirun("trap 'exit 0' USR1; trap 'exit 9' INT TERM; touch $0.ready; for i in {1..100}; do sleep 0.05; done")
+    request = StopRequest()
+
+    def send() -> None:
+        while not (ready.parent / "mpirun.ready").exists():
+            pass
+        os.kill(os.getpid(), getattr(signal, name))
+
+    with request.listening():
+        threading.Thread(target=send).start()
+        assert launch(WANTED, request) == expected
+
+
+def test_a_request_before_mpirun_starts_starts_nothing(mpirun):
+    arguments = mpirun("exit 0")
+    request = StopRequest()
+    request.ask("SIGTERM")
+    assert launch(WANTED, request) == 75
+    assert not arguments.exists()
+
+
+def test_on_several_hosts_of_a_batch_job_nothing_is_oversubscribed(mpirun, environment):
+    arguments = mpirun(f"exit {CONFIRMED}")
+    launch(WANTED, StopRequest())
+    assert arguments.read_text().startswith("--oversubscribe --with-ft ulfm -np 3 ")
+    environment({"SLURM_JOB_NUM_NODES": "2"})
+    launch(WANTED, StopRequest())
+    assert arguments.read_text().startswith("--with-ft ulfm -np 3 ")
+
+
+def test_child_processes_do_not_inherit_the_launch_mode():
+    program = (
+        "from mpi_learn.cli.exit_status import LaunchMode as Mode; import os\n"
+        f"print(Mode.take(), {VARIABLE!r} in os.environ, Mode.take())"
+    )
+    environment = os.environ | {VARIABLE: "confirmed"}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert done.stdout == "confirmed False direct\n"
+
+
+def test_only_a_finished_rank_0_confirms():
+    for mode in LaunchMode:
+        expected = CONFIRMED if mode is LaunchMode.CONFIRMED else 0
+        assert [mode.status(0, 0), mode.status(0, 1), mode.status(75, 0)] == [expected, 0, 75]

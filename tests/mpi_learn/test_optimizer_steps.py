@@ -1,0 +1,38 @@
+"""What all optimizers do around their update rule: rates by step, scaling and clipping."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pydantic import TypeAdapter
+
+from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.optimizers import make_optimizer
+from mpi_learn.optimizers.configuration import OptimizerConfiguration
+
+LAYOUT = FlatLayout(((2,),))
+
+
+def sgd(rate=None, **values):
+    options = TypeAdapter(OptimizerConfiguration).validate_python({"name": "sgd", "learning_rate": 1.0} | values)
+    return make_optimizer(options, LAYOUT, rate)
+
+
+def stepped(optimizer, gradient, scale=1.0, n_steps=1):
+    weights = np.zeros(2, np.float32)
+    for _ in range(n_steps):
+        optimizer.update(weights, np.array(gradient, np.float32), scale)
+    return weights
+
+
+def test_the_first_step_uses_the_rate_of_step_0():
+    rates = (0.5, 0.25, 0.125)
+    np.testing.assert_allclose(stepped(sgd(rates.__getitem__), [1.0, 2.0], n_steps=2), [-0.75, -1.5])
+
+
+@pytest.mark.parametrize(
+    ("option", "expected"),
+    [({"clip_norm": 2.0}, [-0.3, -0.4]), ({"clip_norm": 0.25}, [-0.15, -0.2]), ({"clip_value": 0.35}, [-0.3, -0.35])],
+)
+def test_a_gradient_is_scaled_once_before_it_is_clipped(option, expected):
+    np.testing.assert_allclose(stepped(sgd(**option), [3.0, 4.0], scale=0.1), expected, rtol=1e-6)

@@ -1,0 +1,240 @@
+"""The training loop on several ranks, as threads of one process, with a model that is a few lines of NumPy."""
+
+from __future__ import annotations
+
+import json
+import threading
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+import mpi_learn.training.loop
+from mpi_learn import read_configuration, train
+from mpi_learn.algorithms.rank_layout import layout_of
+from mpi_learn.data import Dataset, Samples
+from mpi_learn.errors import TrainingError
+from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.weights_only import WeightsOnly
+from mpi_learn.training import tracing
+from tests.mpi_learn.thread_ranks import run_ranks
+
+LAYOUT = FlatLayout(((3,),))
+N_SUMS, N_TRAINING, N_VALIDATION = 4, 22, 9
+
+
+class LinearModel(WeightsOnly):
+    """Least squares on three numbers. Its one batch statistic is moved by each step towards the batch's mean.
+
+    Args:
+        rank: Of this process.
+        failing: (method, number of the call, from 0) that raises; None: none does.
+
+    Attributes:
+        averaged: The batch statistic before and after each average over the ranks.
+    """
+
+    def __init__(self, rank, failing=None):
+        super().__init__(LAYOUT, N_SUMS, 1, 1, build=None)
+        self.weights[:] = 0
+        self.rank, self.failing, self.n_calls = rank, failing, {}
+        self.samples_of_steps, self.averaged = [], []
+        self._moving[:] = rank
+
+    def _called(self, method):
+        n = self.n_calls[method] = self.n_calls.get(method, -1) + 1
+        if (method, n) == self.failing:
+            raise RuntimeError("boom")
+
+    def _sums(self, x, y):
+        return [len(x[0]), float(((x[0] @ self.weights - y[0]) ** 2).sum()), 0, 0]
+
+    def gradient(self, x, y):
+        self._called("gradient")
+        self.samples_of_steps.append(len(x[0]))
+        if len(x[0]):
+            self._moving += 0.3 * (x[0].mean() - self._moving)
+        gradient = 2 * (x[0] @ self.weights - y[0]) @ x[0]
+        return np.concatenate([gradient, self._sums(x, y)]).astype(np.float32)
+
+    def evaluate(self, x, y):
+        self._called("evaluate")
+        return np.array(self._sums(x, y))
+
+    def metrics(self, sums):
+        self._called("metrics")
+        return {"loss": float(sums[1] / max(sums[0], 1))}
+
+    def moving(self):
+        self._called("moving")
+        return super().moving()
+
+    def set_moving(self, values):
+        self._called("set_moving")
+        self.averaged.append((float(self._moving[0]), float(values[0])))
+        super().set_moving(values)
+
+    def counters(self):
+        self._called("counters")
+        return super().counters()
+
+    def finish(self):
+        return self
+
+
+def dataset():
+    rng = np.random.default_rng(0)
+    x = rng.normal(1, 1, (N_TRAINING + N_VALIDATION, 3)).astype(np.float32)
+    samples = Samples((x,), ((x @ np.array([1, -2, 0.5])).astype(np.float32),))
+    return Dataset(samples, samples, np.arange(N_TRAINING), np.arange(N_TRAINING, N_TRAINING + N_VALIDATION))
+
+
+@pytest.fixture
+def build(monkeypatch):
+    """Makes `train` use a given function of the rank in place of the model that a configuration names."""
+
+    def patch(make):
+        def build_model(configuration, comm, data):
+            layout = layout_of(configuration.algorithm, comm.size)
+            if comm.rank not in layout.masters:
+                return make(comm.rank)
+            model = WeightsOnly(LAYOUT, N_SUMS, 1, 1, None)
+            model.weights[:] = 0
+            return model
+
+        monkeypatch.setattr(mpi_learn.training.loop, "build_model", build_model)
+
+    return patch
+
+
+def configured(**changes):
+    common = {"model": "m.py:f", "loss": "mse", "batch_size": 4, "epochs": 2, "optimizer": {"name": "sgd"}}
+    return read_configuration(common | changes)
+
+
+def check_averages(models, number, n_samples):
+    """The average of that number is weighted by the samples of each rank."""
+    before = [model.averaged[number][0] for model in models]
+    assert len(set(n_samples)) > 1, "equal weights show nothing"
+    expected = sum(n * value for n, value in zip(n_samples, before, strict=True)) / sum(n_samples)
+    assert [model.averaged[number][1] for model in models] == pytest.approx([expected] * len(models), rel=1e-6)
+
+
+def trained_models(build, **changes):
+    models = {}
+    build(lambda rank: models.setdefault(rank, LinearModel(rank)))
+    run_ranks(3, lambda comm: train(configured(epochs=1, **changes), comm, data=dataset()))
+    return [models[rank] for rank in range(3)]
+
+
+def test_batch_statistics_are_averaged_by_the_samples_of_each_rank(build):
+    """22 samples on three ranks with batches of four: 8, 7 and 7."""
+    models = trained_models(build)
+    assert [len(model.averaged) for model in models] == [1, 1, 1]
+    check_averages(models, 0, [sum(model.samples_of_steps) for model in models])
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_synchronized_batch_statistics_are_averaged_by_the_samples_since_the_last_exchange(build, accumulate):
+    """Batches of 7, 7, 7 and 1 sample; the average at the end of the epoch changes nothing any more."""
+    algorithm = {"name": "allreduce", "accumulate": accumulate}
+    models = trained_models(build, batch_size=7, sync_batchnorm=True, algorithm=algorithm)
+    steps = [model.samples_of_steps for model in models]
+    assert len(steps[0]) == 2
+    if accumulate == 1:
+        check_averages(models, 1, [taken[1] for taken in steps])
+    else:
+        check_averages(models, 0, [sum(taken) for taken in steps])
+    assert len(models[0].averaged) == 2 // accumulate + 1
+    assert models[0].averaged[-1][0] == pytest.approx(models[0].averaged[-1][1], rel=1e-6)
+
+
+TRAININGS = {
+    "allreduce": {},
+    "batch statistics at every step": {"sync_batchnorm": True},
+    "accumulated": {"algorithm": {"name": "allreduce", "accumulate": 2}, "sync_batchnorm": True},
+    "downpour": {"algorithm": "downpour"},
+    "gem in groups": {"algorithm": {"name": "gem", "processes": 2}},
+    "clusters": {"algorithm": {"name": "clusters", "size": 1, "exchange_every": 1}},
+    "threads": {"validation": {"mode": "thread"}},
+}
+
+
+@pytest.mark.parametrize("rank", [0, 4])
+@pytest.mark.parametrize("method", ["gradient", "moving", "set_moving", "metrics", "evaluate", "counters"])
+@pytest.mark.parametrize("name", TRAININGS)
+def test_a_model_that_raises_at_any_call_ends_the_training_on_all_ranks(
+    build, monkeypatch, tmp_path, name, method, rank
+):
+    """Also after the last exchange of an epoch, around the averages of batch statistics, and in a checkpoint."""
+    n_failed = 0
+    for call in range(100):
+
+        def make(one, call=call):
+            return LinearModel(one, (method, call) if one == rank else None)
+
+        build(make)
+        monkeypatch.setattr("mpi_learn.training.setup._build", lambda _, one, data, make=make: make(one))  # a thread's
+        checkpoint = {"path": str(tmp_path / f"{call}"), "every": 1}
+        configuration = configured(checkpoint=checkpoint, **TRAININGS[name])
+        communicators = []
+
+        def run(comm, configuration=configuration, communicators=communicators):
+            communicators.append(comm)
+            try:
+                train(configuration, comm, data=dataset())
+            except TrainingError as error:
+                return error.rank, error.reason
+            return "no error"
+
+        seen = run_ranks(5, run)
+        assert communicators[0].unfreed() == []
+        assert communicators[0].unreceived() == []
+        if seen == ["no error"] * 5:
+            break
+        n_failed += 1
+        assert seen == [(rank, "RuntimeError: boom")] * 5
+    is_master = rank == 0 and name in ("downpour", "gem in groups")
+    assert n_failed > 0 or is_master
+    assert [one.name for one in threading.enumerate() if one.name.startswith("validation")] == []
+
+
+def test_messages_of_the_caller_are_not_taken_by_a_training(build):
+    build(LinearModel)
+
+    def run(comm):
+        if comm.rank == 1:
+            comm.Isend(np.arange(3.0), 0, 13)
+        train(configured(algorithm="downpour"), comm, data=dataset())
+        assert comm.unfreed() == []
+        found = np.zeros(3)
+        if comm.rank == 0:
+            comm.Improbe(1, 13, MPI.Status()).Recv(found)
+        return found.tolist()
+
+    assert run_ranks(3, run)[0] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("last_step", [1, 5])
+def test_a_timeline_is_written_during_an_epoch_and_after_a_failure(build, monkeypatch, tmp_path, last_step):
+    monkeypatch.setattr(tracing, "MOST_EVENTS", 8)
+    lengths = []
+
+    def gradient(self, x, y, original=LinearModel.gradient):
+        lengths.append(len((tmp_path / "rank-00000.jsonl").read_text().splitlines()))
+        return original(self, x, y)
+
+    monkeypatch.setattr(LinearModel, "gradient", gradient)
+    build(lambda rank: LinearModel(rank, ("gradient", last_step)))
+    with pytest.raises(TrainingError):
+        run_ranks(1, lambda comm: train(configured(trace=str(tmp_path)), comm, data=dataset()))
+    (trace,) = tracing.read_traces(tmp_path)
+    names = [event[0] for event in trace.events]
+    assert [names.count(name) for name in ("gradient", "exchange", "update")] == [last_step + 1, last_step, last_step]
+    assert (lengths[-1] > 1) == (last_step > 1)
+
+
+def test_an_unfinished_line_of_a_timeline_is_left_out(tmp_path):
+    head = json.dumps({"rank": 0, "host": "a", "role": "worker"})
+    (tmp_path / "rank-00000.jsonl").write_text(head + '\n["gradient", "compute", 5, 3]\n["exch')
+    assert tracing.read_traces(tmp_path)[0].events == [("gradient", "compute", 5, 3)]

@@ -1,0 +1,258 @@
+"""Ranks as threads of one process: a communicator in memory, with messages in an exact order and no start of mpirun.
+
+It checks what MPI does not: a collective in which the ranks call different operations, or in which a rank is missing,
+is an error at once instead of a hang or of wrong numbers.
+"""
+
+# ruff: noqa: N802 - the names are those of MPI
+from __future__ import annotations
+
+import functools
+import threading
+import time
+from collections import deque
+
+import numpy as np
+from mpi4py import MPI
+
+PATIENCE_S = 10
+
+
+class CollectiveMismatch(AssertionError):
+    pass
+
+
+class _Shared:
+    """What the ranks of one communicator have in common."""
+
+    def __init__(self, size, family=None):
+        self.size = size
+        self.family = [] if family is None else family
+        self.family.append(self)
+        self.n_freed = 0
+        self.barrier = threading.Barrier(size, timeout=PATIENCE_S)
+        self.slots = [None] * size
+        self.mail = [deque() for _ in range(size)]
+        self.parts = {}
+        self.lock = threading.Lock()
+
+    def abort(self):
+        for one in self.family:
+            one.barrier.abort()
+
+
+class _Done:
+    def Test(self):
+        return True
+
+
+class _Receiving:
+    def __init__(self, comm, buffer, source, tag):
+        self.comm, self.buffer, self.source, self.tag, self.is_done = comm, buffer, source, tag, False
+
+    def Test(self):
+        if not self.is_done:
+            found = self.comm._taken(self.source, self.tag)
+            if found is not None:
+                self.buffer[:] = np.frombuffer(found[2], self.buffer.dtype)
+                self.is_done = True
+        return self.is_done
+
+
+class _Message:
+    def __init__(self, content):
+        self.content = content
+
+    def Recv(self, buffer):
+        buffer[:] = np.frombuffer(self.content, buffer.dtype)
+
+
+class ThreadComm:
+    """The part of `MPI.Comm` that MPI Learn uses.
+
+    Attributes:
+        after_send: Called with the tag of each message of this rank when it has arrived.
+    """
+
+    def __init__(self, shared, rank):
+        self._shared, self.rank, self.size = shared, rank, shared.size
+        self.after_send = lambda tag: None
+
+    # collectives
+
+    def _all(self, operation, value):
+        """Every rank's value, in the order of ranks; all ranks must call the same operation."""
+        shared = self._shared
+        try:
+            shared.slots[self.rank] = (operation, value)
+            shared.barrier.wait()
+            found = list(shared.slots)
+            shared.barrier.wait()
+        except threading.BrokenBarrierError:
+            raise CollectiveMismatch(f"rank {self.rank} waits in {operation} for others that do not come") from None
+        operations = {one for one, _ in found}
+        if len(operations) > 1:
+            raise CollectiveMismatch(f"the ranks call different collectives: {operations}")
+        return [one for _, one in found]
+
+    def Allreduce(self, _, vector):
+        vector[:] = functools.reduce(np.add, self._all(("Allreduce", vector.size, vector.dtype), vector.copy()))
+
+    def Bcast(self, vector, root=0):
+        vector[:] = self._all(("Bcast", vector.size, vector.dtype, root), vector.copy())[root]
+
+    def Allgather(self, vector, found):
+        found[:] = self._all(("Allgather", vector.size, vector.dtype), vector.copy())
+
+    def Alltoall(self, vector, found):
+        parts = self._all(("Alltoall", vector.size, vector.dtype), vector.copy())
+        found[:] = np.concatenate([np.split(part, self.size)[self.rank] for part in parts])
+
+    def allgather(self, value):
+        return self._all("allgather", value)
+
+    def gather(self, value, root=0):
+        found = self._all(("gather", root), value)
+        return found if self.rank == root else None
+
+    def bcast(self, value=None, root=0):
+        return self._all(("bcast", root), value)[root]
+
+    def allreduce(self, value, op=MPI.SUM):
+        return functools.reduce(op, self._all("allreduce", value))
+
+    def Barrier(self):
+        self._all("Barrier", None)
+
+    def Split(self, color, key=0):
+        colors = self._all("Split", color)
+        ranks = [rank for rank, one in enumerate(colors) if one == color]
+        part = None
+        with self._shared.lock:
+            if color != MPI.UNDEFINED:
+                if color not in self._shared.parts:
+                    self._shared.parts[color] = _Shared(len(ranks), self._shared.family)
+                part = ThreadComm(self._shared.parts[color], ranks.index(self.rank))
+        self.Barrier()
+        self._shared.parts.clear()
+        return part
+
+    def Split_type(self, _):
+        """As if every rank were on a host of its own."""
+        return self.Split(self.rank)
+
+    def Dup(self):
+        return self.Split(0)
+
+    def Free(self):
+        with self._shared.lock:
+            self._shared.n_freed += 1
+        self.Barrier()
+
+    def unfreed(self):
+        """Sizes of the communicators that were made of this one, directly or not, and that not all ranks have freed."""
+        return [one.size for one in self._shared.family[1:] if one.n_freed < one.size]
+
+    def unreceived(self):
+        """Tags of the messages over this communicator, and over all that were made of it, that no rank has received."""
+        return [tag for one in self._shared.family for box in one.mail for _, tag, _ in box]
+
+    def Set_errhandler(self, handler):
+        pass
+
+    # messages
+
+    def Isend(self, buffer, dest, tag=0):
+        self._shared.mail[dest].append((self.rank, tag, buffer.tobytes()))
+        self.after_send(tag)
+        return _Done()
+
+    def Irecv(self, buffer, source, tag):
+        return _Receiving(self, buffer, source, tag)
+
+    def Improbe(self, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG, status=None):
+        found = self._taken(source, tag)
+        if found is None:
+            return None
+        status.Set_source(found[0])
+        status.Set_tag(found[1])
+        status.Set_elements(MPI.BYTE, len(found[2]))
+        return _Message(found[2])
+
+    def Iprobe(self, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG):
+        return any(self._matches(one, source, tag) for one in list(self._shared.mail[self.rank]))
+
+    def send(self, value, dest, tag=0):
+        self._shared.mail[dest].append((self.rank, tag, value))
+
+    def recv(self, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG):
+        deadline = time.monotonic() + PATIENCE_S
+        while (found := self._taken(source, tag)) is None:
+            assert time.monotonic() < deadline, f"rank {self.rank} waits for a message that does not come"
+            time.sleep(0)
+        return found[2]
+
+    def _taken(self, source, tag):
+        if self._shared.barrier.broken:
+            raise CollectiveMismatch("another rank has failed")
+        box = self._shared.mail[self.rank]
+        for one in list(box):
+            if self._matches(one, source, tag):
+                box.remove(one)
+                return one
+        return None
+
+    @staticmethod
+    def _matches(message, source, tag):
+        return source in (MPI.ANY_SOURCE, message[0]) and tag in (MPI.ANY_TAG, message[1])
+
+
+def run_ranks(n, function, timeout_s=60):
+    """Calls ``function(comm)`` on `n` ranks at once and returns their results; raises what one of them raises."""
+    shared, results, errors = _Shared(n), [None] * n, []
+
+    def run(rank):
+        try:
+            results[rank] = function(ThreadComm(shared, rank))
+        except BaseException as error:  # noqa: BLE001 - it is raised below
+            errors.append(error)
+            shared.abort()
+
+    threads = [threading.Thread(target=run, args=(rank,), daemon=True) for rank in range(n)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + timeout_s
+    for thread in threads:
+        thread.join(max(0, deadline - time.monotonic()))
+    if errors:
+        raise next((one for one in errors if not isinstance(one, CollectiveMismatch)), errors[0])
+    assert not any(thread.is_alive() for thread in threads), "a rank did not end"
+    return results
+
+
+class Turns:
+    """Lets the ranks act one after the other in a given order.
+
+    Args:
+        order: Ranks; each may act once for each time that it is in the list.
+
+    Attributes:
+        are_over_by_message: Whether a message ends a turn, because a rank then waits for others.
+    """
+
+    def __init__(self, order):
+        self.are_over_by_message = False
+        self._order, self._next, self._changed = list(order), 0, threading.Condition()
+
+    def wait(self, rank):
+        """Waits for a turn of `rank`."""
+        with self._changed:
+            assert self._changed.wait_for(
+                lambda: self._next < len(self._order) and self._order[self._next] == rank, PATIENCE_S
+            ), f"rank {rank} waits for its turn"
+
+    def end(self):
+        """The turn is over."""
+        with self._changed:
+            self._next += 1
+            self._changed.notify_all()

@@ -1,0 +1,58 @@
+"""When a search ends before its trials are done."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from mpi_learn.cli.stop_request import StopRequest
+from mpi_opt.coordinator.stopping import StopCondition
+
+
+def asked(*signals: str) -> StopRequest:
+    request = StopRequest()
+    for name in signals:
+        request.ask(name)
+    return request
+
+
+def test_a_request_ends_the_search_whatever_its_limit():
+    condition = StopCondition(request := StopRequest(), time_limit_s=3600.0)
+    assert condition.reason is None
+    request.ask("SIGTERM")
+    assert condition.is_due()
+    assert condition.reason == "got SIGTERM"
+
+
+@pytest.mark.parametrize(
+    ("limit_s", "left_s", "expected_s"),
+    [(None, 120.0, 108.0), (60.0, 120.0, 60.0), (None, 7200.0, 7170.0), (9000.0, 7200.0, 7170.0), (None, 3.0, 1.0)],
+)
+def test_the_end_of_the_batch_job_is_a_time_limit(limit_s, left_s, expected_s):
+    condition = StopCondition(None, limit_s, time.time() + left_s)
+    condition.take(0.0)
+    assert condition._limit.limit_s == pytest.approx(expected_s, abs=0.5)
+
+
+def test_no_trial_fits_that_would_end_after_the_batch_job():
+    condition = StopCondition(None, None, time.time() + 100.0)
+    assert condition.has_time_for_one()
+    condition.take(95.0)
+    assert not condition.has_time_for_one()
+    assert condition.reason is None  # those that run may end
+
+
+@pytest.mark.parametrize(
+    ("signals", "all_live", "may_be"),
+    [
+        (["SIGTERM"], False, True),
+        (["SIGTERM", "SIGTERM"], False, False),  # mpirun's, and the batch system's
+        (["SIGTERM"], True, False),
+        (["SIGINT"], False, False),
+        (["SIGUSR1"], False, False),
+    ],
+)
+def test_a_lone_sigterm_may_come_from_a_death_unless_all_ranks_live(signals, all_live, may_be, monkeypatch):
+    monkeypatch.setattr("mpi_opt.coordinator.stopping.all_ranks_live", lambda: all_live)
+    assert StopCondition(asked(*signals)).may_be_a_death() is may_be

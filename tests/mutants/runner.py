@@ -1,0 +1,226 @@
+"""Runs tests on copies of the project, each with one change."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from queue import SimpleQueue
+
+from tests.mutants.mutant import ROOT, Mutant, selected_files
+
+NOTICED, UNNOTICED, TIMEOUT = "noticed", "unnoticed", "timeout"
+PASSED, STATUSES = 0, {0: UNNOTICED, 1: NOTICED, 2: NOTICED}
+"""Exit statuses of pytest: all passed, a test failed, the changed program cannot be imported."""
+SLOWER, START_S = 4.0, 60.0
+"""A run with a change may take SLOWER times as long as without, plus START_S seconds."""
+
+
+class CannotRun(Exception):
+    """The tests do not pass, or cannot be run, without any change."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the tests said about one mutant.
+
+    Attributes:
+        key: Identifies the changed source, the selected tests and their content.
+        outcome: ``noticed``, ``unnoticed``, or ``timeout``, which counts as noticed.
+        seconds: How long they took.
+    """
+
+    key: str
+    outcome: str
+    seconds: float
+
+
+class Results:
+    """The results so far, in a file of JSON lines, so that an interrupted run continues."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._lock = path, threading.Lock()
+        self._known: dict[str, Result] = {}
+        if path.exists():
+            for line in path.read_text().splitlines():
+                result = Result(**json.loads(line))
+                self._known[result.key] = result
+
+    def get(self, key: str) -> Result | None:
+        """Returns the result with this key, or None."""
+        return self._known.get(key)
+
+    def add(self, result: Result) -> None:
+        """Appends one result to the file."""
+        with self._lock:
+            self._known[result.key] = result
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a") as file:
+                file.write(json.dumps(asdict(result)) + "\n")
+
+
+def run_mutants(
+    mutants: list[Mutant],
+    results: Results,
+    report: Callable[[Mutant, Result], None],
+    *,
+    n_jobs: int,
+    scratch: Path,
+    root: Path = ROOT,
+) -> list[tuple[Mutant, Result]]:
+    """Runs the selected tests of each mutant that has no result yet.
+
+    Args:
+        mutants: In the order in which they are started.
+        results: Looked up first, and extended.
+        report: Called after each new result, from any thread.
+        n_jobs: Copies of the project that are tested at the same time.
+        scratch: Folder for the copies.
+        root: The project.
+
+    Returns:
+        Every mutant with its result, in the order of `mutants`.
+
+    Raises:
+        StaleMutant: A change no longer applies.
+        CannotRun: The selected tests fail without any change.
+    """
+    keys = [_key(mutant, root) for mutant in mutants]
+    todo = [(mutant, key) for mutant, key in zip(mutants, keys, strict=True) if results.get(key) is None]
+    if todo:
+        copies = SimpleQueue[Path]()
+        for number in range(min(n_jobs, len(todo))):
+            copies.put(copied(root, scratch / f"copy-{number}"))
+        limits = _Limits()
+
+        def run(mutant: Mutant, key: str) -> None:
+            copy = copies.get()
+            try:
+                result = _tested(mutant, key, copy, limits.of(mutant.tests, copy))
+            finally:
+                copies.put(copy)
+            results.add(result)
+            report(mutant, result)
+
+        _for_all(run, todo, n_jobs)
+    return [(mutant, results.get(key)) for mutant, key in zip(mutants, keys, strict=True)]
+
+
+def _for_all(run: Callable[[Mutant, str], None], todo: Iterable[tuple[Mutant, str]], n_jobs: int) -> None:
+    """Calls `run` for all in threads; the first error ends it."""
+    with ThreadPoolExecutor(n_jobs) as pool:
+        futures = [pool.submit(run, *one) for one in todo]
+        try:
+            for future in futures:
+                future.result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+class _Limits:
+    """How long a selection of tests may take; measured once for each, by running it without a change."""
+
+    def __init__(self) -> None:
+        self._locks: dict[tuple[str, ...], threading.Lock] = {}
+        self._limits: dict[tuple[str, ...], float] = {}
+        self._lock = threading.Lock()
+
+    def of(self, tests: tuple[str, ...], copy: Path) -> float:
+        with self._lock:
+            own = self._locks.setdefault(tests, threading.Lock())
+        with own:
+            if tests not in self._limits:
+                status, seconds, output = pytest_status(tests, copy, limit_s=None)
+                if status != PASSED:
+                    raise CannotRun(f"without any change, pytest {' '.join(tests)} ends with {status}:\n{output}")
+                self._limits[tests] = SLOWER * seconds + START_S
+            return self._limits[tests]
+
+
+def _tested(mutant: Mutant, key: str, copy: Path, limit_s: float) -> Result:
+    file = copy / mutant.file
+    original, kept = file.read_text(encoding="utf-8"), file.with_suffix(".original")
+    shutil.copy2(file, kept)
+    try:
+        file.write_text(mutant.applied_to(original), encoding="utf-8")
+        status, seconds, output = pytest_status(mutant.tests, copy, limit_s)
+    finally:
+        kept.replace(file)  # with its time of modification, so that what Python and numba cached stays valid
+    if status is not None and status not in STATUSES:
+        raise CannotRun(f"{mutant}: pytest {' '.join(mutant.tests)} ends with {status}:\n{output}")
+    return Result(key, TIMEOUT if status is None else STATUSES[status], round(seconds, 1))
+
+
+def pytest_status(tests: tuple[str, ...], folder: Path, limit_s: float | None) -> tuple[int | None, float, str]:
+    """Runs pytest in a copy of the project.
+
+    Returns:
+        Its exit status (None: ended after `limit_s`), how many seconds it took, and the end of its output.
+    """
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *tests]
+    environment = os.environ | {"PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    began = time.monotonic()
+    with (folder / "pytest.log").open("w+") as log:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=subprocess.STDOUT)
+        try:
+            status = process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            if process.poll() is None:
+                _kill_tree(process)
+        log.seek(0)
+        return status, time.monotonic() - began, log.read()[-4000:]
+
+
+def _kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kills a process and all its descendants, which may be in sessions of their own."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+        except OSError:
+            continue  # it has ended meanwhile
+    family = {process.pid}
+    while more := {pid for pid, parent in parents.items() if parent in family} - family:
+        family |= more
+    for pid in family:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    process.wait()
+
+
+def copied(root: Path, target: Path) -> Path:
+    """Copies what git tracks, or would track, of a project into a new folder; returns that."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
+    shutil.rmtree(target, ignore_errors=True)
+    for name in filter(None, listed.split("\0")):
+        if (root / name).is_file():
+            (target / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(root / name, target / name)
+    return target
+
+
+def _key(mutant: Mutant, root: Path) -> str:
+    """Identifies a run: the changed source, the arguments of pytest, and the content of the selected test files."""
+    digest = hashlib.sha256(mutant.applied_to((root / mutant.file).read_text(encoding="utf-8")).encode())
+    digest.update("\0".join((mutant.file, *mutant.tests)).encode())
+    for name in selected_files(mutant):
+        paths = sorted((root / name).rglob("*.py")) if (root / name).is_dir() else [root / name]
+        for path in paths:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,94 @@
+"""How tests are shared out, and what a missing component means."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SKIPPING = """
+import pytest
+
+@pytest.mark.skipif(True, reason="needs a browser")
+def test_marked(): pass
+
+def test_called(): pytest.skip("needs PostgreSQL")
+
+@pytest.fixture
+def server(): pytest.importorskip("no_such_driver")
+
+def test_of_a_fixture(server): pass
+
+@pytest.mark.xfail
+def test_that_is_known_to_fail(): assert False
+
+def test_that_runs(): pass
+"""
+
+
+def run(folder: Path, *arguments: str, **environment: str) -> tuple[int, str]:
+    (folder / "conftest.py").write_text("from tests.conftest import *\n")
+    command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(folder), "-q", *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)} | environment
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=environment, check=False)
+    return done.returncode, done.stdout
+
+
+def test_a_missing_component_fails_where_all_are_required_and_skips_elsewhere(tmp_path):
+    (tmp_path / "test_skipping.py").write_text(SKIPPING)
+    status, out = run(tmp_path, REQUIRE_ALL="0")
+    assert (status, out.splitlines()[-1].partition(" in ")[0]) == (0, "1 passed, 3 skipped, 1 xfailed")
+    status, out = run(tmp_path, REQUIRE_ALL="1")
+    assert status == 1
+    assert "1 failed, 1 passed, 1 xfailed, 2 errors" in out
+    assert out.count("REQUIRE_ALL=1: a component is missing: Skipped: ") == 3
+    assert all(reason in out for reason in ("needs a browser", "needs PostgreSQL", "no_such_driver"))
+
+
+def test_a_file_that_skips_as_a_whole_fails_where_all_are_required(tmp_path):
+    (tmp_path / "test_skipping.py").write_text("import pytest\npytest.importorskip('no_such_package')\n")
+    assert run(tmp_path, REQUIRE_ALL="0")[0] == 5
+    status, out = run(tmp_path, REQUIRE_ALL="1")
+    assert status == 2
+    assert "REQUIRE_ALL=1" in out
+    assert "no_such_package" in out
+
+
+@pytest.mark.parametrize("reason", ["the shared data are not here", "needs the right to mount a small file system"])
+def test_a_test_that_no_installation_enables_is_skipped_in_any_case(tmp_path, reason):
+    (tmp_path / "test_skipping.py").write_text(f"import pytest\ndef test_data(): pytest.skip('{reason}')\n")
+    status, out = run(tmp_path, REQUIRE_ALL="1")
+    assert (status, out.splitlines()[-1].partition(" in ")[0]) == (0, "1 skipped")
+
+
+@pytest.mark.parametrize("n_processes", ["0", "2"])
+def test_tests_under_mpirun_come_first_and_share_a_process(tmp_path, n_processes):
+    marked = "import os, pytest\n@pytest.mark.mpi\ndef test_mpi(): open('log', 'a').write(f'mpi {os.getpid()}\\n')\n"
+    plain = "import os, time\ndef test_plain(): time.sleep(0.2), open('log', 'a').write(f'plain {os.getpid()}\\n')\n"
+    for number in range(3):
+        (tmp_path / f"test_{number}.py").write_text(plain.replace("plain()", f"plain_{number}()"))
+        (tmp_path / f"test_mpi_{number}.py").write_text(marked)
+    assert run(tmp_path, "-n", n_processes, "--no-loadscope-reorder")[0] == 0
+    lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
+    assert sorted(kind for kind, _ in lines) == ["mpi"] * 3 + ["plain"] * 3
+    assert len({process for kind, process in lines if kind == "mpi"}) == 1
+    if n_processes == "0":
+        assert [kind for kind, _ in lines] == ["mpi"] * 3 + ["plain"] * 3
+    else:
+        assert len({process for _, process in lines}) == 2
+
+
+def test_tests_that_measure_time_are_marked(tmp_path):
+    (tmp_path / "test_times.py").write_text(
+        "import time, pytest\n"
+        "@pytest.mark.parametrize('x', [1, 2])\ndef test_fast(x): assert time.perf_counter() > 0\n"
+        "def test_waiting(): assert time.monotonic() > 0\n"
+        "class TestClass:\n    def test_cpu(self): assert time.process_time() > 0\n"
+    )
+    status, out = run(tmp_path, "-m", "timing")
+    assert status == 0
+    assert "3 passed, 1 deselected" in out

@@ -1,0 +1,34 @@
+"""Worlds of ranks that stay, and what happens to a program that does not fit into one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import world
+from tests.world import in_world
+
+pytestmark = pytest.mark.mpi
+
+
+def test_programs_on_the_same_ranks_share_nothing_but_the_processes(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "import os\nprint(os.environ.get('WORD'), os.getcwd(), os.getpid())\nraise SystemExit(3)\n"
+    )
+    done = [in_world(2, "own.py", cwd=tmp_path, env=env) for env in ({"WORD": "here"}, {})]
+    words = [[line.split() for line in one.stdout.splitlines()] for one in done]
+    assert [one.returncode for one in done] == [3, 3]
+    assert [[line[:2] for line in lines] for lines in words] == [
+        [[word, str(tmp_path)]] * 2 for word in ("here", "None")
+    ]
+    assert {line[2] for line in words[0]} == {line[2] for line in words[1]}
+
+
+def test_a_program_whose_ranks_wait_for_the_end_of_a_process_gets_processes(monkeypatch):
+    monkeypatch.setattr(world, "LAST_S", 0.5)
+    program = (
+        "import os, time\nfrom mpi4py import MPI\n"
+        "staying = 'tests.world_rank\\0' in open('/proc/self/cmdline').read()\n"
+        "time.sleep(60 if staying and MPI.COMM_WORLD.rank else 0)\nprint('ended', staying)\n"
+    )
+    assert in_world(2, "-c", program).stdout.splitlines() == ["ended False"] * 2
+    assert in_world(2, "-c", "print(1)").stdout.split() == ["1"] * 2
