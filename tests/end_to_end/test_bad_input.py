@@ -151,7 +151,7 @@ CASES = [
         "trial.timeout",
         0,
         "space.yaml: trial.timeout: must be more than 0",
-        "write a duration such as 90s, 30m or 2h, or take the key out",
+        "write a duration such as 90s, 30m or 2h, or remove the key",
     ),
     (
         "trial.retries",
@@ -206,7 +206,7 @@ CASES = [
         "space.units.step",
         100,
         "space.yaml: space.units.step: step must lie between 0 and high - low = 6, not 100",
-        "write a smaller positive step, or take it out",
+        "write a smaller positive step, or remove it",
     ),
     ("space.units.stop", 1, "space.yaml: space.units: unknown key 'stop'", "did you mean step?"),
     (
@@ -320,7 +320,7 @@ CASES = [
     (
         "training",
         DROP,
-        "space.yaml: training: missing: `objective: train` needs to know what to train",
+        "space.yaml: training: missing: `objective: train` needs a training",
         "write a training: section, or objective: file.py:function,",
     ),
     ("training.model", DROP, "space.yaml: training.model: this key is required", "add `model: …`"),
