@@ -167,7 +167,7 @@ def starting() -> Iterator[None]:
         yield
         return
     limit_s = float(os.environ.get("MPI_LEARN_START_S", START_S))
-    with open(os.devnull, "w") if launched_rank() > 1 else contextlib.nullcontext(sys.stderr) as stacks:  # noqa: PTH123
+    with open(os.devnull, "w") if launched_rank() > 1 else contextlib.nullcontext(sys.__stderr__) as stacks:  # noqa: PTH123
         faulthandler.dump_traceback_later(limit_s, exit=True, file=stacks)
         try:
             yield

@@ -89,7 +89,9 @@ class Noting:
             os._exit(0)
 sys.meta_path.insert(0, Noting())
 from mpi_learn.models.build import make_model
-make_model("model.keras", {{}}, "mse", [], (), (), seed=0, stream=0)
+from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.model import Example
+make_model(ModelSettings("model.keras", loss="mse", seed=0, stream=0), Example((), ()))
 """
     ours = {"OMPI_COMM_WORLD_LOCAL_SIZE": "512", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}
     known = {key: value for key, value in os.environ.items() if "THREADS" not in key and "CUDA" not in key}
