@@ -167,7 +167,8 @@ def starting() -> Iterator[None]:
         yield
         return
     limit_s = float(os.environ.get("MPI_LEARN_START_S", START_S))
-    with open(os.devnull, "w") if launched_rank() > 1 else contextlib.nullcontext(sys.__stderr__) as stacks:  # noqa: PTH123
+    stderr = sys.__stderr__ or sys.stderr  # has a descriptor, also where a program has replaced sys.stderr
+    with open(os.devnull, "w") if launched_rank() > 1 else contextlib.nullcontext(stderr) as stacks:  # noqa: PTH123
         faulthandler.dump_traceback_later(limit_s, exit=True, file=stacks)
         try:
             yield
