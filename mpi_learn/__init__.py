@@ -22,7 +22,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what is asked for when it is asked for: MPI and numpy are not needed to read a configuration."""
+    """Imports public names on first use: reading a configuration needs neither MPI nor NumPy."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     from importlib import import_module

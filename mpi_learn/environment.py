@@ -19,10 +19,10 @@ GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def prepare_environment() -> int:
-    """Sets threads, GPU and log level, unless the user has set them. To be called before a framework is imported.
+    """Sets threads, GPU and log level, unless the user has set them. Call it before a framework is imported.
 
     Returns:
-        The number of threads with which this rank may compute: its share of the cores of its host.
+        The number of compute threads of this rank: its share of the cores of its host.
     """
     n_threads = n_threads_of(os.environ, n_cores(), n_job_cores(os.environ))
     for name in THREAD_VARIABLES:
@@ -35,7 +35,7 @@ def prepare_environment() -> int:
 
 
 def gpu_of(environment: Mapping[str, str], n_gpus: int) -> str | None:
-    """The GPU of this rank, one of the host's or of ``CUDA_VISIBLE_DEVICES``; None: do not choose one.
+    """The GPU of this rank, one of the host's or of ``CUDA_VISIBLE_DEVICES``; None if there is no choice.
 
     Args:
         environment: Environment variables.
@@ -100,7 +100,7 @@ def _first_number(environment: Mapping[str, str], names: tuple[str, ...], defaul
 
 @contextmanager
 def quiet_stderr() -> Iterator[None]:
-    """Suppresses what libraries write directly to the standard error, unless an exception is raised."""
+    """Suppresses output of libraries to the file descriptor of standard error, unless an exception is raised."""
     sys.stderr.flush()
     original = os.dup(2)
     with tempfile.TemporaryFile() as aside:

@@ -33,12 +33,12 @@ def aligned_empty(n: int, dtype: np.dtype | type = np.float32) -> np.ndarray:
 
 @dataclass(frozen=True)
 class FlatLayout:
-    """Which part of a flat vector is which array.
+    """The positions of a model's arrays in a flat vector.
 
     Attributes:
         shapes: Shapes of the arrays, in their order in the vector.
-        models: For several models with an optimizer each: how many arrays each model has. The last array of a model is
-            one number: in a gradient the number of samples that the model's part belongs to, 0 in a step without that
+        models: For several models with separate optimizers: the number of arrays of each model. The last array of a
+            model is one number: in a gradient, the number of samples of that model's part, 0 in a step without that
             model; in the weights always 0.
     """
 
@@ -47,7 +47,7 @@ class FlatLayout:
 
     @cached_property
     def bounds(self) -> np.ndarray:
-        """First index of each array, and the end of the last one, (arrays + 1,) int64."""
+        """First index of each array and the end of the last one, shape (n_arrays + 1,), int64."""
         sizes = [int(np.prod(shape, dtype=np.int64)) for shape in self.shapes]
         return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)]).astype(np.int64)
 
@@ -71,7 +71,7 @@ class FlatLayout:
         return [vector[start:end].reshape(shape) for start, end, shape in spans]
 
     def flattened(self, arrays: list[np.ndarray]) -> np.ndarray:
-        """The arrays copied into a new vector, float32."""
+        """A new float32 vector with copies of the arrays."""
         vector = aligned_empty(self.size)
         for view, array in zip(self.views(vector), arrays, strict=True):
             view[...] = array

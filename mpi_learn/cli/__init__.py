@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """The console script; see `mpi_learn.cli.commands.main`. Other rooms import this package, but not typer."""
+    """The console script. Imports Typer on first use, since other modules import this package without it."""
     from mpi_learn.cli import commands
 
     commands.main(arguments)

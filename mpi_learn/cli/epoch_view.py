@@ -1,4 +1,4 @@
-"""What a running training shows: a live panel on a terminal, a line an epoch elsewhere."""
+"""The progress of a training: a live panel on a terminal, otherwise one line per epoch."""
 
 from __future__ import annotations
 
@@ -22,20 +22,22 @@ DRAWS_PER_SECOND = 2
 
 
 class View(Protocol):
-    """Told of each epoch while it is open."""
+    """Shows the epochs of a training, as a context manager."""
 
     def __enter__(self) -> View:
-        """Begins to show."""
+        """Starts to show the training."""
 
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """The training is over, well or not."""
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Ends the view, also after an error."""
 
     def __call__(self, report: EpochReport) -> None:
-        """An epoch is over."""
+        """Shows a finished epoch."""
 
 
 class Lines:
-    """One plain line an epoch."""
+    """Prints one line per epoch."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self.stream = stream or sys.stdout
@@ -44,10 +46,10 @@ class Lines:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Nothing to put away."""
+        """Has no effect."""
 
     def __call__(self, report: EpochReport) -> None:
-        """Writes the line; where that cannot be, the training goes on without."""
+        """Prints the line. Errors of the output are ignored, so that the training continues."""
         metrics = "  ".join(f"{name} {value:.4f}" for name, value in report.metrics.items())
         width = len(str(report.epochs))
         with suppress(OSError):
@@ -60,12 +62,12 @@ class Lines:
 
 
 class LiveView:
-    """A panel that is drawn anew in its place, by a thread of its own, so that short epochs do not wait for it.
+    """A panel that is redrawn in place. A separate thread draws it, so that short epochs are not delayed.
 
     Args:
-        epochs: How many there will be.
-        stream: Where to draw.
-        clock: Seconds.
+        epochs: The number of epochs of the training.
+        stream: The output; default: standard output.
+        clock: Returns the time in seconds.
     """
 
     def __init__(self, epochs: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -81,7 +83,7 @@ class LiveView:
 
     def __enter__(self) -> LiveView:
         self._live.start()
-        self._console.show_cursor(True)  # it stays visible also when the process is killed
+        self._console.show_cursor(True)  # keeps the cursor visible if the process is killed
         return self
 
     def __exit__(
@@ -90,7 +92,7 @@ class LiveView:
         self._live.stop()
 
     def __call__(self, report: EpochReport) -> None:
-        """Takes the epoch in; it is drawn when its turn comes."""
+        """Stores the epoch; the thread draws it at its next update."""
         for name, value in report.metrics.items():
             self._trends.setdefault(name, Trend(24)).take(value)
         self._n_seen += 1
@@ -99,7 +101,7 @@ class LiveView:
 
     @property
     def left_s(self) -> float | None:
-        """Seconds that the rest will take if its epochs take as long as those so far; None before the first."""
+        """Estimated remaining time in seconds, from the mean time per epoch; None before the first epoch."""
         if self._report is None:
             return None
         left = (self.epochs - self._report.epoch - 1) * self._seconds / self._n_seen
@@ -109,10 +111,10 @@ class LiveView:
         from rich.console import Group
 
         self._console.size = console_size()
-        return Group(self.panel(), "")  # mpirun keeps an unfinished line back
+        return Group(self.panel(), "")  # mpirun holds back an unfinished line
 
     def panel(self) -> Panel:
-        """The panel as it is now."""
+        """The current panel."""
         from rich.panel import Panel
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -123,16 +125,16 @@ class LiveView:
         grid = Table.grid(padding=(0, 2))
         grid.add_row(Text("epoch", "dim"), f"{n_done}/{self.epochs}", ProgressBar(self.epochs, n_done, width=24))
         if report is None:
-            grid.add_row(Text("time", "dim"), duration(elapsed_s), "the first epoch is under way")
+            grid.add_row(Text("time", "dim"), duration(elapsed_s), "first epoch in progress")
             return Panel(grid, title="mpi-learn train", expand=False)
         for name, value in report.metrics.items():
             grid.add_row(Text(name, "dim"), Text(f"{value:.5g}", "bold"), Text(str(self._trends[name]), "cyan"))
         speed = f"{report.samples_per_second:,.0f} samples/s"
-        grid.add_row(Text("speed", "dim"), speed, f"{duration(report.seconds)} an epoch")
+        grid.add_row(Text("speed", "dim"), speed, f"{duration(report.seconds)} per epoch")
         grid.add_row(Text("time", "dim"), duration(elapsed_s), f"{duration(self.left_s or 0.0)} left")
         return Panel(grid, title="mpi-learn train", expand=False)
 
 
 def make_view(epochs: int, *, is_first: bool) -> View:
-    """A panel when a person is watching, lines otherwise; other ranks than the first never draw."""
+    """A panel on the first rank if its output is a terminal, otherwise lines."""
     return LiveView(epochs) if is_first and is_watched() else Lines()

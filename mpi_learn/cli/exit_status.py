@@ -9,7 +9,7 @@ FINISHED = 0
 FAILED = 1
 INVALID = 2
 UNFINISHED = 75
-"""Ended in order before it was finished: a time limit, SIGTERM, SIGUSR1 or a lost node. The same command continues.
+"""Ended early, in a consistent state: a time limit, SIGTERM, SIGUSR1 or a lost node. The same command continues.
 
 The value is ``EX_TEMPFAIL`` of ``sysexits.h``.
 """
@@ -17,13 +17,13 @@ INTERRUPTED = 130
 """Interrupted by the user. The same command continues."""
 
 CONFIRMED = 100
-"""What rank 0 returns instead of `FINISHED` under `LaunchMode.CONFIRMED`."""
+"""The status of rank 0 instead of `FINISHED` under `LaunchMode.CONFIRMED`."""
 
 VARIABLE = "MPI_LEARN_LAUNCH"
 
 
 class LaunchMode(StrEnum):
-    """How this process was started, which decides what its signals and its status mean.
+    """How this process was started, which determines the meaning of its signals and its status.
 
     ``mpirun --with-ft ulfm`` returns 0 also if one of its daemons or all ranks were killed. Where `launch` starts it,
     rank 0 confirms with `CONFIRMED` that it has finished.
@@ -32,7 +32,7 @@ class LaunchMode(StrEnum):
     DIRECT = "direct"
     """By the user, a batch script or ``mpirun``."""
     SHIELDED = "shielded"
-    """By `mpi_learn.cli.launch.launch`, which passes requests to end on as SIGUSR1."""
+    """By `mpi_learn.cli.launch.launch`, which forwards requests to end as SIGUSR1."""
     CONFIRMED = "confirmed"
     """As `SHIELDED`, and rank 0 confirms."""
 
@@ -42,5 +42,5 @@ class LaunchMode(StrEnum):
         return cls(os.environ.pop(VARIABLE, cls.DIRECT))
 
     def status(self, status: int, rank: int) -> int:
-        """What `rank` returns to its launcher for `status`."""
+        """The exit status of `rank` for `status`."""
         return CONFIRMED if self is LaunchMode.CONFIRMED and rank == 0 and status == FINISHED else status

@@ -1,4 +1,4 @@
-"""Ends a training in order, after an epoch: when it was asked to, or when its batch job is about to end."""
+"""Ends a training after an epoch, on request or before its batch job ends."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Interruption:
     A training without checkpoints has nothing to save: a request that reaches all ranks ends it at once.
 
     Args:
-        request: Listens to the signals of this rank; after an epoch rank 0's counts.
+        request: The request to this rank. After an epoch the request to rank 0 decides.
         world: The ranks of the training.
         has_checkpoint: Whether the training writes checkpoints, from which the same command continues.
 
     Attributes:
-        reason: Why the training ends; None as long as it does not. The same on all ranks.
+        reason: Why the training ends; None while it runs. The same on all ranks.
     """
 
     def __init__(self, request: StopRequest, world: Communicator, *, has_checkpoint: bool) -> None:

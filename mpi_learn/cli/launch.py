@@ -29,13 +29,13 @@ from mpi_learn.cli.stop_request import StopRequest
 from mpi_learn.errors import UserError
 
 SHIELDED = (signal.SIGINT, signal.SIGTERM)
-"""Signals after which ``mpirun`` kills its ranks within half a second; it does not get them."""
+"""Signals after which ``mpirun`` kills its ranks within half a second; they are blocked in it."""
 
 DEBUG = "--debug"
 """The option of both programs that shows tracebacks, before or after the command."""
 
 START_S = 600.0
-"""All ranks must have started within so many seconds of the first; or so many as ``MPI_LEARN_START_S`` says."""
+"""All ranks must start within this time in seconds after the first. ``MPI_LEARN_START_S`` overrides it."""
 
 
 def without_debug(arguments: list[str]) -> list[str]:
@@ -45,7 +45,7 @@ def without_debug(arguments: list[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class Launch:
-    """``mpirun -np n python -m ARGUMENTS``, to be run by `launch`.
+    """The command ``mpirun -np n python -m ARGUMENTS``, which `launch` runs.
 
     Attributes:
         arguments: The module and its arguments, e.g. ``["mpi_learn", "train", "training.yaml"]``.
@@ -57,16 +57,16 @@ class Launch:
 
 
 def launch(wanted: Launch, request: StopRequest) -> int:
-    """Runs a command under ``mpirun``, whose ranks end in order when this process is asked to end.
+    """Runs a command under ``mpirun``. A request to this process to end reaches its ranks, which save their state.
 
     ``mpirun`` kills its ranks within half a second of SIGINT or SIGTERM. Therefore these signals are blocked in it, and
     this process sends it SIGUSR1 instead, which it forwards to all ranks. A second Ctrl-C becomes SIGHUP, which ends
-    all ranks at once. With ``--with-ft ulfm`` ``mpirun`` returns 0 also if one of its daemons or all ranks were killed;
-    rank 0 confirms that it has finished by the status `CONFIRMED`.
+    all ranks at once. With ``--with-ft ulfm``, ``mpirun`` also returns 0 if one of its daemons or all ranks were
+    killed; rank 0 therefore confirms that it has finished with the status `CONFIRMED`.
 
     Args:
-        wanted: What to run.
-        request: Listens to the signals of this process.
+        wanted: The command.
+        request: Receives the signals of this process.
 
     Returns:
         One of the statuses in `mpi_learn.cli.exit_status`.
@@ -88,7 +88,7 @@ def launch(wanted: Launch, request: StopRequest) -> int:
 
 
 def _run(command: list[str], environment: dict[str, str], request: StopRequest) -> int:
-    """The exit status of `command`, to which requests are passed on."""
+    """Runs `command`, forwards requests to it, and returns its exit status."""
     sys.stdout.flush()
     signal.pthread_sigmask(signal.SIG_BLOCK, SHIELDED)  # mpirun inherits the mask; it gives its ranks an empty one
     process = subprocess.Popen(command, env=environment, preexec_fn=_end_with_parent)
@@ -116,14 +116,14 @@ def _status(status: int, request: StopRequest, mode: LaunchMode) -> int:
 
 
 def _end_with_parent() -> None:
-    """On Linux this process receives SIGHUP when its parent has ended, for whatever reason."""
+    """On Linux, lets this process receive SIGHUP when its parent ends for any reason."""
     if sys.platform == "linux":
         pr_set_pdeathsig = 1
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGHUP)
 
 
 def find_mpirun() -> str:
-    """The ``mpirun`` next to this Python (a wheel's), or else the one on the path (a cluster's module)."""
+    """The ``mpirun`` next to this Python (from a wheel), or else on the path (from a cluster's module)."""
     beside = Path(sys.executable).parent / "mpirun"
     found = str(beside) if beside.exists() else shutil.which("mpirun") or shutil.which("mpiexec")
     if found is None:
@@ -135,9 +135,9 @@ def find_mpirun() -> str:
 
 
 def launch_flags(mpirun: str) -> list[str]:
-    """Flags for more ranks than cores and for protection against lost ranks, as far as this ``mpirun`` knows them.
+    """Flags for more ranks than cores and for protection against lost ranks, if this ``mpirun`` supports them.
 
-    Not on several hosts of a batch system: with oversubscription ``mpirun`` starts all ranks on the first of them.
+    On several hosts there is no oversubscription: with it, ``mpirun`` would start all ranks on the first host.
     """
     version = subprocess.run(
         [mpirun, "--version"], capture_output=True, text=True, env=launch_environment(), check=False
@@ -149,7 +149,7 @@ def launch_flags(mpirun: str) -> list[str]:
 
 
 def launch_environment() -> dict[str, str]:
-    """This environment; for root with Open MPI's two variables of consent, as containers have no other user."""
+    """This environment. For root, which is often the only user of a container, Open MPI's two permissions are added."""
     environment = dict(os.environ)
     if hasattr(os, "geteuid") and os.geteuid() == 0:
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
@@ -158,17 +158,18 @@ def launch_environment() -> dict[str, str]:
 
 @contextlib.contextmanager
 def starting() -> Iterator[None]:
-    """Limits the time in which MPI starts: it needs all ranks, and would wait forever for one that has died.
+    """Limits the time in which MPI starts. The start needs all ranks, and would wait forever for a dead one.
 
-    After the limit the process ends; ranks 0 and 1 print their stacks. A thread of Python could not do it, as MPI
-    holds the interpreter lock meanwhile.
+    After the limit the process ends; ranks 0 and 1 print their stacks. A Python thread cannot enforce the limit, since
+    MPI holds the interpreter lock while it starts.
     """
     if not is_launched():
         yield
         return
     limit_s = float(os.environ.get("MPI_LEARN_START_S", START_S))
-    with open(os.devnull, "w") if launched_rank() > 1 else contextlib.nullcontext(sys.stderr) as told:  # noqa: PTH123
-        faulthandler.dump_traceback_later(limit_s, exit=True, file=told)
+    stderr = sys.__stderr__ or sys.stderr  # has a descriptor, also where a program has replaced sys.stderr
+    with open(os.devnull, "w") if launched_rank() > 1 else contextlib.nullcontext(stderr) as stacks:  # noqa: PTH123
+        faulthandler.dump_traceback_later(limit_s, exit=True, file=stacks)
         try:
             yield
         finally:

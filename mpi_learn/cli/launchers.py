@@ -1,4 +1,4 @@
-"""What started this process, as the environment tells, without touching MPI."""
+"""The launcher of this process, determined from environment variables without MPI."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Launcher:
     """A program that starts processes, and the environment variables that it sets in each.
 
     Attributes:
-        name: For messages.
+        name: The name in messages.
         size: The variable with the number of processes; empty if there is none.
-        rank: The variable with the number of this one.
+        rank: The variable with the rank of this process.
     """
 
     name: str
@@ -35,17 +35,17 @@ LAUNCHERS = (
     Launcher("srun", "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"),
     Launcher("a PMIx launcher", "", "PMIX_RANK"),
 )
-"""The first one with a variable in the environment counts: ``mpirun`` in a Slurm job inherits those of Slurm."""
+"""Ordered by priority: processes of ``mpirun`` in a Slurm job also have the variables of Slurm."""
 
 
 @dataclass(frozen=True)
 class Launched:
-    """This process, as its launcher numbers it.
+    """The rank of this process and the number of processes, according to the launcher.
 
     Attributes:
-        by: The launcher's name; empty without one.
+        by: The launcher's name; empty without a launcher.
         rank: 0 without a launcher.
-        size: At least so many processes were started; 1 without a launcher.
+        size: A lower bound of the number of started processes; 1 without a launcher.
     """
 
     by: str = ""
@@ -54,10 +54,10 @@ class Launched:
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> Launched:
-    """Who started this process, and as which of how many.
+    """The launcher of this process, its rank and the number of processes.
 
-    A shell of a Slurm job has a ``SLURM_PROCID`` too, and a shell that ``srun --pty`` started is the only task of its
-    step: neither counts as launched.
+    A shell of a Slurm job also has a ``SLURM_PROCID``, and a shell of ``srun --pty`` is the only task of its step.
+    Neither counts as launched.
     """
     for launcher in LAUNCHERS:
         rank, size = (environment.get(name, "") for name in (launcher.rank, launcher.size))
@@ -76,7 +76,7 @@ def is_launched() -> bool:
 
 
 def launched_rank() -> int:
-    """This process's rank as its launcher numbers it; 0 without a launcher."""
+    """The rank of this process according to its launcher; 0 without a launcher."""
     return launched().rank
 
 
@@ -94,9 +94,9 @@ def n_hosts(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def all_ranks_live(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether it is certain that no rank has died: Open MPI runs all of them on this host, as children of one process.
+    """Whether no rank has died for certain: all ranks are on this host, as children of one Open MPI process.
 
-    False where that is not known: ranks on several hosts, other MPI libraries, other systems than Linux.
+    False if it is unknown: with ranks on several hosts, other MPI libraries or systems other than Linux.
     """
     n_ranks, n_local = (environment.get(f"OMPI_COMM_WORLD_{what}", "") for what in ("SIZE", "LOCAL_SIZE"))
     if not n_ranks.isdigit() or n_ranks != n_local:
@@ -114,21 +114,21 @@ def check_not_launched() -> None:
     """Refuses to start ``mpirun`` in a process that a launcher started.
 
     Raises:
-        UserError: A launcher did.
+        UserError: A launcher started this process.
     """
     if is_launched():
         raise UserError("-n starts mpirun, and this process already runs under one", cure="drop -n, or drop mpirun")
 
 
 def check_world(size: int, library: str) -> None:
-    """Refuses a world of one process where a launcher started several, which MPI did not connect.
+    """Refuses a world of one process if a launcher started several that MPI did not connect.
 
     Args:
-        size: Of ``MPI.COMM_WORLD``.
+        size: The size of ``MPI.COMM_WORLD``.
         library: The name of the MPI library in use.
 
     Raises:
-        UserError: Each process would do all the work on its own.
+        UserError: Each process would do all the work alone.
     """
     me = launched()
     if size > 1 or me.size == 1:
@@ -146,7 +146,7 @@ def check_world(size: int, library: str) -> None:
 
 
 def check_allocation(environment: Mapping[str, str] = os.environ) -> None:
-    """Refuses one process that no launcher started in a Slurm job of several tasks.
+    """Refuses a process without a launcher in a Slurm job of several tasks.
 
     Raises:
         UserError: All tasks but one would idle.

@@ -1,4 +1,4 @@
-"""The options of both programs that come before a command: ``--version`` and ``--debug``."""
+"""The options of both programs before a command: ``--version`` and ``--debug``."""
 
 from __future__ import annotations
 
@@ -24,6 +24,6 @@ def program_options(
 ) -> None:
     """The callback of both applications.
 
-    ``--version`` ends the program. ``--debug`` may also follow the command; the programs take it out of the arguments
-    before Typer sees them, and it is declared here for ``--help``.
+    ``--version`` ends the program. ``--debug`` may also follow the command: the programs remove it from the arguments
+    before Typer parses them, and it is declared here for ``--help``.
     """

@@ -1,4 +1,4 @@
-"""When Slurm ends the job in which this process runs."""
+"""The end of the Slurm job in which this process runs."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import time
 from collections.abc import Callable, Mapping
 
 ASK_S = 20.0
-"""Slurm's controller has so long to answer, in seconds."""
+"""Timeout of a request to Slurm's controller, in seconds."""
 
 LEAST_MARGIN_S, MOST_MARGIN_S = 5.0, 30.0
-"""A program should have ended this long before its job does, in seconds; see `margin_s`."""
+"""Limits of the time between the end of a program and the end of its job, in seconds."""
 
 
 def job_end_s(
     environment: Mapping[str, str] = os.environ, ask: Callable[[str], str] | None = None, now_s: float | None = None
 ) -> float | None:
-    """When Slurm ends this job, in seconds since 1970; None outside of Slurm, without a time limit, or if unknown.
+    """The end of this Slurm job, in seconds since 1970; None outside of Slurm, without a time limit, or if unknown.
 
-    Slurm 23.02 and later set ``SLURM_JOB_END_TIME``; earlier versions are asked.
+    Slurm 23.02 and later set ``SLURM_JOB_END_TIME``; for earlier versions ``squeue`` is called.
 
     Args:
-        environment: Of this process.
-        ask: Returns what ``squeue`` says of the time left of a job; None: runs ``squeue``.
-        now_s: Seconds since 1970; None: the clock.
+        environment: Environment variables.
+        ask: Returns the remaining time of a job in the format of ``squeue``; default: runs ``squeue``.
+        now_s: Seconds since 1970; default: the current time.
     """
     end = environment.get("SLURM_JOB_END_TIME", "")
     if end.isdigit():
@@ -36,7 +36,7 @@ def job_end_s(
 
 
 def seconds_left(text: str) -> float | None:
-    """``1-02:03:04``, ``02:03:04`` or ``3:04`` in seconds; None for anything else, such as ``UNLIMITED``."""
+    """Converts ``1-02:03:04``, ``02:03:04`` or ``3:04`` to seconds; None for anything else, such as ``UNLIMITED``."""
     found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text.strip())
     if found is None:
         return None
@@ -45,7 +45,7 @@ def seconds_left(text: str) -> float | None:
 
 
 def margin_s(left_s: float) -> float:
-    """How long before its job's end a program should have ended: a tenth of the time left at its start, 5 to 30 s."""
+    """Seconds by which a program ends before its job: a tenth of the time left at its start, 5 to 30 s."""
     return min(max(left_s / 10, LEAST_MARGIN_S), MOST_MARGIN_S)
 
 

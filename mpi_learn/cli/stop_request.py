@@ -1,4 +1,4 @@
-"""Requests to end: Ctrl-C, SIGTERM and SIGUSR1, as a value that a program reads when it can end in order."""
+"""Requests to end: Ctrl-C, SIGTERM and SIGUSR1, stored until the program can save its state and end."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ SIGNALS = ("SIGINT", "SIGTERM", "SIGUSR1")
 """Ctrl-C; ``scancel`` and time limits of batch systems; the warning that Slurm sends with ``--signal``."""
 
 COPIES_S = 0.4
-"""Copies of one request arrive within this time: a terminal, a batch system and ``mpirun`` each send the signal."""
+"""Copies of a request arrive within this time: a terminal, a batch system and ``mpirun`` each send the signal."""
 
 WARNING_S = 600.0
-"""SIGUSR1 this short before the known end of a job is the batch system's warning, in seconds."""
+"""SIGUSR1 within this time before the known end of a job is the warning of the batch system, in seconds."""
 
 
 class StopRequest:
     """Whether this process was asked to end.
 
     Args:
-        heeds_warnings: Whether SIGUSR1 shortly before `job_end_s` is the batch system's warning and no request. Not in
-            ranks to which `mpi_learn.cli.launch.launch` passes requests on.
+        heeds_warnings: Whether SIGUSR1 shortly before `job_end_s` is a warning of the batch system rather than a
+            request. False in ranks to which `mpi_learn.cli.launch.launch` forwards requests.
 
     Attributes:
-        reason: The name of the first signal; None until the process is asked.
-        job_end_s: When the batch system ends the job, in seconds since 1970, once the program plans with that time.
+        reason: The name of the first signal; None before it.
+        job_end_s: The end of the batch job in seconds since 1970, once the program takes it into account.
         on_first: Called by the first signal.
         on_second: Called by a second Ctrl-C; by default it ends the process at once.
     """
@@ -62,7 +62,7 @@ class StopRequest:
         return self._n_copies > 1
 
     def ask(self, name: str) -> None:
-        """Takes a signal. After the first one only a second Ctrl-C has an effect."""
+        """Receives a signal. After the first signal only a second Ctrl-C has an effect."""
         now = time.monotonic()
         if name == "SIGUSR1" and self._is_warning():
             return
@@ -75,7 +75,7 @@ class StopRequest:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[StopRequest]:
-        """Takes the signals of this process until the end of the block. Must be entered in the main thread."""
+        """Receives the signals of this process until the end of the block. Must be entered in the main thread."""
         with _handled(dict.fromkeys(SIGNALS, self._take)):
             yield self
 
@@ -90,10 +90,10 @@ class StopRequest:
 
 @contextlib.contextmanager
 def ignored_requests() -> Iterator[None]:
-    """Ranks other than 0 ignore the signals that ``mpirun`` and batch systems send to all ranks; rank 0 decides.
+    """Ignores the signals that ``mpirun`` and batch systems send to all ranks; for ranks other than 0, which decides.
 
-    Processes that user code starts ignore SIGINT and SIGUSR1 as well, which reach the whole process group. They react
-    to SIGTERM as usual: user code that ends a process with it waits for its end.
+    Processes that user code starts also ignore SIGINT and SIGUSR1, which reach the whole process group. They react to
+    SIGTERM as usual, since user code may end them with it.
     """
     ignore: dict[str, Any] = dict.fromkeys(SIGNALS, signal.SIG_IGN)
     with _handled(ignore | {"SIGTERM": lambda number, frame: None}):
@@ -102,7 +102,7 @@ def ignored_requests() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _handled(handlers: dict[str, Any]) -> Iterator[None]:
-    """Signal name -> handler, until the end of the block; functions handle no signals of processes that are forked."""
+    """Sets handlers by signal name until the end of the block. Forked processes get the previous handlers back."""
     before = {name: signal.signal(getattr(signal, name), handler) for name, handler in handlers.items()}
     restored = {name: handler for name, handler in before.items() if handler is not None}  # None: not set in Python
     _REPLACED.append({name: handler for name, handler in restored.items() if callable(handlers[name])})
@@ -114,7 +114,7 @@ def _handled(handlers: dict[str, Any]) -> Iterator[None]:
 
 
 _REPLACED: list[dict[str, Any]] = []
-"""The handlers that `_handled` has replaced by functions, the oldest first."""
+"""The handlers that `_handled` has replaced by functions, oldest first."""
 
 
 def _set(handlers: dict[str, Any]) -> None:
@@ -132,7 +132,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _end_now() -> None:
-    """Ends this process. Other ranks notice the death of a rank by a signal, but not its exit with a status."""
+    """Ends this process by SIGKILL under a launcher: other ranks detect a death by a signal, but not an exit."""
     if is_launched():
         os.kill(os.getpid(), signal.SIGKILL)
     os._exit(INTERRUPTED)

@@ -1,4 +1,4 @@
-"""The terminal on which somebody may be watching, also through ``mpirun``; and small pictures for it."""
+"""The user's terminal, also behind ``mpirun``, and small plots of characters for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from mpi_learn.cli.launch import is_launched
+from mpi_learn.cli.launchers import is_launched
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,10 +19,10 @@ DEFAULT_SIZE = (80, 25)
 
 
 def is_watched() -> bool:
-    """Whether standard output ends on a terminal that can be drawn on."""
+    """Whether standard output is a terminal that supports drawing."""
     if os.environ.get("TERM", "dumb") == "dumb":
         return False
-    # mpirun gives its ranks a terminal of their own: where its own output goes is what counts
+    # ranks under mpirun have a terminal of their own, so the output of mpirun itself is decisive
     return _launcher_terminal() is not None if is_launched() else sys.stdout.isatty()
 
 
@@ -31,14 +31,19 @@ def console_size() -> tuple[int, int]:
     try:
         path = _launcher_terminal()
         if path is None:
-            return tuple(os.get_terminal_size(sys.__stdout__.fileno()))
+            return _size(sys.__stdout__.fileno() if sys.__stdout__ is not None else 1)
         terminal = os.open(path, os.O_RDONLY | os.O_NOCTTY)
         try:
-            return tuple(os.get_terminal_size(terminal))
+            return _size(terminal)
         finally:
             os.close(terminal)
     except (OSError, ValueError):
         return DEFAULT_SIZE
+
+
+def _size(terminal: int) -> tuple[int, int]:
+    size = os.get_terminal_size(terminal)
+    return size.columns, size.lines
 
 
 def make_console(stream: TextIO) -> Console:
@@ -50,7 +55,7 @@ def make_console(stream: TextIO) -> Console:
 
 
 def sparkline(values: Sequence[float], width: int = 32) -> str:
-    """The course of `values` in at most `width` characters; a gap where one is not finite."""
+    """A line plot of `values` in at most `width` characters; values that are not finite are gaps."""
     if len(values) > width:
         values = [values[i * len(values) // width] for i in range(width - 1)] + [values[-1]]
     known = [value for value in values if math.isfinite(value)]
@@ -73,13 +78,14 @@ def duration(seconds: float) -> str:
 
 
 class Trend:
-    """The course of a number in at most `length` values, however often it is told.
+    """A thinned series of at most `length` values, for any number of values that are added.
 
     Args:
-        length: Even.
+        length: The maximum number of values, even.
 
     Attributes:
-        values: Each the last one of as many tellings as the others, the last of fewer.
+        values: The last value of each group of consecutive values. All groups have the same size, except that the last
+            group may be smaller.
     """
 
     def __init__(self, length: int = 40) -> None:
@@ -87,7 +93,7 @@ class Trend:
         self._length, self._stride, self._n = length, 1, 0
 
     def take(self, value: float) -> None:
-        """Appends a value; two become one where there is no room."""
+        """Adds a value; a full series is first thinned to every second value."""
         if self._n % self._stride == 0:
             if len(self.values) == self._length:
                 self.values, self._stride = self.values[1::2], 2 * self._stride

@@ -1,4 +1,4 @@
-"""Samples: what the files hold, who trains on which of them, and in which order."""
+"""Samples: their files, their distribution over workers, and their order."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Imports `load` when it is asked for: all else needs no MPI."""
+    """Imports `load` on first use, since everything else works without MPI."""
     if name != "load":
         raise AttributeError(f"module {__name__} has no attribute {name}")
     from mpi_learn.data.loading import load

@@ -1,4 +1,4 @@
-"""What the `data` section of a training.yaml may say."""
+"""The `data` section of a training.yaml."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _as_list(value: Any) -> Any:
 
 
 Names = str | list[str | list[str]] | dict[str, str | list[str]]
-"""What to read: a name, a list of names, (columns of a table) a list of lists of names, or a mapping by input name."""
+"""Names of arrays: a name, a list of names, a list of lists (columns of a table), or a mapping by input name."""
 
 Dtype = Literal[
     "float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"
@@ -27,33 +27,36 @@ Locations = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
 
 
 class Transform(BaseModel):
-    """Arrays that the user's function makes from those in the files."""
+    """Arrays that a user's function computes from the arrays in the files."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    names: Names = Field(description="What to read, as without a function.")
+    names: Names = Field(description="The arrays to read, as without a function.")
     function: str = Field(
         description="file.py:function or package.module:function. Called with the arrays that would be the inputs "
-        "without it, for some consecutive samples; returns one array of as many samples, a tuple for several inputs, "
-        "or a mapping by input name."
+        "without it, for some consecutive samples. Returns one array with the same number of samples, a tuple for "
+        "several inputs, or a mapping by input name."
     )
 
 
 class DataConfiguration(BaseModel):
-    """The samples to train on and to validate on: files, and what to read of them."""
+    """The training and validation samples: files, and the arrays to read from them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     other_names: ClassVar[dict[str, str]] = other_names.DATA
 
     train: Locations = Field(
-        description="Files, globs or URLs of the training samples: .h5 .npz .npy .root .parquet .csv .csv.gz. What one "
-        "glob finds is taken in sorted order."
+        description="Files, globs or URLs of the training samples: .h5 .npz .npy .root .parquet .csv .csv.gz. Files "
+        "of a glob are sorted."
     )
     validation: Locations | None = Field(
-        default=None, description="The same for the validation samples. Not together with validation_fraction."
+        default=None, description="Files of the validation samples, as for train. Excludes validation_fraction."
     )
     validation_fraction: float | None = Field(
-        default=None, gt=0, lt=1, description="The fraction of the training samples, drawn at random, to validate on."
+        default=None,
+        gt=0,
+        lt=1,
+        description="The random fraction of the training samples for validation.",
     )
     features: Transform | Names = Field(
         union_mode="left_to_right",
@@ -65,7 +68,7 @@ class DataConfiguration(BaseModel):
     )
     labels: Transform | Names | None = Field(
         union_mode="left_to_right",
-        description="The same for the outputs; null for a model that learns from the features alone.",
+        description="The labels, written like features; null for a model that learns from the features alone.",
     )
     weights: str | None = Field(
         default=None, description="A dataset or column with one weight per sample, for the loss and weighted_metrics."
@@ -87,24 +90,24 @@ class DataConfiguration(BaseModel):
     )
     share: Literal["static", "dynamic"] = Field(
         default="static",
-        description="static: each worker has its part of every epoch. dynamic: chunks go to whoever is free, for "
+        description="static: each worker has a fixed part of every epoch. dynamic: free workers request chunks, for "
         "asynchronous algorithms.",
     )
     memory: Literal["auto", "hold", "stream"] = Field(
         default="auto",
-        description="hold: the samples are read once and stay in memory, once for each host. stream: they are read "
-        "from the files while the training goes on, ahead and in the background, and shuffled in blocks. auto: stream "
-        "what needs more than half of a host's memory.",
+        description="hold: the samples are read once and stay in memory, once per host. stream: they are read from the "
+        "files during the training, ahead and in the background, and shuffled in blocks. auto: stream if they need "
+        "more than half of a host's memory.",
     )
     window_bytes: int = Field(
         default=64 * 2**20,
         ge=1,
-        description="stream: so much is read and shuffled at once; each worker holds two such windows.",
+        description="stream: the size of the window that is read and shuffled at once; each worker holds two windows.",
     )
     cache: str | None = Field(
-        default=None, description="A folder, best on each host's own disk, for copies of what stands behind URLs."
+        default=None, description="A folder for copies of remote files, preferably on each host's local disk."
     )
-    keep_cache: bool = Field(default=True, description="Whether the copies in `cache` stay for the next time.")
+    keep_cache: bool = Field(default=True, description="Whether to keep the copies in `cache` after the training.")
 
     @model_validator(mode="after")
     def _validates_on_one_thing(self) -> DataConfiguration:
@@ -113,7 +116,7 @@ class DataConfiguration(BaseModel):
         return self
 
     def located(self, directory: Path) -> DataConfiguration:
-        """The same with every relative path made absolute against `directory`, the YAML file's; URLs stay."""
+        """The configuration with relative paths resolved against `directory`. URLs do not change."""
         return self.model_copy(
             update={
                 "train": [located(place, directory) for place in self.train],

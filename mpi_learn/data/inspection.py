@@ -1,7 +1,8 @@
-"""What a configuration's data look like, without loading them."""
+"""Sizes, shapes and dtypes of a configuration's data, without loading them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +16,13 @@ class DataSummary:
     """Sizes, shapes and dtypes of the data.
 
     Attributes:
-        n_training: Samples to train on.
-        n_validation: Samples to validate on.
+        n_training: Number of training samples.
+        n_validation: Number of validation samples.
         feature_shapes: The shape of one sample, for each input.
-        label_shapes: The same for each label.
-        feature_dtypes: As stored.
-        label_dtypes: As stored.
-        label_ranges: For each label the smallest and largest value if they are integers, else None.
+        label_shapes: The shape of one sample, for each label.
+        feature_dtypes: The stored dtype of each input.
+        label_dtypes: The stored dtype of each label.
+        label_ranges: The smallest and largest value of each label of integers; None for other labels.
     """
 
     n_training: int
@@ -34,15 +35,15 @@ class DataSummary:
 
 
 def inspect(configuration: DataConfiguration) -> DataSummary:
-    """Looks at what files say of themselves, and at the labels; needs neither MPI nor a framework.
+    """Reads the metadata of the files, and the labels. Needs neither MPI nor a framework.
 
     Raises:
-        DataError: Names key, file, dataset and cure.
+        DataError: A file cannot be read or does not match the configuration.
     """
     with opening(configuration) as opened:
         training, validation = make_plans(configuration, opened)
         plans = [training] if validation is None else [training, validation]
-        ranges = _ranges(plans, configuration, opened)
+        ranges = _label_ranges(plans, configuration, opened)
     fraction = configuration.validation_fraction
     n_held_out = n_validation(training.n_samples, fraction) if fraction is not None else 0
     return DataSummary(
@@ -56,15 +57,30 @@ def inspect(configuration: DataConfiguration) -> DataSummary:
     )
 
 
-def _ranges(plans: list[Plan], configuration: DataConfiguration, opened: OpenSource) -> tuple:
+def _label_ranges(
+    plans: list[Plan], configuration: DataConfiguration, opened: OpenSource
+) -> tuple[tuple[int, int] | None, ...]:
+    """`DataSummary.label_ranges`. Reads the labels only if some of them are integers."""
     is_whole = [kind.dtype.kind in "biu" for kind in plans[0].y]
-    lows, highs = [[] for _ in is_whole], [[] for _ in is_whole]
-    for part in (part for plan in plans for part in plan.parts if any(is_whole)):
+    if not any(is_whole):
+        return (None,) * len(is_whole)
+    ranges = [
+        [(int(array.min()), int(array.max())) if whole else None for whole, array in zip(is_whole, labels, strict=True)]
+        for labels in _labels(plans, configuration, opened)
+    ]
+    return tuple(_united(of_label) for of_label in zip(*ranges, strict=True))
+
+
+def _labels(
+    plans: list[Plan], configuration: DataConfiguration, opened: OpenSource
+) -> Iterator[tuple[np.ndarray, ...]]:
+    """The labels of each file."""
+    for part in (part for plan in plans for part in plan.parts):
         _, labels, _ = readers(opened(part.place), configuration)
-        for array, low, high in zip(labels.read(0, part.n_samples), lows, highs, strict=True):
-            low.append(array.min())
-            high.append(array.max())
-    return tuple(
-        (int(min(low)), int(max(high))) if whole else None
-        for whole, low, high in zip(is_whole, lows, highs, strict=True)
-    )
+        yield labels.read(0, part.n_samples)
+
+
+def _united(ranges: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
+    """The range of all files; None if the label has none."""
+    known = [one for one in ranges if one is not None]
+    return (min(low for low, _ in known), max(high for _, high in known)) if known else None

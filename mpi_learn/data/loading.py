@@ -1,8 +1,9 @@
-"""From a configuration to samples: read into memory, once for each host, or left in their files."""
+"""Loads the samples of a configuration into memory, once per host, or leaves them in their files."""
 
 from __future__ import annotations
 
 from itertools import accumulate
+from typing import cast
 
 import numpy as np
 
@@ -20,18 +21,18 @@ from mpi_learn.mpi.host_memory import shared_by_host
 
 
 def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dataset:
-    """All samples that a configuration names. Collective over `comm`.
+    """All samples of a configuration. Collective over `comm`.
 
-    They are held in memory that the ranks of a host share, or stay in their files (see `is_streamed`). Each array is
-    held in the dtype that models take, or as stored where that is smaller, and then converted batch by batch.
+    The samples are held in memory that the ranks of a host share, or stay in their files (`is_streamed`). Arrays are
+    held in the dtype for models, or in their stored dtype if it is smaller, and are then converted batch by batch.
 
     Args:
-        configuration: With absolute paths, or relative to the current folder.
-        comm: Whose ranks train together.
-        seed: Of what ``validation_fraction`` draws; the same on all ranks.
+        configuration: Paths are absolute or relative to the current directory.
+        comm: The ranks that train together.
+        seed: Seed of the random selection by ``validation_fraction``; the same on all ranks.
 
     Raises:
-        DataError: The same on every rank: names key, file, dataset and cure.
+        DataError: A file cannot be read or does not match the configuration. The same on every rank.
     """
     with opening(configuration) as opened:
         training_plan, validation_plan = _planned(configuration, comm, opened)
@@ -44,10 +45,10 @@ def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dat
 
 
 def split(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Which of `n` samples to train on and which to validate on, drawn at random.
+    """Splits `n` samples at random for training and validation.
 
     Returns:
-        Two arrays of indices in ascending order, which together hold each of 0 … n - 1 once.
+        Two arrays of indices in ascending order, which together contain each of 0, …, n - 1 once.
     """
     order = np.random.default_rng([seed, n]).permutation(n)
     count = n_validation(n, fraction)
@@ -55,11 +56,12 @@ def split(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _planned(configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> tuple[Plan, Plan | None]:
+    """The plans, made on rank 0. Collective over `comm`."""
     plans: tuple[Plan, Plan | None] | None = None
     with agreed_errors(comm):
         if comm.rank == 0:
             plans = make_plans(configuration, opened)
-    return comm.bcast(plans) if comm.size > 1 else plans
+    return cast(tuple[Plan, Plan | None], comm.bcast(plans) if comm.size > 1 else plans)
 
 
 def _found(
@@ -85,7 +87,7 @@ def _loaded(plan: Plan, configuration: DataConfiguration, comm: Communicator, op
         ]
         return samples_of(plan, arrays)
 
-    name = None
+    name = ""
     if comm.rank == 0:
         wanted = configuration.model_dump_json(include={"features", "labels", "weights", "dtype"})
         name = digest(plan, wanted, *versions((part.place for part in plan.parts), configuration))

@@ -10,25 +10,25 @@ from mpi_learn.data.files.plan import Plan
 from mpi_learn.errors import DataError
 
 HELD_FRACTION = 0.5
-"""Samples may take so much of a host's memory; frameworks, models and user code want the rest."""
+"""The fraction of a host's memory for samples; frameworks, models and user code need the rest."""
 
 GIGABYTE = 1e9
 CGROUPS = Path("/sys/fs/cgroup")
 
 
 def is_streamed(plan: Plan, configuration: DataConfiguration, host_bytes: int) -> bool:
-    """Whether samples are to be read from their files while they are used.
+    """Whether samples are read from their files during the training.
 
-    It goes by the whole memory, not by what is free now: the same training must make the same choice again, since the
-    order of samples depends on it.
+    The decision depends on the total memory rather than the free memory: a repeated training must decide alike, since
+    the order of samples depends on it.
 
     Args:
-        plan: Of the samples.
-        configuration: What the user wants.
+        plan: The plan of the samples.
+        configuration: The user's configuration.
         host_bytes: The memory of the smallest host.
 
     Raises:
-        DataError: They are to be streamed, or have to, but cannot.
+        DataError: Streaming is requested or necessary, but a file does not support it.
     """
     if configuration.memory == "hold" or (
         configuration.memory == "auto" and plan.n_bytes <= HELD_FRACTION * host_bytes
@@ -41,26 +41,26 @@ def is_streamed(plan: Plan, configuration: DataConfiguration, host_bytes: int) -
         return False
     if configuration.memory == "stream":
         raise DataError(
-            f"this file cannot be read piece by piece while the training goes on: {part.obstacle}",
+            f"this file cannot be read in pieces during the training: {part.obstacle}",
             where=f"data.memory: stream: {part.place}",
-            cure="write memory: hold, or another kind of file",
+            cure="write memory: hold, or use another file format",
         )
     raise DataError(
         f"all samples take {plan.n_bytes / GIGABYTE:.1f} GB, this host has {host_bytes / GIGABYTE:.1f} GB, and this "
-        f"file cannot be read piece by piece: {part.obstacle}",
+        f"file cannot be read in pieces: {part.obstacle}",
         where=f"data: {part.place}",
         cure="write the samples to HDF5, Parquet, ROOT or NPY files",
     )
 
 
 def host_memory_bytes() -> int:
-    """The memory of this host, or what the system allows this process and its like of it if that is less."""
+    """The memory of this host in bytes, or the limit of this process's control groups if it is lower."""
     own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([own, *_limits()])
 
 
 def _limits() -> list[int]:
-    """What control groups (Slurm, containers) allow, in bytes."""
+    """The memory limits of control groups (Slurm, containers), in bytes."""
     try:
         lines = Path("/proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:

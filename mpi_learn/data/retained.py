@@ -1,4 +1,4 @@
-"""Data that stay in memory from one training to the next."""
+"""Datasets that stay in memory between trainings."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from mpi_learn.mpi.communicators import Communicator, agreed_errors
 
 MOST_KEPT = 4
 KEPT_FRACTION = 0.25
-"""While other data are loaded, those that are kept may take so much of a host's memory."""
+"""The fraction of a host's memory for kept datasets while another one is loaded."""
 
 
 class KeptData:
-    """The last few datasets of one rank, for trainings that follow each other."""
+    """The last few datasets of one rank, for consecutive trainings."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Dataset] = OrderedDict()
         self._versions: dict[str, str] = {}
 
     def load(self, configuration: DataConfiguration, comm: Communicator, seed: int) -> Dataset:
-        """As `mpi_learn.data.load`; the same object again while configuration and files do not change.
+        """Like `mpi_learn.data.load`, but returns the same object while configuration and files do not change.
 
-        Collective over `comm`, whose ranks need not have loaded the same before.
+        Collective over `comm`. Its ranks may have loaded different datasets before.
 
         Raises:
             DataError: The same on every rank.
@@ -48,7 +48,7 @@ class KeptData:
         return self._kept[key]
 
     def _version(self, configuration: DataConfiguration) -> str:
-        """Of the files as they are now; once they were read, they may also be taken away."""
+        """The version of the current files, or the last known version if they were removed after reading."""
         asked = configuration.model_dump_json()
         try:
             self._versions[asked] = data_version(configuration)

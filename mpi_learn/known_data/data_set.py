@@ -1,4 +1,4 @@
-"""What is known of a data set: the interface behind which each one is a file."""
+"""The description of a known data set. Each data set is one module that defines a `DataSet`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class FileArray:
-    """One array of a file that is written.
+    """One array of an output file.
 
     Attributes:
-        name: In the file.
-        shape: As text; n is the number of samples.
-        dtype: NumPy's name.
-        unit: Of the values.
-        meaning: In one phrase.
-        columns: The names along the last axis, where they differ.
+        name: The name in the file.
+        shape: The shape as text; n is the number of samples.
+        dtype: The dtype by its NumPy name.
+        unit: The unit of the values.
+        meaning: The quantity, in one phrase.
+        columns: The names along the last axis, if its entries are different quantities.
     """
 
     name: str
@@ -36,15 +36,15 @@ class FileArray:
 
 @dataclass(frozen=True)
 class Simulation:
-    """Makes samples instead of reading them.
+    """A simulator of samples.
 
     Attributes:
-        summary: What is simulated, in one sentence.
-        method: How, with references.
-        arrays: What is written.
+        summary: The simulated process, in one sentence.
+        method: The method, with references.
+        arrays: The arrays of the output file.
         training: The `data` section of a training.yaml that reads it; ``{file}`` is replaced by the file's name.
         run: Called with the number of samples, the seed and options by name; yields blocks of samples.
-        options: Names of the options that `run` takes.
+        options: The names of the options of `run`.
     """
 
     summary: str
@@ -57,20 +57,20 @@ class Simulation:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A data set that is known by name.
+    """A known data set.
 
     Attributes:
-        name: As users type it.
-        summary: What it holds, in one line.
-        source: Who made it, and where it is published.
-        licence: What its makers allow.
-        arrays: What is written.
+        name: The name on the command line.
+        summary: The content, in one line.
+        source: The authors and the place of publication.
+        licence: The licence of the original files.
+        arrays: The arrays of the output files.
         training: As in `Simulation`; ``{test}`` is replaced by the name of the second file.
-        read: From the original files to the arrays of each file to write: ``""`` is the file that the user names,
-            ``"_test"`` another one beside it.
+        read: Reads the original files and returns the arrays of each output file by suffix: ``""`` for the file that
+            the user names, ``"_test"`` for the test samples.
         originals: The files to read; none if the data set needs no file.
-        simulated_by: The program that made the events; "" for what was measured or photographed.
-        folder: Where they are within a folder that holds several data sets.
+        simulated_by: The program that generated the events; "" for measurements and photographs.
+        folder: The subfolder of the original files in a folder with several data sets.
         simulation: The simulator, if there is one.
     """
 

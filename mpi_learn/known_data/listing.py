@@ -1,4 +1,4 @@
-"""The known data sets as text, for people."""
+"""The known data sets as text."""
 
 from __future__ import annotations
 

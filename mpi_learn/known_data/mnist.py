@@ -1,4 +1,4 @@
-"""MNIST: the four idx files, gzipped or not."""
+"""MNIST: the four idx files, also compressed with gzip."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _part(part: str, origin: Origin) -> Arrays:
 
 
 def _idx(name: str, origin: Origin, *, n_axes: int) -> np.ndarray:
-    """The array of unsigned bytes in an idx file: shape as its header says."""
+    """The array of unsigned bytes in an idx file, with the shape in its header."""
     where, content = origin.read(f"{name}.gz", name)
     header_bytes = 4 + 4 * n_axes
     shape = tuple(np.frombuffer(content[4:header_bytes], ">u4").tolist())

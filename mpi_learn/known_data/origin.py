@@ -1,4 +1,4 @@
-"""The original files of a data set: in a folder, behind a URL, or where they are published."""
+"""The original files of a data set: in a folder, at a URL, or at their place of publication."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ TIMEOUT_S = 30
 
 @dataclass(frozen=True)
 class Original:
-    """A file that a data set is made of.
+    """One original file of a data set.
 
     Attributes:
-        name: Of the file.
-        urls: Where it can be downloaded; tried in this order.
-        md5: Of what must be found there; "" accepts anything.
+        name: The file name.
+        urls: The addresses for the download, in the order of the attempts.
+        md5: The MD5 sum of the file at `urls`; "" accepts any content.
     """
 
     name: str
@@ -32,13 +32,13 @@ class Original:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the original files are read from.
+    """The location of the original files.
 
     Args:
         place: A folder, a single file, or a URL of either; None downloads from `Original.urls`.
         folder: The files may also be in this folder within `place`.
         originals: All files of the data set.
-        published: Where people find them, for messages.
+        published: The place of publication, for messages.
     """
 
     place: str | None
@@ -47,10 +47,10 @@ class Origin:
     published: str
 
     def read(self, *names: str) -> tuple[str, bytes]:
-        """The first of the files `names` that is found: its place and its content, unpacked if it is gzipped.
+        """The location and the content of the first existing file of `names`, decompressed if it is gzipped.
 
         Raises:
-            DataError: None of them is found, or the file is damaged.
+            DataError: None of the files exists, or the file is damaged.
         """
         if self.place is None:
             where, content = self._downloaded(names)
@@ -84,7 +84,7 @@ class Origin:
         return self._first(known, by_hand)
 
     def _first(self, md5: Mapping[str, str], cure: str) -> tuple[str, bytes]:
-        """What the first URL that answers holds; `md5` has for each URL what its content must have."""
+        """The first URL with a valid answer, and its content; `md5` maps each URL to the expected MD5 sum."""
         reasons = []
         for url, expected in md5.items():
             try:
@@ -99,7 +99,7 @@ class Origin:
         raise DataError(f"cannot be downloaded ({'; '.join(reasons)})", cure=cure)
 
     def _needed(self, names: tuple[str, ...]) -> str:
-        """All original files; those of `names` are alternatives to each other."""
+        """A list of the original files for messages, as alternatives if `names` contains all of them."""
         every = [one.name for one in self.originals]
         return (" or " if set(every) <= set(names) else ", ").join(every)
 

@@ -29,13 +29,13 @@ def prepare(
 
     Args:
         name: One of `DATA_SETS`.
-        to: The HDF5 file to write; a test set is written beside it, with ``_test`` in its name.
-        source: A folder, file or URL with the original files; None downloads them from where they are published.
-        simulate: How many samples to simulate instead.
-        options: Of the simulation: ``seed`` (default 0), and those of its function.
+        to: The HDF5 file to write; a test set is written to the same folder, with ``_test`` in its name.
+        source: A folder, file or URL with the original files; None downloads the published files.
+        simulate: The number of samples to simulate instead.
+        options: Options of the simulation: ``seed`` (default 0), and those of its function.
 
     Returns:
-        What was written, and the lines of a training.yaml that read it, for people.
+        A summary of the written files, and the lines of a training.yaml that read them.
 
     Raises:
         ConfigurationError: `name`, `to` or the options are invalid.
@@ -61,7 +61,7 @@ def _refuse_unless(condition: bool, where: str, problem: str, cure: str) -> None
 
 
 def _read(found: DataSet, to: Path, place: str | None) -> str:
-    """Writes what the original files hold."""
+    """Writes the samples of the original files."""
     needs_files = bool(found.originals)
     _refuse_unless(needs_files or place is None, "--from", f"{found.name} are not read from files", "leave out --from")
     try:
@@ -73,7 +73,7 @@ def _read(found: DataSet, to: Path, place: str | None) -> str:
         raise DataError(error.problem, where=error.where, cure=cure) from error
     attributes = _attributes(found.name, found.summary, found.source, found.licence, found.simulated_by)
     lines = []
-    for part, arrays in parts.items():  # all is read before anything is written
+    for part, arrays in parts.items():  # all files are read before the first one is written
         path = to.with_name(f"{to.stem}{part}{to.suffix}")
         write(path, len(next(iter(arrays.values()))), [arrays], found.arrays, attributes)
         lines.append(f"wrote {path}: {_shapes(arrays)}")
@@ -102,7 +102,7 @@ def _simulated(found: DataSet, to: Path, n: int, *, seed: int = 0, **options: An
 def _attributes(
     name: str, description: str, source: str, licence: str, simulated_by: str, options: str = ""
 ) -> dict[str, Any]:
-    """Attributes of the file; `simulated` says whether a program made the events."""
+    """Attributes of the file; `simulated` is true if a program generated the events."""
     return {
         "data_set": name,
         "description": description,

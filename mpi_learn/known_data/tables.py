@@ -1,4 +1,4 @@
-"""Tables and arrays in the files that data sets are published as."""
+"""Reads tables and arrays from published files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mpi_learn.known_data.data_set import Arrays
 
 
 def hdf5_arrays(content: bytes, where: str, *names: str) -> Arrays:
-    """These datasets of an HDF5 file, whole.
+    """Datasets of an HDF5 file by name.
 
     Raises:
-        DataError: The file is damaged, or does not hold one of them.
+        DataError: The file is damaged, or a dataset is missing.
     """
     try:
         with h5py.File(io.BytesIO(content), "r") as file:
@@ -29,10 +29,10 @@ def hdf5_arrays(content: bytes, where: str, *names: str) -> Arrays:
 
 
 def csv_columns(content: bytes, where: str, names: Sequence[str], dtype: type = float) -> np.ndarray:
-    """These columns of a CSV file with a header line, shape (n rows, n names).
+    """Columns of a CSV file with a header line, shape (n_rows, n_names).
 
     Raises:
-        DataError: One of them is not there, or does not hold what `dtype` expects.
+        DataError: A column is missing, or its values cannot be converted to `dtype`.
     """
     header = content.partition(b"\n")[0].decode("utf-8", "replace").strip().split(",")
     missing = [name for name in names if name not in header]
@@ -47,7 +47,7 @@ def csv_columns(content: bytes, where: str, names: Sequence[str], dtype: type = 
 
 
 def standardised(table: np.ndarray, undefined: float | None = None) -> np.ndarray:
-    """Each column with mean 0 and standard deviation 1, float32; values equal to `undefined` become 0."""
+    """Scales each column to mean 0 and standard deviation 1, float32. Values equal to `undefined` become 0."""
     values = table.astype(np.float64)
     if undefined is not None:
         values[values == undefined] = np.nan

@@ -1,4 +1,4 @@
-"""Data sets as HDF5 files, written whole or not at all."""
+"""Writes data sets as HDF5 files, atomically."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ def write(
     *,
     compress: bool = False,
 ) -> None:
-    """Writes `n` samples that come in blocks; the file has its name only once it is whole.
+    """Writes `n` samples from blocks to a temporary file, and renames it when it is complete.
 
     Args:
-        path: The HDF5 file. Its folder is made if it does not exist.
+        path: The HDF5 file. Its folder is created if it does not exist.
         n: The number of samples of all blocks together.
         blocks: Arrays by name, the same names in each block.
-        arrays: What is known of them; becomes attributes of the datasets.
-        attributes: Of the file.
-        compress: For arrays that are mostly zeros, such as padding or voxels without energy.
+        arrays: Descriptions of the arrays, which are stored as attributes of the datasets.
+        attributes: The attributes of the file.
+        compress: Whether to compress; for arrays of mostly zeros, like padding or voxels without energy.
 
     Raises:
         DataError: The file cannot be written.
@@ -48,7 +48,9 @@ def write(
                 _describe(file[array.name], array)
         aside.replace(path)
     except OSError as error:
-        raise DataError(f"cannot be written: {error}", where=str(path), cure="name a folder with room") from error
+        raise DataError(
+            f"cannot be written: {error}", where=str(path), cure="check the folder and its free space"
+        ) from error
     finally:
         aside.unlink(missing_ok=True)
 
@@ -64,7 +66,7 @@ def _fill(file: h5py.File, n: int, blocks: Iterable[Arrays], compress: bool) -> 
 
 
 def _create(file: h5py.File, name: str, n: int, values: np.ndarray, compress: bool) -> None:
-    """One dataset for all blocks."""
+    """Creates one dataset for all blocks."""
     shape = (n, *values.shape[1:])
     if not compress:
         file.create_dataset(name, shape, values.dtype)

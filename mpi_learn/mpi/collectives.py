@@ -1,8 +1,8 @@
-"""Sums, broadcasts and messages of arrays in their own memory, without pickle and without busy waiting."""
+"""Sums, broadcasts and messages of arrays in place, without pickle and without busy waiting."""
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -15,19 +15,19 @@ Number = TypeVar("Number", int, float)
 
 YIELD_S = 1e-3
 """A rank that waits for a message yields the processor for this time before it sleeps. A sleep takes at least 60 µs, an
-exchange with a master on the same host less. `experiments/training_speed/master.py` measures the effect."""
+exchange with a parameter server on the same host takes less. `experiments/training_speed/master.py` measures it."""
 ROW_BYTES = 4096
-"""Rows of shared memory begin at a multiple of this, so that two rows never share a page."""
+"""Rows of shared memory start at multiples of this, so that two rows never share a page."""
 
 
 def sum_in_place(comm: Communicator, vector: np.ndarray) -> None:
-    """Replaces `vector` by its sum over all ranks, in its own memory. Collective over `comm`."""
+    """Replaces `vector` by its sum over all ranks, in place. Collective over `comm`."""
     if comm.size > 1:
         comm.Allreduce(MPI.IN_PLACE, vector)
 
 
 def broadcast_in_place(comm: Communicator, vector: np.ndarray, root: int = 0) -> None:
-    """Replaces `vector` by that of the rank `root`. Collective over `comm`."""
+    """Replaces `vector` by the vector of the rank `root`. Collective over `comm`."""
     if comm.size > 1:
         comm.Bcast(vector, root=root)
 
@@ -47,7 +47,7 @@ def receive_into(comm: Communicator, buffer: np.ndarray, source: int = MPI.ANY_S
 
 
 def send_from(comm: Communicator, buffer: np.ndarray, to: int, tag: int) -> None:
-    """Sends `buffer`; waits without busy waiting until it may be changed again."""
+    """Sends `buffer`, and waits without busy waiting until it may be modified."""
     wait(comm.Isend(buffer, dest=to, tag=tag))
 
 
@@ -68,12 +68,12 @@ def part_of(comm: Communicator, color: int | None) -> Communicator | None:
 
 
 def send_later(comm: Communicator, buffer: np.ndarray, to: int, tag: int) -> Request:
-    """Begins to send `buffer`, which must not change until the request is complete."""
+    """Starts to send `buffer`, which must not change until the request is complete."""
     return comm.Isend(buffer, dest=to, tag=tag)
 
 
 def receive_later(comm: Communicator, buffer: np.ndarray, source: int, tag: int) -> Request:
-    """Begins to receive into `buffer`."""
+    """Starts to receive into `buffer`."""
     return comm.Irecv(buffer, source=source, tag=tag)
 
 
@@ -84,7 +84,7 @@ def is_message_waiting(comm: Communicator, tag: int) -> bool:
 
 def maximum(comm: Communicator, value: Number) -> Number:
     """The largest `value` of all ranks. Collective over `comm`."""
-    return comm.allreduce(value, op=MPI.MAX)
+    return cast(Number, comm.allreduce(value, op=MPI.MAX))
 
 
 def gathered(comm: Communicator, vector: np.ndarray) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""Communicators, waiting without spinning, and errors that ranks agree on.
+"""Communicators, waiting without busy waiting, and errors that ranks agree on.
 
-A rank that waits in ``recv`` or ``wait`` burns a whole core. Wherever ranks may wait long for one another they wait
-with `receive`, which probes and sleeps, ever longer. Inside a training step a blocking collective is right: all arrive
-together.
+A rank that waits in ``recv`` or ``wait`` occupies a whole core. Ranks that may wait long for one another therefore
+wait with `receive`, which probes and sleeps for increasing times. Blocking collectives are used inside a training
+step, where all ranks arrive together.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import traceback
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, cast
 
 from mpi_learn.errors import MPILearnError, TrainingError
 from mpi_learn.mpi.library import MPI
@@ -25,32 +25,32 @@ from mpi_learn.mpi.revocable import Revocable
 Communicator = MPI.Comm
 
 AT_END = 32_101
-"""The tag of a rank's exit status; large, as the user's own messages have small tags."""
+"""The tag of a rank's exit status: large, because the messages of user code have small tags."""
 
 FIRST_PAUSE_S = 10e-6
 LONGEST_PAUSE_S = 0.1
 PATIENCE = 0.05
-"""A waiting rank sleeps this fraction of the time that it has waited so far: so it answers late by 5 % at the most."""
+"""A waiting rank sleeps for this fraction of the time waited so far, so its answer is at most 5 % late."""
 
 
 LOSSES = tuple(getattr(MPI, name, -1) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED"))
-"""The error classes with which MPI says that a rank has died, or that the communicator was given up for that reason."""
+"""MPI's error classes for a failed process and for a communicator that was revoked because of one."""
 
 
 class RankLost(Exception):
-    """A rank of a communicator has died, or the communicator was given up because one has."""
+    """A rank of a communicator has died, or the communicator was revoked because a rank died."""
 
 
 FAILURES = (MPI.Exception, RankLost)
-"""What a communication over a communicator that no longer works raises."""
+"""The exceptions of communication over a broken communicator."""
 
 
 class Pause:
-    """Sleeps between two looks, ever longer: a fixed fraction of the time waited, between 10 µs and `longest_s`.
+    """Sleeps between two probes, for a fixed fraction of the time waited so far, between 10 µs and `longest_s`.
 
     Args:
-        longest_s: The longest single sleep, in seconds: what an answer may come late by.
-        yield_s: For so long it only gives way to others, without sleeping.
+        longest_s: The longest single sleep, in seconds. An answer may be late by this time.
+        yield_s: Time in seconds during which it yields the processor without sleeping.
     """
 
     def __init__(self, longest_s: float = LONGEST_PAUSE_S, yield_s: float = 0.0) -> None:
@@ -58,7 +58,7 @@ class Pause:
         self.reset()
 
     def reset(self) -> None:
-        """Something happened: look often again."""
+        """Restarts with short sleeps, after something happened."""
         self._since = time.monotonic()
 
     @property
@@ -83,10 +83,10 @@ def receive(
     longest_s: float = LONGEST_PAUSE_S,
     meanwhile: Callable[[], None] | None = None,
 ) -> tuple[Any, int, int]:
-    """Waits for a message without spinning.
+    """Waits for a message without busy waiting.
 
     Args:
-        meanwhile: Called between two looks, for whoever has something else to watch; it may raise.
+        meanwhile: Called between two probes, for callers that monitor something else; it may raise.
 
     Returns:
         The object, the rank that sent it, its tag.
@@ -100,10 +100,10 @@ def receive(
 
 
 def poll(comm: Communicator, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> tuple[Any, int, int] | None:
-    """A message that has arrived, as (object, source, tag); None if there is none. Never waits.
+    """A message that has arrived, as (object, source, tag), or None. Never waits.
 
     Raises:
-        RankLost: `source` has died; or, from any source, somebody has died and that was not yet acknowledged.
+        RankLost: `source` has died; with any source, a rank has died and its death is not yet acknowledged.
     """
     status = MPI.Status()
     try:
@@ -118,13 +118,13 @@ def poll(comm: Communicator, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TA
 
 
 def send_if_alive(comm: Communicator, message: Any, to: int, tag: int) -> None:
-    """Sends to a rank that may have died; then nothing happens."""
+    """Sends to a rank; has no effect if the rank has died."""
     with suppress(MPI.Exception):
         comm.send(message, dest=to, tag=tag)
 
 
 def send_to_all(comm: Communicator, message: Any, ranks: Sequence[int], tag: int) -> None:
-    """Sends to several ranks at once; those that have died do not matter."""
+    """Sends to several ranks at once; ranks that have died are ignored."""
     requests = []
     for rank in ranks:
         with suppress(MPI.Exception):
@@ -162,7 +162,7 @@ def await_deaths(comm: Communicator, ranks: Iterable[int], limit_s: float) -> No
 
 
 def handed_out(comm: Communicator, message: Any) -> Any:
-    """Rank 0's `message`, on every rank; who waits for it sleeps, for rank 0 may have much to do first. Collective."""
+    """Rank 0's `message`, on every rank. The other ranks sleep until rank 0 sends it. Collective over `comm`."""
     if comm.rank != 0:
         return receive(comm, source=0)[0]
     send_to_all(comm, message, range(1, comm.size), tag=0)
@@ -173,7 +173,7 @@ def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
     """The communicator of all ranks with the same `color`. Collective over `comm`."""
     part = Revocable(comm.Split(color, key))
     part.Set_errhandler(MPI.ERRORS_RETURN)
-    comm.Barrier()  # Open MPI crashes if one rank gives the part up while another is still making it
+    comm.Barrier()  # Open MPI crashes if one rank revokes the part while another is still creating it
     return part
 
 
@@ -191,7 +191,7 @@ def group_of(comm: Communicator, ranks: Sequence[int], name: str) -> Communicato
     part = Revocable(MPI.COMM_SELF.Dup() if len(ranks) == 1 else _created(comm, group, name))
     part.Set_errhandler(MPI.ERRORS_RETURN)
     try:
-        part.Barrier()  # no member may revoke it before all members have created it: see `split`
+        part.Barrier()  # no member may revoke it before all members have created it, as in `split`
     except MPI.Exception:
         release(part)  # a member has died: the others may wait for this rank
         raise
@@ -199,9 +199,9 @@ def group_of(comm: Communicator, ranks: Sequence[int], name: str) -> Communicato
 
 
 def _created(comm: Communicator, group: MPI.Group, name: str) -> Communicator:
-    """A communicator of `group`, by MPI 4's function where the library and its launcher support it.
+    """A communicator of `group`, by ``MPI_Comm_create_from_group`` where the library and its launcher support it.
 
-    Older libraries do not have it. Open MPI under ``srun --mpi=pmix`` has it, and answers that it is unsupported.
+    Libraries before MPI 4 lack the function. Open MPI under ``srun --mpi=pmix`` reports it as unsupported.
     """
     try:
         return _create_from_group(group, name)
@@ -210,7 +210,7 @@ def _created(comm: Communicator, group: MPI.Group, name: str) -> Communicator:
     except MPI.Exception as error:
         if error.Get_error_class() != MPI.ERR_UNSUPPORTED_OPERATION:
             raise
-    return comm.Create_group(group, tag=zlib.crc32(name.encode()) % 30_000)
+    return cast(MPI.Intracomm, comm).Create_group(group, tag=zlib.crc32(name.encode()) % 30_000)
 
 
 def _create_from_group(group: MPI.Group, name: str) -> Communicator:
@@ -218,14 +218,14 @@ def _create_from_group(group: MPI.Group, name: str) -> Communicator:
 
 
 def lost_ranks(comm: Communicator) -> set[int]:
-    """Acknowledges the deaths in `comm` so far, so that its wildcard receives work again.
+    """Acknowledges the deaths in `comm`, so that receives from any source work again.
 
     Returns:
         All ranks of `comm` that are known to have died.
     """
     if not is_protected():
         return set()
-    comm.Ack_failed()  # first: who dies in between is named twice, not never
+    comm.Ack_failed()  # first: a rank that dies in between is reported twice rather than never
     failed = comm.Get_failed()
     return set(MPI.Group.Translate_ranks(failed, list(range(failed.size)), comm.group)) if failed.size else set()
 
@@ -233,8 +233,8 @@ def lost_ranks(comm: Communicator) -> set[int]:
 def skip_finalize(world: Communicator, reachable: Sequence[int] = ()) -> None:
     """Makes this process end without ``MPI_Finalize``, which would wait forever for lost or blocked ranks.
 
-    Without protection (`is_protected`) ``mpirun`` counts a process that ends so as failed. Therefore rank 0 waits until
-    the other ranks have come to their end, too, and ends the job with ``MPI_Abort``, which returns its status.
+    Without protection (`is_protected`), ``mpirun`` counts such a process as failed. Rank 0 therefore waits until the
+    other ranks have reached their end, and ends the job with ``MPI_Abort``, which returns its status.
 
     Args:
         world: All ranks.
@@ -246,7 +246,7 @@ def skip_finalize(world: Communicator, reachable: Sequence[int] = ()) -> None:
 
 
 _skips_finalize = False
-"""Whether a rank of this job is lost or hangs, so that no call may need all ranks."""
+"""Whether a rank of this job is lost or blocked, so that no call may require all ranks."""
 
 
 def _leave(world: Communicator, reachable: Sequence[int]) -> None:
@@ -265,24 +265,24 @@ def _leave(world: Communicator, reachable: Sequence[int]) -> None:
 
 
 def flush() -> None:
-    """Writes out what was printed, as far as that is possible: user code may have closed where it goes."""
+    """Flushes standard output and error. Errors are ignored: user code may have closed the streams."""
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
 
 
 exit_status: int | None = None
-"""The status of a process that skips ``MPI_Finalize``; None: 1 after an uncaught exception, else 0."""
+"""The exit status of a process that skips ``MPI_Finalize``; None: 1 after an uncaught exception, else 0."""
 
 
 def duplicate(comm: Communicator) -> Communicator:
-    """The same ranks with messages of their own, which user code cannot receive. Collective over `comm`.
+    """A duplicate of `comm`, whose messages user code cannot receive. Collective over `comm`.
 
-    Where lost ranks are survived (`is_protected`) it is `comm` itself, and nothing is collective: creating a
-    communicator needs all ranks, and one may be dead already.
+    With protection (`is_protected`) this is `comm` itself and not collective: creating a communicator requires all
+    ranks, and one may already be dead.
 
     Raises:
-        MPILearnError: A rank of the job is stuck, so that a collective call would not return.
+        MPILearnError: A rank of the job is blocked, so a collective call would not return.
     """
     if _skips_finalize and not is_protected():
         raise MPILearnError("a rank still hangs in a trial of the search before this one: start the program again")
@@ -295,10 +295,10 @@ def duplicate(comm: Communicator) -> Communicator:
 def private(comm: Communicator) -> Iterator[Communicator]:
     """A duplicate of `comm` for the duration of the block. Collective over `comm` at its beginning and its end.
 
-    Messages over it never meet those of the caller, who may receive from any source with any tag. It is also freed
+    Its messages are separate from those of the caller, who may receive from any source with any tag. It is also freed
     after an `MPILearnError`, on which all ranks have agreed. After any other exception it is not freed: other ranks may
-    still use it, and it may hold messages that no rank has received, which MPICH delivers to the next communicator that
-    gets the same context.
+    still use it, and it may hold unreceived messages, which MPICH delivers to the next communicator with the same
+    context.
     """
     twin = comm.Dup()
     try:
@@ -321,18 +321,18 @@ def host_name() -> str:
 
 @contextmanager
 def agreed_errors(comm: Communicator) -> Iterator[None]:
-    """What is raised inside on one rank is raised after it on all. Collective over `comm` at the end of the block.
+    """Raises an error of one rank on all ranks. Collective over `comm` at the end of the block.
 
-    Nothing inside may communicate over `comm` in a way that needs a rank which may already have raised. An
-    `MPILearnError` is raised as it is; any other becomes a `TrainingError` with the rank's traceback. The error of the
-    lowest rank is the one that is raised.
+    Communication over `comm` inside the block must not need a rank that may already have raised. An `MPILearnError` is
+    raised unchanged; any other error becomes a `TrainingError` with the rank's traceback. If several ranks raise, the
+    error of the lowest rank is raised.
     """
     mine: BaseException | None = None
     try:
         yield
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the other ranks must learn of it
+    except BaseException as error:  # noqa: BLE001 - every error must reach the other ranks
         mine = error if isinstance(error, MPILearnError) else described(error, comm.rank)
     first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
     if first < comm.size:
@@ -340,34 +340,34 @@ def agreed_errors(comm: Communicator) -> Iterator[None]:
 
 
 def described(error: BaseException, rank: int) -> TrainingError:
-    """`error` as a value that travels: with this rank, host and the traceback as text."""
+    """`error` as a `TrainingError` that can be sent: with rank, host and the traceback as text."""
     text = "".join(traceback.format_exception(error))
     try:
         said = str(error)
-    except Exception:  # noqa: BLE001 - an exception of the user's own that cannot even say what it is
+    except Exception:  # noqa: BLE001 - the __str__ of a user's exception may raise anything
         said = "(its text cannot be read)"
     return TrainingError(f"{type(error).__name__}: {said}", rank=rank, host=host_name(), traceback=text)
 
 
 def is_protected() -> bool:
-    """Whether this world survives lost ranks: Open MPI 5 started with ``--with-ft ulfm``."""
+    """Whether the job survives lost ranks: Open MPI 5 started with ``--with-ft ulfm``."""
     return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - Open MPI spells it so
 
 
 def is_communication_error(error: BaseException) -> bool:
-    """Whether `error` is MPI's own word that a communicator no longer works."""
+    """Whether `error` reports a broken communicator."""
     return isinstance(error, FAILURES)
 
 
 def release(comm: Communicator) -> None:
-    """Frees ranks that wait in `comm`, or in a part of it, for this one, which will not come: their calls raise.
+    """Revokes `comm` and communicators derived from it, so that calls of ranks that wait for this one raise.
 
-    Without protection (`is_protected`) nothing can be done for them.
+    Has no effect without protection (`is_protected`).
     """
     if comm.size > 1 and is_protected():
         comm.Revoke()
 
 
 def on_this_host(comm: Communicator) -> Communicator:
-    """A new communicator of those ranks of `comm` that share this one's memory; to be freed. Collective over `comm`."""
+    """A new communicator of the ranks of `comm` on this host; the caller frees it. Collective over `comm`."""
     return comm.Split_type(MPI.COMM_TYPE_SHARED)

@@ -1,9 +1,11 @@
-"""Memory that all processes of one job on one host hold together, once, whatever communicators they are in.
+"""Memory that all processes of a job on one host share, across communicators.
 
-Whoever wants it first makes and fills an anonymous file and offers it on a socket of an abstract address; the others
-ask there, and wait asleep until it is filled. Neither leaves anything in a file system: the system takes the address
-back when the first process ends, however it does, and the memory when the last one does. Who asks one that dies before
-the memory is filled takes its place.
+The first process that requests the memory creates and fills an anonymous file, and offers it on a socket with an
+abstract address. The others connect to this socket and sleep until the file is filled. Nothing remains in a file
+system: the kernel releases the address when the first process ends, in any way, and the memory when the last one ends.
+If the first process dies before the memory is filled, a waiting process takes its place.
+
+`MPI.Win.Allocate_shared` cannot replace this: it shares memory among the ranks of one communicator only.
 """
 
 from __future__ import annotations
@@ -28,32 +30,32 @@ Fill = Callable[[np.ndarray], None]
 """Fills the memory, (n_bytes,) uint8."""
 
 N_WAITING = 4096
-"""So many processes may ask while the memory is filled; the system may allow fewer, the others wait to ask."""
+"""The number of processes that can be queued while the memory is filled. The system may allow fewer; others retry."""
 
 LONGEST_ANSWER_S = 10.0
-"""An answer takes less than a millisecond; the limit is there so that whatever happens, no end waits for ever."""
+"""The limit of an answer, which takes less than a millisecond: the end of a process never waits forever."""
 
 _BOUND: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 """The sockets of this process that may hold an address."""
 
 PEER = "3i"
-"""What the system says of the process at the other end: its id, its user's, its group's."""
+"""The format of the credentials of the other process: its id, user id and group id."""
 
 
 def shared_by_host(comm: Communicator, name: str, n_bytes: int, fill: Fill) -> np.ndarray:
-    """Memory under a name, the same for all ranks of a host. Collective over `comm`; to be called in `agreed_errors`.
+    """Memory under a name, the same for all ranks of a host. Collective over `comm`; call it inside `agreed_errors`.
 
-    Ranks of `comm` share it with each other and with those of other communicators in this job that name the same.
-    Where the system knows no such memory each rank gets and fills its own.
+    The ranks of `comm` share it with each other and with ranks of other communicators of this job that use the same
+    name. On systems without anonymous files each rank fills its own memory.
 
     Args:
-        comm: Of the ranks that want it together.
-        name: Of its content: the same name is the same content. The same on all ranks.
+        comm: The ranks that request it together.
+        name: Identifies the content; the same on all ranks.
         n_bytes: Its size.
-        fill: Called on one rank of the host alone, if on any; what it raises is raised on that rank.
+        fill: Called on at most one rank of the host. An error is raised on that rank.
 
     Returns:
-        (n_bytes,) uint8, filled. On a rank that depends on one whose `fill` raised: empty.
+        (n_bytes,) uint8, filled; empty on ranks that depend on a rank whose `fill` raised.
     """
     if not hasattr(os, "memfd_create"):
         return _own(n_bytes, fill)
@@ -73,12 +75,12 @@ def _shared(host: Communicator, name: str, n_bytes: int, fill: Fill) -> np.ndarr
     if host.rank == 0:
         try:
             memory, file = _acquired(name, n_bytes, fill)
-        except (Exception, SystemExit) as mine:  # noqa: BLE001 - raised again as soon as the others do not wait any more
+        except (Exception, SystemExit) as mine:  # noqa: BLE001 - raised below, when the other ranks no longer wait
             error = mine
     place = handed_out(host, place_of(file) if memory is not None else None)
     if host.rank != 0 and place is not None:
         memory = opened(place, n_bytes)
-    host.Barrier()  # the place is there as long as the first rank holds the file open
+    host.Barrier()  # the place exists while the first rank holds the file open
     if file >= 0:
         os.close(file)
     if error is not None:
@@ -89,7 +91,7 @@ def _shared(host: Communicator, name: str, n_bytes: int, fill: Fill) -> np.ndarr
 
 
 def _acquired(name: str, n_bytes: int, fill: Fill) -> tuple[mmap.mmap, int]:
-    """The memory, filled, and a descriptor of its file, which is the caller's."""
+    """The filled memory and a descriptor of its file, which the caller closes."""
     whose = hashlib.sha256(f"{os.getuid()} {job_name()} {name}".encode()).hexdigest()
     address = f"\0mpi_learn {whose}"
     pause = Pause()
@@ -110,13 +112,13 @@ def _acquired(name: str, n_bytes: int, fill: Fill) -> tuple[mmap.mmap, int]:
 
 
 def _asked(address: str) -> int | None:
-    """The file that somebody offers, as soon as it is filled; None if that one ended before."""
+    """The file that another process offers, once it is filled; None if that process ended first."""
     with socket.socket(socket.AF_UNIX) as other, suppress(ConnectionError):
         other.connect(address)
         if not _is_own_user(other):
             raise PermissionError("another user's process offers memory under the name of this job's")
         answer, files, _, _ = socket.recv_fds(other, 1, 1)
-        if answer and not files:  # it was sent, and this process may open no more files
+        if answer and not files:  # the file was sent, but this process cannot open more files
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
         return files[0] if files else None
     return None
@@ -138,7 +140,7 @@ def _offered(own: socket.socket, n_bytes: int, fill: Fill) -> tuple[mmap.mmap, i
 
 
 def _offer(own: socket.socket, file: int, is_over: threading.Event) -> None:
-    """Hands the file to whoever asks, until it is withdrawn."""
+    """Sends the file to every process that connects, until it is withdrawn."""
     while True:
         try:
             other, _ = own.accept()
@@ -153,12 +155,12 @@ def _offer(own: socket.socket, file: int, is_over: threading.Event) -> None:
 
 
 def _withdraw(own: socket.socket, is_over: threading.Event) -> None:
-    """Frees the address at once, as when this process ends and waits for the others.
+    """Releases the address at once, for example when this process ends and waits for the others.
 
-    Whom the thread has begun to answer it answers first: it stops where it is when Python ends, but MPI's farewell may
-    last as long as the other waits for its answer.
+    Waits until the thread has finished an answer that it has started: threads stop when Python ends, and
+    ``MPI_Finalize`` may then wait for a process that still waits for its answer.
     """
-    if own.fileno() < 0:  # withdrawn before; or this is a process that user code forked
+    if own.fileno() < 0:  # already withdrawn, or this process was forked by user code
         return
     with suppress(OSError):
         own.shutdown(socket.SHUT_RDWR)  # wakes the thread
@@ -167,9 +169,10 @@ def _withdraw(own: socket.socket, is_over: threading.Event) -> None:
 
 
 def _forget() -> None:
-    """In a process that user code has forked, which answers nobody: lets the addresses go.
+    """Closes the sockets in a process that user code has forked.
 
-    Else they would be taken as long as it lives, and whoever asks there would wait for it.
+    The forked process answers no requests. With open sockets it would keep the addresses occupied, and processes that
+    connect would wait for it.
     """
     for own in list(_BOUND):
         own.close()
@@ -181,17 +184,18 @@ if hasattr(os, "register_at_fork"):
 
 def _is_own_user(other: socket.socket) -> bool:
     found = other.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize(PEER))
-    return struct.unpack(PEER, found)[1] == os.getuid()
+    _, user, _ = struct.unpack(PEER, found)
+    return bool(user == os.getuid())
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where another process of this host finds an open file of this one.
+    """Where another process of this host finds an open file of this process.
 
     Attributes:
-        path: Under ``/proc``; with process namespaces of their own, processes see different files there.
-        device: Of the file.
-        inode: Of the file.
+        path: A path under ``/proc``, which may be another file in another process namespace.
+        device: The file's device, which identifies the file together with `inode`.
+        inode: The file's inode.
     """
 
     path: str
@@ -200,7 +204,7 @@ class Place:
 
 
 def place_of(file: int) -> Place:
-    """The place of an open file, as long as this process holds it open."""
+    """The place of an open file, valid while this process holds it open."""
     status = os.fstat(file)
     return Place(f"/proc/{os.getpid()}/fd/{file}", status.st_dev, status.st_ino)
 
@@ -208,7 +212,7 @@ def place_of(file: int) -> Place:
 def opened(place: Place, n_bytes: int) -> mmap.mmap | None:
     """The memory at `place`; None if this process cannot open it or finds another file there."""
     try:
-        with open(place.path, "r+b") as file:  # noqa: PTH123 - no path to do anything else with
+        with open(place.path, "r+b") as file:  # noqa: PTH123 - not a path of a file system
             status = os.fstat(file.fileno())
             if (status.st_dev, status.st_ino) != (place.device, place.inode):
                 return None
@@ -218,7 +222,7 @@ def opened(place: Place, n_bytes: int) -> mmap.mmap | None:
 
 
 def memory_of_host(host: Communicator, n_bytes: int) -> mmap.mmap | None:
-    """The same `n_bytes` in every rank of `host`; None if one of them cannot have it. Collective over `host`."""
+    """`n_bytes` of memory shared by all ranks of `host`; None if a rank cannot open it. Collective over `host`."""
     if host.size == 1:
         return None
     file = _anonymous_file(n_bytes) if host.rank == 0 else -1
@@ -231,7 +235,7 @@ def memory_of_host(host: Communicator, n_bytes: int) -> mmap.mmap | None:
 
 
 def _anonymous_file(n_bytes: int) -> int:
-    """The descriptor of a file of `n_bytes` that lives in memory alone; -1 where the system has none."""
+    """The descriptor of a file of `n_bytes` in memory; -1 on systems without such files."""
     if not hasattr(os, "memfd_create"):
         return -1
     file = os.memfd_create("mpi_learn")
@@ -250,7 +254,7 @@ def _own(n_bytes: int, fill: Fill) -> np.ndarray:
 
 
 def job_name() -> str:
-    """What the processes that one launcher started on this host have in common, and no others have."""
+    """A name that is common to the processes that one launcher started on this host, and to no others."""
     environment = os.environ
     if "PMIX_NAMESPACE" in environment:
         return environment["PMIX_NAMESPACE"]

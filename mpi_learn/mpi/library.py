@@ -1,4 +1,4 @@
-"""``MPI`` for the modules of this package: mpi4py's, or a stand-in for one process.
+"""``MPI`` for the modules of this package: mpi4py's, or a substitute for one process.
 
 A command that checks a configuration needs neither an MPI library nor a launcher. It calls `do_without_mpi` first.
 """
@@ -15,13 +15,13 @@ _IS_WITHOUT = False
 
 
 def do_without_mpi() -> None:
-    """This process uses `mpi_learn.mpi.one_process` from now on, unless it has imported mpi4py before."""
+    """Makes this process use `mpi_learn.mpi.one_process`, unless it has already imported mpi4py."""
     global _IS_WITHOUT
     _IS_WITHOUT = sys.modules.get("mpi4py.MPI") is None
 
 
 def __getattr__(name: str) -> Any:
-    """Imports ``MPI`` where it is needed first."""
+    """Imports ``MPI`` on first use."""
     if name != "MPI":
         raise AttributeError(f"module {__name__} has no attribute {name}")
     if _IS_WITHOUT:

@@ -1,6 +1,6 @@
-"""A stand-in for ``mpi4py.MPI`` without MPI: what building a training in one process needs of a communicator.
+"""A substitute for ``mpi4py.MPI`` without MPI: the communicator of a single process.
 
-The names are mpi4py's. A call that needs another rank does not exist here and raises `AttributeError`.
+The names are mpi4py's. Calls that need another rank are not defined and raise `AttributeError`.
 """
 
 # ruff: noqa: N802 - the names are MPI's
@@ -24,15 +24,15 @@ class Exception(builtins.Exception):
 
 
 class Request:
-    """Never made: no message is under way."""
+    """Never instantiated: there are no messages."""
 
 
 class Status:
-    """Never filled."""
+    """Never filled: there are no messages."""
 
 
 class Comm:
-    """One rank."""
+    """A communicator of one rank."""
 
     rank, size = 0, 1
 
@@ -86,7 +86,7 @@ class Comm:
 
 
 class Intracomm(Comm):
-    """See `Comm`."""
+    """An intracommunicator of one rank."""
 
     @classmethod
     def Create_from_group(cls, group: object, name: str) -> Comm:
@@ -95,15 +95,15 @@ class Intracomm(Comm):
 
 
 class Cartcomm(Intracomm):
-    """See `Comm`."""
+    """A Cartesian communicator of one rank."""
 
 
 class Graphcomm(Intracomm):
-    """See `Comm`."""
+    """A graph communicator of one rank."""
 
 
 class Distgraphcomm(Intracomm):
-    """See `Comm`."""
+    """A distributed graph communicator of one rank."""
 
 
 COMM_SELF = COMM_WORLD = Intracomm()

@@ -1,4 +1,4 @@
-"""A communicator that can be given up together with all that was made of it."""
+"""A communicator that is revoked together with every communicator derived from it."""
 
 # ruff: noqa: N802 - the names are MPI's
 from __future__ import annotations
@@ -7,28 +7,26 @@ import functools
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Self, TypeVar, cast
 
 from mpi_learn.mpi.library import MPI
 
+Kind = TypeVar("Kind", bound=MPI.Comm)
 
-class Remembering:
-    """Remembers the parts that are made of a communicator; mixed into each of mpi4py's classes.
+
+class Remembering(MPI.Intracomm):
+    """Keeps references to the communicators derived from it; mixed into each of mpi4py's classes.
 
     Args:
-        comm: Becomes this object; the same handle.
+        comm: This object takes over its handle.
     """
 
-    def __new__(cls, comm: MPI.Comm | None = None) -> Remembering:
-        """The same handle as `comm`."""
-        return super().__new__(cls, comm)
-
     def __init__(self, comm: MPI.Comm | None = None) -> None:
-        self._parts: list[weakref.ref[Remembering]] = []
+        self._parts: list[weakref.ref[MPI.Comm]] = []
         self._whole: Remembering | None = None
 
     def Revoke(self) -> None:
-        """Gives up this communicator and its parts."""
+        """Revokes this communicator and those derived from it."""
         super().Revoke()
         for reference in list(self._parts):
             part = reference()
@@ -36,103 +34,104 @@ class Remembering:
                 with suppress(MPI.Exception):
                     part.Revoke()
 
-    def Clone(self) -> MPI.Intracomm:
-        """See `MPI.Comm.Clone`."""
+    def Clone(self) -> Self:
+        """A revocable `MPI.Comm.Clone`."""
         return self._remembered(super().Clone())
 
-    def Dup(self, *arguments: Any, **options: Any) -> MPI.Intracomm:
-        """See `MPI.Comm.Dup`."""
+    def Dup(self, *arguments: Any, **options: Any) -> Self:
+        """A revocable `MPI.Comm.Dup`."""
         return self._remembered(super().Dup(*arguments, **options))
 
-    def Split(self, *arguments: Any, **options: Any) -> MPI.Intracomm:
-        """See `MPI.Comm.Split`."""
+    def Split(self, *arguments: Any, **options: Any) -> MPI.Comm:
+        """A revocable `MPI.Comm.Split`."""
         return self._remembered(super().Split(*arguments, **options))
 
-    def Split_type(self, *arguments: Any, **options: Any) -> MPI.Intracomm:
-        """See `MPI.Comm.Split_type`."""
+    def Split_type(self, *arguments: Any, **options: Any) -> MPI.Comm:
+        """A revocable `MPI.Comm.Split_type`."""
         return self._remembered(super().Split_type(*arguments, **options))
 
-    def Create(self, *arguments: Any, **options: Any) -> MPI.Intracomm:
-        """See `MPI.Intracomm.Create`."""
+    def Create(self, *arguments: Any, **options: Any) -> MPI.Comm:
+        """A revocable `MPI.Intracomm.Create`."""
         return self._remembered(super().Create(*arguments, **options))
 
     def Create_group(self, *arguments: Any, **options: Any) -> MPI.Intracomm:
-        """See `MPI.Intracomm.Create_group`."""
+        """A revocable `MPI.Intracomm.Create_group`."""
         return self._remembered(super().Create_group(*arguments, **options))
 
     def Create_cart(self, *arguments: Any, **options: Any) -> MPI.Cartcomm:
-        """See `MPI.Intracomm.Create_cart`."""
+        """A revocable `MPI.Intracomm.Create_cart`."""
         return self._remembered(super().Create_cart(*arguments, **options))
 
     def Create_graph(self, *arguments: Any, **options: Any) -> MPI.Graphcomm:
-        """See `MPI.Intracomm.Create_graph`."""
+        """A revocable `MPI.Intracomm.Create_graph`."""
         return self._remembered(super().Create_graph(*arguments, **options))
 
     def Create_dist_graph(self, *arguments: Any, **options: Any) -> MPI.Distgraphcomm:
-        """See `MPI.Intracomm.Create_dist_graph`."""
+        """A revocable `MPI.Intracomm.Create_dist_graph`."""
         return self._remembered(super().Create_dist_graph(*arguments, **options))
 
     def Create_dist_graph_adjacent(self, *arguments: Any, **options: Any) -> MPI.Distgraphcomm:
-        """See `MPI.Intracomm.Create_dist_graph_adjacent`."""
+        """A revocable `MPI.Intracomm.Create_dist_graph_adjacent`."""
         return self._remembered(super().Create_dist_graph_adjacent(*arguments, **options))
 
     def allreduce(self, sendobj: Any, op: Callable[[Any, Any], Any] = MPI.SUM) -> Any:
-        """See `MPI.Comm.allreduce`; in the order of the ranks."""
+        """`MPI.Comm.allreduce`, in the order of the ranks, over this communicator itself."""
         return functools.reduce(op, self.allgather(sendobj))
 
     def reduce(self, sendobj: Any, op: Callable[[Any, Any], Any] = MPI.SUM, root: int = 0) -> Any:
-        """See `MPI.Comm.reduce`; in the order of the ranks."""
+        """`MPI.Comm.reduce`, in the order of the ranks, over this communicator itself."""
         found = self.gather(sendobj, root=root)
         return None if found is None else functools.reduce(op, found)
 
     def scan(self, sendobj: Any, op: Callable[[Any, Any], Any] = MPI.SUM) -> Any:
-        """See `MPI.Intracomm.scan`."""
+        """`MPI.Intracomm.scan` over this communicator itself."""
         return functools.reduce(op, self.allgather(sendobj)[: self.rank + 1])
 
     def exscan(self, sendobj: Any, op: Callable[[Any, Any], Any] = MPI.SUM) -> Any:
-        """See `MPI.Intracomm.exscan`."""
+        """`MPI.Intracomm.exscan` over this communicator itself."""
         before = self.allgather(sendobj)[: self.rank]
         return functools.reduce(op, before) if before else None
 
-    def _remembered(self, part: MPI.Comm) -> MPI.Intracomm:
+    def _remembered(self, part: Kind) -> Kind:
+        """`part` as a `Remembering`, to which this object keeps a weak reference."""
         if part == MPI.COMM_NULL:
             return part
         mine = next(mine for theirs, mine in KINDS.items() if isinstance(part, theirs))(part)
-        mine._whole = self  # or nobody could get at the part of a part once the latter is forgotten
+        mine._whole = self  # keeps this object alive: a part of a part is only found through it
         self._parts = [one for one in self._parts if one() is not None and one() != MPI.COMM_NULL]
         self._parts.append(weakref.ref(mine))
-        return mine
+        return cast(Kind, mine)
 
 
-class Revocable(Remembering, MPI.Intracomm):
-    """A communicator whose `Revoke` frees every rank that waits in it, wherever in it.
+class Revocable(Remembering):
+    """A communicator whose `Revoke` frees every rank that waits in it or in a communicator derived from it.
 
-    MPI revokes one communicator alone. But user code and algorithms wait in parts of it, too; and mpi4py reduces
-    objects over a duplicate of its own, which nobody can get at. So parts are remembered here, and objects are reduced
-    after having been gathered over this communicator.
+    MPI revokes a single communicator, but user code and algorithms also wait in derived ones. mpi4py reduces Python
+    objects over an internal duplicate, which cannot be revoked from outside. This class therefore keeps references to
+    derived communicators, and reduces objects after gathering them over this communicator.
     """
 
 
 class Grid(Remembering, MPI.Cartcomm):
-    """A part whose ranks stand in a grid."""
+    """A derived communicator with a Cartesian topology."""
 
     def Sub(self, *arguments: Any, **options: Any) -> MPI.Cartcomm:
-        """See `MPI.Cartcomm.Sub`."""
+        """A revocable `MPI.Cartcomm.Sub`."""
         return self._remembered(super().Sub(*arguments, **options))
 
 
 class Graph(Remembering, MPI.Graphcomm):
-    """A part whose ranks are the nodes of a graph."""
+    """A derived communicator with a graph topology."""
 
 
 class DistributedGraph(Remembering, MPI.Distgraphcomm):
-    """A part whose ranks know their own neighbours in a graph."""
+    """A derived communicator with a distributed graph topology."""
 
 
-KINDS = {
+KINDS: dict[type[MPI.Comm], type[Remembering]] = {
     MPI.Cartcomm: Grid,
     MPI.Graphcomm: Graph,
     MPI.Distgraphcomm: DistributedGraph,
     MPI.Intracomm: Revocable,
 }
-"""mpi4py's class -> the one that remembers."""
+"""mpi4py's class -> the revocable class."""

@@ -28,12 +28,12 @@ class Component(BaseModel):
 
     @property
     def key(self) -> str:
-        """The name in the history: a function's own name, a name of the framework as written."""
+        """The name in the history: the name of a function, or a name of the framework as written."""
         return metric_key(self.name)
 
     @property
     def is_own(self) -> bool:
-        """Whether the name is that of a Python object, not of something that the framework knows."""
+        """Whether the name refers to a Python object rather than to a name of the framework."""
         return is_function(self.name)
 
 
@@ -47,7 +47,7 @@ def component(value: Named) -> Component:
 
 
 def located(value: Any, directory: Path) -> Any:
-    """`value`, or a list or mapping of such, with relative files taken from `directory`."""
+    """`value` with relative paths of Python files resolved against `directory`; also for lists and mappings."""
     if isinstance(value, Component):
         return value.model_copy(update={"name": located_specification(value.name, directory)})
     if isinstance(value, dict):
@@ -61,7 +61,7 @@ def make_component(wanted: Component, n_positional: int) -> Any:
     """The Python object that `wanted` names, ready to be called with `n_positional` arguments.
 
     A class is instantiated with the arguments. A function that requires fewer than `n_positional` arguments is a
-    factory and is called. Any other function is returned with the arguments bound to it.
+    factory and is called with the arguments. Any other function is returned with the arguments bound to it.
 
     Raises:
         ConfigurationError: The object does not exist or does not take the arguments.
@@ -82,7 +82,7 @@ def make_component(wanted: Component, n_positional: int) -> Any:
 
 
 def shown_arguments(arguments: dict[str, Any]) -> str:
-    """The arguments as Python writes them, for messages."""
+    """The arguments in Python syntax, for messages."""
     return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
 
 

@@ -1,4 +1,4 @@
-"""Keys of Keras, PyTorch and Horovod that a user may try, and what to write here instead."""
+"""Keys of Keras, PyTorch and Horovod that a user may try, and their equivalents here."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ TRAINING = {
     "weights": "write `data: {weights: NAME}`",
     "workers": _RANKS,
 }
-"""Of the top level of a ``training.yaml``."""
+"""Keys at the top level of a ``training.yaml``."""
 
 DATA = {
     "batch_size": "write it at the top level, outside of data",
@@ -59,7 +59,7 @@ DATA = {
     "x": "write `features: NAME`",
     "y": "write `labels: NAME`",
 }
-"""Of the section ``data:``."""
+"""Keys in the section ``data:``."""
 
 OPTIMIZER = {
     "betas": "write `beta_1: X, beta_2: Y`",
@@ -71,4 +71,4 @@ OPTIMIZER = {
     "lr": "write `learning_rate: X`",
     "warmup_steps": "write `schedule: {warmup_epochs: N}`",
 }
-"""Of the section ``optimizer:``."""
+"""Keys in the section ``optimizer:``."""

@@ -1,4 +1,4 @@
-"""Folders for output, and files that are replaced as a whole."""
+"""Output folders, and files that are replaced atomically."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from mpi_learn.errors import ConfigurationError
 
 
 def make_folder(folder: Path, key: str) -> None:
-    """Creates a folder and tries to write there, so that an error appears before a training, not after it.
+    """Creates a folder and checks that it is writable, so that an error appears before the training starts.
 
     Raises:
         ConfigurationError: The folder cannot be created or written to.
@@ -20,14 +20,14 @@ def make_folder(folder: Path, key: str) -> None:
             pass
     except OSError as error:
         raise ConfigurationError(
-            f"nothing can be written there: {error.strerror or error}",
+            f"the folder is not writable: {error.strerror or error}",
             where=f"{key}: {folder}",
             cure="name a folder that you may write to",
         ) from error
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a temporary file and renames it, so that readers never see a part of it."""
+    """Writes a temporary file and renames it, so that readers never see an incomplete file."""
     temporary = path.with_name(f".{path.name}.writing")
     temporary.write_text(text, encoding="utf-8")
     temporary.replace(path)

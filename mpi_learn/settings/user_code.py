@@ -24,8 +24,8 @@ class FunctionSignature:
     """The parameters of a function.
 
     Attributes:
-        names: Parameters that can be given by name, in order; for a class without ``self``.
-        accepts_any: Whether it has ``**kwargs``, or its parameters are not known.
+        names: Parameters that can be passed by name, in order; for a class without ``self``.
+        accepts_any: Whether it has ``**kwargs``, or its parameters are unknown.
         required: Those of `names` without a default.
     """
 
@@ -57,12 +57,12 @@ def is_function(specification: str) -> bool:
 
 
 def metric_key(specification: str) -> str:
-    """The name of a metric in the history: the name of a function, or a Keras name as it is."""
+    """The name of a metric in the history: the name of a function, or a Keras name unchanged."""
     return specification.rpartition(":")[2]
 
 
 def located_specification(specification: str, directory: Path) -> str:
-    """The same with a relative file made absolute, relative to `directory`. Other names do not change."""
+    """`specification` with a relative path of a file resolved against `directory`. Other names do not change."""
     source, colon, name = specification.rpartition(":") if is_function(specification) else (specification, "", "")
     if source.endswith((".py", ".keras", ".json", ".pt")) and "://" not in source:
         return f"{directory / source}{colon}{name}"
@@ -70,11 +70,12 @@ def located_specification(specification: str, directory: Path) -> str:
 
 
 def load_function(specification: str, directory: Path | None = None) -> Callable[..., Any]:
-    """The function or class that `specification` names. A file is run once per process, and again after a change.
+    """The function or class that `specification` names. A file is run once per process, and
+    again after it has changed.
 
     Args:
         specification: ``file.py:name`` or ``package.module:name``.
-        directory: What a relative file is relative to; default: the current folder.
+        directory: The directory of relative paths; default: the current directory.
 
     Raises:
         ConfigurationError: The file, module or name does not exist, or running the file failed.
@@ -101,17 +102,17 @@ def signature_of(specification: str, directory: Path | None = None) -> FunctionS
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
     except (SyntaxError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"this is not Python: {error}", where=str(path)) from error
+        raise ConfigurationError(f"the file is not valid Python: {error}", where=str(path)) from error
     found = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
     if name in found:
         return _signature(found[name])
-    if name in _other_names(tree):  # assigned or imported: its parameters are not in this file
+    if name in _other_names(tree):  # assigned or imported: this file does not define its parameters
         return FunctionSignature((), True)
     raise _no_such_function(source, name, [key for key in found if not key.startswith("_")])
 
 
 def imports_of(specification: str, directory: Path | None = None) -> set[str]:
-    """The top-level packages that a function imports, or if none, those that its file imports. Runs nothing."""
+    """The top-level packages that a function imports, or else those that its file imports. Nothing is run."""
     source, name = _parts(specification)
     path = _found(source, directory) if source.endswith(".py") else _module_path(source, directory)
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -146,10 +147,10 @@ def _found(source: str, directory: Path | None) -> Path:
 
 @contextmanager
 def users_code(doing: str, where: str, kind: type[UserError] = ConfigurationError) -> Iterator[None]:
-    """Turns everything that the user's code raises inside into an error of `kind`; a `UserError` is passed on.
+    """Converts every exception of user code inside the block into an error of `kind`; a `UserError` passes unchanged.
 
     Args:
-        doing: What the code does, for example ``"importing it"``.
+        doing: The action for the message, for example ``"importing it"``.
         where: The file or function.
         kind: The error to raise.
     """
@@ -159,7 +160,7 @@ def users_code(doing: str, where: str, kind: type[UserError] = ConfigurationErro
         raise
     except (Exception, SystemExit) as error:
         is_script = isinstance(error, SystemExit)
-        cure = 'what only a script does belongs under `if __name__ == "__main__":`' if is_script else ""
+        cure = 'put the code of a script under `if __name__ == "__main__":`' if is_script else ""
         raise kind(f"{doing} raised {type(error).__name__}: {error}", where=where, cure=cure) from error
 
 
@@ -173,7 +174,7 @@ def _file_module(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None, "a .py file has a loader"
     module = importlib.util.module_from_spec(spec)
     vars(module)["__changed__"] = changed
-    sys.modules[name] = module  # dataclasses look it up there while the file runs
+    sys.modules[name] = module  # dataclasses need it there while the file runs
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # so that it can import the files beside it
     try:

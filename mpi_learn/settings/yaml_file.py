@@ -1,4 +1,4 @@
-"""Reads YAML files, and converts the errors that pydantic finds to one message with file, key and cure."""
+"""Reads YAML files, and converts validation errors of pydantic to one message with file, key and cure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpi_learn.errors import ConfigurationError, UserError
 Validated = TypeVar("Validated", bound=BaseModel)
 
 EXAMPLES = {"int": "5", "float": "0.5", "string": "a text", "bool": "true", "list": "[a, b]", "tuple": "[a, b]"}
-"""By the first word of pydantic's error types: a value of that type in YAML."""
+"""First word of pydantic's error types -> a YAML value of the expected type."""
 
 LIMITS = {
     "greater_than_equal": ("ge", "{} or more"),
@@ -24,11 +24,26 @@ LIMITS = {
     "less_than_equal": ("le", "{} or less"),
     "less_than": ("lt", "less than {}"),
 }
-"""Pydantic's error type -> the name of the limit in its context, and the values within the limit in words."""
+"""Pydantic's error type -> the name of the limit in its context, and a description of the permitted values."""
+
+SECTION = ("expected a section of keys, found {found}", "write `{key}: {{key: value, …}}`")
+EXPLANATIONS = {
+    "missing": ("this key is required", "add `{key}: …`"),
+    "union_tag_not_found": ("expected a name, found {found}", "write `name: …`"),
+    "path_type": ("expected a path, found {found}", "write `{key}: FOLDER/FILE`"),
+    "model_type": SECTION,
+    "dict_type": SECTION,
+    "model_attributes_type": SECTION,
+    "string_too_short": ("expected a text that is not empty, found {found}", "write `{key}: NAME`"),
+}
+"""Pydantic's error type -> problem and cure."""
+
+CHOICES = {"union_tag_invalid": "expected_tags", "literal_error": "expected", "enum": "expected"}
+"""Pydantic's error type of a value that is not one of several -> the name of the valid values in its context."""
 
 
 class InvalidValue(ValueError):
-    """What a validator of a configuration raises.
+    """An invalid value, as raised by the validators of a configuration.
 
     Args:
         problem: What was expected and what was found.
@@ -40,10 +55,10 @@ class InvalidValue(ValueError):
         self.cure = cure
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
     """Safe YAML in which ``1e-4`` is a number and a duplicate key is an error."""
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict:
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """The mapping; raises if it has a duplicate key."""
         keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
         for key in keys:
@@ -52,7 +67,8 @@ class _Loader(yaml.SafeLoader):
                 raise ConfigurationError(
                     f"duplicate key in the section that begins in line {line}", where=key, cure="keep one of them"
                 )
-        return super().construct_mapping(node, deep=deep)
+        mapping: dict[Any, Any] = super().construct_mapping(node, deep=deep)
+        return mapping
 
 
 _Loader.add_implicit_resolver(
@@ -66,14 +82,14 @@ def read_yaml(path: Path) -> dict[str, Any]:
     """The mapping that a YAML file holds.
 
     Raises:
-        ConfigurationError: There is no such file, it is not YAML, or it is not a mapping.
+        ConfigurationError: The file cannot be read, is not valid YAML, or is not a mapping.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         near = nearest(path.name, [other.name for other in path.parent.glob("*.y*ml")] if path.parent.is_dir() else [])
         reason = getattr(error, "strerror", None) or str(error)
-        cure = f"did you mean {near}?" if near else "check the path, which starts from the current directory"
+        cure = f"did you mean {near}?" if near else "check the path, which is relative to the current directory"
         raise ConfigurationError(f"cannot read the file: {reason}", where=str(path), cure=cure) from error
     try:
         content = yaml.load(text, _Loader)
@@ -104,8 +120,8 @@ def validated(model_class: type[Validated], data: Any, where: str) -> Validated:
         where: The file, or file and section (``"space.yaml: training"``); the key is added to it.
 
     Raises:
-        ConfigurationError: One, about the first thing that is wrong: file and key, what was expected, what came, and
-            for an unknown key the nearest known one.
+        ConfigurationError: Describes the first invalid key: file and key, what was expected, what was found, and for
+            an unknown key the nearest known one.
     """
     try:
         return model_class.model_validate(data)
@@ -114,27 +130,27 @@ def validated(model_class: type[Validated], data: Any, where: str) -> Validated:
 
 
 def place(where: str, key: str) -> str:
-    """Where a key stands: ``file: section.key``."""
+    """The location of a key: ``file: section.key``."""
     if not where or not key:
         return where or key
     return f"{where}.{key}" if ": " in where else f"{where}: {key}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """The one of `known` that `name` was probably meant to be."""
+    """The name in `known` that is most similar to `name`; None if none is similar."""
     best = max(known, key=lambda other: _likeness(name.lower(), other.lower()), default=None)
     return best if best is not None and _likeness(name.lower(), best.lower()) >= 0.5 else None
 
 
 def _likeness(name: str, other: str) -> float:
-    """From 0 to 1.2: what begins alike is more probably meant."""
+    """Similarity from 0 to 1.2; a common beginning counts extra."""
     n_alike = next((i for i, (a, b) in enumerate(zip(name, other, strict=False)) if a != b), min(len(name), len(other)))
     return difflib.SequenceMatcher(None, name, other).ratio() + 0.2 * n_alike / max(len(name), 1)
 
 
 def _translated(error: ValidationError, model_class: type[BaseModel], where: str) -> ConfigurationError:
     found = error.errors()
-    found.sort(key=lambda one: one["type"] != "extra_forbidden")  # a misspelt key explains a missing one
+    found.sort(key=lambda one: one["type"] != "extra_forbidden")  # a misspelt key explains a missing key
     first = found[0]
     path, section = _walked(model_class, first["loc"])
     problem, cure = _explained(first, path, section)
@@ -145,71 +161,78 @@ def _translated(error: ValidationError, model_class: type[BaseModel], where: str
         if one["type"] == "literal_error" and its_path == path and first["type"] != "literal_error"
         for word in re.findall(r"'([^']+)'", str(one["ctx"]["expected"]))
     ]
-    if words:  # the key also takes these words
+    if words:  # the key also accepts these words
         cure = ", or ".join(filter(None, [cure, *words]))
     others = {".".join(one) for one in paths} - {".".join(path)}
     if others:
-        cure = "; ".join(filter(None, [cure, f"wrong as well: {', '.join(sorted(others))}"]))
+        cure = "; ".join(filter(None, [cure, f"also invalid: {', '.join(sorted(others))}"]))
     return ConfigurationError(problem, where=place(where, ".".join(path)), cure=cure)
 
 
 def _walked(model_class: type[BaseModel], loc: tuple[int | str, ...]) -> tuple[list[str], list[type[BaseModel]]]:
-    """The path as the user wrote it, and the model classes of the section in which its last key stands.
+    """The path of a key as in the user's file, and the model classes of the section that contains the key.
 
-    Pydantic puts into its paths which alternative of a union it tried; the user wrote no such key.
+    Pydantic's paths also contain the alternatives of unions, which are not keys of the file.
     """
     classes, path, section = [model_class], [], [model_class]
     for part in map(str, loc):
-        named = [cls for cls in classes if "name" in cls.model_fields and cls.model_fields["name"].default == part]
-        if named and not any(part in _keys(cls) for cls in classes):
-            classes = named
+        variants = _variants(classes, part)
+        if variants:
+            classes = variants
         elif part in {cls.__name__ for cls in classes}:
             continue
         elif not re.search(r"[\[(]|^(str|int|float|bool|constrained-.*)$", part):
             path.append(part)
             section = classes
-            annotations = [cls.model_fields[part].annotation for cls in classes if part in cls.model_fields]
-            classes = [model for annotation in annotations for model in _models_in(annotation)]
+            classes = _models_under(classes, part)
     return path, section
+
+
+def _variants(classes: list[type[BaseModel]], name: str) -> list[type[BaseModel]]:
+    """The alternatives of a tagged union with the tag `name`; empty if `name` is a key."""
+    if any(name in _keys(cls) for cls in classes):
+        return []
+    return [cls for cls in classes if "name" in cls.model_fields and cls.model_fields["name"].default == name]
+
+
+def _models_under(classes: list[type[BaseModel]], key: str) -> list[type[BaseModel]]:
+    """The model classes of the sections that may follow `key`."""
+    annotations = [cls.model_fields[key].annotation for cls in classes if key in cls.model_fields]
+    return [model for annotation in annotations for model in _models_in(annotation)]
 
 
 def _keys(model_class: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model_class.model_fields.items()]
 
 
-def _explained(first: Any, path: list[str], section: list[type[BaseModel]]) -> tuple[str, str]:
-    kind, value = first["type"], first["input"]
+def _explained(error: Any, path: list[str], section: list[type[BaseModel]]) -> tuple[str, str]:
+    """Problem and cure of one of pydantic's errors."""
+    kind, found, key = error["type"], _shown(error["input"]), path[-1] if path else ""
     if kind == "extra_forbidden":
-        for other in (getattr(cls, "other_names", {}) for cls in section):
-            if path[-1] in other:
-                return "unknown key", other[path[-1]]
-        known = list(dict.fromkeys(key for cls in section for key in _keys(cls)))
-        near = nearest(path[-1], known)
-        cure = f"did you mean {near}?" if near else ""
-        return "unknown key", f"{cure} known keys: {', '.join(known)}".strip() if known else cure
-    if kind == "missing":
-        return "this key is required", f"add `{path[-1]}: …`"
-    if kind == "union_tag_not_found":
-        return f"expected a name, found {_shown(value)}", "write `name: …`"
-    if kind == "union_tag_invalid":
-        known = re.findall(r"'([^']+)'", first["ctx"]["expected_tags"])
-        return _no_such(str(first["ctx"]["tag"]), known)
-    if kind in ("literal_error", "enum"):
-        known = re.findall(r"'([^']+)'", str(first["ctx"]["expected"]))
-        return _no_such(_shown(value), known)
-    key = path[-1] if path else ""
-    if first["loc"][-1:] == ("[key]",):
-        return f"expected a text as the key, found {_shown(value)}", f'write "{value}" in quotes'
-    if kind == "path_type":
-        return f"expected a path, found {_shown(value)}", f"write `{key}: FOLDER/FILE`"
-    if kind in ("model_type", "dict_type", "model_attributes_type"):
-        return f"expected a section of keys, found {_shown(value)}", f"write `{key}: {{key: value, …}}`"
-    if kind == "string_too_short":
-        return f"expected a text that is not empty, found {_shown(value)}", f"write `{key}: NAME`"
-    said = first["msg"].removeprefix("Value error, ")
-    cure = getattr(first.get("ctx", {}).get("error"), "cure", "") or _example(key, first)
-    expected = re.sub(r"^Input should be (?:a )?(?:valid )?|, unable to parse.*$", "", said)
-    return (said if expected == said else f"expected {expected}, found {_shown(value)}"), cure
+        return "unknown key", _cure_of_unknown(key, section)
+    if kind in CHOICES:
+        known = re.findall(r"'([^']+)'", str(error["ctx"][CHOICES[kind]]))
+        return _no_such(str(error["ctx"]["tag"]) if kind == "union_tag_invalid" else found, known)
+    if error["loc"][-1:] == ("[key]",):
+        return f"expected a text as the key, found {found}", f'write "{error["input"]}" in quotes'
+    if kind in EXPLANATIONS:
+        problem, cure = EXPLANATIONS[kind]
+        return problem.format(found=found), cure.format(key=key)
+    message = error["msg"].removeprefix("Value error, ")
+    cure = getattr(error.get("ctx", {}).get("error"), "cure", "") or _example(key, error)
+    expected = re.sub(r"^Input should be (?:a )?(?:valid )?|, unable to parse.*$", "", message)
+    return (message if expected == message else f"expected {expected}, found {found}"), cure
+
+
+def _cure_of_unknown(key: str, section: list[type[BaseModel]]) -> str:
+    """The equivalent of a key of another library, or the nearest known key and the list of known keys."""
+    for cls in section:
+        if key in (other := getattr(cls, "other_names", {})):
+            return str(other[key])
+    known = list(dict.fromkeys(key for cls in section for key in _keys(cls)))
+    near = nearest(key, known)
+    cure = f"did you mean {near}?" if near else ""
+    return f"{cure} known keys: {', '.join(known)}".strip() if known else cure
 
 
 def _example(key: str, error: Any) -> str:

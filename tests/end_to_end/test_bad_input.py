@@ -438,8 +438,8 @@ CASES = [
     (
         "training.data.train",
         ["model.py"],
-        "model.py: its suffix is none of a known format",
-        "call it by what it holds, one of: .h5 .hdf5 .npz .npy .root",
+        "model.py: the suffix belongs to no known format",
+        "use the suffix of its format, one of: .h5 .hdf5 .npz .npy .root",
     ),
     (
         "training.data.train",

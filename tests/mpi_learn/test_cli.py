@@ -220,7 +220,7 @@ def test_a_folder_that_cannot_be_is_said_before_the_training(folder, line, where
     done = run(folder, "train", "training.yaml", *(() if line else ("--output", "file/out")))
     assert done.returncode == 2
     assert where in done.stderr
-    assert "nothing can be written there" in done.stderr
+    assert "the folder is not writable" in done.stderr
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
 

@@ -53,7 +53,7 @@ def test_panel_shows_epoch_metrics_speed_and_time_left(clock):
 def test_panel_before_the_first_epoch_says_so(clock):
     view = LiveView(10, io.StringIO(), clock)
     clock.now = 3.0
-    assert "the first epoch is under way" in drawn(view)
+    assert "first epoch in progress" in drawn(view)
     assert view.left_s is None
 
 

@@ -1,4 +1,4 @@
-"""Shape, dtypes and name of one input, label or weight: as stored, as held in memory, as given to a model."""
+"""Shape, dtypes and name of one input, label or weight: in the file, in memory, and for the model."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ class ArrayKind:
     """One input, label or weight.
 
     Attributes:
-        name: For messages: the dataset, or the columns that are stacked.
+        name: The dataset, or the stacked columns, for messages.
         shape: The shape of one sample.
-        dtype: As stored, or as returned by the user's function.
-        role: What it is for.
-        key: Its name for the model; empty if it has none.
-        wanted: The configured dtype; None: by the rules of `dtype_for_model`.
+        dtype: The stored dtype, or that of the user's function.
+        role: Whether it is an input, a label or a weight.
+        key: Its name for the model; empty without a name.
+        wanted: The configured dtype; None applies the rules of `dtype_for_model`.
     """
 
     name: str
@@ -33,26 +33,26 @@ class ArrayKind:
 
     @property
     def taken_dtype(self) -> np.dtype:
-        """As given to a model."""
+        """The dtype for the model."""
         return self.wanted or dtype_for_model(self.dtype, self.role)
 
     @property
     def held_dtype(self) -> np.dtype:
-        """As held in memory: as stored where that is smaller than what a model gets."""
+        """The dtype in memory: the stored dtype if it is smaller than that for the model."""
         if self.dtype.kind == "b" and self.taken_dtype.kind != "b":
             return np.dtype(np.uint8)
         return self.dtype.newbyteorder("=") if self.dtype.itemsize < self.taken_dtype.itemsize else self.taken_dtype
 
     @property
     def held_bytes(self) -> int:
-        """Memory of one sample."""
+        """Memory of one sample, in bytes."""
         return self.held_dtype.itemsize * math.prod(self.shape)
 
 
 def dtype_for_model(stored: np.dtype, role: Role) -> np.dtype:
-    """The dtype in which a model gets values of a stored dtype.
+    """The default dtype for the model, from the stored dtype.
 
-    Real numbers become float32. Integers and booleans stay what they are as features, and become int64 as labels.
+    Real numbers become float32. Integers and booleans do not change as features, and become int64 as labels.
     """
     if role == "weights" or stored.kind not in "biu":
         return np.dtype(np.float32)

@@ -1,4 +1,4 @@
-"""From a file to arrays in memory, piece by piece, with every check that a value needs."""
+"""Copies samples from a file to arrays in memory, in pieces, and checks every value."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from mpi_learn.data.files.array_kind import ArrayKind
 from mpi_learn.data.files.reader import Reader
 
 CHUNK_BYTES = 64 * 2**20
-"""So much is read at once, so that reading takes little memory beside what is held."""
+"""The size of a piece, so that reading needs little additional memory."""
 
 
 def copy_samples(reader: Reader, targets: list[np.ndarray], start: int, stop: int) -> None:
     """Reads samples `start` to `stop` - 1 of one file into `targets`, in pieces.
 
     Args:
-        reader: Of the features or of the labels.
+        reader: The reader of the features, the labels or the weights.
         targets: One array for each of the reader's kinds, of length stop - start.
 
     Raises:
-        DataError: The file cannot be read, or holds what is no number.
+        DataError: The file cannot be read, or contains values that are not finite.
     """
     sample_bytes = sum(kind.dtype.itemsize * math.prod(kind.shape) for kind in reader.kinds)
     at_once = max(1, CHUNK_BYTES // max(1, sample_bytes))
@@ -46,19 +46,19 @@ def copy_samples(reader: Reader, targets: list[np.ndarray], start: int, stop: in
 def _check_dtype(reader: Reader, kind: ArrayKind, array: np.ndarray, start: int) -> None:
     if not np.can_cast(array.dtype, kind.dtype, "same_kind"):
         raise reader.error(
-            f"the samples from {start} on are {array.dtype}, those before {kind.dtype}",
+            f"the samples from {start} on have dtype {array.dtype}, those before {kind.dtype}",
             kind.name,
-            cure="make them all the same",
+            cure="use one dtype for all samples",
         )
 
 
 def _check_integers(reader: Reader, kind: ArrayKind, stored: np.ndarray, held: np.ndarray, start: int) -> None:
-    """An integer dtype of the configuration must hold the stored values."""
+    """Raises `DataError` unless a configured integer dtype can represent the stored values."""
     if held.dtype == stored.dtype or held.dtype.kind not in "iu":
         return
     if (wrong := np.argwhere(held != stored)).size:
         raise reader.error(
-            f"sample {start + wrong[0][0]} is {stored[tuple(wrong[0])]}, which {held.dtype} does not hold",
+            f"sample {start + wrong[0][0]} is {stored[tuple(wrong[0])]}, which is not a {held.dtype} value",
             kind.name,
             cure="write another data.dtype",
         )
@@ -70,7 +70,7 @@ def _check_finite(reader: Reader, kind: ArrayKind, stored: np.ndarray, held: np.
     bad = np.argwhere(~np.isfinite(held))[0]
     place = f"sample {start + bad[0]}" + (f", element {tuple(map(int, bad[1:]))}" if len(bad) > 1 else "")
     raise reader.error(
-        f"{place} is {stored[tuple(bad)]}, which is no number that float32 holds",
+        f"{place} is {stored[tuple(bad)]}, which is not a finite float32 value",
         kind.name,
-        cure="take such samples out, or replace the value with {names: …, function: file.py:function}",
+        cure="remove such samples, or replace the value with {names: …, function: file.py:function}",
     )

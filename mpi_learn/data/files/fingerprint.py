@@ -1,4 +1,4 @@
-"""What tells one content of files from another without reading it."""
+"""Identifies the content of files without reading it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from mpi_learn.data.files.location import is_url
 from mpi_learn.data.files.plan import find_files
 
 Version = tuple[str, int, int]
-"""A file, when it was changed (ns since 1970), its size in bytes."""
+"""A file, its modification time (ns since 1970), and its size in bytes."""
 
 
 def data_version(configuration: DataConfiguration) -> str:
-    """The same as long as configuration and files are the same. Files behind URLs count as unchanged.
+    """A digest of configuration and files, which changes when they change. Remote files count as unchanged.
 
     Raises:
-        DataError: A file is not there.
+        DataError: A file does not exist.
     """
     places = [
         *find_files(configuration.train, "data.train"),
@@ -28,7 +28,7 @@ def data_version(configuration: DataConfiguration) -> str:
 
 
 def versions(places: Iterable[str], configuration: DataConfiguration) -> list[Version]:
-    """Of the files at `places`, of those beside an NPY file, and of the user's functions."""
+    """The versions of the files at `places`, of all NPY files in the same folders, and of the user's functions."""
     found = []
     for place in places:
         if is_url(place):
@@ -43,13 +43,13 @@ def versions(places: Iterable[str], configuration: DataConfiguration) -> list[Ve
 
 
 def digest(*parts: object) -> str:
-    """A short name of these values."""
+    """A digest of these values in 24 hexadecimal characters."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
 def _version(file: Path) -> Version:
     try:
         known = file.stat()
-    except OSError:  # reading it says more than this could
+    except OSError:  # reading the file raises a better error
         return str(file), 0, 0
     return str(file), known.st_mtime_ns, known.st_size

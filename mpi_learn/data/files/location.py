@@ -1,4 +1,4 @@
-"""Where data files are: paths, globs and URLs."""
+"""Locations of data files: paths, globs and URLs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def is_url(place: str) -> bool:
 
 
 def located(place: str, directory: Path) -> str:
-    """`place`, made absolute against `directory` if it is a relative path; ``~`` is the home directory."""
+    """`place` as an absolute path, relative to `directory`; ``~`` is the home directory. URLs do not change."""
     if is_url(place):
         return place
     return str((directory / Path(place).expanduser()).absolute())

@@ -1,4 +1,4 @@
-"""From the names of a configuration to those of a file."""
+"""Matches the names in a configuration with those in a file."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ N_LISTED = 12
 
 @dataclass(frozen=True)
 class Column:
-    """A name of a file.
+    """A column or dataset of a file.
 
     Args:
-        name: As called in the file.
-        width: How many values of each row of a jagged one are taken.
+        name: Its name in the file.
+        width: The number of values to take from each row of a jagged column.
     """
 
     name: str
@@ -32,12 +32,12 @@ class Column:
 
 @dataclass(frozen=True)
 class Request:
-    """One array that a model gets.
+    """One array for the model.
 
     Args:
-        columns: The columns of the file from which it is made.
-        is_stacked: Whether the columns are put side by side; else there is one, taken as it is.
-        key: Its name for the model; empty if it has none.
+        columns: The columns of the file that form the array.
+        is_stacked: Whether the columns are stacked side by side; otherwise the array is a single column unchanged.
+        key: The array's name for the model; empty without a name.
     """
 
     columns: tuple[Column, ...]
@@ -51,47 +51,53 @@ class Request:
 def look_up(
     names: Names, known: list[str], *, is_table: bool, is_label: bool, labels: Sequence[str] = ()
 ) -> list[Request]:
-    """The arrays that `names` asks for.
+    """The arrays that `names` requests.
 
-    In a table a plain list is one array, its columns side by side; otherwise it is one array for each name. A list
-    inside the list is always one array. A single column is one number per sample as a label, and a row of one as a
-    feature. A mapping gives each array a name. So does a group or glob that stands for several arrays: they are called
-    as in the group, and matched by name.
+    In a table, a plain list is one array with the columns side by side; otherwise it is one array for each name. A list
+    inside the list is always one array. A single column has shape (n,) as a label and (n, 1) as a feature. A mapping
+    gives each array a name. A group or glob of several arrays also gives names: the arrays have their names in the
+    group and are matched by name.
 
     Args:
-        names: As in the configuration.
+        names: Names as in the configuration.
         known: All names in the file.
-        labels: The names of labels and weights, as in the configuration: groups and globs for features leave them out.
+        is_table: Whether the file is a table of columns.
+        is_label: Whether the arrays are labels or weights.
+        labels: The names of labels and weights in the configuration, which groups and globs of features leave out.
 
     Raises:
-        DataError: A name is not there.
+        DataError: The file has no array of a name.
     """
     if isinstance(names, dict):
         return [replace(_only(one, known, labels, is_table, is_label), key=key) for key, one in names.items()]
     if isinstance(names, str):
-        found = find(names, known, labels)
-        if is_table:
-            return [Request(found, not is_label or len(found) > 1)]
-        keys = _keys(names, found) if len(found) > 1 else [""]
-        return [Request((column,), False, key) for column, key in zip(found, keys, strict=True)]
-    if is_table and all(isinstance(name, str) for name in names):
-        return [_stacked(names, known, labels)]
-    if len(names) == 1 and isinstance(names[0], str):
-        return look_up(names[0], known, is_table=is_table, is_label=is_label, labels=labels)
+        return _named(names, find(names, known, labels), is_table, is_label)
+    plain = [name for name in names if isinstance(name, str)]
+    if is_table and len(plain) == len(names):
+        return [_stacked(plain, known, labels)]
+    if len(names) == len(plain) == 1:
+        return look_up(plain[0], known, is_table=is_table, is_label=is_label, labels=labels)
     return [_only(name, known, labels, is_table, is_label) for name in names]
 
 
+def _named(name: str, found: tuple[Column, ...], is_table: bool, is_label: bool) -> list[Request]:
+    """The arrays that a single name, group or glob requests: one of a table, otherwise one for each column found."""
+    if is_table:
+        return [Request(found, not is_label or len(found) > 1)]
+    keys = _keys(name, found) if len(found) > 1 else [""]
+    return [Request((column,), False, key) for column, key in zip(found, keys, strict=True)]
+
+
 def names_in(names: Names | None) -> list[str]:
-    """All names in a request of the configuration, nested or not."""
-    if names is None or isinstance(names, str):
-        return [] if names is None else [names]
-    if isinstance(names, dict):
-        names = list(names.values())
-    return [one for name in names for one in names_in(name)]
+    """All names in the configuration's `names`, without nesting."""
+    if names is None:
+        return []
+    parts = [names] if isinstance(names, str) else names.values() if isinstance(names, dict) else names
+    return [name for part in parts for name in ([part] if isinstance(part, str) else part)]
 
 
 def find(name: str, known: list[str], labels: Sequence[str] = ()) -> tuple[Column, ...]:
-    """What `name` means: itself, all in the group of that name, or what the glob fits; ``name[4]``: four values."""
+    """The columns of a name, a group or a glob; ``name[4]``: four values of each row."""
     name = name.strip("/")
     if name in known:
         return (Column(name),)
@@ -113,13 +119,13 @@ def _fitting(name: str, known: list[str], labels: Sequence[str] = ()) -> list[st
 
 
 def _only(name: str | list[str], known: list[str], labels: Sequence[str], is_table: bool, is_label: bool) -> Request:
-    """The one array that a name or a list of columns asks for."""
+    """The single array that a name or a list of columns requests."""
     if isinstance(name, list):
         return _stacked(name, known, labels)
     found = look_up(name, known, is_table=is_table, is_label=is_label, labels=labels)
     if len(found) > 1:
         raise DataError(
-            f"{name!r} stands for {len(found)} arrays, which have names but no order",
+            f"{name!r} matches {len(found)} arrays, which have names but no order",
             where=name,
             cure="name it alone, or each of its arrays",
         )
@@ -127,7 +133,7 @@ def _only(name: str | list[str], known: list[str], labels: Sequence[str], is_tab
 
 
 def _keys(name: str, found: Sequence[Column]) -> list[str]:
-    """What the arrays of a group are called in it; of a glob, their names after the last slash."""
+    """The names of the arrays inside their group; for a glob, their names after the last slash."""
     group = f"{name.strip('/')}/"
     keys = [one.name.removeprefix(group) for one in found]
     return keys if keys[0] != found[0].name else [one.name.rpartition("/")[2] for one in found]
@@ -139,7 +145,7 @@ def _stacked(names: list[str], known: list[str], labels: Sequence[str]) -> Reque
 
 def _suggestion(name: str, known: list[str]) -> str:
     if not known:
-        return "there is nothing in it that could be read"
+        return "the file contains no readable array"
     near = nearest(name, known)
     more = f" and {len(known) - N_LISTED} more" if len(known) > N_LISTED else ""
     listed = f"there are: {', '.join(known[:N_LISTED])}{more}"

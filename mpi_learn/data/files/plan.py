@@ -1,4 +1,4 @@
-"""Which samples stand in which files: found once, on one rank, from metadata; plain values that travel."""
+"""The samples of each file, determined on one rank from metadata, as plain values for all ranks."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from mpi_learn.settings.yaml_file import nearest
 
 OpenSource = Callable[[str], Source]
 Readers = tuple[Reader, Reader, Reader]
-"""Of features, labels and weights."""
+"""The readers of features, labels and weights."""
 
 N_KEPT = 32
-"""So many sources stay open: a training may have more files than a process may open."""
+"""The number of sources that stay open: a training may have more files than a process can open."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Part:
 
     Args:
         place: The file's path or URL.
-        n_samples: How many it holds; more than none.
-        n_together: How many of them it stores as one piece.
-        obstacle: Why it cannot be read piece by piece; empty where it can.
+        n_samples: The number of its samples, at least 1.
+        n_together: The number of samples that it stores as one piece.
+        obstacle: Why it cannot be read in pieces; empty if it can.
     """
 
     place: str
@@ -50,10 +50,10 @@ class Plan:
     """The samples of a list of files, one after the other.
 
     Args:
-        parts: The files that hold any samples, in order.
+        parts: The files that contain samples, in order.
         x: The inputs.
         y: The labels.
-        weights: The sample weights, one or none.
+        weights: The sample weights: one array or none.
     """
 
     parts: tuple[Part, ...]
@@ -63,38 +63,38 @@ class Plan:
 
     @property
     def kinds(self) -> tuple[ArrayKind, ...]:
-        """Of all arrays: inputs, labels, weights."""
+        """The kinds of all arrays: inputs, labels, weights."""
         return (*self.x, *self.y, *self.weights)
 
     @property
     def n_samples(self) -> int:
-        """How many there are in all files."""
+        """The number of samples in all files."""
         return sum(part.n_samples for part in self.parts)
 
     @property
     def sample_bytes(self) -> int:
-        """What one sample takes in memory."""
+        """The memory of one sample, in bytes."""
         return max(1, sum(kind.held_bytes for kind in self.kinds))
 
     @property
     def n_bytes(self) -> int:
-        """What all samples take in memory."""
+        """The memory of all samples, in bytes."""
         return self.n_samples * self.sample_bytes
 
 
 @contextmanager
 def opening(configuration: DataConfiguration) -> Iterator[OpenSource]:
-    """What opens a path or URL, of the last few the same source again. Copies of URLs live inside of the context."""
+    """A function that opens a path or URL and caches the last sources. Copies of URLs exist inside of the context."""
     cache = configuration.cache and Path(configuration.cache)
     with Copies(cache or None, configuration.keep_cache) as copies:
         yield lru_cache(N_KEPT)(lambda place: open_source(copies.path(place) if is_url(place) else Path(place), place))
 
 
 def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Plan, Plan | None]:
-    """The plans for training and validation, checked against each other.
+    """The plans for training and validation, whose shapes must agree.
 
     Raises:
-        DataError: Names key, file, dataset and cure.
+        DataError: A file cannot be read or does not match the configuration.
     """
     training = make_plan(configuration, "train", opened)
     if configuration.validation_fraction is not None:
@@ -103,36 +103,34 @@ def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Pl
         return training, None
     validation = make_plan(configuration, "validation", opened)
     _check_alike(training, validation)
-    united = {name: _united([getattr(training, name), getattr(validation, name)]) for name in ("x", "y", "weights")}
-    return replace(training, **united), replace(validation, **united)
+    x, y = _united([training.x, validation.x]), _united([training.y, validation.y])
+    weights = _united([training.weights, validation.weights])
+    return replace(training, x=x, y=y, weights=weights), replace(validation, x=x, y=y, weights=weights)
 
 
 def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) -> Plan:
     """The plan for ``configuration.train`` or ``configuration.validation``.
 
     Args:
+        configuration: The configuration of the data.
         key: ``"train"`` or ``"validation"``.
-        opened: What opens a file.
+        opened: Opens a file.
 
     Raises:
-        DataError: Names key, file, dataset and cure.
+        DataError: A file cannot be read or does not match the configuration.
     """
     parts: list[Part] = []
     first: Readers | None = None
     kinds: list[list[tuple[ArrayKind, ...]]] = [[], [], []]
     for place in find_files(getattr(configuration, key), f"data.{key}"):
         found = readers(opened(place), configuration)
-        n_samples = found[0].n_samples
-        if n_samples == 0:
+        if found[0].n_samples == 0:
             continue
         first = first or found
         for reader, expected, kinds_so_far in zip(found, first, kinds, strict=True):
             _check_same(reader, expected)
             kinds_so_far.append(reader.kinds)
-        obstacle = next((reader.obstacle for reader in found if reader.obstacle), "")
-        if is_url(place) and configuration.cache is None:
-            obstacle = "it is far away, and there is no folder for copies (cache: DIR)"
-        parts.append(Part(place, n_samples, max(reader.n_together for reader in found), obstacle))
+        parts.append(_part(place, found, configuration))
     if not parts:
         places = ", ".join(getattr(configuration, key))
         raise DataError("there is no sample in any file", where=f"data.{key}: {places}", cure="name files with samples")
@@ -141,11 +139,19 @@ def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) ->
     return plan
 
 
+def _part(place: str, found: Readers, configuration: DataConfiguration) -> Part:
+    """The samples of the file at `place`."""
+    obstacle = next((reader.obstacle for reader in found if reader.obstacle), "")
+    if is_url(place) and configuration.cache is None:
+        obstacle = "the file is remote, and there is no folder for copies (cache: DIR)"
+    return Part(place, found[0].n_samples, max(reader.n_together for reader in found), obstacle)
+
+
 def readers(source: Source, configuration: DataConfiguration) -> Readers:
-    """What reads features, labels and weights of one file.
+    """The readers of features, labels and weights of one file.
 
     Raises:
-        DataError: As `Reader`; or they differ in length.
+        DataError: As for `Reader`; or the lengths differ.
     """
     dtypes = _dtypes(configuration)
     others = [configuration.labels, configuration.weights]
@@ -183,10 +189,10 @@ def _check_weights(plan: Plan, configuration: DataConfiguration) -> None:
 
 
 def find_files(places: list[str], key: str) -> list[str]:
-    """The files that paths, globs and URLs name, without repetition; what one glob finds is sorted.
+    """The files of paths, globs and URLs, without repetition. The files of a glob are sorted.
 
     Raises:
-        DataError: One of them finds nothing.
+        DataError: One of the places has no file.
     """
     found: dict[str, None] = {}
     for place in places:
@@ -200,7 +206,7 @@ def find_files(places: list[str], key: str) -> list[str]:
 
 
 def _check_alike(training: Plan, validation: Plan) -> None:
-    """Raises `DataError` unless validation samples look like training samples."""
+    """Raises `DataError` unless validation and training samples have the same shapes."""
     for key, ours, others in (("features", training.x, validation.x), ("labels", training.y, validation.y)):
         shapes, other_shapes = ([(kind.key, kind.shape) for kind in kinds] for kinds in (ours, others))
         if shapes != other_shapes:
@@ -212,7 +218,7 @@ def _check_alike(training: Plan, validation: Plan) -> None:
 
 
 def n_validation(n: int, fraction: float) -> int:
-    """How many of `n` samples a fraction is; raises `DataError` if none would be left on either side."""
+    """The number of samples in a fraction of `n`. Raises `DataError` if it leaves none on one side."""
     count = round(n * fraction)
     if not 0 < count < n:
         side = "validate" if count == 0 else "train"
@@ -225,7 +231,7 @@ def n_validation(n: int, fraction: float) -> int:
 
 
 def _united(kinds: Sequence[tuple[ArrayKind, ...]]) -> tuple[ArrayKind, ...]:
-    """What the arrays of all files look like: whole numbers in one and real ones in another are real ones."""
+    """The common kind of the arrays of all files: the dtype is the promoted dtype of all."""
     return tuple(
         replace(same[0], dtype=np.result_type(*(kind.dtype for kind in same))) for same in zip(*kinds, strict=True)
     )
@@ -251,7 +257,7 @@ def _matching(place: str) -> list[str]:
 
 
 def _once_a_folder(files: list[str]) -> list[str]:
-    """Of the NPY files of one folder only the first: together they are one source."""
+    """Keeps only the first NPY file of each folder: the files of a folder are one source."""
     kept: dict[str, str] = {}
     for file in files:
         kept.setdefault(str(Path(file).with_name("*.npy")) if file.endswith(".npy") else file, file)
@@ -268,5 +274,5 @@ def _no_file(place: str, key: str) -> DataError:
         return DataError("there is no such folder", where=f"{key}: {path.parent}", cure="check the path")
     others = [other.name for other in path.parent.iterdir() if other.is_file()]
     near = nearest(path.name, others)
-    cure = f"did you mean {near!r}?" if near else f"nothing in {path.parent} is called like it"
+    cure = f"did you mean {near!r}?" if near else f"{path.parent} has no file with a similar name"
     return DataError("there is no such file", where=f"{key}: {place}", cure=cure)

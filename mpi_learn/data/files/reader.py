@@ -1,4 +1,4 @@
-"""What a configuration asks of one file: names looked up, columns stacked, the user's function applied."""
+"""Reads the arrays of a configuration from one file: finds names, stacks columns, applies the user's function."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mpi_learn.errors import DataError
 from mpi_learn.settings.user_code import load_function, users_code
 
 N_TRIED = 8
-"""The user's function is tried on so many samples, to learn what it makes of them."""
+"""The number of samples on which the user's function is tried, to determine the shapes and dtypes of its results."""
 
 NUMERIC = "biuf"
 
@@ -26,13 +26,13 @@ class Reader:
 
     Args:
         source: The file.
-        wanted: The names in the configuration; None is no array at all.
-        role: Which of the three.
+        wanted: The names in the configuration; None for no array.
+        role: Whether the arrays are features, labels or weights.
         left_out: Other names of the configuration, which groups and globs leave out.
         dtypes: Key or name of an array -> its configured dtype.
 
     Raises:
-        DataError: A name is not there, an array is not numeric, or lengths differ.
+        DataError: The file has no array of a name, an array is not numeric, or lengths differ.
     """
 
     def __init__(
@@ -59,13 +59,13 @@ class Reader:
 
     @property
     def n_together(self) -> int:
-        """As of `Source`, for what is wanted of it."""
+        """`Source.n_together` for the arrays of this reader."""
         with reading(self.source):
             return self.source.n_together(self._names)
 
     @property
     def obstacle(self) -> str:
-        """As of `Source`, for what is wanted of it."""
+        """`Source.obstacle` for the arrays of this reader."""
         return self.source.obstacle(self._names)
 
     def read(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
@@ -73,10 +73,10 @@ class Reader:
         with reading(self.source):
             found = self.source.read(self._names, start, stop)
         arrays = tuple(_assembled(request, found, self._is_record(request)) for request in self.requests)
-        return arrays if self.function is None else self._transformed(arrays, stop - start)
+        return arrays if self.function is None else self._transformed(self.function, arrays, stop - start)
 
     def error(self, problem: str, name: str = "", *, cure: str = "") -> DataError:
-        """A `DataError` that names the configuration's key, this file, and what of it."""
+        """A `DataError` with the configuration's key, this file, and `name` in it."""
         return DataError(problem, where=": ".join(filter(None, (self.key, self.source.place, name))), cure=cure)
 
     def _looked_up(self, names: Names | None, labels: list[str]) -> list[Request]:
@@ -102,17 +102,17 @@ class Reader:
             description = self._described[column.name]
             if description.is_jagged and column.width is None:
                 raise self.error(
-                    "it has another number of values in each sample",
+                    "the number of values differs between samples",
                     column.name,
-                    cure=f"write {column.name}[4] for the first four, filled up with zeros",
+                    cure=f"write {column.name}[4] for the first four values, padded with zeros",
                 )
             if column.width is not None and not description.is_jagged:
-                raise self.error("it has the same shape in each sample", str(column), cure=f"write {column.name}")
+                raise self.error("all samples have the same shape", str(column), cure=f"write {column.name}")
             if request.is_stacked and len(description.shape) > 1 and not self._is_record(request):
                 raise self.error(
-                    f"a column holds one number or one row a sample, this holds {description.shape}",
+                    f"a column has one number or one row per sample, this one has shape {description.shape}",
                     column.name,
-                    cure="name it alone, as an input of its own",
+                    cure="name it alone, as a separate input",
                 )
 
     def _kind(self, request: Request) -> ArrayKind:
@@ -130,7 +130,7 @@ class Reader:
         return self._kind_of(str(request), shape, np.result_type(*dtypes), request.key)
 
     def _tried(self) -> list[ArrayKind]:
-        """What the user's function makes of the first samples."""
+        """The kinds of the arrays that the user's function returns for the first samples."""
         name = "; ".join(map(str, self.requests))
         arrays = self.read(0, min(N_TRIED, self.n_samples))
         for array in arrays:
@@ -152,20 +152,22 @@ class Reader:
             raise self.error(
                 f"expected numbers, found {_spoken(dtype)}",
                 name,
-                cure="name numeric data, or make numbers of it with {names: …, function: file.py:function}",
+                cure="name numeric data, or convert it with {names: …, function: file.py:function}",
             )
 
-    def _transformed(self, arrays: tuple[np.ndarray, ...], n: int) -> tuple[np.ndarray, ...]:
-        with users_code("the function", f"{self.key}: {self.source.place}: {name_of(self.function)}", DataError):
-            made = self.function(*arrays)
+    def _transformed(
+        self, function: Callable[..., Any], arrays: tuple[np.ndarray, ...], n: int
+    ) -> tuple[np.ndarray, ...]:
+        with users_code("the function", f"{self.key}: {self.source.place}: {name_of(function)}", DataError):
+            made = function(*arrays)
         if isinstance(made, dict):
             self._keys, made = tuple(made), tuple(made.values())
         made = tuple(np.asarray(array) for array in (made if isinstance(made, tuple) else (made,)))
         for array in made:
             if array.shape[:1] != (n,):
                 raise self.error(
-                    f"the function made an array of shape {array.shape} of {n} samples",
-                    name_of(self.function),
+                    f"the function returned an array of shape {array.shape} for {n} samples",
+                    name_of(function),
                     cure=f"return one entry for each sample: shape ({n}, …)",
                 )
         return made
@@ -176,7 +178,7 @@ def _plain(wanted: Names | Transform | None) -> Names | None:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """What messages call the user's function."""
+    """The name of the user's function in messages."""
     return getattr(function, "__name__", "")
 
 

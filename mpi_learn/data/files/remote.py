@@ -1,4 +1,4 @@
-"""Files behind URLs: looked up with fsspec, and copied to this host before they are read."""
+"""Remote files: found with fsspec, and copied to this host before they are read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mpi_learn.errors import DataError, UserError
 
 N_TRIES = 3
 PAUSE_S = 1.0
-"""Networks fail for moments: between two tries."""
+"""The pause between two tries, in seconds: many network failures are short."""
 
 _HELD: set[int] = set()
 """The descriptors of the lock files that this process holds."""
@@ -28,14 +28,14 @@ Answer = TypeVar("Answer")
 
 
 class Copies:
-    """Local copies of remote files, for as long as the context lasts.
+    """Local copies of remote files inside a context.
 
-    Any number of processes may share a cache: one fetches a file, the others wait for it; it is removed by the last one
-    that used it, and never while another reads. A file that changed at its source is fetched anew.
+    Several processes may share a cache: one fetches a file while the others wait for it. The last user of a file
+    removes it, never while another process reads it. A file that has changed at its source is fetched again.
 
     Args:
-        cache: Where the copies lie; None is a folder of this process that is removed at the end.
-        keep: Whether the copies stay for the next time.
+        cache: The folder of the copies; None for a temporary folder of this process, which is removed at the end.
+        keep: Whether to keep the copies afterwards.
     """
 
     def __init__(self, cache: Path | None, keep: bool) -> None:
@@ -50,10 +50,10 @@ class Copies:
         self._stack.close()
 
     def path(self, url: str) -> Path:
-        """The copy of what stands at `url`, which is fetched if need be.
+        """The local copy of `url`, which is fetched if necessary.
 
         Raises:
-            DataError: It cannot be fetched, or not be written here.
+            DataError: The file cannot be fetched, or cannot be written here.
             UserError: fsspec, or what it needs for this kind of URL, is not installed.
         """
         if url not in self._paths:
@@ -63,7 +63,7 @@ class Copies:
                 raise DataError(
                     f"cannot be copied to {self._folder()}: {error}",
                     where=url,
-                    cure="name a folder with room: cache: DIR",
+                    cure="name a folder with free space: cache: DIR",
                 ) from error
         return self._paths[url]
 
@@ -76,10 +76,10 @@ class Copies:
 
 
 def find_urls(url: str) -> list[str]:
-    """What a URL with ``*`` finds, sorted; without one, the URL itself.
+    """The URLs that match a pattern with ``*``, sorted; otherwise the URL itself.
 
     Raises:
-        DataError: The place cannot be reached.
+        DataError: The server cannot be reached.
         UserError: fsspec, or what it needs for this kind of URL, is not installed.
     """
     if "*" not in url:
@@ -90,10 +90,10 @@ def find_urls(url: str) -> list[str]:
 
 @contextmanager
 def _copy(url: str, folder: Path, keep: bool) -> Iterator[Path]:
-    """Holds the copy of a file, which nobody removes meanwhile.
+    """The local copy of a file, which no process removes inside the context.
 
-    Whoever reads a copy holds its lock together with others; alone holds it only who fetches or removes it. So nobody
-    waits for a reader, and readers of several files never wait for each other in a circle.
+    Readers share a lock on the copy; a process that fetches or removes it takes the lock exclusively. No process waits
+    for a reader, so readers of several files cannot deadlock.
     """
     system, path = _system(url)
     version = _tried(url, lambda: system.ukey(path))
@@ -111,7 +111,7 @@ def _copy(url: str, folder: Path, keep: bool) -> Iterator[Path]:
     try:
         yield target
     finally:
-        if lock in _HELD:  # not in a process that was forked meanwhile
+        if lock in _HELD:  # not in a process that was forked inside the context
             if not keep and _is_last(lock):
                 target.unlink(missing_ok=True)
                 lock_path.unlink(missing_ok=True)
@@ -119,9 +119,9 @@ def _copy(url: str, folder: Path, keep: bool) -> Iterator[Path]:
 
 
 def _held(path: Path) -> int | None:
-    """The descriptor of a lock file that is held together with others; None if it was removed meanwhile.
+    """The descriptor of a lock file with a shared lock; None if the file was removed in the meantime.
 
-    The system takes the lock from a process that dies.
+    The kernel releases the lock of a process that dies.
     """
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     _HELD.add(lock)
@@ -138,7 +138,7 @@ def _release(lock: int) -> None:
 
 
 def _forget() -> None:
-    """In a process that user code has forked: else it would hold the locks as long as it lives."""
+    """Closes the lock files in a process that user code has forked, which would otherwise keep the locks."""
     while _HELD:
         os.close(_HELD.pop())
 
@@ -163,8 +163,8 @@ def _is_last(lock: int) -> bool:
 
 
 def _fetch(url: str, system: Any, path: str, target: Path) -> None:
-    """Copies the file; only whoever holds its lock alone may."""
-    for left in target.parent.glob(f".{glob.escape(target.name)}.[0-9]*"):  # by processes that died meanwhile
+    """Copies the file. The caller holds its lock exclusively."""
+    for left in target.parent.glob(f".{glob.escape(target.name)}.[0-9]*"):  # left by processes that died
         left.unlink()
     aside = target.with_name(f".{target.name}.{os.getpid()}")
     try:
@@ -177,11 +177,12 @@ def _fetch(url: str, system: Any, path: str, target: Path) -> None:
 def _system(url: str) -> tuple[Any, str]:
     """fsspec's file system for a URL, and the path in it."""
     try:
-        return imported("fsspec.core", "remote").url_to_fs(url)
+        system, path = imported("fsspec.core", "remote").url_to_fs(url)
     except ImportError as error:
         raise UserError(str(error), where=url, cure="pip install what it names, or mpi-opt[remote]") from error
     except ValueError as error:
         raise DataError(str(error), where=url, cure="https, s3, gs, root, … are known to fsspec") from error
+    return system, path
 
 
 def _tried(url: str, ask: Callable[[], Answer]) -> Answer:
@@ -193,9 +194,11 @@ def _tried(url: str, ask: Callable[[], Answer]) -> Answer:
             raise DataError("there is no such file", where=url, cure="check the URL") from error
         except (OSError, RuntimeError, ValueError) as error:
             if not tries_left:
-                said = " ".join(str(error).split()) or type(error).__name__
+                message = " ".join(str(error).split()) or type(error).__name__
                 raise DataError(
-                    f"cannot be fetched: {said[:200]}", where=url, cure="check the URL, the network and your rights"
+                    f"cannot be fetched: {message[:200]}",
+                    where=url,
+                    cure="check URL, network and permissions",
                 ) from error
         time.sleep(PAUSE_S)
     raise AssertionError("the last try answers or raises")

@@ -1,4 +1,4 @@
-"""CSV files, gzipped or not."""
+"""CSV files, also compressed with gzip."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from mpi_learn.data.formats.source import Description, Jagged, Source
 
 
 class CSV(Source):
-    """The columns of a CSV file, separated by commas. A column of whole numbers is one of integers.
+    """The columns of a CSV file, separated by commas. A column of whole numbers has an integer dtype.
 
-    The names stand in the first line; if a number stands there the columns are called 0, 1, 2, … An empty cell is
-    NaN. What was read stays in memory, as one cannot seek in text.
+    The first line contains the names. If it contains a number, the columns are named 0, 1, 2, … An empty cell is NaN.
+    Columns stay in memory after reading, since text files have no random access.
     """
 
     format: ClassVar[str] = "CSV"
@@ -38,7 +38,7 @@ class CSV(Source):
         return {name: column[start:stop] for name, column in self._columns(names).items()}
 
     def obstacle(self, names: Sequence[str]) -> str:
-        return "one cannot seek in text: write it as Parquet or HDF5"
+        return "text files have no random access: write the samples as Parquet or HDF5"
 
     def _columns(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         missing = [name for name in names if name not in self._held]
@@ -48,10 +48,10 @@ class CSV(Source):
         return {name: self._held[name] for name in names}
 
     def _parsed(self, positions: list[int]) -> list[np.ndarray]:
-        """The columns at `positions`, read fast if all cells are numbers, else cell by cell."""
+        """The columns at `positions`; cells are parsed one by one only if some are not numbers."""
         try:
             with self._opened() as lines, warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a table of names alone is no reason to warn
+                warnings.simplefilter("ignore")  # NumPy warns about a table without rows
                 table = np.loadtxt(
                     lines,
                     delimiter=",",
@@ -107,7 +107,7 @@ def _is_number(cell: str) -> bool:
 
 
 def _numbers(cells: tuple[str, ...]) -> np.ndarray:
-    """The cells as numbers; as text if one of them is something else."""
+    """The cells as numbers, or as text if one is not a number."""
     try:
         return _whole(np.array([float(cell) if cell.strip() else np.nan for cell in cells]))
     except ValueError:

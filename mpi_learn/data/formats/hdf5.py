@@ -12,13 +12,13 @@ import numpy as np
 from mpi_learn.data.formats.source import Description, Jagged, Source
 
 LOCKING = "best-effort"
-"""Many parallel file systems have no locks, and reading needs none."""
+"""Reading needs no locks, and many parallel file systems do not support them."""
 
 
 class HDF5(Source):
-    """The datasets of an HDF5 file, those in groups as ``group/dataset``; variable-length ones are jagged.
+    """The datasets of an HDF5 file, in groups as ``group/dataset``. Datasets of variable length are jagged.
 
-    The fields of a dataset of compound type are called ``dataset/field``.
+    The fields of a dataset of compound type are named ``dataset/field``.
     """
 
     format: ClassVar[str] = "HDF5"
@@ -34,7 +34,7 @@ class HDF5(Source):
         found: dict[str, np.ndarray | Jagged] = {}
         for record in dict.fromkeys(self._descriptions[name].record for name in names):
             inside = [name for name in names if self._descriptions[name].record == record]
-            if record:  # all fields at once: each read goes through the whole records
+            if record:  # all fields at once: each read covers whole records
                 fields = [name.removeprefix(f"{record}/") for name in inside]
                 rows = self._file[record].fields(fields)[start:stop]
                 found |= {name: rows[field] for name, field in zip(inside, fields, strict=True)}
@@ -59,7 +59,7 @@ class HDF5(Source):
 
     @cached_property
     def _file(self) -> h5py.File:
-        """Stays open: to open a file takes as long as to read some megabytes of it."""
+        """The open file. It stays open, since opening takes as long as reading some megabytes."""
         return h5py.File(self.path, locking=LOCKING)
 
 
@@ -72,7 +72,7 @@ def _datasets(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, h5py.D
 
 
 def _described(name: str, dataset: h5py.Dataset) -> Iterator[tuple[str, Description]]:
-    """The array that a dataset holds, or those of its fields."""
+    """The description of a dataset, or of each of its fields."""
     n, shape, dtype = dataset.shape[0], dataset.shape[1:], dataset.dtype
     for field, (kind, *_) in (dtype.fields or {}).items():
         yield f"{name}/{field}", Description(n, (*shape, *kind.shape), kind.base, record=name)

@@ -13,11 +13,11 @@ import numpy as np
 from mpi_learn.data.formats.source import Description, Jagged, Source
 
 N_BEFORE_LENGTHS = 26
-"""So many bytes of the header before each member come before the lengths of its name and its extras."""
+"""The offset in bytes of the lengths of name and extra field in a member's local header."""
 
 
 class NPZ(Source):
-    """The arrays of an NPZ file. Compressed ones that were read last stay in memory, as one cannot seek in them."""
+    """The arrays of an NPZ file. The last compressed arrays stay in memory, since they have no random access."""
 
     format: ClassVar[str] = "NPZ"
     is_table: ClassVar[bool] = False
@@ -40,7 +40,7 @@ class NPZ(Source):
 
     def obstacle(self, names: Sequence[str]) -> str:
         compressed = set(names) & self._compressed
-        return f"one cannot seek in compressed arrays ({', '.join(sorted(compressed))})" if compressed else ""
+        return f"compressed arrays have no random access ({', '.join(sorted(compressed))})" if compressed else ""
 
     @cached_property
     def _held(self) -> dict[str, np.ndarray]:
@@ -62,18 +62,19 @@ class NPZ(Source):
         return {name: description for name, description in found.items() if description is not None}
 
     def _mapped(self, name: str) -> np.ndarray:
-        """The array as it stands in the file: what is not compressed lies there like an NPY file."""
+        """A memory map of an uncompressed member, which is stored like an NPY file."""
         with self.path.open("rb") as stream:
             stream.seek(self._members[name].header_offset + N_BEFORE_LENGTHS)
             lengths = struct.unpack("<HH", stream.read(4))
             stream.seek(sum(lengths), 1)
             shape, is_by_columns, dtype = _read_header(stream)
-            order = "F" if is_by_columns else "C"
-            return np.memmap(self.path, dtype, "r", stream.tell(), shape, order) if 0 not in shape else np.zeros(shape)
+            if 0 in shape:
+                return np.zeros(shape)
+            return np.memmap(self.path, dtype, "r", stream.tell(), shape, "F" if is_by_columns else "C")
 
 
 class NPY(Source):
-    """The NPY files of one folder, one array each, called as its file without the suffix. `path` is any of them."""
+    """The NPY files of one folder, each an array with the name of its file without suffix. `path` is any of them."""
 
     format: ClassVar[str] = "NPY"
     is_table: ClassVar[bool] = False
@@ -89,18 +90,18 @@ class NPY(Source):
         return {name: np.array(self._array(name)[start:stop]) for name in names}
 
     def _array(self, name: str) -> np.ndarray:
-        array = np.load(self.path.with_name(f"{name}.npy"), mmap_mode="r", allow_pickle=False)
+        array: np.ndarray = np.load(self.path.with_name(f"{name}.npy"), mmap_mode="r", allow_pickle=False)
         return array if array.ndim else array.reshape(1)
 
 
 def _header(stream: IO[bytes]) -> Description | None:
-    """What an NPY stream says of itself; None for a single number."""
+    """The description in the header of an NPY stream; None for a single number."""
     shape, _, dtype = _read_header(stream)
     return Description(shape[0], shape[1:], dtype) if shape else None
 
 
 def _read_header(stream: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, whether columns lie together, and dtype; the stream is left where the values begin."""
+    """Shape, whether the order is Fortran's, and dtype. The stream is left at the first value."""
     version = np.lib.format.read_magic(stream)
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     return read(stream)

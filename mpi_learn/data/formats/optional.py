@@ -1,4 +1,4 @@
-"""Third-party readers, imported when a file needs them."""
+"""Third-party readers, imported on first use."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from mpi_learn.errors import UserError
 
 
 def imported(module: str, extra: str) -> ModuleType:
-    """The module; it comes with ``pip install mpi-opt[extra]``.
+    """Imports a module that ``pip install mpi-opt[extra]`` provides.
 
     Raises:
-        UserError: It is not installed.
+        UserError: The module cannot be imported.
     """
     try:
         return importlib.import_module(module)

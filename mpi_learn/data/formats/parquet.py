@@ -14,13 +14,13 @@ from mpi_learn.data.formats.source import Description, Jagged, Source
 
 
 class Parquet(Source):
-    """The columns of a Parquet file; lists of one length are rows, lists of any length are jagged."""
+    """The columns of a Parquet file. Fixed-size lists are rows, lists of variable length are jagged."""
 
     format: ClassVar[str] = "Parquet"
     is_table: ClassVar[bool] = True
 
     def names(self) -> list[str]:
-        return self._schema.names
+        return list(self._schema.names)
 
     def describe(self, names: Sequence[str]) -> dict[str, Description]:
         return {name: _described(self._schema.field(name).type, self._first_rows[-1]) for name in names}
@@ -43,7 +43,7 @@ class Parquet(Source):
 
     @cached_property
     def _first_rows(self) -> list[int]:
-        """The first row of each row group, and at the end the number of rows."""
+        """The first row of each row group, followed by the number of rows."""
         with self._opened() as file:
             metadata = file.metadata
             return [0, *accumulate(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))]
@@ -69,8 +69,8 @@ def _as_numpy(column: Any) -> np.ndarray | Jagged:
     types = imported("pyarrow.types", "parquet")
     array = column.combine_chunks()
     if types.is_fixed_size_list(array.type):
-        return array.flatten().to_numpy(zero_copy_only=False).reshape(-1, array.type.list_size)
+        return np.asarray(array.flatten().to_numpy(zero_copy_only=False)).reshape(-1, array.type.list_size)
     if types.is_list(array.type) or types.is_large_list(array.type):
         lengths = array.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
         return Jagged(array.flatten().to_numpy(zero_copy_only=False), lengths)
-    return array.to_numpy(zero_copy_only=False)
+    return np.asarray(array.to_numpy(zero_copy_only=False))

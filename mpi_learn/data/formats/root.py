@@ -12,14 +12,14 @@ from mpi_learn.data.formats.optional import imported
 from mpi_learn.data.formats.source import Description, Jagged, Source
 
 TREES = ("TTree", "ROOT::RNTuple")
-N_LOOKED_AT = 1
-"""Entries read to learn the type of a branch."""
+N_TYPED = 1
+"""The number of entries that are read to determine the type of a branch."""
 
 
 class ROOT(Source):
-    """The branches of the tree of a ROOT file; as ``tree/branch`` where it has several trees.
+    """The branches of the tree of a ROOT file, named ``tree/branch`` if there are several trees.
 
-    A branch of a split object is called as in ROOT, ``Jet/Jet.PT``.
+    A branch of a split object is named as in ROOT, ``Jet/Jet.PT``.
     """
 
     format: ClassVar[str] = "ROOT"
@@ -30,7 +30,7 @@ class ROOT(Source):
 
     def describe(self, names: Sequence[str]) -> dict[str, Description]:
         return {
-            name: _described(self._branch(name).array(entry_stop=N_LOOKED_AT), self._tree(name).num_entries)
+            name: _described(self._branch(name).array(entry_stop=N_TYPED), self._tree(name).num_entries)
             for name in names
         }
 
@@ -38,7 +38,7 @@ class ROOT(Source):
         return {name: _as_numpy(self._branch(name).array(entry_start=start, entry_stop=stop)) for name in names}
 
     def n_together(self, names: Sequence[str]) -> int:
-        """The longest basket; of an RNTuple the longest cluster."""
+        """The length of the longest basket, or of the longest cluster of an RNTuple."""
         lengths = [1]
         for name in names:
             branch, tree = self._branch(name), self._tree(name)
@@ -79,7 +79,7 @@ class ROOT(Source):
 
 
 def _described(array: Any, n_samples: int) -> Description:
-    """What an awkward array's type says."""
+    """The description of an awkward array, from its type."""
     types = imported("awkward", "root").types
     kind, shape = array.type.content, []
     while isinstance(kind, types.RegularType):
@@ -93,7 +93,7 @@ def _described(array: Any, n_samples: int) -> Description:
 
 
 def _is_jagged(kind: Any) -> bool:
-    """Whether an awkward type is one of lists of any length; text is a list to awkward, but not to us."""
+    """Whether an awkward type is a list of variable length. Text is a list in awkward and excluded here."""
     return isinstance(kind, imported("awkward", "root").types.ListType) and "__array__" not in kind.parameters
 
 
@@ -101,4 +101,4 @@ def _as_numpy(array: Any) -> np.ndarray | Jagged:
     awkward = imported("awkward", "root")
     if _is_jagged(array.type.content):
         return Jagged(awkward.to_numpy(awkward.flatten(array)), awkward.to_numpy(awkward.num(array)))
-    return awkward.to_numpy(array)
+    return np.asarray(awkward.to_numpy(array))

@@ -1,7 +1,7 @@
 """The interface of every file format, and the table of formats.
 
-A new format is one file with one final class behind `Source` and one line in `SOURCES`. Third-party readers are
-imported by the format that needs them, when it needs them.
+A new format is one file with one final subclass of `Source`, and one line in `SOURCES`. Each format imports its
+third-party reader on first use.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ SOURCES = {
     ".csv": "mpi_learn.data.formats.csv:CSV",
     ".csv.gz": "mpi_learn.data.formats.csv:CSV",
 }
-"""Suffix -> class; the longest suffix that fits counts."""
+"""Suffix -> class; the longest matching suffix is used."""
 
-MENDED = "the file is damaged, incomplete or of another format: write or copy it again"
+WRITE_AGAIN = "the file is damaged, incomplete or of another format: write or copy it again"
 
 
 @dataclass(frozen=True)
@@ -41,10 +41,10 @@ class Description:
 
     Args:
         n_samples: The length of the first axis.
-        shape: The shape of one sample; of a jagged array the shape of one value, ().
-        dtype: As stored.
-        is_jagged: Whether a sample is a row of values, and rows differ in length.
-        record: The array of compound type of which it is a field; empty if it is none.
+        shape: The shape of one sample; () for a jagged array.
+        dtype: The stored dtype.
+        is_jagged: Whether each sample is a row of values, and rows differ in length.
+        record: The array of compound type that contains it as a field; empty otherwise.
     """
 
     n_samples: int
@@ -59,15 +59,15 @@ class Jagged:
     """Rows of different length.
 
     Args:
-        values: Shape (n_values,), all rows one after the other.
-        lengths: Shape (n_samples,), integers, of each row.
+        values: All rows concatenated, shape (n_values,).
+        lengths: The length of each row, shape (n_samples,), integers.
     """
 
     values: np.ndarray
     lengths: np.ndarray
 
     def padded(self, width: int) -> np.ndarray:
-        """The first `width` values of each row, with zeros where it has less: shape (n_samples, width)."""
+        """The first `width` values of each row, padded with zeros, shape (n_samples, width)."""
         column = np.arange(width)
         first = np.cumsum(self.lengths) - self.lengths
         is_there = column < self.lengths[:, np.newaxis]
@@ -77,78 +77,79 @@ class Jagged:
 
 
 class Source(ABC):
-    """One file of samples. Concrete sources are final; made by `open_source`.
+    """One file of samples. Concrete sources are final; `open_source` creates them.
 
-    What a source keeps open or in memory lives as long as the source, of which few live at a time. What it raises other
-    than a `DataError` is turned into one by `reading`.
+    A source keeps its open file and its memory until it is deleted; only few sources exist at a time. `reading`
+    converts its exceptions to `DataError`.
 
     Args:
         path: A local file.
-        place: What the user calls it, if that is something else: the URL that it was copied from.
+        place: The user's name of the file if it differs, such as the URL from which it was copied.
     """
 
     format: ClassVar[str]
-    """What the format is called in messages."""
+    """The name of the format in messages."""
 
     is_table: ClassVar[bool]
-    """Whether a list of names is the columns of one input (a table), or each an input of its own."""
+    """Whether a list of names gives the columns of one input (a table) rather than several inputs."""
 
     def __init__(self, path: Path, place: str = "") -> None:
         self.path, self.place = path, place or str(path)
 
     @abstractmethod
     def names(self) -> list[str]:
-        """All names that can be read, in the file's order; ``a/b`` is b in the group a."""
+        """All readable names, in the file's order; ``a/b`` is b in the group a."""
 
     @abstractmethod
     def describe(self, names: Sequence[str]) -> dict[str, Description]:
-        """What stands under each of `names`.
+        """Name -> description of the array.
 
         Raises:
-            DataError: One of them is no array of samples.
+            DataError: One of `names` is not an array of samples.
         """
 
     def n_together(self, names: Sequence[str]) -> int:
-        """How many neighbouring samples the file stores as one piece: to read fewer takes as long."""
+        """The number of consecutive samples that the file stores as one piece; reading fewer is not faster."""
         return 1
 
     def obstacle(self, names: Sequence[str]) -> str:
-        """Why some samples cannot be read without reading all; empty where they can."""
+        """Why a part of the samples cannot be read on its own; empty if it can."""
         return ""
 
     @abstractmethod
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
-        """Samples `start` to `stop` - 1 of each of `names`, as stored: shape (stop - start, …)."""
+        """Samples `start` to `stop` - 1 of each of `names` in their stored dtype, shape (stop - start, …)."""
 
 
 def open_source(path: Path, place: str = "") -> Source:
-    """The source for a file, chosen by its suffix; arguments as of `Source`.
+    """The source of a file, selected by its suffix. The arguments are those of `Source`.
 
     Raises:
-        DataError: The suffix is unknown, or there is no such file.
+        DataError: The suffix is unknown, or the file does not exist.
     """
     suffix = max((s for s in SOURCES if path.name.lower().endswith(s)), key=len, default=None)
     if suffix is None:
         raise DataError(
-            "its suffix is none of a known format",
+            "the suffix belongs to no known format",
             where=place or str(path),
-            cure=f"call it by what it holds, one of: {' '.join(SOURCES)}",
+            cure=f"use the suffix of its format, one of: {' '.join(SOURCES)}",
         )
     if not path.is_file():
         raise DataError("there is no such file", where=place or str(path), cure="check the path")
     module, _, name = SOURCES[suffix].partition(":")
-    return getattr(importlib.import_module(module), name)(path, place)
+    source: Source = getattr(importlib.import_module(module), name)(path, place)
+    return source
 
 
 @contextmanager
 def reading(source: Source) -> Iterator[None]:
-    """Whatever a reader raises inside about a broken file becomes a `DataError` that names it."""
+    """Converts exceptions about a damaged file inside the block to a `DataError` that names the file."""
     try:
         yield
     except (OSError, ValueError, KeyError, EOFError, RuntimeError, zlib.error, zipfile.BadZipFile) as error:
-        said = " ".join(str(error).split()) or type(error).__name__
+        message = " ".join(str(error).split()) or type(error).__name__
         raise DataError(
-            f"cannot be read as {source.format}: {said[:200]}",
+            f"cannot be read as {source.format}: {message[:200]}",
             where=source.place,
-            cure="get the right to read it" if "ermission denied" in said else MENDED,
+            cure="get permission to read it" if "ermission denied" in message else WRITE_AGAIN,
         ) from error

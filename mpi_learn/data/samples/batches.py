@@ -1,4 +1,4 @@
-"""Which samples a worker sees at which step of which epoch."""
+"""The batches of a worker: its samples at each step of each epoch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVEN_SHARE_PARTS = 32
 
 @dataclass(frozen=True)
 class Batch:
-    """The samples of one step of one worker; of its own memory, so it may be kept.
+    """The samples of one step of one worker, in separate memory, so that it may be kept.
 
     Attributes:
         x: One array per input, of shape (n_samples, …).
@@ -34,25 +34,24 @@ class Batch:
 class Batches:
     """The batches of one worker.
 
-    The samples of an epoch are put in one order, the same for all workers and for any number of them. Step t takes the
-    next `batch_size` × `n_workers` of them, of which each worker takes its contiguous part; what the last step finds is
-    dealt as evenly as possible. So every sample is used exactly once an epoch, and two workers together see at each
-    step what one worker with the double batch sees.
+    All workers use the same order of the samples in an epoch, which does not depend on the number of workers. Each step
+    takes the next `batch_size` × `n_workers` samples, and each worker a contiguous part of them. The samples of the
+    last step are distributed as evenly as possible. Every sample is therefore used exactly once per epoch, and at each
+    step two workers together see the same samples as one worker with twice the batch size.
 
-    If the dataset has noise, each batch comes once for each turn, each time with other noise as its last input. The
-    noise belongs to the places in the order, so that it is the same for any number of workers.
+    If the dataset has noise, each batch is returned once per turn, each time with different noise as its last input.
+    The noise depends on the position in the order, so that it is the same for any number of workers.
 
-    A batch is gathered when it is asked for: 128 images of 784 float32 take 0.05 ms, less than handing them over from a
-    thread would.
+    A batch is gathered on request: 128 images of 784 float32 take 0.05 ms, less than a transfer from a thread.
 
     Args:
-        dataset: What to train on.
+        dataset: The samples.
         batch_size: Samples per worker and step.
-        n_workers: How many workers share the samples.
-        worker: Which of them this is, from 0.
-        seed: Of the order; the same on all workers.
-        shuffle: Whether each epoch has an order of its own; else the samples stay in their order.
-        drop_last: Leave out the samples that do not fill a batch of each worker.
+        n_workers: The number of workers that share the samples.
+        worker: The number of this worker, from 0.
+        seed: The seed of the order; the same on all workers.
+        shuffle: Whether each epoch has a random order; otherwise the samples keep their order.
+        drop_last: Whether to leave out samples that do not fill a batch of each worker.
     """
 
     def __init__(
@@ -72,18 +71,18 @@ class Batches:
 
     @property
     def n_steps(self) -> int:
-        """Steps an epoch, the same for all workers."""
+        """Steps per epoch, the same for all workers."""
         noise = self.dataset.noise
         return self._n_parts * (noise.turns if noise is not None else 1)
 
     @property
     def n_samples(self) -> int:
-        """Samples of an epoch, of all workers."""
+        """Samples per epoch, of all workers together."""
         return min(self.dataset.n_training, self._n_parts * self.batch_size * self.n_workers)
 
     @property
     def least_samples(self) -> int:
-        """The smallest batch of any worker that is not empty."""
+        """The size of the smallest batch of any worker that is not empty."""
         n, width = self.dataset.n_training, self.batch_size * self.n_workers
         rest = n - (self._n_parts - 1) * width
         return min(rest, width) // self.n_workers or 1
@@ -108,16 +107,16 @@ class Batches:
             yield from self._taken(epoch, slice(first, min(first + self.batch_size, part.stop)))
 
     def dealt(self, epoch: int, next_part: Callable[[], slice | None]) -> Iterator[Batch]:
-        """The batches of all parts that are dealt to this worker.
+        """The batches of all parts that a `Dealer` deals to this worker.
 
         Args:
-            next_part: Gives the next positions in the epoch's order; None when all are dealt.
+            next_part: Returns the next positions in the epoch's order; None when all are dealt.
         """
         while (part := next_part()) is not None:
             yield from self.chunk(epoch, part)
 
     def close(self) -> None:
-        """There is nothing to give back."""
+        """Has no effect: there is nothing to release."""
 
     def _taken(self, epoch: int, part: slice) -> Iterator[Batch]:
         batch = as_batch(self.dataset.take_training(self._order_of(epoch)[part] if self.shuffle else part))
@@ -136,15 +135,15 @@ class Batches:
 
 
 class Dealer:
-    """Deals out the samples of one epoch in chunks to whoever is free; lives on the one rank that all workers ask.
+    """Deals the samples of one epoch in chunks to free workers; exists on the one rank that all workers ask.
 
-    Chunks are all alike and small: whoever gets the last one keeps the others waiting for one chunk at the most, which
-    is `EVEN_SHARE_PARTS` times less than an even share of the epoch.
+    Chunks have equal size and are small: the others wait for the worker with the last chunk for at most one chunk,
+    which is `EVEN_SHARE_PARTS` times smaller than an even share of the epoch.
 
     Args:
-        n_samples: Samples an epoch.
-        batch_size: Samples a batch; chunks hold whole batches.
-        n_workers: How many workers ask.
+        n_samples: Samples per epoch.
+        batch_size: Samples per batch; chunks contain whole batches.
+        n_workers: The number of workers.
     """
 
     def __init__(self, n_samples: int, *, batch_size: int, n_workers: int) -> None:
@@ -162,10 +161,13 @@ class Dealer:
 
 
 def completed(batch: Batch, dataset: Dataset, epoch: int, first: int) -> Iterator[Batch]:
-    """The batch with class weights and noise, where the dataset has them; with noise once for each turn.
+    """The batch with the class weights and noise of the dataset; with noise, once per turn.
 
     Args:
-        first: The place of its first sample in the order of `epoch`.
+        batch: The batch.
+        dataset: Its dataset.
+        epoch: The epoch, or `VALIDATION`.
+        first: The position of its first sample in the order of `epoch`.
     """
     if dataset.class_weights is not None:
         batch = replace(batch, weights=dataset.class_weights.applied(batch.y, batch.weights, epoch != VALIDATION))

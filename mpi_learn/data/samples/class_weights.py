@@ -12,14 +12,18 @@ from mpi_learn.errors import DataError
 
 @dataclass(frozen=True)
 class ClassWeights:
-    """A weight for each class; classes that are not named have weight 1."""
+    """Weights by class; other classes have weight 1.
+
+    Attributes:
+        factors: Class number -> weight.
+    """
 
     factors: Mapping[int, float]
 
     def applied(
         self, labels: tuple[np.ndarray, ...], weights: tuple[np.ndarray, ...], is_training: bool
     ) -> tuple[np.ndarray, ...]:
-        """The sample weights of a batch: its own ones, in the training times those of the classes."""
+        """The sample weights of a batch, multiplied by the class weights during training."""
         factors = np.ones(len(labels[0]), np.float32)
         if is_training:
             classes = _classes(labels[0])
@@ -29,10 +33,10 @@ class ClassWeights:
 
 
 def make_class_weights(wanted: Mapping[int, float] | str, labels: Iterable[tuple[np.ndarray, ...]]) -> ClassWeights:
-    """The configured weights; ``balanced``: samples / (classes × samples of the class).
+    """The class weights of a configuration; ``balanced``: samples / (classes × samples of the class).
 
     Args:
-        labels: All training labels, some at a time.
+        labels: All training labels, in pieces.
 
     Raises:
         DataError: There is more than one label per sample, or none.
@@ -54,5 +58,5 @@ def make_class_weights(wanted: Mapping[int, float] | str, labels: Iterable[tuple
 def _classes(labels: np.ndarray) -> np.ndarray:
     """Class numbers, shape (n,), from class numbers or from one-hot labels."""
     if labels.ndim > 1 and labels.shape[-1] > 1:
-        return labels.argmax(-1)
-    return np.round(labels).astype(np.int64).reshape(len(labels))
+        return np.asarray(labels.argmax(-1))
+    return np.asarray(np.round(labels).astype(np.int64).reshape(len(labels)))

@@ -1,4 +1,4 @@
-"""Which samples are trained on, and which are validated on."""
+"""The training and validation samples of one training."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from mpi_learn.data.samples.streamed import StreamedSamples
 class Dataset:
     """The samples of one training.
 
-    Folds and fractions are views: indices into the same arrays, so that they need no memory.
+    Folds and fractions are indices into the same arrays, so that they need no copies.
 
     Attributes:
-        training: The samples to train on.
-        validation: The samples to validate on; may be the same object with other indices.
-        training_indices: Shape (n_training,), which of `training` are used; None is all of them.
-        validation_indices: Shape (n_validation,), the same for `validation`.
-        noise: A further input of each sample, for a model that makes samples from noise.
-        class_weights: Weights of the training samples by their class.
+        training: The training samples.
+        validation: The validation samples; may be the same object with other indices.
+        training_indices: The indices in `training` that are used, shape (n_training,); None for all.
+        validation_indices: The indices in `validation` that are used, shape (n_validation,); None for all.
+        noise: Noise as an additional input, for generative models.
+        class_weights: Weights of the training samples by class.
     """
 
     training: Samples | StreamedSamples
@@ -36,31 +36,31 @@ class Dataset:
 
     @property
     def n_training(self) -> int:
-        """How many samples are trained on."""
+        """The number of training samples."""
         return _count(self.training, self.training_indices)
 
     @property
     def n_validation(self) -> int:
-        """How many samples are validated on."""
+        """The number of validation samples."""
         return _count(self.validation, self.validation_indices)
 
     def take_training(self, positions: Selection) -> Samples:
-        """A copy of the training samples at `positions` in [0, n_training), as `Samples.take` gives them."""
+        """A copy of the training samples at `positions` in [0, n_training), as returned by `Samples.take`."""
         return self.training.take(_through(self.training_indices, positions))
 
     def take_validation(self, positions: Selection) -> Samples:
-        """A copy of the validation samples at `positions` in [0, n_validation), as `Samples.take` gives them."""
+        """A copy of the validation samples at `positions` in [0, n_validation), as returned by `Samples.take`."""
         return self.validation.take(_through(self.validation_indices, positions))
 
     def training_labels(self) -> tuple[np.ndarray, ...]:
-        """The outputs of the training samples, each of length n_training; for folds that keep the classes' shares."""
+        """The labels of the training samples, each of length n_training, for stratified folds."""
         labels = self.training.y
         if self.training_indices is None:
             return labels
         return tuple(array[self.training_indices] for array in labels)
 
     def fold(self, training_indices: np.ndarray, validation_indices: np.ndarray) -> Dataset:
-        """A dataset that trains on a part of these training samples and validates on another part of them.
+        """A dataset with a part of these training samples for training and another part for validation.
 
         Args:
             training_indices: Shape (n,), positions in [0, n_training).
@@ -69,13 +69,13 @@ class Dataset:
         return Dataset(
             self.training,
             self.training,
-            _through(self.training_indices, np.asarray(training_indices)),
-            _through(self.training_indices, np.asarray(validation_indices)),
+            _composed(self.training_indices, np.asarray(training_indices)),
+            _composed(self.training_indices, np.asarray(validation_indices)),
         )
 
 
 def shares(n: int, n_workers: int, worker: int) -> slice:
-    """The part of 0, 1, …, n - 1 that `worker` of `n_workers` takes: contiguous, and as even as possible."""
+    """The part of 0, 1, …, n - 1 of `worker` out of `n_workers`: contiguous, and as even as possible."""
     return slice(n * worker // n_workers, n * (worker + 1) // n_workers)
 
 
@@ -85,3 +85,7 @@ def _count(samples: Samples | StreamedSamples, indices: np.ndarray | None) -> in
 
 def _through(indices: np.ndarray | None, positions: Selection) -> Selection:
     return positions if indices is None else indices[positions]
+
+
+def _composed(indices: np.ndarray | None, positions: np.ndarray) -> np.ndarray:
+    return positions if indices is None else np.asarray(indices[positions])

@@ -1,4 +1,4 @@
-"""What feeds a training and its validation, from memory or from files."""
+"""Creates the batches of training and validation, from memory or from files."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from mpi_learn.data.samples.streamed_batches import StreamedBatches, streamed_va
 
 
 def make_batches(dataset: Dataset, **options: Any) -> Batches | StreamedBatches:
-    """The batches of one worker; to be closed at the end.
+    """The batches of one worker. The caller closes them at the end.
 
     Args:
-        dataset: What to train on.
-        options: As of `Batches`.
+        dataset: The samples.
+        options: The other arguments of `Batches`.
     """
     is_streamed = isinstance(dataset.training, StreamedSamples)
     return (StreamedBatches if is_streamed else Batches)(dataset, **options)
 
 
 def validation_batches(dataset: Dataset, *, batch_size: int, n_workers: int = 1, worker: int = 0) -> Iterator[Batch]:
-    """A worker's share of the validation samples, in their order, in batches of at most `batch_size`; maybe none."""
+    """A worker's share of the validation samples, in order, in batches of at most `batch_size`; may be empty."""
     part = shares(dataset.n_validation, n_workers, worker)
     if isinstance(dataset.validation, StreamedSamples):
         yield from streamed_validation(dataset, part, batch_size)

@@ -16,11 +16,11 @@ Selection = np.ndarray | slice
 
 @dataclass(frozen=True)
 class SampleFormat:
-    """Names and dtypes in which samples are given to a model.
+    """Names and dtypes of samples for the model.
 
     Attributes:
-        x_names, y_names: Of inputs and labels; empty if they are in an order, without names.
-        x_dtypes, y_dtypes: Of inputs and labels; empty: by the rules of `dtype_for_model`.
+        x_names, y_names: Names of inputs and labels; empty if they are matched by position.
+        x_dtypes, y_dtypes: dtypes of inputs and labels; empty applies the rules of `dtype_for_model`.
     """
 
     x_names: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class SampleFormat:
 
     @classmethod
     def of(cls, plan: Plan) -> SampleFormat:
-        """Of the samples of a plan; arrays have names only if all of them have one."""
+        """The format of a plan's samples. Arrays have names only if all of them have one."""
         x_names, y_names = ([kind.key for kind in kinds] for kinds in (plan.x, plan.y))
         return cls(
             tuple(x_names) if all(x_names) else (),
@@ -44,11 +44,11 @@ class SampleFormat:
 class Samples:
     """Arrays of the same length: sample i is the i-th entry of each.
 
-    Held as stored if that is small (uint8 images stay uint8); `take` gives them as a model takes them.
+    They are held in the stored dtype if it is smaller (uint8 images stay uint8); `take` converts them for the model.
 
     Attributes:
-        x: One array per input of the model, the first axis being the samples.
-        y: One per label; none for a model that learns from the inputs alone.
+        x: One array per input of the model, of shape (n_samples, …).
+        y: One array per label; none for a model that learns from the inputs alone.
         weights: One array of sample weights, or none.
         format: Names and dtypes.
     """
@@ -63,21 +63,21 @@ class Samples:
 
     @property
     def arrays(self) -> tuple[np.ndarray, ...]:
-        """All of them: inputs, labels, weights."""
+        """All arrays: inputs, labels, weights."""
         return (*self.x, *self.y, *self.weights)
 
     def labels(self) -> Iterator[tuple[np.ndarray, ...]]:
-        """All labels, at once or some at a time."""
+        """All labels, in one or several pieces."""
         yield self.y
 
     def take(self, indices: Selection) -> Samples:
-        """A copy of some samples, as models take them.
+        """A copy of some samples, converted for the model.
 
         Args:
-            indices: Shape (n,), integers; or a slice.
+            indices: Integers of shape (n,), or a slice.
 
         Returns:
-            Each array of length n and of its own memory.
+            New arrays of length n.
         """
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""Noise for generators, as a pure function of the place in the epoch: the same for any number of ranks, and resumed."""
+"""Noise for generators, a function of the position in the epoch only: independent of the number of ranks."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 
 VALIDATION = -1
-"""The epoch of the validation samples: they meet the same noise each time."""
+"""The epoch number of validation samples, which get the same noise each time."""
 WORDS_PER_BLOCK = 8
-"""Philox (Salmon et al. 2011) gives 256 random bits for each value of its counter: eight words of 32."""
+"""Philox (Salmon et al. 2011) yields 256 random bits for each value of its counter: eight 32-bit words."""
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Random numbers that belong to samples.
+    """Random numbers for each sample.
 
     Attributes:
-        seed: Of the training.
-        size: Numbers for a sample and turn.
-        turns: How often each batch is trained on, each time with other noise.
-        is_normal: Mean 0 and variance 1; else evenly in [-1, 1].
+        seed: The seed of the training.
+        size: Numbers per sample and turn.
+        turns: The number of uses of each batch, each time with different noise.
+        is_normal: Whether the noise is standard normal; otherwise it is uniform in [-1, 1].
     """
 
     seed: int
@@ -30,7 +30,7 @@ class Noise:
     is_normal: bool = True
 
     def draw(self, epoch: int, first: int, n: int) -> np.ndarray:
-        """Noise of the samples at the places `first`, … in the order of an epoch, (turns, n, size) float32."""
+        """Noise of `n` samples from position `first` on in the order of an epoch, shape (turns, n, size), float32."""
         wanted = self.turns * self.size
         n_blocks = -(-wanted // WORDS_PER_BLOCK)
         generator = np.random.Philox(key=[self.seed, epoch + 1])
@@ -41,7 +41,7 @@ class Noise:
         return np.ascontiguousarray(found.reshape(n, self.turns, self.size).swapaxes(0, 1))
 
     def _shaped(self, uniform: np.ndarray) -> np.ndarray:
-        """Numbers of the wanted distribution from as many in (0, 1); normal ones by Box & Muller (1958)."""
+        """Converts uniform numbers in (0, 1) to the distribution; to normal ones by Box & Muller (1958)."""
         if not self.is_normal:
             return 2 * uniform - 1
         half = uniform.shape[1] // 2

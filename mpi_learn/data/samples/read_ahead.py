@@ -1,4 +1,4 @@
-"""Reading ahead: while one piece is used, the next is read by a thread."""
+"""Reading ahead: a thread reads the next piece while the current one is used."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ Piece = TypeVar("Piece")
 
 
 class ReadAhead(Generic[Place, Piece]):
-    """Reads pieces in a thread of its own, one ahead of whoever takes them. Used as a context, which ends the thread.
+    """Reads pieces in a separate thread, one ahead of their use. Leaving the context ends the thread.
 
     Args:
-        read: Reads the piece at a place; what it raises is raised by the `take` that wants this piece. It looks at
-            `is_closed` now and then and may end early once that is true.
+        read: Reads the piece at a place. The `take` of this piece raises its exceptions. It may check `is_closed`
+            regularly and end early when that is true.
     """
 
     def __init__(self, read: Callable[[Place], Piece]) -> None:
@@ -25,23 +25,20 @@ class ReadAhead(Generic[Place, Piece]):
         self._asked: tuple[Place, Future[Piece]] | None = None
 
     def take(self, place: Place, following: Place | None) -> Piece:
-        """The piece at `place`, waited for if need be; from now on the `following` one is read.
+        """Waits for the piece at `place`, and starts to read the `following` one.
 
-        What was read ahead and is not wanted now, because a training goes on elsewhere, is dropped.
+        Another piece that was read ahead is dropped, for example when a training resumes at another position.
         """
-        if self._asked is None or self._asked[0] != place:
-            self._ask(place)
-        _, future = self._asked
-        self._asked = None
-        if following is not None:
-            self._ask(following)
+        asked = self._asked
+        future = asked[1] if asked is not None and asked[0] == place else self._submitted(place)
+        self._asked = None if following is None else (following, self._submitted(following))
         return future.result()
 
     def close(self) -> None:
-        """Ends the thread, which is at most in the middle of one read."""
+        """Waits for the current read, and ends the thread."""
         self.is_closed = True
         self._thread.shutdown(wait=True, cancel_futures=True)
-        self._asked = self._read = None  # whoever made this can be given up without the garbage collector
+        self._asked = self._read = None  # breaks the reference cycle with the owner of `read`
 
     def __enter__(self) -> ReadAhead[Place, Piece]:
         return self
@@ -49,5 +46,7 @@ class ReadAhead(Generic[Place, Piece]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask(self, place: Place) -> None:
-        self._asked = place, self._thread.submit(self._read, place)
+    def _submitted(self, place: Place) -> Future[Piece]:
+        if self._read is None:
+            raise RuntimeError("no piece can be read after close()")
+        return self._thread.submit(self._read, place)

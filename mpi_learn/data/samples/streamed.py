@@ -1,4 +1,4 @@
-"""Samples that stay in their files: read when they are wanted, in blocks of neighbours."""
+"""Samples that stay in their files, and are read on request in blocks of consecutive samples."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from mpi_learn.errors import MPILearnError
 
 BLOCKS_PER_WINDOW = 64
 LEAST_BLOCKS_PER_WINDOW = 4
-"""Where a file stores more samples together than fit into a block, a window grows to hold so many of these pieces."""
+"""A window contains at least this number of the pieces in which a file stores its samples."""
 
 
 class StreamedSamples:
-    """Samples like `Samples`, but in files. Any thread may read; one at a time does.
+    """Samples like `Samples`, but in files. Thread-safe: reads are serialised.
 
     Args:
-        plan: Which samples stand in which files.
-        configuration: What to read of them.
+        plan: The files and their samples.
+        configuration: The arrays to read.
     """
 
     def __init__(self, plan: Plan, configuration: DataConfiguration) -> None:
@@ -45,19 +45,19 @@ class StreamedSamples:
 
     @property
     def window_samples(self) -> int:
-        """How many samples are read and shuffled at once."""
+        """The number of samples that are read and shuffled at once."""
         most_together = max(part.n_together for part in self.plan.parts)
         return max(1, self.window_bytes // self.plan.sample_bytes, LEAST_BLOCKS_PER_WINDOW * most_together)
 
     @property
     def y(self) -> tuple[np.ndarray, ...]:
-        """The labels of all samples, read anew each time: one array, as held in memory, for each output."""
+        """The labels of all samples, one array per output, in the dtype in memory. Each access reads the files."""
         room = self.room(len(self)).y
         self._fill(((), room, ()), 0, len(self))
         return room
 
     def labels(self) -> Iterator[tuple[np.ndarray, ...]]:
-        """All labels, some at a time."""
+        """All labels, in pieces."""
         at_once = max(1, CHUNK_BYTES // self.plan.sample_bytes)
         for start in range(0, len(self) if self.plan.y else 0, at_once):
             stop = min(start + at_once, len(self))
@@ -66,19 +66,19 @@ class StreamedSamples:
             yield room
 
     def room(self, n: int) -> Samples:
-        """Uninitialised room for `n` samples as they are held."""
+        """Uninitialised buffers for `n` samples in the dtypes in memory."""
         return samples_of(self.plan, [np.empty((n, *kind.shape), kind.held_dtype) for kind in self.plan.kinds])
 
     @property
     def format(self) -> SampleFormat:
-        """Names and dtypes in which samples are taken."""
+        """Names and dtypes of samples for the model."""
         return SampleFormat.of(self.plan)
 
     def take(self, indices: Selection) -> Samples:
-        """A copy of some samples, as `Samples.take` gives them.
+        """A copy of some samples, as returned by `Samples.take`.
 
         Raises:
-            DataError: They cannot be read; names the file.
+            DataError: A file cannot be read.
         """
         if isinstance(indices, slice):
             start, stop, _ = indices.indices(len(self))
@@ -94,14 +94,17 @@ class StreamedSamples:
         """Reads samples `start` to `stop` - 1 into `room`, from its entry `at` on.
 
         Raises:
-            DataError: They cannot be read; names the file.
+            DataError: A file cannot be read.
         """
         here = slice(at, at + stop - start)
         parts = room.x, room.y, room.weights
         self._fill(tuple(tuple(one[here] for one in part) for part in parts), start, stop)
 
     def fill_chosen(self, room: Samples, at: int, indices: np.ndarray) -> None:
-        """Reads samples at ascending `indices` into `room`, from its entry `at` on; of each block what lies between."""
+        """Reads samples at ascending `indices` into `room`, from its entry `at` on.
+
+        In each block, the range from the first to the last index is read.
+        """
         block_of = np.searchsorted(self.blocks, indices, "right")
         for first, stop in zip(*_runs(block_of), strict=True):
             start, end = int(indices[first]), int(indices[stop - 1]) + 1
@@ -114,7 +117,7 @@ class StreamedSamples:
                 target[at + first : at + stop] = found[indices[first:stop] - start]
 
     def _fill(self, parts: Sequence[tuple[np.ndarray, ...]], start: int, stop: int) -> None:
-        """Reads into arrays of inputs, of labels and of weights; any of the three may be empty."""
+        """Reads into arrays of inputs, labels and weights, any of which may be empty."""
         number = int(np.searchsorted(self._starts, start, "right")) - 1
         done = 0
         while start + done < stop:
@@ -140,7 +143,7 @@ class StreamedSamples:
             raise
 
     def _bounds(self) -> np.ndarray:
-        """Where blocks begin and end: in each file as many samples as make a block, and what it stores together."""
+        """The bounds of the blocks. A block never divides a piece in which a file stores its samples."""
         wanted = max(1, self.window_bytes // self.plan.sample_bytes // BLOCKS_PER_WINDOW)
         bounds = [np.zeros(1, np.int64)]
         for start, part in zip(self._starts, self.plan.parts, strict=False):
@@ -150,6 +153,6 @@ class StreamedSamples:
 
 
 def _runs(values: np.ndarray) -> tuple[list[int], list[int]]:
-    """Where runs of equal `values` begin and end."""
+    """The starts and ends of runs of equal `values`."""
     cuts = (np.flatnonzero(np.diff(values)) + 1).tolist()
     return ([0, *cuts], [*cuts, len(values)]) if len(values) else ([], [])

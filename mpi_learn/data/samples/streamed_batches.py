@@ -1,4 +1,4 @@
-"""Batches of samples that stay in their files: shuffled in blocks and windows, and read ahead by a thread."""
+"""Batches of samples in files: shuffled in blocks and windows, and read ahead by a thread."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ class Window:
 class StreamedBatches:
     """The batches of one worker, like `Batches`, of samples that do not fit into memory.
 
-    An epoch's samples are put in order by blocks of neighbours, drawn at random. Each worker takes its contiguous
-    share of that order and goes through it in windows, each many blocks; a window is read as a whole, and its samples
-    are shuffled. So each sample is used exactly once an epoch, each file is read once by all workers together, and the
-    order depends on seed, epoch, `n_workers` and the configuration alone, never on who is faster.
+    Each epoch has a random order of blocks of consecutive samples. Each worker processes its contiguous share of that
+    order in windows of many blocks. A window is read as a whole, and its samples are shuffled. Each sample is therefore
+    used exactly once per epoch, all workers together read each file once, and the order depends only on seed, epoch,
+    `n_workers` and the configuration, not on the speed of workers.
 
-    While a window is used the next one is read, that of the next epoch included. It holds two windows in memory.
+    While a window is used, the next one is read, also across epochs. Two windows are in memory.
 
     Args:
-        dataset: Whose training samples are `StreamedSamples`; its training indices ascend.
-        batch_size, n_workers, worker, seed, drop_last: As of `Batches`.
-        shuffle: Whether each epoch has an order of its own; else each worker goes through its share in order.
+        dataset: Its training samples are `StreamedSamples`, its training indices ascend.
+        batch_size, n_workers, worker, seed, drop_last: As for `Batches`.
+        shuffle: Whether each epoch has a random order; otherwise each worker reads its share in order.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class StreamedBatches:
     ) -> None:
         self.dataset, self.batch_size, self.n_workers, self.worker = dataset, batch_size, n_workers, worker
         self.seed, self.shuffle, self.drop_last = seed, shuffle, drop_last
-        self.samples: StreamedSamples = dataset.training
+        self.samples = streamed(dataset.training)
         indices, blocks = dataset.training_indices, self.samples.blocks
         self._blocks = blocks if indices is None else np.searchsorted(indices, blocks)
         self._width = whole_batches(self.samples.window_samples, batch_size)
@@ -63,20 +63,20 @@ class StreamedBatches:
 
     @property
     def n_steps(self) -> int:
-        """Steps an epoch, the same for all workers."""
+        """Steps per epoch, the same for all workers."""
         noise = self.dataset.noise
         return self._n_parts * (noise.turns if noise is not None else 1)
 
     @property
     def least_samples(self) -> int:
-        """The smallest batch of any worker that is not empty."""
+        """The size of the smallest batch of any worker that is not empty."""
         n, size = self.dataset.n_training, self.batch_size
         sizes = {n * (worker + 1) // self.n_workers - n * worker // self.n_workers for worker in range(self.n_workers)}
         return size if self.drop_last else min(share % size or size for share in sizes if share)
 
     @property
     def n_samples(self) -> int:
-        """Samples of an epoch, of all workers."""
+        """Samples per epoch, of all workers together."""
         n = self.dataset.n_training
         return min(n, self._n_parts * self.batch_size * self.n_workers)
 
@@ -102,10 +102,10 @@ class StreamedBatches:
                 yield batch
 
     def dealt(self, epoch: int, next_part: Callable[[], slice | None]) -> Iterator[Batch]:
-        """The batches of what a `Dealer` deals to this worker; it is asked one part ahead.
+        """The batches of all parts that a `Dealer` deals to this worker, requested one part ahead.
 
         Args:
-            next_part: Gives the next positions in the epoch's order; None when all are dealt.
+            next_part: Returns the next positions in the epoch's order; None when all are dealt.
         """
         windows = self._asked(epoch, next_part)
         while windows:
@@ -132,7 +132,7 @@ class StreamedBatches:
             yield from completed(batch, self.dataset, window.epoch, window.start + first)
 
     def _read(self, window: Window) -> tuple[Samples, np.ndarray]:
-        """The samples of a window and the order to take them in. Runs in the thread."""
+        """The samples of a window and their order. Runs in the thread."""
         room, at = self.samples.room(window.stop - window.start), 0
         for start, stop in self._spans(window):
             if self._ahead.is_closed:
@@ -148,7 +148,7 @@ class StreamedBatches:
         return room, order
 
     def _spans(self, window: Window) -> list[tuple[int, int]]:
-        """Which training samples, in ascending order, a window holds, as (start, stop)."""
+        """The training samples of a window as ascending ranges (start, stop)."""
         blocks, starts = self._order_of(window.epoch)
         first = int(np.searchsorted(starts, window.start, "right")) - 1
         spans = []
@@ -161,7 +161,7 @@ class StreamedBatches:
         return sorted(span for span in spans if span[0] < span[1])
 
     def _order_of(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
-        """The blocks in an epoch's order, and the position at which each begins (one more: the end)."""
+        """The blocks in an epoch's order, and the starting position of each, followed by the end."""
         if self._order is None or self._order[0] != epoch:
             blocks = np.arange(len(self._blocks) - 1)
             if self.shuffle:
@@ -173,7 +173,7 @@ class StreamedBatches:
 
 def streamed_validation(dataset: Dataset, part: slice, batch_size: int) -> Iterator[Batch]:
     """The validation samples at positions `part`, in their order, read ahead by a thread that ends with them."""
-    samples: StreamedSamples = dataset.validation
+    samples = streamed(dataset.validation)
     width = whole_batches(samples.window_samples, batch_size)
     windows = [slice(first, min(first + width, part.stop)) for first in range(part.start, part.stop, width)]
 
@@ -191,6 +191,17 @@ def streamed_validation(dataset: Dataset, part: slice, batch_size: int) -> Itera
             for first in range(0, len(found), batch_size):
                 batch = as_batch(found.take(slice(first, first + batch_size)))
                 yield next(completed(batch, dataset, VALIDATION, window.start + first))
+
+
+def streamed(samples: Samples | StreamedSamples) -> StreamedSamples:
+    """`samples`, which must stay in their files.
+
+    Raises:
+        TypeError: They are in memory.
+    """
+    if not isinstance(samples, StreamedSamples):
+        raise TypeError("expected samples in files, found samples in memory")
+    return samples
 
 
 def whole_batches(n_samples: int, batch_size: int) -> int:

@@ -136,7 +136,7 @@ def _cell(position: Singles) -> Singles:
 
 
 def _binned(shower: Integers, place: tuple[Singles, ...], energy: Singles, n: int) -> Reals:
-    """The sum of the spots' energies in each voxel; what is outside is lost."""
+    """The sum of the spots' energies in each voxel. Spots outside of the volume are not counted."""
     inside = np.all([(axis >= 0) & (axis < N_VOXELS) for axis in place], axis=0)
     index = shower[inside]
     for axis in place:

@@ -10,5 +10,5 @@ def check_energy(energy: tuple[float, float], smallest: float, largest: float) -
         raise ConfigurationError(
             f"expected LOW HIGH between {smallest:g} and {largest:g} GeV, found {low:g} {high:g}",
             where="--energy",
-            cure=f"such as --energy {smallest:g} {largest:g}",
+            cure=f"for example --energy {smallest:g} {largest:g}",
         )

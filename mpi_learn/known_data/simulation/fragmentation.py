@@ -4,10 +4,10 @@ A quark of momentum p takes an antiquark from the vacuum and forms a meson with 
 
     f(z) = 1 - a + 3 a (1 - z)²,    a = 0.77;
 
-the partner of the antiquark goes on with (1 - z) p until less than 5 GeV is left. Pairs of u, d and s come in the ratio
-0.43 : 0.43 : 0.14, with a Gaussian transverse momentum of 0.35 GeV. A gluon first becomes a light quark and antiquark.
-Charge is conserved along the chain, except for the last meson. No meson is further away from its parton than the colour
-partner of the parton.
+the partner of the antiquark continues with (1 - z) p until less than 5 GeV is left. Pairs of u, d and s have the
+ratio 0.43 : 0.43 : 0.14 and a Gaussian transverse momentum of 0.35 GeV. A gluon first becomes a light quark and
+antiquark. Charge is conserved along the chain, except for the last meson. No meson is further away from its parton than
+the colour partner of the parton.
 """
 
 from __future__ import annotations
@@ -69,6 +69,6 @@ def _quarks(partons: Partons, rng: np.random.Generator) -> Partons:
 
 
 def _partners(charges: Integers, rng: np.random.Generator) -> Integers:
-    """The charges of the quarks (of antiquarks: the antiquarks) that go on after a meson."""
+    """The charges of the quarks (for antiquarks, the antiquarks) that continue after a meson."""
     sign = np.where((charges == 2) | (charges == -1), 1, -1)
     return np.asarray(sign * rng.choice(VACUUM_CHARGES, len(charges), p=VACUUM_SHARES))

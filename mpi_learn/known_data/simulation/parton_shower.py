@@ -70,7 +70,7 @@ def shower(partons: Partons, rng: np.random.Generator) -> Partons:
 
 
 def _trial(partons: Partons, rng: np.random.Generator) -> tuple[Reals, Reals, Flags, Flags]:
-    """The next angle and momentum fraction of each parton from a density that lies above the true one.
+    """The next angle and momentum fraction of each parton from a density that bounds the true one from above.
 
     Returns:
         Angle, z, whether the true density accepts it, and whether it is a quark pair.

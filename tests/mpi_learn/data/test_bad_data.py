@@ -85,7 +85,7 @@ BY_FUNCTION = {"features": {"names": "X", "function": "f.py:f"}}
 CSV = {"train": "a.csv", "features": ["p", "q"], "labels": "y"}
 
 TABLE = {
-    "no such file": Bad(lambda d: None, ["data.train", "a.h5", "no such file"], "nothing in"),
+    "no such file": Bad(lambda d: None, ["data.train", "a.h5", "no such file"], "no file with a similar name"),
     "a misspelt file": Bad(good, ["data.train", "A.h5"], "did you mean 'a.h5'", {"train": "A.h5"}),
     "no such folder": Bad(good, ["data.train", "data"], "check the path", {"train": "data/a.h5"}),
     "a folder": Bad(lambda d: (d / "a.h5").mkdir(), ["data.train", "a.h5", "folder"], "a.h5/*.h5"),
@@ -109,9 +109,9 @@ TABLE = {
     "a dataset missing in the second file": Bad(
         lambda d: two(d, X=X), ["data.labels", "b.h5", "'y'"], "there are: X", BOTH
     ),
-    "nothing to read": Bad(lambda d: write(d / "a.h5"), ["data.features", "a.h5"], "nothing in it"),
+    "nothing to read": Bad(lambda d: write(d / "a.h5"), ["data.features", "a.h5"], "no readable array"),
     "an empty group": Bad(
-        lambda d: h5py.File(d / "a.h5", "w").create_group("X").file.close(), ["data.features", "X"], "nothing in it"
+        lambda d: h5py.File(d / "a.h5", "w").create_group("X").file.close(), ["data.features", "X"], "no readable array"
     ),
     "a single number": Bad(lambda d: write(d / "a.h5", X=1.0, y=Y), ["data.features", "'X'"], "there are: y"),
     "no samples": Bad(
@@ -169,7 +169,7 @@ TABLE = {
     ),
     "a value that the dtype does not hold": Bad(
         lambda d: write(d / "a.h5", X=np.full((N, 2), 300), y=Y),
-        ["data.features", "X", "sample 0 is 300, which uint8 does not hold"],
+        ["data.features", "X", "sample 0 is 300, which is not a uint8 value"],
         "data.dtype",
         {"dtype": "uint8"},
     ),
@@ -182,27 +182,27 @@ TABLE = {
     "a missing feature": Bad(
         lambda d: write(d / "a.h5", X=changed(X, (7, 1), np.nan), y=Y),
         ["data.features", "a.h5", "X", "sample 7, element (1,) is nan"],
-        "take such samples out",
+        "remove such samples",
     ),
     "an infinite feature": Bad(
         lambda d: write(d / "a.h5", X=changed(X, (19, 2), -np.inf), y=Y),
         ["data.features", "X", "sample 19, element (2,) is -inf"],
-        "take such samples out",
+        "remove such samples",
     ),
     "a feature too large for float32": Bad(
         lambda d: write(d / "a.h5", X=changed(X.astype(float), (3, 0), 1e300), y=Y),
         ["data.features", "X", "sample 3", "1e+300"],
-        "take such samples out",
+        "remove such samples",
     ),
     "a missing label": Bad(
         lambda d: write(d / "a.h5", X=X, y=changed(Y.astype(float), 5, np.nan)),
         ["data.labels", "a.h5", "y", "sample 5 is nan"],
-        "take such samples out",
+        "remove such samples",
     ),
     "a missing feature in validation": Bad(
         lambda d: two(d, X=changed(X, (2, 0), np.nan), y=Y),
         ["data.features", "b.h5", "sample 2"],
-        "take such samples out",
+        "remove such samples",
         {"validation": "b.h5"},
     ),
     "nothing left to validate on": Bad(good, ["data.validation_fraction", "20"], "more", {"validation_fraction": 0.01}),
@@ -210,7 +210,7 @@ TABLE = {
     "images among columns": Bad(
         lambda d: write(d / "a.h5", X=X.reshape(N, 3, 1), y=Y),
         ["data.features", "X", "(3, 1)"],
-        "an input of its own",
+        "a separate input",
         {"features": [["X"]]},
     ),
     "a width for what has one": Bad(good, ["data.features", "X[2]"], "write X", {"features": "X[2]"}),
@@ -242,7 +242,10 @@ TABLE = {
         BY_FUNCTION,
     ),
     "an empty cell": Bad(
-        lambda d: (d / "a.csv").write_text("p,q,y\n1,2,0\n1,,1\n"), ["data.features", "a.csv", "sample 1"], "take", CSV
+        lambda d: (d / "a.csv").write_text("p,q,y\n1,2,0\n1,,1\n"),
+        ["data.features", "a.csv", "sample 1"],
+        "remove",
+        CSV,
     ),
     "a cell of text": Bad(
         lambda d: (d / "a.csv").write_text("p,q,y\n1,2,0\n1,?,1\n"), ["data.features", "a.csv", "q"], "numeric", CSV
@@ -253,7 +256,7 @@ TABLE = {
     "a table of names alone": Bad(
         lambda d: (d / "a.csv").write_text("p,q,y\n"), ["data.train", "a.csv", "no sample"], "with samples", CSV
     ),
-    "an empty table": Bad(lambda d: (d / "a.csv").touch(), ["data.features", "a.csv"], "nothing in it", CSV),
+    "an empty table": Bad(lambda d: (d / "a.csv").touch(), ["data.features", "a.csv"], "no readable array", CSV),
     "a truncated table": Bad(
         lambda d: (d / "a.csv.gz").write_bytes(gzip.compress(b"p,q,y\n" + b"1,2,0\n" * 999)[:-20]),
         ["a.csv.gz", "CSV"],

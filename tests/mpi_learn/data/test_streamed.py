@@ -162,7 +162,7 @@ def test_every_format_streams_or_says_why_not(tmp_path, name):
     form.write(path, {"a": np.arange(n) * 0.5, "y": np.arange(n)})
     files = {"train": str(path), "features": ["a"], "labels": "y", "window_bytes": 64}
     if name in ("csv", "csv.gz", "npz"):
-        with pytest.raises(DataError, match=rf"data\.memory: stream: .*{form.suffix}.*one cannot seek in"):
+        with pytest.raises(DataError, match=rf"data\.memory: stream: .*{form.suffix}.*no random access"):
             load(DataConfiguration(**files, memory="stream"), MPI.COMM_SELF, 0)
         return
     dataset = load(DataConfiguration(**files, memory="stream"), MPI.COMM_SELF, 0)
@@ -210,7 +210,7 @@ def test_text_that_is_larger_than_the_memory_says_what_to_do(tmp_path, monkeypat
     FORMATS["csv"].write(tmp_path / "a.csv", {"a": np.arange(50.0), "y": np.arange(50)})
     configuration = DataConfiguration(train=str(tmp_path / "a.csv"), features="a", labels="y")
     monkeypatch.setattr("mpi_learn.data.loading.host_memory_bytes", lambda: 100)
-    with pytest.raises(DataError, match=r"a\.csv: all samples take .* cannot be read piece by piece"):
+    with pytest.raises(DataError, match=r"a\.csv: all samples take .* cannot be read in pieces"):
         load(configuration, MPI.COMM_SELF, 0)
 
 

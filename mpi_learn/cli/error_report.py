@@ -1,0 +1,100 @@
+"""Reports an error once for all ranks, and ends the program with the documented exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+import traceback
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import typer
+
+from mpi_learn.cli.exit_status import FAILED, INTERRUPTED, INVALID
+from mpi_learn.cli.launchers import launched_rank
+from mpi_learn.errors import MPILearnError, TrainingError, UserError, without_passwords
+
+if TYPE_CHECKING:
+    from mpi_learn.mpi.communicators import Communicator
+
+GRACE_S = 1.0
+"""Time for the rank that reports lost ranks before the other ranks end the job, in seconds."""
+
+
+class reported:  # noqa: N801 - used like a function: with reported(world, debug)
+    """Converts an exception inside the block to one message from one rank and an exit status.
+
+    Args:
+        world: The ranks that run the block together; None before MPI starts.
+        debug: Whether to print the traceback of an error.
+
+    Raises:
+        typer.Exit: With `INVALID` after a `UserError`, with `FAILED` after any other error.
+    """
+
+    def __init__(self, world: Communicator | None, debug: bool) -> None:
+        self.world, self.debug = world, debug
+
+    def __enter__(self) -> None:
+        """Has no effect."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, SystemExit):
+            return
+        if isinstance(error, KeyboardInterrupt):
+            os._exit(INTERRUPTED)  # the other ranks may wait for this one: MPI_Finalize would block
+        if self.world is not None:
+            self._report_to(self.world, error)
+        elif launched_rank() == 0 or not isinstance(error, MPILearnError):
+            self._print(error)
+        raise typer.Exit(INVALID if isinstance(error, UserError) else FAILED)
+
+    def _report_to(self, world: Communicator, error: BaseException) -> None:
+        """Prints an `MPILearnError`, which all ranks raise, on rank 0. Any other error ends the job."""
+        if lost := _lost_ranks(world, error):
+            self._abort_without(lost, world, error)
+        if isinstance(error, MPILearnError):
+            world.Barrier()  # mpirun ends all ranks as soon as one fails: the message is printed first
+            if world.rank == 0:
+                self._print(error)
+            world.Barrier()
+            return
+        self._print(error)
+        if world.size > 1:
+            world.Abort(FAILED)
+
+    def _abort_without(self, lost: set[int], world: Communicator, error: BaseException) -> None:
+        """Reports lost ranks on the lowest living rank and ends the job; collective calls no longer work."""
+        if world.rank == min(set(range(world.size)) - lost):
+            names = ", ".join(map(str, sorted(lost)))
+            text = f"rank {names} was lost: killed, out of memory or crashed"
+            print(f"mpi-learn: {text}\n  → with `checkpoint:` the same command continues", file=sys.stderr, flush=True)
+            if self.debug:
+                self._print(error)
+        else:
+            time.sleep(GRACE_S)
+        world.Abort(FAILED)
+
+    def _print(self, error: BaseException) -> None:
+        if isinstance(error, MPILearnError) and not self.debug:
+            text = str(error) if isinstance(error, UserError) else _short(error)
+        else:
+            text = "".join(traceback.format_exception(error))
+        print(f"mpi-learn: {without_passwords(text)}", file=sys.stderr, flush=True)
+
+
+def _lost_ranks(world: Communicator, error: BaseException) -> set[int]:
+    """The ranks whose death caused `error`; empty if it has another cause."""
+    from mpi_learn.mpi.communicators import is_communication_error, lost_ranks
+
+    return lost_ranks(world) if is_communication_error(error) else set()
+
+
+def _short(error: MPILearnError) -> str:
+    """A failed training in one line, with the traceback of the rank that raised, which shows the user's code."""
+    if not isinstance(error, TrainingError):
+        return str(error)
+    return f"training failed on rank {error.rank} ({error.host}): {error.reason}\n{error.traceback}".rstrip()
