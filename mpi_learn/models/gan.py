@@ -18,14 +18,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.flat_layout import N_WORDS, FlatLayout, aligned_empty
+from mpi_learn.flat_layout import LOSS, N_SAMPLES, N_WORDS, WEIGHT, FlatLayout, aligned_empty
 from mpi_learn.models.configuration import Gan, ModelSettings, Turn
 from mpi_learn.models.model import Arrays, Example, Model
 from mpi_learn.models.outputs import LabelRule, Outputs, Shape, check_ranges
 from mpi_learn.settings.component import Component, component, make_component
 
 DISCRIMINATOR, GENERATOR = "discriminator", "generator"
-N_D, D_LOSS, N_G, G_LOSS, FIRST_GAN_METRIC = 2, 3, 4, 5, 6
+N_D, D_LOSS, N_G, G_LOSS, FIRST_GAN_METRIC = 3, 4, 5, 6, 7
 """Where the sums hold the discriminator's samples and loss, the generator's, and the metrics."""
 
 Tensors = Sequence[Any]
@@ -149,7 +149,7 @@ class GanModel(Model):
         """The two losses over the steps in which their model moved, ``loss``, which is their sum, and the metrics."""
         d_loss, g_loss = (float(sums[at] / max(sums[n], 1.0)) for n, at in ((N_D, D_LOSS), (N_G, G_LOSS)))
         found = {"loss": d_loss + g_loss, f"{DISCRIMINATOR}_loss": d_loss, f"{GENERATOR}_loss": g_loss}
-        values = sums[FIRST_GAN_METRIC:-N_WORDS] / max(float(sums[0]), 1.0)
+        values = sums[FIRST_GAN_METRIC:-N_WORDS] / max(float(sums[N_SAMPLES]), 1.0)
         return found | {key: float(value) for (key, _), value in zip(self._metrics, values, strict=True)}
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
@@ -300,7 +300,7 @@ class GanModel(Model):
         for moves, at in zip(turn, (N_D, N_G), strict=True):
             if moves:
                 sums[at : at + 2] = n, n * values.pop(0)
-        sums[:2] = n, sums[D_LOSS] + sums[G_LOSS]
+        sums[[WEIGHT, LOSS, N_SAMPLES]] = n, sums[D_LOSS] + sums[G_LOSS], n
         sums[FIRST_GAN_METRIC : FIRST_GAN_METRIC + len(values)] = n * np.array(values)
         return sums
 

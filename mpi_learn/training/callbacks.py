@@ -52,8 +52,8 @@ class Callbacks:
                 for one in map(component, wanted):
                     made = _made(one, model.framework)
                     (self._of_keras if _is_of_keras(made) else self._functions).append(made)
-        for one in self._of_keras:
-            one.set_params({"epochs": epochs, "verbose": 0})
+            for one in self._of_keras:
+                one.set_params({"epochs": epochs, "verbose": 0})
 
     def begin(self) -> None:
         """Before the first epoch of this run. Collective."""

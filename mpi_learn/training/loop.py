@@ -156,6 +156,7 @@ class Training:
         self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state)
         self.stopped_by, self.monitor = "epochs", Monitor()
         self.seconds = self.steps_s = 0.0
+        self._n_own = 0  # samples of this rank in the present epoch
 
     def __enter__(self) -> Self:
         return self
@@ -239,7 +240,7 @@ class Training:
     def _make_deal(self) -> Deal:
         """Begins to deal out the samples of an epoch."""
         sizes = {"batch_size": self.configuration.batch_size, "n_workers": len(self.layout.groups)}
-        return Dealer(self.dataset.n_training, **sizes).deal
+        return Dealer(self.batches.n_samples, **sizes).deal
 
     def _epoch(self, number: int) -> Epoch:
         """The steps of one epoch, and the start of its validation. Collective.
@@ -247,7 +248,7 @@ class Training:
         Everything that may raise on a single rank is inside `agreed_errors`; the collectives are outside.
         """
         started_s = time.perf_counter()
-        timeline, sums = self.timeline, np.zeros(self.model.n_sums)
+        timeline, sums, self._n_own = self.timeline, np.zeros(self.model.n_sums), 0
         with agreed_errors(self.comm):
             with timeline.span("serve", IDLE) if self.worker is None else nullcontext():
                 self.algorithm.run(self._steps(number, sums))
@@ -279,7 +280,6 @@ class Training:
             sums: (n_sums,) float64, to which the sums behind every gradient are added.
         """
         n, timeline = self.model.layout.size, self.timeline
-        self._n_own = 0
         for batch in timeline.waiting(self._batches(epoch)):
             with timeline.span("gradient", COMPUTE):
                 step = self.model.gradient(batch.x, batch.y, batch.weights)

@@ -24,12 +24,12 @@ class Centre(ABC):
         """Begins an epoch; the model's weights are those after `Algorithm.synchronize`."""
 
     @abstractmethod
-    def absorb(self, vector: np.ndarray, n_samples: float) -> None:
+    def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
         """Applies a worker's message.
 
         Args:
             vector: (n,) float32; may be changed.
-            n_samples: Number of samples that it belongs to.
+            batch_weight: The weight of its batches (see `mpi_learn.flat_layout`).
         """
 
     @abstractmethod

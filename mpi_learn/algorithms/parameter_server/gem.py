@@ -56,7 +56,7 @@ class EnergyCentre(Centre):
     def __init__(self, weights: np.ndarray) -> None:
         self.weights = weights
 
-    def absorb(self, vector: np.ndarray, n_samples: float) -> None:
+    def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
         """Adds a push."""
         self.weights += vector
         self.version += 1
@@ -80,7 +80,7 @@ class LowerEnergyCentre(Centre):
         self._pushed = np.zeros(weights.size, np.float32)
         self._n_pushes = 0
 
-    def absorb(self, vector: np.ndarray, n_samples: float) -> None:
+    def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
         """Adds a push."""
         self.weights += vector
         self.version += 1
@@ -133,10 +133,10 @@ class EnergyWorker(Worker):
         if not self._n_exchanges[0]:
             self._seen[:] = weights
 
-    def step(self, weights: np.ndarray, gradient: np.ndarray, n_samples: float) -> bool:
+    def step(self, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
         """See `Worker.step`."""
-        if n_samples:
-            self.optimizer.update(weights, gradient, 1.0 / n_samples)
+        if batch_weight:
+            self.optimizer.update(weights, gradient, 1.0 / batch_weight)
         self._n_steps += 1
         return self._exchange(weights) if self._n_steps % self.sync_every == 0 else True
 

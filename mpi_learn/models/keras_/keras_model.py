@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from mpi_learn.flat_layout import N_WORDS, aligned_empty
+from mpi_learn.flat_layout import N_SAMPLES, N_WORDS, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_compile import CompiledModel
 from mpi_learn.models.keras_.keras_network import (
@@ -36,8 +36,8 @@ from mpi_learn.models.keras_.keras_network import (
 from mpi_learn.models.keras_.keras_passes import Found, Pass, StatefulPass, StatelessPass
 from mpi_learn.models.model import Arrays, Example, Model
 
-N, LOSS_OF_N, FIRST_STATE = 2, 3, 4
-"""Where the sums hold the number of samples, the loss times this number, and the states of the metrics."""
+LOSS_OF_N, FIRST_STATE = 3, 4
+"""Where the sums hold the loss times the number of samples, and the states of the metrics."""
 
 
 class KerasModel(Model):
@@ -95,7 +95,7 @@ class KerasModel(Model):
         self.compiled.check_labels(y)
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        n = max(float(sums[N]), 1.0)
+        n = max(float(sums[N_SAMPLES]), 1.0)
         split = FIRST_STATE + self._n_states
         raw = zip(self._names, sums[split:-N_WORDS], strict=True)
         values = self.compiled.results(sums[FIRST_STATE:split]) | {name: float(value) / n for name, value in raw}

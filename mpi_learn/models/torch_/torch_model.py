@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.flat_layout import N_WORDS, aligned_empty
+from mpi_learn.flat_layout import LOSS, N_SAMPLES, N_WORDS, WEIGHT, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.model import Arrays, Example, Model, named
 from mpi_learn.models.outputs import Outputs, check_ranges, key_of
@@ -21,8 +21,8 @@ from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, arguments_of, flat_outputs, tensors
 from mpi_learn.settings.component import component
 
-WEIGHT, LOSS, N, FIRST_STATE = 0, 1, 2, 3
-"""Where the sums hold what the losses are means over, the loss times that, the number of samples, the metrics."""
+FIRST_STATE = 3
+"""Where the sums hold the states of the metrics."""
 NOT_TAKEN = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
 
 
@@ -83,7 +83,7 @@ class TorchModel(Model):
             check_ranges([loss and loss.rule for loss in self._losses], self._places, y)
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        n, start = max(float(sums[N]), 1.0), FIRST_STATE
+        n, start = max(float(sums[N_SAMPLES]), 1.0), FIRST_STATE
         found = {"loss": float(sums[LOSS]) / (float(sums[WEIGHT]) or 1.0)}
         for key, _, metric in self._metrics:
             found[key] = metric.result(sums[start : start + metric.size], n)
