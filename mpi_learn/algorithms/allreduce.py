@@ -19,8 +19,8 @@ class SynchronousAllReduce(Algorithm):
     """One collective per step, which sums gradients, sums and the flag that a rank failed.
 
     Gradients belong to mean losses times the weights of the batches. Divided by the total weight, which is one of the
-    sums, their sum is exactly the mean gradient over the global batch, also for uneven shares. A step whose total weight
-    is zero has no mean and changes nothing.
+    sums, their sum is exactly the mean gradient over the global batch, also for uneven shares. If the total weight is
+    zero, there is no mean, and the step changes nothing.
 
     Args:
         setup: Communicator, weights and sizes.

@@ -147,7 +147,7 @@ class Training:
                 drop_last=configuration.data is not None and configuration.data.drop_last,
             )
             self.is_dealt = configuration.data is not None and configuration.data.share == "dynamic"
-            check_settings(configuration, model, self._least_samples())
+            check_settings(configuration, model, self.batches.n_steps, self._least_samples())
             setup = self._algorithm_setup()
         self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs)
         with agreed_errors(comm):  # its collectives come first, then what may raise
@@ -172,7 +172,7 @@ class Training:
                 self.timeline.write()
 
     def _least_samples(self) -> int:
-        """The smallest batch of any worker."""
+        """Size of the smallest batch of any worker that is not empty."""
         size = self.configuration.batch_size
         return self.batches.n_samples % size or size if self.is_dealt else self.batches.least_samples
 

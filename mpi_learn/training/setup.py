@@ -83,15 +83,24 @@ class ModelStatistics:
         self.model.set_moving(values)
 
 
-def check_settings(configuration: TrainingConfiguration, model: Model, least_samples: int) -> None:
-    """Checks the settings that need the model: names of its metrics, and the size of its smallest batch.
+def check_settings(configuration: TrainingConfiguration, model: Model, n_steps: int, least_samples: int) -> None:
+    """Checks the settings that need model and batches: names of metrics, and the number and sizes of batches.
 
     Args:
-        least_samples: The smallest batch of the training.
+        configuration: Of the training.
+        model: Of this rank.
+        n_steps: Steps per epoch.
+        least_samples: Size of the smallest batch that is not empty.
 
     Raises:
-        ConfigurationError: A metric is missing, or a batch is too small.
+        ConfigurationError: A metric is missing, there is no step, or a batch is too small.
     """
+    if n_steps == 0:
+        raise ConfigurationError(
+            "the training samples do not fill one batch of every worker, and data.drop_last leaves out the others",
+            where="batch_size",
+            cure="write a smaller batch_size, use fewer ranks, or leave out data.drop_last",
+        )
     names = list(model.metrics(np.zeros(model.n_sums)))
     for where, metric in configuration.watched_metrics().items():
         if names and metric.removeprefix("val_") not in names:
@@ -102,7 +111,7 @@ def check_settings(configuration: TrainingConfiguration, model: Model, least_sam
             )
     if least_samples < model.least_samples:
         raise ConfigurationError(
-            f"some batch has {least_samples} sample, of which batch normalisation has no variance",
+            f"the smallest batch has {least_samples} sample: batch normalisation needs at least {model.least_samples}",
             where="batch_size",
             cure="write data.drop_last: true, or another batch_size",
         )

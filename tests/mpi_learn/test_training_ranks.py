@@ -13,7 +13,7 @@ import mpi_learn.training.loop
 from mpi_learn import read_configuration, train
 from mpi_learn.algorithms.rank_layout import layout_of
 from mpi_learn.data import Dataset, Samples
-from mpi_learn.errors import TrainingError
+from mpi_learn.errors import ConfigurationError, TrainingError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.training import tracing
@@ -179,7 +179,9 @@ def test_a_model_that_raises_at_any_call_ends_the_training_on_all_ranks(
             return LinearModel(one, (method, call) if one == rank else None)
 
         build(make)
-        monkeypatch.setattr("mpi_learn.training.setup._one_model", lambda _, one, *more, make=make: make(one))  # a thread's
+        monkeypatch.setattr(
+            "mpi_learn.training.setup._one_model", lambda _, one, *more, make=make: make(one)
+        )  # a thread's
         checkpoint = {"path": str(tmp_path / f"{call}"), "every": 1}
         configuration = configured(checkpoint=checkpoint, **TRAININGS[name])
         communicators = []
@@ -218,6 +220,26 @@ def test_messages_of_the_caller_are_not_taken_by_a_training(build):
         return found.tolist()
 
     assert run_ranks(3, run)[0] == [0, 1, 2]
+
+
+DEALT = {"train": "a.h5", "features": "x", "labels": "y", "share": "dynamic", "drop_last": True}
+
+
+def test_dealt_samples_respect_drop_last(build):
+    """Two workers take 16 of the 22 samples, in whole batches."""
+    models = {}
+    build(lambda rank: models.setdefault(rank, LinearModel(rank)))
+    run_ranks(3, lambda comm: train(configured(epochs=1, data=DEALT, algorithm="downpour"), comm, data=dataset()))
+    assert [n for model in models.values() for n in model.samples_of_steps] == [4] * 4
+
+
+@pytest.mark.parametrize("share", ["static", "dynamic"])
+def test_a_training_without_a_step_is_refused(build, share):
+    """Two workers with batches of 12 need 24 samples, and there are 22."""
+    build(LinearModel)
+    configuration = configured(batch_size=12, data=DEALT | {"share": share}, algorithm="downpour")
+    with pytest.raises(ConfigurationError, match="do not fill one batch of every worker"):
+        run_ranks(3, lambda comm: train(configuration, comm, data=dataset()))
 
 
 @pytest.mark.parametrize("last_step", [1, 5])
