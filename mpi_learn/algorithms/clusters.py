@@ -147,7 +147,8 @@ class DecentralizedClusters(Algorithm):
         assert exchange is not None
         mean = exchange.mean()
         target = mean if self.outer is None else self.outer.apply(mean)
-        return target - exchange.snapshot
+        delta: np.ndarray = target - exchange.snapshot
+        return delta
 
     def _shared(self, delta: np.ndarray | None) -> np.ndarray:
         """The leader's `delta` on all ranks of the cluster."""

@@ -146,7 +146,7 @@ class ElasticWorker(Worker):
 
 
 @fused
-def _attract(centre, vector, alpha):
+def _attract(centre: np.ndarray, vector: np.ndarray, alpha: Float) -> None:
     for i in range(centre.size):
         d = alpha * (vector[i] - centre[i])
         vector[i] = d

@@ -147,7 +147,8 @@ class EnergyWorker(Worker):
     def rank_state(self) -> dict[str, np.ndarray]:
         """Momentum m, last pulled weights s, the number of exchanges, and the state of the worker's optimizer."""
         optimizer = {f"optimizer.{name}": array for name, array in self.optimizer.arrays().items()}
-        return {"seen": self._seen, "energy": self._energy, "n_exchanges": self._n_exchanges} | optimizer
+        own: dict[str, np.ndarray] = {"seen": self._seen, "energy": self._energy, "n_exchanges": self._n_exchanges}
+        return own | optimizer
 
     def _exchange(self, weights: np.ndarray) -> bool:
         pulled = self.link.pull(self._memory)
@@ -160,7 +161,9 @@ class EnergyWorker(Worker):
 
 
 @fused
-def _match(weights, start, seen, energy, pulled, momentum, kappa):
+def _match(  # type: ignore[no-untyped-def] # compiled, by numba's types
+    weights, start, seen, energy, pulled, momentum, kappa
+):
     for i in range(weights.size):
         d = weights[i] - start[i]
         m = momentum * energy[i] + d

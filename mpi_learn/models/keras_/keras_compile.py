@@ -15,10 +15,11 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_losses import compile_arguments, label_rule, structured
 from mpi_learn.models.keras_.keras_network import KerasNetwork, Tensors, said, takes, tensors, tracing
 from mpi_learn.models.model import Example, named
-from mpi_learn.models.outputs import Outputs, check_ranges
+from mpi_learn.models.outputs import LabelRule, Outputs, check_ranges
+from mpi_learn.settings.component import Component
 
 
-class GradientCatcher(keras.optimizers.Optimizer):
+class GradientCatcher(keras.optimizers.Optimizer):  # type: ignore[misc] # Keras has no types
     """In the place of the model's optimizer: keeps the gradients that `train_step` applies, and moves no weight."""
 
     def __init__(self) -> None:
@@ -74,7 +75,8 @@ class CompiledModel:
     @property
     def catcher(self) -> GradientCatcher:
         """The model's optimizer during the training."""
-        return self.model.optimizer
+        catcher: GradientCatcher = self.model.optimizer
+        return catcher
 
     def packed(self, x: Tensors, y: Tensors, weights: Tensors) -> tuple[Any, Any, Any]:
         """Inputs, labels and sample weights in the structures in which `fit` takes them."""
@@ -208,8 +210,10 @@ class CompiledModel:
         return _described(self.model, found)
 
     def _compile(self, outputs: Outputs | None, example: Example) -> None:
-        settings, arguments = self.settings, {}
-        self._wanted, self._rules = [], []
+        settings = self.settings
+        arguments: dict[str, Any] = {}
+        self._wanted: list[Component | None] = []
+        self._rules: list[LabelRule | None] = []
         if self.is_compiled_by_user:
             self._check_users_compile()
             if outputs is not None and outputs.is_mapping and not example.y_names and len(example.y) > 1:
@@ -266,7 +270,7 @@ class CompiledModel:
 
     def _metric_of(self, variable: Any) -> str:
         leaves = [leaf for one in self.model.metrics for leaf in getattr(one, "metrics", None) or [one]]
-        return next(one.name for one in leaves if any(variable is own for own in one.variables))
+        return str(next(one.name for one in leaves if any(variable is own for own in one.variables)))
 
     def _results(self, change: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         values = [
@@ -295,7 +299,7 @@ def _inputs(model: keras.Model, example: Example) -> tuple[str, ...]:
         return given
     structure = getattr(model, "input", None) if len(inputs) > 1 else None
     by_name = isinstance(structure, dict)
-    known = tuple(structure) if by_name else tuple(one.name for one in inputs)
+    known = tuple(structure) if isinstance(structure, dict) else tuple(one.name for one in inputs)
     if given and len(inputs) > 1 and set(given) != set(known):
         raise ModelError(
             f"the model's inputs are named {', '.join(known)}, the data's features {', '.join(given)}",

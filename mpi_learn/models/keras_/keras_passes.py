@@ -77,7 +77,7 @@ class Pass(ABC):
         """Runs the pass eagerly; afterwards the model is as before."""
         with self.compiled.unchanged(), tracing():
             parts = [tf.convert_to_tensor(one) for one in self.model.trainable_variables]
-            found = self(parts, *map(tensors, (example.x, example.y, example.weights)), initial)
+            found = self(parts, tensors(example.x), tensors(example.y), tensors(example.weights), initial)
             return Run(
                 {name: np.asarray(one) for name, one in found.logs.items()},
                 [np.asarray(one) for one in found.change],

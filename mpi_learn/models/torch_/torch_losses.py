@@ -95,7 +95,7 @@ class Loss:
         elif self.rule is not None:
             targets = matched(targets, outputs)
         if weights is None:
-            values = self.function(outputs, targets)
+            values: torch.Tensor = self.function(outputs, targets)
             return values if values.ndim == 0 else _checked(values, outputs, targets).float().mean()
         values = self._of_each(outputs, targets)
         if values.ndim == 0:
@@ -123,11 +123,12 @@ class Loss:
         function = self.function
         if not isinstance(function, torch.nn.Module) or getattr(function, "reduction", "none") == "none":
             return function(outputs, targets, reduction="none") if self.name else function(outputs, targets)
-        reduction, function.reduction = function.reduction, "none"
+        reduction = function.reduction
+        setattr(function, "reduction", "none")  # noqa: B010 - PyTorch's types do not know the attribute
         try:
             return function(outputs, targets)
         finally:
-            function.reduction = reduction
+            setattr(function, "reduction", reduction)  # noqa: B010
 
 
 def _checked(values: torch.Tensor, outputs: Any, targets: Any) -> torch.Tensor:

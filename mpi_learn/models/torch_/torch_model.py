@@ -14,7 +14,7 @@ from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS, N_SAMPLES, N_WORDS, WEIGHT, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.model import Arrays, Example, Model, named
-from mpi_learn.models.outputs import Outputs, check_ranges, key_of
+from mpi_learn.models.outputs import LabelRule, Outputs, check_ranges, key_of
 from mpi_learn.models.torch_.torch_checkpointing import resting
 from mpi_learn.models.torch_.torch_losses import Loss, make_loss
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
@@ -67,7 +67,7 @@ class TorchModel(Model):
         outputs, labels = self._called(x), tensors(y)
         loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
         if weight > 0:
-            (weight * loss).backward()
+            torch.autograd.backward(weight * loss)
         self._step[self.layout.size :] = self._sums(outputs, labels, weight, loss.item(), len(x[0]))
         return self._step
 
@@ -80,7 +80,7 @@ class TorchModel(Model):
 
     def check_labels(self, y: Arrays) -> None:
         if self._whole is None:
-            check_ranges([loss and loss.rule for loss in self._losses], self._places, y)
+            check_ranges(self._rules(), self._places, y)
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
         n, start = max(float(sums[N_SAMPLES]), 1.0), FIRST_STATE
@@ -152,7 +152,7 @@ class TorchModel(Model):
             for _, output, metric in self._metrics:
                 place = None if output is None else self._places[output]
                 parts = (outputs, named(labels, self._names)) if output is None else (flat[output], labels[place or 0])
-                states.append(metric.state(*parts, n).numpy())
+                states.append(metric.state(parts[0], parts[1], n).numpy())
         return np.concatenate([[weight, weight * loss, n], *states, [0.0] * N_WORDS])
 
     def _tried(self, example: Example) -> Outputs:
@@ -203,17 +203,21 @@ class TorchModel(Model):
                 loss.rule.check_shape(example.y[place])
             self._losses.append(loss)
             self.has_own_loss |= not loss.name or "reduction" in one.arguments
-        check_ranges([loss and loss.rule for loss in self._losses], self._places, example.y)
+        check_ranges(self._rules(), self._places, example.y)
         self._factors = [
             1.0 if one is None else float(one) for one in outputs.spread(settings.loss_weights, "loss_weights")
         ]
+
+    def _rules(self) -> list[LabelRule | None]:
+        """What the loss of each output requires of labels."""
+        return [None if loss is None else loss.rule for loss in self._losses]
 
     def _matched_labels(self, outputs: Outputs, example: Example) -> list[int | None]:
         """The labels of the outputs for metrics, where they can be matched; the loss takes all of them."""
         if not self.settings.metrics or len(example.y) == 0:
             return [None] * len(outputs)
         if isinstance(self.settings.metrics, dict) or len(outputs) == 1:
-            return outputs.labels(self._names, len(example.y), [component(self.settings.loss)] * len(outputs))
+            return outputs.labels(self._names, len(example.y), outputs.losses(self.settings.loss))
         return [None] * len(outputs)
 
     def _make_metrics(self, outputs: Outputs, example: Example) -> None:
