@@ -62,7 +62,7 @@ def train(
     from mpi_learn.cli.interruption import Interruption
     from mpi_learn.mpi.communicators import agreed_errors
     from mpi_learn.training.loop import train as train_model
-    from mpi_learn.training.saved_result import save_result
+    from mpi_learn.training.result import save_result
 
     world = MPI.COMM_WORLD
     with _reported(None, debug):
@@ -206,7 +206,7 @@ class _Unsavable:
     reason = ""
 
     def __call__(self, reason: str, lines: str) -> None:
-        from mpi_learn.training.saved_result import indented
+        from mpi_learn.training.result import indented
 
         self.reason = reason
         with suppress(OSError):
