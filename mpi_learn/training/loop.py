@@ -14,7 +14,7 @@ from mpi_learn.algorithms.algorithm import AlgorithmSetup, Deal
 from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import layout_of
-from mpi_learn.data import Batch, Dataset, Dealer, load, make_batches
+from mpi_learn.data import Batch, Dataset, Dealer, load
 from mpi_learn.errors import ConfigurationError, MPILearnError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.collectives import sum_in_place
@@ -30,6 +30,8 @@ from mpi_learn.training.setup import (
     build_model,
     check_settings,
     completed_dataset,
+    is_dealt,
+    make_training_batches,
     make_training_optimizer,
     make_validator,
     open_timeline,
@@ -96,24 +98,6 @@ def train(
             model.close()
 
 
-def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> None:
-    """Does everything that `train` does before the first step, and so raises the errors that it would raise there.
-
-    Collective over `comm`.
-
-    Raises:
-        UserError: Invalid configuration, data or model; the same on every rank.
-    """
-    with private(comm) as own:
-        dataset = completed_dataset(data, configuration, own)
-        model = build_model(configuration, own, dataset)
-        try:
-            with Training(configuration, own, dataset, model):
-                pass
-        finally:
-            model.close()
-
-
 class Training:
     """One training. A context: its end frees what it holds besides the model. Collective.
 
@@ -134,17 +118,9 @@ class Training:
         self.timeline = open_timeline(configuration, comm, self.layout)
         self.validator = make_validator(configuration, comm, dataset, model)
         with agreed_errors(comm):
-            self.batches = make_batches(
-                dataset,
-                batch_size=configuration.batch_size,
-                n_workers=len(workers),
-                worker=self.worker or 0,
-                seed=configuration.seed,
-                shuffle=configuration.data is None or configuration.data.shuffle,
-                drop_last=configuration.data is not None and configuration.data.drop_last,
-            )
-            self.is_dealt = configuration.data is not None and configuration.data.share == "dynamic"
-            check_settings(configuration, model, self.batches.n_steps, self._least_samples())
+            self.batches = make_training_batches(configuration, dataset, len(workers), self.worker or 0)
+            self.is_dealt = is_dealt(configuration)
+            check_settings(configuration, model, self.batches)
             setup = self._algorithm_setup()
         self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs)
         with agreed_errors(comm):  # its collectives come first, then what may raise
@@ -167,11 +143,6 @@ class Training:
             self.batches.close()
             with suppress(OSError):  # the error that ended the training is more important
                 self.timeline.write()
-
-    def _least_samples(self) -> int:
-        """Size of the smallest batch of any worker that is not empty."""
-        size = self.configuration.batch_size
-        return self.batches.n_samples % size or size if self.is_dealt else self.batches.least_samples
 
     def run(self, on_epoch: OnEpoch | None, progress: Progress | None) -> None:
         """All epochs that a resumed checkpoint has not finished. Collective."""
