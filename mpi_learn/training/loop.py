@@ -119,7 +119,6 @@ class Training:
         self.validator = make_validator(configuration, comm, dataset, model)
         with agreed_errors(comm):
             self.batches = make_training_batches(configuration, dataset, len(workers), self.worker or 0)
-            self.is_dealt = is_dealt(configuration)
             check_settings(configuration, model, self.batches)
             setup = self._algorithm_setup()
         self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs)
@@ -128,8 +127,7 @@ class Training:
             self.state = State(Stopping(configuration.early_stopping, configuration.target))
         self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state)
         self.stopped_by, self.monitor = "epochs", Monitor()
-        self.seconds = self.steps_s = 0.0
-        self._n_own = 0  # samples of this rank in the present epoch
+        self.seconds, self.steps_s, self._n_own = 0.0, 0.0, 0  # `_n_own`: samples of this rank in the present epoch
 
     def __enter__(self) -> Self:
         return self
@@ -193,7 +191,7 @@ class Training:
             n_steps=self.batches.n_steps,
             learning_rate=configuration.optimizer.learning_rate,
             make_optimizer=self._make_optimizer,
-            make_deal=self._make_deal if self.is_dealt else None,
+            make_deal=self._make_deal if is_dealt(configuration) else None,
             batch_statistics=ModelStatistics(model) if configuration.sync_batchnorm and model.moving().size else None,
         )
 
@@ -207,8 +205,8 @@ class Training:
 
     def _make_deal(self) -> Deal:
         """Begins to deal out the samples of an epoch."""
-        sizes = {"batch_size": self.configuration.batch_size, "n_workers": len(self.layout.groups)}
-        return Dealer(self.batches.n_samples, **sizes).deal
+        n_workers = len(self.layout.groups)
+        return Dealer(self.batches.n_samples, batch_size=self.configuration.batch_size, n_workers=n_workers).deal
 
     def _epoch(self, number: int) -> Epoch:
         """The steps of one epoch, and the start of its validation. Collective.
