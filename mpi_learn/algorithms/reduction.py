@@ -23,7 +23,7 @@ class Reduction(ABC):
         """Replaces `step`, (n + sums,) float32, by its sum over all ranks, the same on all. Collective over `comm`."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What this rank has held back for later steps: the arrays themselves, to be read or filled."""
+        """The remainders that this rank keeps for later steps: the arrays themselves, to be read or filled."""
         return {}
 
 

@@ -27,7 +27,7 @@ from mpi_learn.settings.component import component, make_component
 
 DISCRIMINATOR, GENERATOR = "discriminator", "generator"
 N_D, D_LOSS, N_G, G_LOSS, FIRST_GAN_METRIC = 3, 4, 5, 6, 7
-"""Where the sums hold the discriminator's samples and loss, the generator's, and the metrics."""
+"""Indices of sums: samples and loss of the discriminator and of the generator, and the first metric."""
 
 
 class GanModel(Model):

@@ -181,7 +181,7 @@ class Training:
         )
 
     def _algorithm_setup(self) -> AlgorithmSetup:
-        """What the algorithm is built from."""
+        """The arguments of `make_algorithm`."""
         configuration, model = self.configuration, self.model
         return AlgorithmSetup(
             comm=self.comm,

@@ -78,7 +78,7 @@ OnUnsavable = Callable[[str, str], None]
 
 
 class Saved(NamedTuple):
-    """Where the model is.
+    """The file of a saved model.
 
     Attributes:
         file: The whole model, or its weights alone.

@@ -58,7 +58,7 @@ class Stopping:
         return target.below is not None and value <= target.below
 
     def state(self) -> dict[str, float]:
-        """What a checkpoint holds besides the best weights."""
+        """The values that a checkpoint holds besides the best weights."""
         return {"best_value": self.best_value, "best_epoch": self.best_epoch, "waited": self.waited}
 
     def restore(self, state: dict[str, float]) -> None:
@@ -87,7 +87,7 @@ class History:
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What rank 0 reports of an epoch.
+    """The report of rank 0 about an epoch.
 
     Attributes:
         epoch: Number of the epoch, from 0.

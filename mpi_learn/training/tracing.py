@@ -1,4 +1,4 @@
-"""What each rank did when, in one file of JSON lines per rank, and its use of processor and memory."""
+"""Timelines of all ranks, in one file of JSON lines per rank, and their use of processor and memory."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class TimedOptimizer(Optimizer):
 
 @dataclass(frozen=True)
 class RankTrace:
-    """What one rank did.
+    """The timeline of one rank.
 
     Attributes:
         rank, host, role: As in `RecordedTimeline`.

@@ -58,7 +58,7 @@ REFUSED = {
     "of a factory": (KERAS, "keras.callbacks:TerminateOnNaN", "TerminateOnNaN is not available as a callback"),
     "unknown": (KERAS, "CSVLoger", "did you mean CSVLogger"),
     "arguments": (KERAS, "CSVLogger", "CSVLogger with \\(\\)"),
-    "batches": (KERAS, f"{FILE}:of_batches", "looks at batches"),
+    "batches": (KERAS, f"{FILE}:of_batches", "acts on batches"),
     "no function": (KERAS, f"{FILE}:nothing", "expected a callback, found int"),
     "keras for torch": (TORCH, "CSVLogger", "there is no callback CSVLogger"),
 }

@@ -40,9 +40,9 @@ class Centre(ABC):
         """Applies or hands up what was held back: a round or an epoch is over."""
 
     def state(self) -> dict[str, np.ndarray]:
-        """What a checkpoint holds once, besides the weights: the arrays themselves, to be read or filled."""
+        """The common arrays in a checkpoint besides the weights: the arrays themselves, to be read or filled."""
         return {}
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """What a checkpoint holds for this master alone: the arrays themselves, to be read or filled."""
+        """This master's arrays in a checkpoint: the arrays themselves, to be read or filled."""
         return {}

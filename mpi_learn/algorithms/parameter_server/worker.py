@@ -46,7 +46,7 @@ class Worker(ABC):
 
     @abstractmethod
     def rank_state(self) -> dict[str, np.ndarray]:
-        """What a checkpoint holds for this worker: the arrays themselves, to be read or filled."""
+        """This worker's arrays in a checkpoint: the arrays themselves, to be read or filled."""
 
 
 class WorkerRank(Algorithm, SampleDealing):

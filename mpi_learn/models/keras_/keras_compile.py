@@ -43,7 +43,7 @@ class CompiledModel:
         states: The metrics' state variables.
         initial: Their values before the first batch.
         has_train_step, has_test_step: Whether the user's class overrides the method.
-        has_own_loss: Whether code of the user's computes the loss.
+        has_own_loss: Whether user code computes the loss.
 
     Raises:
         ModelError, ConfigurationError: Model, loss, metrics and samples do not fit together.
@@ -103,7 +103,7 @@ class CompiledModel:
         return tf.cast(found, tf.float32)
 
     def weight(self, outputs: Any, weights: Any, n: tf.Tensor) -> tf.Tensor:
-        """What the loss of a batch is a mean over: see `mpi_learn.models.keras_.keras_model`."""
+        """The divisor of the mean loss of a batch; see `mpi_learn.models.keras_.keras_model`."""
         if self._has_loss_method or not tf.is_tensor(outputs):
             return n
         mask, reduction = getattr(outputs, "_keras_mask", None), getattr(self.model.loss, "reduction", "")
@@ -283,7 +283,7 @@ class CompiledModel:
 
 
 def as_data(x: Any, y: Any, weights: Any) -> tuple[Any, ...]:
-    """What `fit` gives to `train_step`."""
+    """The argument with which `fit` calls `train_step`."""
     if y is None and weights is None:
         return (x,)
     return (x, y) if weights is None else (x, y, weights)

@@ -71,7 +71,7 @@ def make_metric(wanted: Component) -> Any:
 
 
 def label_rule(wanted: Component | None, output: Shape) -> LabelRule | None:
-    """What a loss requires of labels; None if this is not known, as for functions of the user's."""
+    """The labels that a loss accepts; None if this is not known, for example for user functions."""
     if wanted is None or wanted.is_own or not output:
         return None
     if wanted.name in SHORT:

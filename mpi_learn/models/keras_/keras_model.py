@@ -6,7 +6,7 @@ statelessly on them, and joins gradient and sums to one tensor, on whose own mem
 
 Losses and metrics are Keras' own: `compute_loss` and `compute_metrics` of the compiled model. The gradient of a batch
 is multiplied by the batch's weight, so that the sum over ranks divided by the sum of the weights is the gradient of
-the mean over all samples. The weight is what the loss is a mean over: the number of samples, with a mask the number of
+the mean over all samples. The weight is the divisor of the mean loss: the number of samples, with a mask the number of
 unmasked entries, with the reduction ``mean_with_sample_weight`` the sum of the sample weights.
 """
 
@@ -37,7 +37,7 @@ from mpi_learn.models.keras_.keras_passes import Found, Pass, StatefulPass, Stat
 from mpi_learn.models.model import Arrays, Example, Model
 
 LOSS_OF_N, FIRST_STATE = 3, 4
-"""Where the sums hold the loss times the number of samples, and the states of the metrics."""
+"""Indices of sums: the loss times the number of samples, and the first metric state."""
 
 
 class KerasModel(Model):
@@ -138,7 +138,7 @@ class KerasModel(Model):
         self.network.close()
 
     def _passes(self, example: Example) -> tuple[Pass, Pass]:
-        """What trains and what evaluates, checked on the example; finds the names of values that no metric holds."""
+        """The training and the inference pass, checked on the example; finds the names of values without a metric."""
         training = (StatefulPass if self.compiled.has_train_step else StatelessPass)(self.compiled, training=True)
         inference = (StatefulPass if self.compiled.has_test_step else StatelessPass)(self.compiled, training=False)
         names: list[str] = []

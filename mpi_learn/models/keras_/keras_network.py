@@ -26,7 +26,7 @@ from mpi_learn.settings.component import Component
 Tensors = Sequence[Any]
 Specs = tuple[tf.TensorSpec, ...]
 TRACING = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, tf.errors.OpError)
-"""What Keras and TensorFlow raise about a model that does not fit its data."""
+"""Exceptions of Keras and TensorFlow if a model does not fit its data."""
 
 
 class KerasNetwork:

@@ -60,7 +60,7 @@ class Loss:
 
     Attributes:
         function: Of (outputs, targets).
-        name: Its name in `torch.nn.functional`; empty for a loss of the user's.
+        name: Its name in `torch.nn.functional`; empty for a user function.
         key: Its name in messages.
         rule: What it requires of the targets, if that is known.
     """
@@ -107,7 +107,7 @@ class Loss:
         return (values.float() * weights.reshape(*weights.shape, *[1] * (values.ndim - weights.ndim))).mean()
 
     def weight(self, targets: Any, n: int) -> float:
-        """What `mean` is a mean over: the samples, or the sum of the weights of their classes."""
+        """The divisor in `mean`: the number of samples, or the sum of the weights of their classes."""
         if self.rule is None or self.rule.class_axis is None:
             return float(n)
         kept, factors = targets[targets != self.rule.ignored], self._option("weight")

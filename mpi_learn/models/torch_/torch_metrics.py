@@ -1,4 +1,4 @@
-"""Metrics of PyTorch models as sums over samples: accuracy and errors, torchmetrics, or functions of the user's."""
+"""Metrics of PyTorch models as sums over samples: accuracy and errors, torchmetrics, or user functions."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from mpi_learn.models.torch_.torch_network import TorchNetwork, arguments_of, fl
 from mpi_learn.settings.component import component
 
 FIRST_STATE = 3
-"""Where the sums hold the states of the metrics."""
+"""Index of the first metric state in the sums."""
 NOT_TAKEN = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
 
 
@@ -124,7 +124,7 @@ class TorchModel(Model):
         return file, f"import torch\n{self.settings.call}\nmodel.load_state_dict(torch.load({file.name!r}))"
 
     def _called(self, x: Arrays) -> Any:
-        """What the module returns."""
+        """The outputs of the module."""
         taken: Sequence[Any] = tensors(x)
         if self._casts:
             taken = [one.float() for one in taken]
@@ -132,7 +132,7 @@ class TorchModel(Model):
         return self.network.calls(*positional, **by_name)
 
     def _loss(self, outputs: Any, labels: list[Any], weights: list[Any], n: int) -> tuple[torch.Tensor, float]:
-        """The mean loss of a batch, and what it is a mean over."""
+        """The mean loss of a batch, and its divisor."""
         factors = weights[0] if weights else None
         if self._whole is not None:
             return self._whole.mean(outputs, named(labels, self._names), factors), float(n)
@@ -182,7 +182,7 @@ class TorchModel(Model):
         if settings.loss is None:
             raise ConfigurationError("a PyTorch model needs a loss", where="loss", cure="write `loss: …`")
         if settings.weighted_metrics:
-            raise ConfigurationError("weighted metrics are there for Keras models only", where="weighted_metrics")
+            raise ConfigurationError("weighted metrics are available for Keras models only", where="weighted_metrics")
         only = None if isinstance(settings.loss, list | dict) else make_loss(component(settings.loss))
         self._whole = only if only is not None and not only.name else None
         if self._whole is not None:
@@ -209,7 +209,7 @@ class TorchModel(Model):
         ]
 
     def _rules(self) -> list[LabelRule | None]:
-        """What the loss of each output requires of labels."""
+        """The labels that the loss of each output accepts; None if this is not known."""
         return [None if loss is None else loss.rule for loss in self._losses]
 
     def _matched_labels(self, outputs: Outputs, example: Example) -> list[int | None]:
