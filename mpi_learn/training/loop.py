@@ -197,10 +197,8 @@ class Training:
 
     def _make_optimizer(self, options: AnyOptimizer | None, updates_per_epoch: float) -> Optimizer:
         """See `make_training_optimizer`; its updates are on the timeline."""
-        n_workers, layout = len(self.layout.groups), self.model.layout
-        made = make_training_optimizer(
-            self.configuration, layout, n_workers, options, updates_per_epoch, lambda: self.state.history.columns
-        )
+        n_workers, layout, history = len(self.layout.groups), self.model.layout, lambda: self.state.history.columns
+        made = make_training_optimizer(self.configuration, layout, n_workers, options, updates_per_epoch, history)
         return self.timeline.timed(made)
 
     def _make_deal(self) -> Deal:
