@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mpi_learn.training.check import rehearse
     from mpi_learn.training.configuration import read_configuration
-    from mpi_learn.training.loop import rehearse, train
+    from mpi_learn.training.loop import train
     from mpi_learn.training.result import Result
 
 __version__ = "0.1.0"
@@ -16,7 +17,7 @@ __all__ = ["Result", "read_configuration", "rehearse", "train"]
 _HOMES = {
     "Result": "training.result",
     "read_configuration": "training.configuration",
-    "rehearse": "training.loop",
+    "rehearse": "training.check",
     "train": "training.loop",
 }
 

@@ -1,9 +1,12 @@
 """A model's arrays as views of one flat float32 vector, and the sums behind a gradient.
 
 A *step vector* is the result of one step of one rank: the gradient of the loss summed over the rank's samples, followed
-by the rank's *sums*: the number of samples, the summed loss, the states of the metrics, and two flags of the training
-algorithm, which are zero in the result of a model. Step vectors are added over ranks. One collective is therefore
-enough, and uneven batches have the right weights.
+by the rank's *sums*: the batch's weight, the loss times this weight, the number of samples, the states of the metrics,
+and two flags of the training algorithm, which are zero in the result of a model. Step vectors are added over ranks. One
+collective is therefore enough, and uneven batches have the right weights.
+
+The weight of a batch is the divisor of its mean loss: usually the number of samples. With sample weights it can be
+below one, zero, or negative.
 """
 
 from __future__ import annotations
@@ -16,8 +19,8 @@ import numpy as np
 ALIGNMENT_BYTES = 64
 """The alignment that frameworks and vector units need."""
 
-N_SAMPLES, LOSS, FIRST_METRIC = 0, 1, 2
-"""Indices of the sums."""
+WEIGHT, LOSS, N_SAMPLES = 0, 1, 2
+"""Indices of the first sums."""
 FLAG, FAILED = -2, -1
 """The last two sums belong to the algorithm: a flag of its own, and the number of ranks that failed."""
 N_WORDS = 2

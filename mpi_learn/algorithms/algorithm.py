@@ -1,4 +1,4 @@
-"""The interface of a training algorithm, and what an algorithm is built from."""
+"""The interface of a training algorithm, and the arguments from which it is built."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class SampleDealing(Protocol):
 
 @dataclass(frozen=True)
 class AlgorithmSetup:
-    """What every algorithm is built from.
+    """The arguments from which every algorithm is built.
 
     Attributes:
         comm: All ranks of the training.
@@ -102,10 +102,10 @@ class Algorithm(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, np.ndarray]:
-        """What a checkpoint holds once, besides the weights; rank 0's counts. The arrays themselves, to be filled."""
+        """The common arrays in a checkpoint besides the weights, from rank 0. The arrays themselves, to be filled."""
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """What a checkpoint holds of every rank. The arrays themselves, to be filled."""
+        """The arrays of this rank in a checkpoint. The arrays themselves, to be filled."""
         return {}
 
     def diagnostics(self) -> dict[str, float]:

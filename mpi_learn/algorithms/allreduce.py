@@ -10,7 +10,7 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup, BatchStatistics
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.algorithms.reduction import Reduction, make_reduction
-from mpi_learn.flat_layout import FAILED, N_SAMPLES
+from mpi_learn.flat_layout import FAILED, N_SAMPLES, WEIGHT
 from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.optimizers.optimizer import Optimizer
 
@@ -18,8 +18,9 @@ from mpi_learn.optimizers.optimizer import Optimizer
 class SynchronousAllReduce(Algorithm):
     """One collective per step, which sums gradients, sums and the flag that a rank failed.
 
-    Gradients belong to losses *summed* over each rank's samples. Divided by the number of samples of all ranks, which
-    is one of the sums, their sum is exactly the mean gradient over the global batch, also for uneven shares.
+    Gradients belong to mean losses times the weights of the batches. Divided by the total weight, which is one of the
+    sums, their sum is exactly the mean gradient over the global batch, also for uneven shares. If the total weight is
+    zero, there is no mean, and the step changes nothing.
 
     Args:
         setup: Communicator, weights and sizes.
@@ -74,7 +75,8 @@ class SynchronousAllReduce(Algorithm):
             return False
         if weighted is not None:
             sum_in_place(self.comm, weighted)
-        self.optimizer.update(self.weights, step[: self.n], 1.0 / (float(sums[N_SAMPLES]) or 1.0))
+        if sums[WEIGHT] != 0:
+            self.optimizer.update(self.weights, step[: self.n], 1.0 / float(sums[WEIGHT]))
         if self.statistics is not None and weighted is not None and weighted[-1] > 0:
             self.statistics.write(mean_statistics(weighted))
         return True

@@ -24,7 +24,7 @@ from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
 from mpi_learn.algorithms.configuration import Clusters
 from mpi_learn.algorithms.outer_optimizer import OuterOptimizer
 from mpi_learn.algorithms.pair_exchange import Alarm, Exchange, partners
-from mpi_learn.flat_layout import FAILED, FLAG, N_SAMPLES
+from mpi_learn.flat_layout import FAILED, FLAG, WEIGHT
 from mpi_learn.mpi.collectives import broadcast_in_place, maximum, part_of, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.optimizer import Optimizer
@@ -119,8 +119,8 @@ class DecentralizedClusters(Algorithm):
             self._tell_leaders()
             return False
         delta = self._shared(delta) if sums[FLAG] > 0 else None
-        if sums[N_SAMPLES] > 0:  # in the last step of an epoch some clusters may have no samples
-            self.optimizer.update(self.weights, step[: self.n], 1.0 / float(sums[N_SAMPLES]))
+        if sums[WEIGHT] != 0:  # in the last step of an epoch some clusters may have no samples
+            self.optimizer.update(self.weights, step[: self.n], 1.0 / float(sums[WEIGHT]))
         if delta is not None:
             self.weights += delta
         self._counts[0] += 1
@@ -147,7 +147,8 @@ class DecentralizedClusters(Algorithm):
         assert exchange is not None
         mean = exchange.mean()
         target = mean if self.outer is None else self.outer.apply(mean)
-        return target - exchange.snapshot
+        delta: np.ndarray = target - exchange.snapshot
+        return delta
 
     def _shared(self, delta: np.ndarray | None) -> np.ndarray:
         """The leader's `delta` on all ranks of the cluster."""

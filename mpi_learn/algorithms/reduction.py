@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.flat_layout import N_SAMPLES
+from mpi_learn.flat_layout import WEIGHT
 from mpi_learn.mpi.collectives import gathered, scattered, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
 
@@ -23,7 +23,7 @@ class Reduction(ABC):
         """Replaces `step`, (n + sums,) float32, by its sum over all ranks, the same on all. Collective over `comm`."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What this rank has held back for later steps: the arrays themselves, to be read or filled."""
+        """The remainders that this rank keeps for later steps: the arrays themselves, to be read or filled."""
         return {}
 
 
@@ -86,12 +86,12 @@ class TopFraction(Reduction):
         """See `Reduction.sum`."""
         held_back, k = self._held_back, self.n_sent
         n = held_back.size
-        n_samples = step[n + N_SAMPLES]
-        if n_samples > 0:
-            held_back += step[:n] / n_samples
+        weight = step[n + WEIGHT]
+        if weight != 0:
+            held_back += step[:n] / weight
         places = np.argpartition(np.abs(held_back), n - k)[n - k :].astype(np.int32)
-        values = n_samples * held_back[places]
-        if n_samples > 0:
+        values = weight * held_back[places]
+        if weight != 0:
             held_back[places] = 0
         all_places, all_values = gathered(comm, places), gathered(comm, np.concatenate([values, step[n:]]))
         step[:n] = 0

@@ -102,7 +102,7 @@ def _train(
 
 def _save(result: Result, configuration: TrainingConfiguration, output: Path | None, *, is_whole: bool) -> None:
     """Saves the model in `output`, if given, and prints a summary."""
-    from mpi_learn.training.saved_result import save_result
+    from mpi_learn.training.result import save_result
 
     saved = None if output is None else save_result(output, configuration, result, is_whole=is_whole)
     with suppress(OSError):  # a full disk or a closed pipe: the training has succeeded
@@ -225,7 +225,7 @@ class _Unsavable:
     reason = ""
 
     def __call__(self, reason: str, lines: str) -> None:
-        from mpi_learn.training.saved_result import indented
+        from mpi_learn.training.result import indented
 
         self.reason = reason
         with suppress(OSError):

@@ -66,10 +66,12 @@ def _framework(built: Any, settings: ModelSettings) -> str:
 def _wrapped(built: Any, framework: str, settings: ModelSettings, example: Example) -> Model:
     if settings.gan is not None:
         if framework == "keras":
-            from mpi_learn.models.keras_.keras_network import KerasNetwork as Network
-        else:
-            from mpi_learn.models.torch_.torch_network import TorchNetwork as Network
-        return GanModel({name: Network(one, settings) for name, one in built.items()}, settings, example)
+            from mpi_learn.models.keras_.keras_network import KerasNetwork
+
+            return GanModel({name: KerasNetwork(one, settings) for name, one in built.items()}, settings, example)
+        from mpi_learn.models.torch_.torch_network import TorchNetwork
+
+        return GanModel({name: TorchNetwork(one, settings) for name, one in built.items()}, settings, example)
     if framework == "keras":
         from mpi_learn.models.keras_.keras_model import KerasModel
 

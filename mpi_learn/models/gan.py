@@ -13,81 +13,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.flat_layout import N_WORDS, FlatLayout, aligned_empty
+from mpi_learn.flat_layout import LOSS, N_SAMPLES, N_WORDS, WEIGHT, FlatLayout, aligned_empty
 from mpi_learn.models.configuration import Gan, ModelSettings, Turn
 from mpi_learn.models.model import Arrays, Example, Model
-from mpi_learn.models.outputs import LabelRule, Outputs, Shape, check_ranges
-from mpi_learn.settings.component import Component, component, make_component
+from mpi_learn.models.network import Network, Tensors
+from mpi_learn.models.outputs import Outputs, Shape, check_ranges
+from mpi_learn.settings.component import component, make_component
 
 DISCRIMINATOR, GENERATOR = "discriminator", "generator"
-N_D, D_LOSS, N_G, G_LOSS, FIRST_GAN_METRIC = 2, 3, 4, 5, 6
-"""Where the sums hold the discriminator's samples and loss, the generator's, and the metrics."""
-
-Tensors = Sequence[Any]
-Loss = Callable[[Any, Any], Any]
-
-
-class Network(Protocol):
-    """One model of a framework, whose trainable arrays are parts of a flat vector."""
-
-    framework: str
-    layout: FlatLayout
-
-    def tried(self, x: Arrays) -> list[Shape]:
-        """The shapes of the outputs for a few samples."""
-
-    def give(self, weights: np.ndarray) -> None:
-        """Copies the trainable arrays into `weights`, (layout.size,) float32."""
-
-    def take(self, weights: np.ndarray) -> Any:
-        """The framework's own model, with these weights."""
-
-    def save(self, path: Path, weights: np.ndarray) -> Path:
-        """Writes the model; see `Model.save`."""
-
-    def save_weights(self, path: Path, weights: np.ndarray) -> Path:
-        """Writes the weights alone."""
-
-    def state(self) -> np.ndarray:
-        """The non-trainable real numbers; see `Model.moving`."""
-
-    def set_state(self, values: np.ndarray) -> None:
-        """Replaces the non-trainable real numbers by the first of `values`."""
-
-    def integers(self) -> np.ndarray:
-        """The non-trainable integers; see `Model.counters`."""
-
-    def set_integers(self, values: np.ndarray) -> None:
-        """Replaces the non-trainable integers by the first of `values`."""
-
-    def random_state(self) -> np.ndarray:
-        """The state of the framework's own random generator, int64."""
-
-    def set_random_state(self, values: np.ndarray) -> None:
-        """Replaces what `random_state` gives."""
-
-    def parts(self, flat: Any) -> list[Any]:
-        """The trainable arrays in `flat`, as tensors."""
-
-    def called(self, parts: list[Any], x: Tensors, training: bool, moves: bool) -> tuple[Tensors, Any]:
-        """Outputs and penalty; moving means and variances are updated only if `moves`."""
-
-    def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Loss, LabelRule | None]:
-        """A function of (labels, output) for the mean loss of a batch, and what it requires of labels."""
-
-    def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
-        """(losses, further results) of `function`, and the gradient of each loss by its parts."""
-
-    def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
-        """`function` of (flat weights, x, y) and lists of tensors, as one of (x, y) and lists of arrays."""
-
-    def close(self) -> None:
-        """Releases what the framework holds."""
+N_D, D_LOSS, N_G, G_LOSS, FIRST_GAN_METRIC = 3, 4, 5, 6, 7
+"""Indices of sums: samples and loss of the discriminator and of the generator, and the first metric."""
 
 
 class GanModel(Model):
@@ -149,7 +89,7 @@ class GanModel(Model):
         """The two losses over the steps in which their model moved, ``loss``, which is their sum, and the metrics."""
         d_loss, g_loss = (float(sums[at] / max(sums[n], 1.0)) for n, at in ((N_D, D_LOSS), (N_G, G_LOSS)))
         found = {"loss": d_loss + g_loss, f"{DISCRIMINATOR}_loss": d_loss, f"{GENERATOR}_loss": g_loss}
-        values = sums[FIRST_GAN_METRIC:-N_WORDS] / max(float(sums[0]), 1.0)
+        values = sums[FIRST_GAN_METRIC:-N_WORDS] / max(float(sums[N_SAMPLES]), 1.0)
         return found | {key: float(value) for (key, _), value in zip(self._metrics, values, strict=True)}
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
@@ -300,7 +240,7 @@ class GanModel(Model):
         for moves, at in zip(turn, (N_D, N_G), strict=True):
             if moves:
                 sums[at : at + 2] = n, n * values.pop(0)
-        sums[:2] = n, sums[D_LOSS] + sums[G_LOSS]
+        sums[[WEIGHT, LOSS, N_SAMPLES]] = n, sums[D_LOSS] + sums[G_LOSS], n
         sums[FIRST_GAN_METRIC : FIRST_GAN_METRIC + len(values)] = n * np.array(values)
         return sums
 

@@ -23,7 +23,7 @@ class Example:
         x: One array per input, the first axis being the samples.
         y: One array per label.
         weights: One array of sample weights, or none.
-        x_names, y_names: The names that the data configuration gives to `x` and `y`; empty where it gives none.
+        x_names, y_names: The names that the data configuration gives to `x` and `y`; empty if it gives none.
     """
 
     x: Arrays
@@ -63,7 +63,7 @@ class Model(ABC):
         framework: ``keras`` or ``torch``.
         has_xla: Whether XLA can compile its step.
         is_xla: Whether XLA does.
-        has_own_loss: Whether its loss is computed by code of the user's, which may be a sum over the batch.
+        has_own_loss: Whether user code computes its loss, which may be a sum over the batch.
         least_samples: The smallest batch that the model can be trained with.
     """
 

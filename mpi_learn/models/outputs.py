@@ -127,14 +127,14 @@ class Outputs:
 
 @dataclass(frozen=True)
 class LabelRule:
-    """What a loss requires of the labels of one output.
+    """The labels that a loss accepts for one output.
 
     Attributes:
         loss: Its name, for messages.
         output: The shape of the output, batch first.
         class_axis: The axis of the output along which the classes are, if labels are class numbers.
         is_elementwise: Whether labels have the shape of the output.
-        is_probability: Whether labels lie between 0 and 1.
+        is_probability: Whether labels must be between 0 and 1.
         ignored: A class number that the loss ignores.
     """
 
@@ -184,7 +184,7 @@ class LabelRule:
         n = self.n_classes
         if n is not None and (low < 0 or high >= n):
             raise DataError(
-                f"label {int(low if low < 0 else high)} lies outside of the model's {n} classes 0…{n - 1}",
+                f"label {int(low if low < 0 else high)} is outside of the model's {n} classes 0…{n - 1}",
                 where="data.labels",
                 cure=f"give the model at least {int(high) + 1} outputs" if low >= 0 else "number the classes from 0",
             )

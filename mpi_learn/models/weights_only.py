@@ -13,7 +13,7 @@ from mpi_learn.models.model import Arrays, Model
 
 
 class ModelSizes(NamedTuple):
-    """What a master knows of the workers' model."""
+    """The sizes of the workers' model that a master needs."""
 
     layout: FlatLayout
     framework: str

@@ -42,9 +42,9 @@ class Rate:
 
     def _shape(self, epoch: float, epochs: float) -> float:
         if self.schedule.name == "step":
-            return self.schedule.factor ** int(epoch / self.schedule.every)
+            return math.pow(self.schedule.factor, int(epoch / self.schedule.every))
         if self.schedule.name == "exponential":
-            return self.schedule.factor ** (epoch / self.schedule.every)
+            return math.pow(self.schedule.factor, epoch / self.schedule.every)
         if self.schedule.name == "plateau":
             return plateau_factor(self.schedule, tuple(self.history().get(self.schedule.metric, ())))
         if self.schedule.name == "cosine":

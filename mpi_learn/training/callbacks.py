@@ -52,8 +52,8 @@ class Callbacks:
                 for one in map(component, wanted):
                     made = _made(one, model.framework)
                     (self._of_keras if _is_of_keras(made) else self._functions).append(made)
-        for one in self._of_keras:
-            one.set_params({"epochs": epochs, "verbose": 0})
+            for one in self._of_keras:
+                one.set_params({"epochs": epochs, "verbose": 0})
 
     def begin(self) -> None:
         """Before the first epoch of this run. Collective."""
@@ -129,7 +129,7 @@ def _is_of_keras(made: Any) -> bool:
 
 
 def _check(made: Any) -> None:
-    """Raises ConfigurationError if the callback looks at batches, or is one of `INSTEAD`."""
+    """Raises ConfigurationError if the callback acts on batches, or is one of `INSTEAD`."""
     import keras
 
     name = next((cls.__name__ for cls in type(made).__mro__ if cls.__name__ in INSTEAD), None)
@@ -138,7 +138,7 @@ def _check(made: Any) -> None:
     plain = keras.callbacks.Callback
     if any(method in vars(made) or getattr(type(made), method) is not getattr(plain, method) for method in OF_BATCHES):
         raise ConfigurationError(
-            f"{type(made).__name__} looks at batches; callbacks are called after each epoch",
+            f"{type(made).__name__} acts on batches, but callbacks are called after each epoch only",
             where="callbacks",
             cure="override on_epoch_end only",
         )

@@ -1,4 +1,4 @@
-"""Builds the model of a training and runs one batch, in one process: what `mpi-learn check` prints."""
+"""Checks a training before its first step: on all of its ranks, or in one process for `mpi-learn check`."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from contextlib import closing, suppress
 import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.data import Batch, Dataset, load, make_batches
+from mpi_learn.data import Batch, Dataset, load
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.frameworks import NAMES
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.loop import Training
-from mpi_learn.training.monitor import MEGABYTE, resident_bytes
-from mpi_learn.training.saved_result import why_unsavable
-from mpi_learn.training.setup import build_model, completed_dataset
+from mpi_learn.training.result import why_unsavable
+from mpi_learn.training.setup import build_model, completed_dataset, make_training_batches
+from mpi_learn.training.tracing import MEGABYTE, resident_bytes
 
 
 def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset | None = None) -> str:
@@ -51,17 +51,26 @@ def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dat
         model.close()
 
 
+def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> None:
+    """Does everything that `train` does before the first step, and so raises the errors that it would raise there.
+
+    Collective over `comm`.
+
+    Raises:
+        UserError: Invalid configuration, data or model; the same on every rank.
+    """
+    with private(comm) as own:
+        dataset = completed_dataset(data, configuration, own)
+        model = build_model(configuration, own, dataset)
+        try:
+            with Training(configuration, own, dataset, model):
+                pass
+        finally:
+            model.close()
+
+
 def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model) -> list[tuple[str, str]]:
-    section, size = configuration.data, configuration.batch_size
-    batches = make_batches(
-        dataset,
-        batch_size=size,
-        n_workers=1,
-        worker=0,
-        seed=configuration.seed,
-        shuffle=section is None or section.shuffle,
-        drop_last=section is not None and section.drop_last,
-    )
+    size, batches = configuration.batch_size, make_training_batches(configuration, dataset, n_workers=1, worker=0)
     with closing(batches):
         batch = next(iter(batches.epoch(0)))
     names = dataset.training.take(slice(0, 1)).format

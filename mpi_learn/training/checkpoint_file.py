@@ -80,7 +80,7 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def load_rank_arrays(folder: Path, rank: int) -> Arrays:
-    """What the checkpoint in `folder` holds of one rank alone."""
+    """The arrays of one rank in the checkpoint in `folder`."""
     prefix = f"{OF_RANK}{rank}."
     with np.load(folder / FILE, allow_pickle=False) as content:
         return {name.removeprefix(prefix): content[name] for name in content.files if name.startswith(prefix)}

@@ -53,19 +53,21 @@ class Validator:
 
     def begin(self) -> Finish:
         """Begins to validate the present weights. They may change before the end only if `is_threaded`."""
-        if self._thread is None:
+        copy = self.copy
+        if self._thread is None or copy is None:
             return lambda: self._finish(lambda: self._sums(self.model))
         if self._running is not None:
             wait([self._running])  # it uses the weights that are overwritten now
-        self.copy.weights[:] = self.model.weights
-        self.copy.set_moving(self.model.moving())
-        future = self._running = self._thread.submit(self._sums, self.copy)
+        copy.weights[:] = self.model.weights
+        copy.set_moving(self.model.moving())
+        future = self._running = self._thread.submit(self._sums, copy)
         return lambda: self._finish(future.result)
 
     def close(self) -> None:
         """Ends the thread and frees its model."""
         if self._thread is not None:
             self._thread.shutdown(wait=True)
+        if self.copy is not None:
             self.copy.close()
 
     def _sums(self, model: Model) -> np.ndarray:

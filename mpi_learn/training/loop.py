@@ -14,7 +14,7 @@ from mpi_learn.algorithms.algorithm import AlgorithmSetup, Deal
 from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import layout_of
-from mpi_learn.data import Batch, Dataset, Dealer, load, make_batches
+from mpi_learn.data import Batch, Dataset, Dealer, load
 from mpi_learn.errors import ConfigurationError, MPILearnError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.collectives import sum_in_place
@@ -23,22 +23,21 @@ from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
-from mpi_learn.training.monitor import Monitor, combined
-from mpi_learn.training.result import Result, as_pair
+from mpi_learn.training.result import OnUnsavable, Result, as_pair, check_saving
 from mpi_learn.training.resume import Checkpointing
-from mpi_learn.training.saved_result import OnUnsavable, check_saving
 from mpi_learn.training.setup import (
     ModelStatistics,
     build_model,
     check_settings,
     completed_dataset,
+    is_dealt,
+    make_training_batches,
     make_training_optimizer,
     make_validator,
     open_timeline,
 )
-from mpi_learn.training.state import Epoch, EpochReport, State
-from mpi_learn.training.stopping import Stopping
-from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, IDLE
+from mpi_learn.training.state import Epoch, EpochReport, State, Stopping
+from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, IDLE, Monitor, combined
 from mpi_learn.training.xla_choice import choose_compiler
 
 OnEpoch = Callable[[int, dict[str, float]], bool]
@@ -99,24 +98,6 @@ def train(
             model.close()
 
 
-def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> None:
-    """Does everything that `train` does before the first step, and so raises the errors that it would raise there.
-
-    Collective over `comm`.
-
-    Raises:
-        UserError: Invalid configuration, data or model; the same on every rank.
-    """
-    with private(comm) as own:
-        dataset = completed_dataset(data, configuration, own)
-        model = build_model(configuration, own, dataset)
-        try:
-            with Training(configuration, own, dataset, model):
-                pass
-        finally:
-            model.close()
-
-
 class Training:
     """One training. A context: its end frees what it holds besides the model. Collective.
 
@@ -137,17 +118,8 @@ class Training:
         self.timeline = open_timeline(configuration, comm, self.layout)
         self.validator = make_validator(configuration, comm, dataset, model)
         with agreed_errors(comm):
-            self.batches = make_batches(
-                dataset,
-                batch_size=configuration.batch_size,
-                n_workers=len(workers),
-                worker=self.worker or 0,
-                seed=configuration.seed,
-                shuffle=configuration.data is None or configuration.data.shuffle,
-                drop_last=configuration.data is not None and configuration.data.drop_last,
-            )
-            self.is_dealt = configuration.data is not None and configuration.data.share == "dynamic"
-            check_settings(configuration, model, self._least_samples())
+            self.batches = make_training_batches(configuration, dataset, len(workers), self.worker or 0)
+            check_settings(configuration, model, self.batches)
             setup = self._algorithm_setup()
         self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs)
         with agreed_errors(comm):  # its collectives come first, then what may raise
@@ -155,7 +127,7 @@ class Training:
             self.state = State(Stopping(configuration.early_stopping, configuration.target))
         self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state)
         self.stopped_by, self.monitor = "epochs", Monitor()
-        self.seconds = self.steps_s = 0.0
+        self.seconds, self.steps_s, self._n_own = 0.0, 0.0, 0  # `_n_own`: samples of this rank in the present epoch
 
     def __enter__(self) -> Self:
         return self
@@ -169,11 +141,6 @@ class Training:
             self.batches.close()
             with suppress(OSError):  # the error that ended the training is more important
                 self.timeline.write()
-
-    def _least_samples(self) -> int:
-        """The smallest batch of any worker."""
-        size = self.configuration.batch_size
-        return self.batches.n_samples % size or size if self.is_dealt else self.batches.least_samples
 
     def run(self, on_epoch: OnEpoch | None, progress: Progress | None) -> None:
         """All epochs that a resumed checkpoint has not finished. Collective."""
@@ -214,7 +181,7 @@ class Training:
         )
 
     def _algorithm_setup(self) -> AlgorithmSetup:
-        """What the algorithm is built from."""
+        """The arguments of `make_algorithm`."""
         configuration, model = self.configuration, self.model
         return AlgorithmSetup(
             comm=self.comm,
@@ -224,22 +191,20 @@ class Training:
             n_steps=self.batches.n_steps,
             learning_rate=configuration.optimizer.learning_rate,
             make_optimizer=self._make_optimizer,
-            make_deal=self._make_deal if self.is_dealt else None,
+            make_deal=self._make_deal if is_dealt(configuration) else None,
             batch_statistics=ModelStatistics(model) if configuration.sync_batchnorm and model.moving().size else None,
         )
 
     def _make_optimizer(self, options: AnyOptimizer | None, updates_per_epoch: float) -> Optimizer:
         """See `make_training_optimizer`; its updates are on the timeline."""
-        n_workers, layout = len(self.layout.groups), self.model.layout
-        made = make_training_optimizer(
-            self.configuration, layout, n_workers, options, updates_per_epoch, lambda: self.state.history.columns
-        )
+        n_workers, layout, history = len(self.layout.groups), self.model.layout, lambda: self.state.history.columns
+        made = make_training_optimizer(self.configuration, layout, n_workers, options, updates_per_epoch, history)
         return self.timeline.timed(made)
 
     def _make_deal(self) -> Deal:
         """Begins to deal out the samples of an epoch."""
-        sizes = {"batch_size": self.configuration.batch_size, "n_workers": len(self.layout.groups)}
-        return Dealer(self.dataset.n_training, **sizes).deal
+        n_workers = len(self.layout.groups)
+        return Dealer(self.batches.n_samples, batch_size=self.configuration.batch_size, n_workers=n_workers).deal
 
     def _epoch(self, number: int) -> Epoch:
         """The steps of one epoch, and the start of its validation. Collective.
@@ -247,7 +212,7 @@ class Training:
         Everything that may raise on a single rank is inside `agreed_errors`; the collectives are outside.
         """
         started_s = time.perf_counter()
-        timeline, sums = self.timeline, np.zeros(self.model.n_sums)
+        timeline, sums, self._n_own = self.timeline, np.zeros(self.model.n_sums), 0
         with agreed_errors(self.comm):
             with timeline.span("serve", IDLE) if self.worker is None else nullcontext():
                 self.algorithm.run(self._steps(number, sums))
@@ -279,7 +244,6 @@ class Training:
             sums: (n_sums,) float64, to which the sums behind every gradient are added.
         """
         n, timeline = self.model.layout.size, self.timeline
-        self._n_own = 0
         for batch in timeline.waiting(self._batches(epoch)):
             with timeline.span("gradient", COMPUTE):
                 step = self.model.gradient(batch.x, batch.y, batch.weights)

@@ -22,7 +22,7 @@ from mpi_learn.training.state import State
 MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor", "xla", "callbacks")
 """Keys of the configuration that may change between an interruption and its continuation."""
 RANK_ARRAYS = 21
-"""Tag of the messages with what one rank alone holds."""
+"""Tag of the messages with the arrays of one rank."""
 
 
 class Checkpointing:
@@ -166,7 +166,7 @@ def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, A
 
 
 def distributed(comm: Communicator, folder: Path, n_ranks: int) -> Arrays:
-    """What the checkpoint in `folder` holds of this rank alone; empty if it is of another number of ranks. Collective.
+    """This rank's own arrays in the checkpoint in `folder`; empty if the number of ranks differs. Collective.
 
     Args:
         n_ranks: Number of ranks of the checkpoint.

@@ -9,10 +9,11 @@ from itertools import chain
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout, layout_of
-from mpi_learn.data import Dataset
-from mpi_learn.data.samples.batches import as_batch, completed
+from mpi_learn.data import Dataset, make_batches
+from mpi_learn.data.samples.batches import Batches, as_batch, completed
 from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
 from mpi_learn.data.samples.latent_noise import Noise
+from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.build import make_model
@@ -83,15 +84,44 @@ class ModelStatistics:
         self.model.set_moving(values)
 
 
-def check_settings(configuration: TrainingConfiguration, model: Model, least_samples: int) -> None:
-    """Checks the settings that need the model: names of its metrics, and the size of its smallest batch.
+def make_training_batches(
+    configuration: TrainingConfiguration, dataset: Dataset, n_workers: int, worker: int
+) -> Batches | StreamedBatches:
+    """The batches of one of `n_workers` workers."""
+    section = configuration.data
+    return make_batches(
+        dataset,
+        batch_size=configuration.batch_size,
+        n_workers=n_workers,
+        worker=worker,
+        seed=configuration.seed,
+        shuffle=section is None or section.shuffle,
+        drop_last=section is not None and section.drop_last,
+    )
+
+
+def is_dealt(configuration: TrainingConfiguration) -> bool:
+    """Whether a master deals out the samples during an epoch, instead of a fixed share for every worker."""
+    return configuration.data is not None and configuration.data.share == "dynamic"
+
+
+def check_settings(configuration: TrainingConfiguration, model: Model, batches: Batches | StreamedBatches) -> None:
+    """Checks the settings that need model and batches: names of metrics, and the number and sizes of batches.
 
     Args:
-        least_samples: The smallest batch of the training.
+        configuration: Of the training.
+        model: Of this rank.
+        batches: Of this rank.
 
     Raises:
-        ConfigurationError: A metric is missing, or a batch is too small.
+        ConfigurationError: A metric is missing, there is no step, or a batch is too small.
     """
+    if batches.n_steps == 0:
+        raise ConfigurationError(
+            "the training samples do not fill one batch of every worker, and data.drop_last leaves out the others",
+            where="batch_size",
+            cure="write a smaller batch_size, use fewer ranks, or leave out data.drop_last",
+        )
     names = list(model.metrics(np.zeros(model.n_sums)))
     for where, metric in configuration.watched_metrics().items():
         if names and metric.removeprefix("val_") not in names:
@@ -100,9 +130,12 @@ def check_settings(configuration: TrainingConfiguration, model: Model, least_sam
                 where=where,
                 cure=f"it produces: {', '.join(names)}, and the same with val_",
             )
+    size, least_samples = configuration.batch_size, batches.least_samples
+    if is_dealt(configuration):
+        least_samples = batches.n_samples % size or size
     if least_samples < model.least_samples:
         raise ConfigurationError(
-            f"some batch has {least_samples} sample, of which batch normalisation has no variance",
+            f"the smallest batch has {least_samples} sample: batch normalisation needs at least {model.least_samples}",
             where="batch_size",
             cure="write data.drop_last: true, or another batch_size",
         )

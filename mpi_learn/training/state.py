@@ -1,4 +1,4 @@
-"""The progress of a training: what changes from epoch to epoch."""
+"""The progress of a training: what changes from epoch to epoch, and when it ends before its last epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,63 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpi_learn.training.stopping import Stopping
+from mpi_learn.training.configuration import EarlyStopping, Target
+
+
+class Stopping:
+    """Early stopping and target. Keeps the weights of the best epoch if they are to be restored.
+
+    Args:
+        early_stopping, target: Sections of the configuration, or None.
+
+    Attributes:
+        best_weights: Weights of the best epoch so far, (n,) float32; None before it, or if nothing is restored.
+        best_statistics: Batch statistics of that epoch, (k,) float32, or None.
+    """
+
+    def __init__(self, early_stopping: EarlyStopping | None, target: Target | None) -> None:
+        self.early_stopping, self.target = early_stopping, target
+        self.best_value, self.best_epoch, self.waited = math.inf, -1, 0
+        self.best_weights: np.ndarray | None = None
+        self.best_statistics: np.ndarray | None = None
+
+    def reason(self, metrics: dict[str, float]) -> str | None:
+        """``early_stopping``, ``target`` or None; to be called once per epoch, after `remember`."""
+        if self._is_on_target(metrics):
+            return "target"
+        stopping = self.early_stopping
+        return "early_stopping" if stopping is not None and self.waited >= stopping.patience else None
+
+    def remember(self, epoch: int, metrics: dict[str, float], weights: np.ndarray, statistics: np.ndarray) -> None:
+        """Takes an epoch into account. One without the metric, because it had no validation, does not count."""
+        stopping = self.early_stopping
+        if stopping is None or stopping.metric not in metrics:
+            return
+        value = -metrics[stopping.metric] if stopping.direction == "max" else metrics[stopping.metric]
+        if not value < self.best_value - stopping.min_delta:  # NaN is not an improvement
+            self.waited += 1
+            return
+        self.best_value, self.best_epoch, self.waited = value, epoch, 0
+        if stopping.restore_best:
+            self.best_weights, self.best_statistics = weights.copy(), statistics.copy()
+
+    def _is_on_target(self, metrics: dict[str, float]) -> bool:
+        target = self.target
+        if target is None or target.metric not in metrics:
+            return False
+        value = metrics[target.metric]
+        if target.above is not None:
+            return value >= target.above
+        return target.below is not None and value <= target.below
+
+    def state(self) -> dict[str, float]:
+        """The values that a checkpoint holds besides the best weights."""
+        return {"best_value": self.best_value, "best_epoch": self.best_epoch, "waited": self.waited}
+
+    def restore(self, state: dict[str, float]) -> None:
+        """Continues from `state`."""
+        self.best_value = state["best_value"]
+        self.best_epoch, self.waited = int(state["best_epoch"]), int(state["waited"])
 
 
 class History:
@@ -31,7 +87,7 @@ class History:
 
 @dataclass(frozen=True)
 class EpochReport:
-    """What rank 0 reports of an epoch.
+    """The report of rank 0 about an epoch.
 
     Attributes:
         epoch: Number of the epoch, from 0.

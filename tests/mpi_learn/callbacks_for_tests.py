@@ -34,6 +34,16 @@ def keras_stopping():
     return Stops()
 
 
+def raising_in_set_params():
+    import keras
+
+    class Raises(keras.callbacks.Callback):
+        def set_params(self, params):
+            raise ValueError("boom")
+
+    return Raises()
+
+
 def of_batches():
     import keras
 

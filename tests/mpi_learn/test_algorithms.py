@@ -36,23 +36,27 @@ def pull(weights, noise):
     return weights - 0.3 + noise
 
 
-def ours(options, optimizer, noises=None):
-    """Weights of the centre after 12 steps, or those of `noises`, of one rank alone; None is a step without samples."""
+def ours(options, optimizer, noises=None, batch_weight=4.0):
+    """Weights of the centre after 12 steps, or those of `noises`, of one rank alone; None is a step without weight.
+
+    Args:
+        batch_weight: The divisor of the mean loss of a batch.
+    """
     from mpi4py import MPI
 
     configuration = TypeAdapter(AlgorithmConfiguration).validate_python(options)
     weights = aligned_empty(N)
     weights[:] = np.linspace(-1, 1, N)
     algorithm = make_algorithm(configuration, AlgorithmSetup(
-        MPI.COMM_SELF, lay_out(1), weights, n_sums=4, n_steps=12, learning_rate=0.1,
+        MPI.COMM_SELF, lay_out(1), weights, n_sums=5, n_steps=12, learning_rate=0.1,
         make_optimizer=lambda options, updates: make_optimizer(options or optimizer, FlatLayout(((N,),))),
     ))  # fmt: skip
 
     def steps():
         for noise in gradients() if noises is None else noises:
-            step = aligned_empty(N + 4)
-            step[:N] = 4 * pull(weights, noise) if noise is not None else 0
-            step[N:] = [4 if noise is not None else 0, 1, 0, 0]
+            step = aligned_empty(N + 5)
+            step[:N] = batch_weight * pull(weights, noise) if noise is not None else 1  # weights of both signs cancel
+            step[N:] = [batch_weight if noise is not None else 0, 1, 4, 0, 0]
             yield step
 
     algorithm.run(steps())
@@ -128,13 +132,21 @@ def test_algorithm_does_what_its_equations_say(options, expected):
     np.testing.assert_allclose(ours(options, Sgd(learning_rate=0.1)), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("batch_weight", [0.01, -2.0])
+@pytest.mark.parametrize(("options", "expected"), EQUATIONS.values(), ids=EQUATIONS)
+def test_batch_weights_below_one_or_below_zero_cancel_in_the_mean_gradient(options, expected, batch_weight):
+    """Sample weights of simulated events are often small, and some of them are negative."""
+    found = ours(options, Sgd(learning_rate=0.1), batch_weight=batch_weight)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
 def test_downpour_of_one_rank_is_plain_training_with_any_optimizer():
     np.testing.assert_array_equal(ours({"name": "downpour"}, Adam()), ours({"name": "allreduce"}, Adam()))
 
 
-@pytest.mark.parametrize("name", ["downpour", "gem", "clusters"])  # easgd's centre and worker go on drawing each other
-def test_a_step_without_samples_moves_nothing(name):
-    """With Adam: a gradient of zero would go on with the momentum."""
+@pytest.mark.parametrize("name", ["allreduce", "downpour", "gem", "clusters"])  # EASGD's elastic force always moves
+def test_a_step_without_weight_changes_nothing(name):
+    """With Adam, a gradient of zero would still move the weights."""
     both = []
     for n_empty in (0, 5):
         steps = [*gradients(4), *[None] * n_empty]
@@ -148,8 +160,8 @@ def test_the_remainders_of_full_batches_do_not_dominate_a_small_one():
 
     reduction, total = make_reduction(AllReduce(compression="top-k", fraction=0.1), N), np.zeros(N)
     gradient = np.linspace(0.5, 1, N, dtype=np.float32)
-    for n_samples in [64] * 11 + [1]:
-        step = np.append(n_samples * gradient, [n_samples, 0, 0, 0]).astype(np.float32)
+    for n_samples in [64] * 11 + [-0.1]:
+        step = np.append(n_samples * gradient, [n_samples, 0, 0, 0, 0]).astype(np.float32)
         reduction.sum(MPI.COMM_SELF, step)
         assert np.count_nonzero(step[:N]) == N // 10
         total += step[:N] / n_samples

@@ -5,15 +5,18 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from mpi4py import MPI
 
 from mpi_learn import train
-from mpi_learn.errors import ConfigurationError
+from mpi_learn.errors import ConfigurationError, TrainingError
 from mpi_learn.settings.user_code import load_function
+from mpi_learn.training.callbacks import Callbacks
 from tests.mpi_learn.models_for_tests import line
+from tests.mpi_learn.thread_ranks import run_ranks
 from tests.mpirun import mpirun
 
 HERE = Path(__file__).parent
@@ -55,7 +58,7 @@ REFUSED = {
     "of a factory": (KERAS, "keras.callbacks:TerminateOnNaN", "TerminateOnNaN is not available as a callback"),
     "unknown": (KERAS, "CSVLoger", "did you mean CSVLogger"),
     "arguments": (KERAS, "CSVLogger", "CSVLogger with \\(\\)"),
-    "batches": (KERAS, f"{FILE}:of_batches", "looks at batches"),
+    "batches": (KERAS, f"{FILE}:of_batches", "acts on batches"),
     "no function": (KERAS, f"{FILE}:nothing", "expected a callback, found int"),
     "keras for torch": (TORCH, "CSVLogger", "there is no callback CSVLogger"),
 }
@@ -67,12 +70,22 @@ def test_callback_that_is_not_available_is_refused(common, name, said):
         train(common | {"callbacks": [name]}, MPI.COMM_SELF, data=line())
 
 
+def test_callback_that_raises_before_the_first_epoch_ends_the_training_on_all_ranks():
+    def run(comm):
+        with pytest.raises(TrainingError, match="boom"):
+            Callbacks([f"{FILE}:raising_in_set_params"], comm, 1, SimpleNamespace(framework="keras"), epochs=1)
+
+    run_ranks(2, run)
+
+
 PROGRAM = f"""
 import json
 from mpi4py import MPI
 from mpi_learn import train
 from mpi_learn.settings.user_code import load_function
+from mpi_learn.training.callbacks import Callbacks
 from tests.mpi_learn.models_for_tests import line
+from tests.mpi_learn.thread_ranks import run_ranks
 
 name = "{FILE}:stop_after_two"
 result = train({TORCH!r} | {{"callbacks": name, "algorithm": "downpour"}}, MPI.COMM_WORLD, data=line())

@@ -13,7 +13,7 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.optimizers.configuration import Adam
 from mpi_learn.training.configuration import EarlyStopping, TrainingConfiguration, read_configuration
-from mpi_learn.training.stopping import Stopping
+from mpi_learn.training.state import Stopping
 
 GOOD = {"model": "m.py:f", "loss": "mse", "data": {"train": ["a.h5"], "features": "X", "labels": "y"}}
 

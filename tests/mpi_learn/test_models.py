@@ -141,7 +141,7 @@ def test_label_outside_of_the_classes_is_refused():
         specification, _, loss, metrics, x, y = MODELS[name]
         model = made(specification, {"classes": 10}, loss, metrics, x, y)
         model.check_labels(y)
-        with pytest.raises(DataError, match="label 10 lies outside of the model's 10 classes"):
+        with pytest.raises(DataError, match="label 10 is outside of the model's 10 classes"):
             model.check_labels((np.array([3, 10]),))
 
 

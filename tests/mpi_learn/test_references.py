@@ -64,7 +64,7 @@ class Rank:
         self.weights = aligned_empty(N)
         self.weights[:] = start() if weights is None else weights
         self.algorithm = make_algorithm(self.options, AlgorithmSetup(
-            comm, self.layout, self.weights, n_sums=4, n_steps=n_steps, learning_rate=RATE,
+            comm, self.layout, self.weights, n_sums=5, n_steps=n_steps, learning_rate=RATE,
             make_optimizer=make or with_momentum, **more,
         ))  # fmt: skip
         workers, leaders = self.layout.workers, self.layout.leaders
@@ -79,9 +79,9 @@ class Rank:
         for _ in range(n_steps):
             if turns is not None:
                 turns.wait(self.leader)
-            vector = aligned_empty(N + 4)
+            vector = aligned_empty(N + 5)
             vector[:N] = summed_gradient(self.worker, self.n_made, self.weights)
-            vector[N:] = SAMPLES[self.worker], 1, 0, 0
+            vector[N:] = SAMPLES[self.worker], 1, SAMPLES[self.worker], 0, 0
             self.n_made += 1
             yield vector
             if turns is not None and self.options.name == "gem":  # until the master has handled the push

@@ -194,7 +194,7 @@ def test_checkpoint_of_another_training_is_refused_unless_started_from(comm, tmp
 WRONG = {
     "model of another input shape": (CLASSES, line(), ModelError, r"of shape \(64,\), the data have \(3,\)"),
     "labels outside of the classes": (
-        CLASSES | {"parameters": {"classes": 5}}, digits(), DataError, "lies outside of the model's 5 classes",
+        CLASSES | {"parameters": {"classes": 5}}, digits(), DataError, "is outside of the model's 5 classes",
     ),
     "class numbers for a one-hot loss": (
         CLASSES | {"loss": "categorical_crossentropy"}, digits(), ModelError, "use sparse_categorical_crossentropy",

@@ -13,18 +13,21 @@ import mpi_learn.training.loop
 from mpi_learn import read_configuration, train
 from mpi_learn.algorithms.rank_layout import layout_of
 from mpi_learn.data import Dataset, Samples
-from mpi_learn.errors import TrainingError
+from mpi_learn.errors import ConfigurationError, TrainingError
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.weights_only import WeightsOnly
+from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.training import tracing
 from tests.mpi_learn.thread_ranks import run_ranks
 
 LAYOUT = FlatLayout(((3,),))
-N_SUMS, N_TRAINING, N_VALIDATION = 4, 22, 9
+N_SUMS, N_TRAINING, N_VALIDATION = 5, 22, 9
+SIZES = ModelSizes(LAYOUT, "numpy", N_SUMS, 1, 1)
 
 
 class LinearModel(WeightsOnly):
     """Least squares on three numbers. Its one batch statistic is moved by each step towards the batch's mean.
+
+    All samples of a rank have the same weight, which is below one and differs between ranks.
 
     Args:
         rank: Of this process.
@@ -35,11 +38,12 @@ class LinearModel(WeightsOnly):
     """
 
     def __init__(self, rank, failing=None):
-        super().__init__(LAYOUT, N_SUMS, 1, 1, build=None)
+        super().__init__(SIZES, build=None)
         self.weights[:] = 0
         self.rank, self.failing, self.n_calls = rank, failing, {}
         self.samples_of_steps, self.averaged = [], []
         self._moving[:] = rank
+        self.sample_weight = 0.001 * (rank + 1)
 
     def _called(self, method):
         n = self.n_calls[method] = self.n_calls.get(method, -1) + 1
@@ -47,23 +51,24 @@ class LinearModel(WeightsOnly):
             raise RuntimeError("boom")
 
     def _sums(self, x, y):
-        return [len(x[0]), float(((x[0] @ self.weights - y[0]) ** 2).sum()), 0, 0]
+        loss = self.sample_weight * float(((x[0] @ self.weights - y[0]) ** 2).sum())
+        return [self.sample_weight * len(x[0]), loss, len(x[0]), 0, 0]
 
-    def gradient(self, x, y):
+    def gradient(self, x, y, weights=()):
         self._called("gradient")
         self.samples_of_steps.append(len(x[0]))
         if len(x[0]):
             self._moving += 0.3 * (x[0].mean() - self._moving)
-        gradient = 2 * (x[0] @ self.weights - y[0]) @ x[0]
+        gradient = 2 * self.sample_weight * (x[0] @ self.weights - y[0]) @ x[0]
         return np.concatenate([gradient, self._sums(x, y)]).astype(np.float32)
 
-    def evaluate(self, x, y):
+    def evaluate(self, x, y, weights=()):
         self._called("evaluate")
         return np.array(self._sums(x, y))
 
     def metrics(self, sums):
         self._called("metrics")
-        return {"loss": float(sums[1] / max(sums[0], 1))}
+        return {"loss": float(sums[1] / (sums[0] or 1))}
 
     def moving(self):
         self._called("moving")
@@ -98,7 +103,7 @@ def build(monkeypatch):
             layout = layout_of(configuration.algorithm, comm.size)
             if comm.rank not in layout.masters:
                 return make(comm.rank)
-            model = WeightsOnly(LAYOUT, N_SUMS, 1, 1, None)
+            model = WeightsOnly(SIZES, None)
             model.weights[:] = 0
             return model
 
@@ -174,7 +179,9 @@ def test_a_model_that_raises_at_any_call_ends_the_training_on_all_ranks(
             return LinearModel(one, (method, call) if one == rank else None)
 
         build(make)
-        monkeypatch.setattr("mpi_learn.training.setup._build", lambda _, one, data, make=make: make(one))  # a thread's
+        monkeypatch.setattr(
+            "mpi_learn.training.setup._one_model", lambda _, one, *more, make=make: make(one)
+        )  # a thread's
         checkpoint = {"path": str(tmp_path / f"{call}"), "every": 1}
         configuration = configured(checkpoint=checkpoint, **TRAININGS[name])
         communicators = []
@@ -215,12 +222,32 @@ def test_messages_of_the_caller_are_not_taken_by_a_training(build):
     assert run_ranks(3, run)[0] == [0, 1, 2]
 
 
+DEALT = {"train": "a.h5", "features": "x", "labels": "y", "share": "dynamic", "drop_last": True}
+
+
+def test_dealt_samples_respect_drop_last(build):
+    """Two workers take 16 of the 22 samples, in whole batches."""
+    models = {}
+    build(lambda rank: models.setdefault(rank, LinearModel(rank)))
+    run_ranks(3, lambda comm: train(configured(epochs=1, data=DEALT, algorithm="downpour"), comm, data=dataset()))
+    assert [n for model in models.values() for n in model.samples_of_steps] == [4] * 4
+
+
+@pytest.mark.parametrize("share", ["static", "dynamic"])
+def test_a_training_without_a_step_is_refused(build, share):
+    """Two workers with batches of 12 need 24 samples, and there are 22."""
+    build(LinearModel)
+    configuration = configured(batch_size=12, data=DEALT | {"share": share}, algorithm="downpour")
+    with pytest.raises(ConfigurationError, match="do not fill one batch of every worker"):
+        run_ranks(3, lambda comm: train(configuration, comm, data=dataset()))
+
+
 @pytest.mark.parametrize("last_step", [1, 5])
 def test_a_timeline_is_written_during_an_epoch_and_after_a_failure(build, monkeypatch, tmp_path, last_step):
     monkeypatch.setattr(tracing, "MOST_EVENTS", 8)
     lengths = []
 
-    def gradient(self, x, y, original=LinearModel.gradient):
+    def gradient(self, x, y, weights=(), original=LinearModel.gradient):
         lengths.append(len((tmp_path / "rank-00000.jsonl").read_text().splitlines()))
         return original(self, x, y)
 

@@ -24,12 +24,12 @@ class Centre(ABC):
         """Begins an epoch; the model's weights are those after `Algorithm.synchronize`."""
 
     @abstractmethod
-    def absorb(self, vector: np.ndarray, n_samples: float) -> None:
+    def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
         """Applies a worker's message.
 
         Args:
             vector: (n,) float32; may be changed.
-            n_samples: Number of samples that it belongs to.
+            batch_weight: The weight of its batches (see `mpi_learn.flat_layout`).
         """
 
     @abstractmethod
@@ -40,9 +40,9 @@ class Centre(ABC):
         """Applies or hands up what was held back: a round or an epoch is over."""
 
     def state(self) -> dict[str, np.ndarray]:
-        """What a checkpoint holds once, besides the weights: the arrays themselves, to be read or filled."""
+        """The common arrays in a checkpoint besides the weights: the arrays themselves, to be read or filled."""
         return {}
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """What a checkpoint holds for this master alone: the arrays themselves, to be read or filled."""
+        """This master's arrays in a checkpoint: the arrays themselves, to be read or filled."""
         return {}

@@ -46,7 +46,7 @@ def build(options: Downpour, setup: AlgorithmSetup) -> Algorithm:
 
 
 class GradientSum:
-    """Gradients of summed losses, and the number of their samples.
+    """The sum of gradients, each of a mean loss times the weight of its batch, and of these weights.
 
     Args:
         n: Length of a gradient.
@@ -56,16 +56,16 @@ class GradientSum:
         self.gradient = aligned_empty(n)
         self.clear()
 
-    def add(self, gradient: np.ndarray, n_samples: float) -> None:
+    def add(self, gradient: np.ndarray, batch_weight: float) -> None:
         """Adds a gradient, (n,) float32."""
         self.gradient += gradient
-        self.n_samples += n_samples
+        self.weight += batch_weight
         self.n_terms += 1
 
     def clear(self) -> None:
         """Starts again from zero."""
         self.gradient[:] = 0
-        self.n_samples, self.n_terms = 0.0, 0
+        self.weight, self.n_terms = 0.0, 0
 
 
 class FirstCentre(Centre):
@@ -85,12 +85,12 @@ class FirstCentre(Centre):
         """All workers begin with these weights."""
         self.version = 0
 
-    def absorb(self, vector: np.ndarray, n_samples: float) -> None:
+    def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
         """Applies a gradient, or adds it to those of the round."""
         if self._round is not None:
-            self._round.add(vector, n_samples)
+            self._round.add(vector, batch_weight)
         else:
-            self._update(vector, n_samples)
+            self._update(vector, batch_weight)
 
     def answer(self, vector: np.ndarray) -> None:
         """Answers with the weights."""
@@ -99,16 +99,16 @@ class FirstCentre(Centre):
     def flush(self) -> None:
         """Applies the gradients of the round."""
         if self._round is not None and self._round.n_terms:
-            self._update(self._round.gradient, self._round.n_samples)
+            self._update(self._round.gradient, self._round.weight)
             self._round.clear()
 
     def state(self) -> dict[str, np.ndarray]:
         """The optimizer's state."""
         return self.optimizer.arrays()
 
-    def _update(self, gradient: np.ndarray, n_samples: float) -> None:
-        if n_samples:  # a step without samples changes nothing, not even the optimizer's momentum
-            self.optimizer.update(self.weights, gradient, 1.0 / n_samples)
+    def _update(self, gradient: np.ndarray, batch_weight: float) -> None:
+        if batch_weight:  # a step without weight changes nothing, not even the optimizer's momentum
+            self.optimizer.update(self.weights, gradient, 1.0 / batch_weight)
         self.version += 1
 
 
@@ -129,9 +129,9 @@ class LowerCentre(Centre):
         """All ranks begin with the first master's weights."""
         self.version = self.link.version = 0
 
-    def absorb(self, vector: np.ndarray, n_samples: float) -> None:
+    def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
         """Adds a gradient to the sum, and hands the sum up when it is complete."""
-        self._sum.add(vector, n_samples)
+        self._sum.add(vector, batch_weight)
         if self._sum.n_terms == self.n_summed:
             self.flush()
 
@@ -143,7 +143,7 @@ class LowerCentre(Centre):
         """Hands the sum up and takes the first master's weights."""
         if not self._sum.n_terms:
             return
-        answer = self.link.swap(self._sum.gradient, self._sum.n_samples)
+        answer = self.link.swap(self._sum.gradient, self._sum.weight)
         self.has_failure = answer is None
         if answer is not None:
             self.weights[:] = answer
@@ -161,9 +161,9 @@ class GradientWorker(Worker):
         """The epoch begins with the master's weights."""
         self.link.version = 0
 
-    def step(self, weights: np.ndarray, gradient: np.ndarray, n_samples: float) -> bool:
+    def step(self, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
         """See `Worker.step`."""
-        return swap_gradient(self.link, weights, gradient, n_samples)
+        return swap_gradient(self.link, weights, gradient, batch_weight)
 
     def rank_state(self) -> dict[str, np.ndarray]:
         """Nothing."""
@@ -189,18 +189,18 @@ class LocalStepsWorker(Worker):
         self.link.version = 0
         self._sum.clear()
 
-    def step(self, weights: np.ndarray, gradient: np.ndarray, n_samples: float) -> bool:
+    def step(self, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
         """See `Worker.step`."""
-        if n_samples:
-            self.optimizer.update(weights, gradient, 1.0 / n_samples)
-        self._sum.add(gradient, n_samples)
+        if batch_weight:
+            self.optimizer.update(weights, gradient, 1.0 / batch_weight)
+        self._sum.add(gradient, batch_weight)
         return self.finish_epoch(weights) if self._sum.n_terms == self.sync_every else True
 
     def finish_epoch(self, weights: np.ndarray) -> bool:
         """See `Worker.finish_epoch`."""
         if not self._sum.n_terms:
             return True
-        has_answer = swap_gradient(self.link, weights, self._sum.gradient, self._sum.n_samples)
+        has_answer = swap_gradient(self.link, weights, self._sum.gradient, self._sum.weight)
         self._sum.clear()
         return has_answer
 
@@ -209,9 +209,9 @@ class LocalStepsWorker(Worker):
         return {f"optimizer.{name}": array for name, array in self.optimizer.arrays().items()}
 
 
-def swap_gradient(link: Link, weights: np.ndarray, gradient: np.ndarray, n_samples: float) -> bool:
+def swap_gradient(link: Link, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
     """Sends a gradient and replaces `weights` by the answer; False if a rank failed. The gradient's content is lost."""
-    answer = link.swap(gradient, n_samples)
+    answer = link.swap(gradient, batch_weight)
     if answer is None:
         return False
     weights[:] = answer

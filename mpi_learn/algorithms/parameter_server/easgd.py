@@ -50,7 +50,7 @@ class ElasticCentre(Centre):
     def __init__(self, weights: np.ndarray, alpha: float) -> None:
         self.weights, self.alpha = weights, Float(alpha)
 
-    def absorb(self, vector: np.ndarray, n_samples: float) -> None:
+    def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
         """``d = α (xᵢ − x̃)``, ``x̃ ← x̃ + d``; leaves d in `vector`."""
         _attract(self.weights, vector, self.alpha)
         self.version += 1
@@ -80,7 +80,7 @@ class LowerElasticCentre(Centre):
         if not self._n_exchanges[0]:
             self.weights[:] = self._model_weights
 
-    def absorb(self, vector: np.ndarray, n_samples: float) -> None:
+    def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
         """``d = α (xᵢ − x̃)``, ``x̃ ← x̃ + d``; leaves d in `vector`."""
         _attract(self.weights, vector, self.alpha)
         self.version += 1
@@ -120,10 +120,10 @@ class ElasticWorker(Worker):
         if self._n_steps[0]:
             weights[:] = self._own
 
-    def step(self, weights: np.ndarray, gradient: np.ndarray, n_samples: float) -> bool:
+    def step(self, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
         """See `Worker.step`."""
-        if n_samples:
-            self.optimizer.update(weights, gradient, 1.0 / n_samples)
+        if batch_weight:
+            self.optimizer.update(weights, gradient, 1.0 / batch_weight)
         self._n_steps += 1
         if self._n_steps[0] % self.sync_every:
             return True
@@ -146,7 +146,7 @@ class ElasticWorker(Worker):
 
 
 @fused
-def _attract(centre, vector, alpha):
+def _attract(centre: np.ndarray, vector: np.ndarray, alpha: Float) -> None:
     for i in range(centre.size):
         d = alpha * (vector[i] - centre[i])
         vector[i] = d

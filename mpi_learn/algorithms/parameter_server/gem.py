@@ -56,7 +56,7 @@ class EnergyCentre(Centre):
     def __init__(self, weights: np.ndarray) -> None:
         self.weights = weights
 
-    def absorb(self, vector: np.ndarray, n_samples: float) -> None:
+    def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
         """Adds a push."""
         self.weights += vector
         self.version += 1
@@ -80,7 +80,7 @@ class LowerEnergyCentre(Centre):
         self._pushed = np.zeros(weights.size, np.float32)
         self._n_pushes = 0
 
-    def absorb(self, vector: np.ndarray, n_samples: float) -> None:
+    def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
         """Adds a push."""
         self.weights += vector
         self.version += 1
@@ -133,10 +133,10 @@ class EnergyWorker(Worker):
         if not self._n_exchanges[0]:
             self._seen[:] = weights
 
-    def step(self, weights: np.ndarray, gradient: np.ndarray, n_samples: float) -> bool:
+    def step(self, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
         """See `Worker.step`."""
-        if n_samples:
-            self.optimizer.update(weights, gradient, 1.0 / n_samples)
+        if batch_weight:
+            self.optimizer.update(weights, gradient, 1.0 / batch_weight)
         self._n_steps += 1
         return self._exchange(weights) if self._n_steps % self.sync_every == 0 else True
 
@@ -147,7 +147,8 @@ class EnergyWorker(Worker):
     def rank_state(self) -> dict[str, np.ndarray]:
         """Momentum m, last pulled weights s, the number of exchanges, and the state of the worker's optimizer."""
         optimizer = {f"optimizer.{name}": array for name, array in self.optimizer.arrays().items()}
-        return {"seen": self._seen, "energy": self._energy, "n_exchanges": self._n_exchanges} | optimizer
+        own: dict[str, np.ndarray] = {"seen": self._seen, "energy": self._energy, "n_exchanges": self._n_exchanges}
+        return own | optimizer
 
     def _exchange(self, weights: np.ndarray) -> bool:
         pulled = self.link.pull(self._memory)
@@ -160,7 +161,9 @@ class EnergyWorker(Worker):
 
 
 @fused
-def _match(weights, start, seen, energy, pulled, momentum, kappa):
+def _match(  # type: ignore[no-untyped-def] # compiled, by numba's types
+    weights, start, seen, energy, pulled, momentum, kappa
+):
     for i in range(weights.size):
         d = weights[i] - start[i]
         m = momentum * energy[i] + d

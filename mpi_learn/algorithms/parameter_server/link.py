@@ -23,7 +23,7 @@ wants its next samples), DONE or FAILED (the end of its epoch). VECTOR follows a
 def make_header(first: float = 0, second: float = 0) -> np.ndarray:
     """A header, (2,) float64, which holds every whole number below 2^53.
 
-    With a worker's vector: the version of the weights that it was computed from, and its number of samples. In an
+    With a worker's vector: the version of the weights that it was computed from, and the weight of its batches. In an
     answer: the version of the weights. In the answer to NEXT: the first position in the epoch's order, and the one
     after the last.
     """
@@ -44,12 +44,12 @@ class Link(ABC):
     version: int = 0
 
     @abstractmethod
-    def swap(self, vector: np.ndarray, n_samples: float = 0) -> np.ndarray | None:
+    def swap(self, vector: np.ndarray, batch_weight: float = 0) -> np.ndarray | None:
         """Sends `vector`, whose content is lost.
 
         Args:
             vector: (n,) float32.
-            n_samples: Number of samples that it belongs to.
+            batch_weight: The weight of its batches (see `mpi_learn.flat_layout`).
 
         Returns:
             The answer, (n,) float32, valid until the next call; None if a rank failed.
@@ -90,9 +90,9 @@ class LocalLink(Link):
         self.centre = centre
         self.deal: Deal | None = None
 
-    def swap(self, vector: np.ndarray, n_samples: float = 0) -> np.ndarray | None:
+    def swap(self, vector: np.ndarray, batch_weight: float = 0) -> np.ndarray | None:
         """See `Link.swap`."""
-        self.centre.absorb(vector, n_samples)
+        self.centre.absorb(vector, batch_weight)
         self.centre.flush()  # a round of one worker
         self.centre.answer(vector)
         return vector
@@ -131,9 +131,9 @@ class RemoteLink(Link):
         self.comm, self.master, self.mailbox = comm, master, mailbox
         self._has_pushed = False
 
-    def swap(self, vector: np.ndarray, n_samples: float = 0) -> np.ndarray | None:
+    def swap(self, vector: np.ndarray, batch_weight: float = 0) -> np.ndarray | None:
         """See `Link.swap`."""
-        return self._answer(vector) if self._send(vector, SWAP, n_samples) else None
+        return self._answer(vector) if self._send(vector, SWAP, batch_weight) else None
 
     def pull(self, vector: np.ndarray) -> np.ndarray | None:
         """See `Link.pull`."""
@@ -157,7 +157,7 @@ class RemoteLink(Link):
         self._has_pushed = False
         send_from(self.comm, make_header(), self.master, FAILED if has_failed else DONE)
 
-    def _send(self, vector: np.ndarray, tag: int, n_samples: float) -> bool:
+    def _send(self, vector: np.ndarray, tag: int, batch_weight: float) -> bool:
         """Sends a header and a vector; False if a rank failed meanwhile."""
         version = self.version
         if self.mailbox is not None:
@@ -165,7 +165,7 @@ class RemoteLink(Link):
                 return False
             if vector is not self.mailbox:
                 self.mailbox[:] = vector
-        send_from(self.comm, make_header(version, n_samples), self.master, tag)
+        send_from(self.comm, make_header(version, batch_weight), self.master, tag)
         if self.mailbox is None:
             send_from(self.comm, vector, self.master, VECTOR)
         return True

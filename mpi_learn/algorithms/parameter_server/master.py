@@ -56,7 +56,7 @@ class MasterRank(Algorithm):
         return self.centre.state()
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """What only this master's centre holds."""
+        """The state of this master's centre."""
         return self.centre.rank_state()
 
     def _serve(self) -> None:

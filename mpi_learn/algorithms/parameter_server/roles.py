@@ -19,7 +19,7 @@ from mpi_learn.mpi.communicators import Communicator
 
 @dataclass(frozen=True)
 class CentreSetup:
-    """What a method builds a centre from.
+    """The arguments from which a method builds a centre.
 
     Attributes:
         weights: The centre's weights, (n,) float32: the model's on a master, a copy on a rank that is its own master.

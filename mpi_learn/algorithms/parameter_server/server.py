@@ -116,7 +116,7 @@ class Server:
         header = NO_ANSWER if part is None else make_header(part.start, part.stop)
         send_from(self.comm, header, source, ANSWER)
 
-    def _serve(self, source: int, tag: int, version: int, n_samples: float) -> None:
+    def _serve(self, source: int, tag: int, version: int, batch_weight: float) -> None:
         """Handles PULL, PUSH and SWAP."""
         vector = self.mailboxes.get(source, self._vector)
         if tag != PULL and source not in self.mailboxes:
@@ -128,20 +128,20 @@ class Server:
             vector[:] = self.centre.weights
             self._answer(source, vector)
         elif self.quorum is not None:
-            self._collect(source, vector, version, n_samples)
+            self._collect(source, vector, version, batch_weight)
         else:
             if source in self.workers:
                 self.staleness.add(self.centre.version - version)
-            self.centre.absorb(vector, n_samples)
+            self.centre.absorb(vector, batch_weight)
             self.has_failure |= self.centre.has_failure
             if tag == SWAP:
                 self.centre.answer(vector)
                 self._answer(source, vector)
 
-    def _collect(self, source: int, vector: np.ndarray, version: int, n_samples: float) -> None:
+    def _collect(self, source: int, vector: np.ndarray, version: int, batch_weight: float) -> None:
         """Keeps a message for this round. A late one is dropped, and its sender gets the new weights."""
         if version == self.centre.version:
-            self.centre.absorb(vector, n_samples)
+            self.centre.absorb(vector, batch_weight)
             self._waiting.append(source)
         else:
             self.centre.answer(vector)

@@ -10,7 +10,7 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup, SampleDealing
 from mpi_learn.algorithms.parameter_server.centre import Centre
 from mpi_learn.algorithms.parameter_server.link import Link, LocalLink
-from mpi_learn.flat_layout import FAILED, N_SAMPLES
+from mpi_learn.flat_layout import FAILED, WEIGHT
 from mpi_learn.mpi.collectives import broadcast_in_place, maximum, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
 
@@ -28,12 +28,13 @@ class Worker(ABC):
         """Begins an epoch; may change `weights`, (n,) float32, which are those after `Algorithm.synchronize`."""
 
     @abstractmethod
-    def step(self, weights: np.ndarray, gradient: np.ndarray, n_samples: float) -> bool:
+    def step(self, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
         """Makes one step; changes `weights` in place.
 
         Args:
             weights: (n,) float32.
-            gradient: (n,) float32, of the loss summed over `n_samples` samples; its content is lost.
+            gradient: (n,) float32, of the mean loss times `batch_weight`; its content is lost.
+            batch_weight: The weight of the batch (see `mpi_learn.flat_layout`).
 
         Returns:
             False if a rank failed.
@@ -45,7 +46,7 @@ class Worker(ABC):
 
     @abstractmethod
     def rank_state(self) -> dict[str, np.ndarray]:
-        """What a checkpoint holds for this worker: the arrays themselves, to be read or filled."""
+        """This worker's arrays in a checkpoint: the arrays themselves, to be read or filled."""
 
 
 class WorkerRank(Algorithm, SampleDealing):
@@ -143,7 +144,7 @@ class WorkerRank(Algorithm, SampleDealing):
         return is_well
 
     def _exchange(self, worker: Worker, step: np.ndarray) -> bool:
-        return worker.step(self.weights, step[: self.n], float(step[self.n + N_SAMPLES]))
+        return worker.step(self.weights, step[: self.n], float(step[self.n + WEIGHT]))
 
     def _share(self, group: Communicator, is_well: bool) -> bool:
         """Gives the group the leader's weights, or the flag that a rank failed. Collective over `group`."""

@@ -16,7 +16,7 @@ from mpi_learn.models.configuration import Computing
 
 @contextmanager
 def policy(computing: Computing) -> Iterator[None]:
-    """What is built inside computes as configured: Keras' dtype policy."""
+    """A context in which models are built with the configured precision (Keras' dtype policy)."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(computing.precision)
     try:
@@ -67,7 +67,7 @@ def recomputed(model: keras.Model) -> Iterator[None]:
 
 
 def _again(layer: keras.layers.Layer, forward: Callable[..., Any]) -> Callable[..., Any]:
-    """What a layer does instead of its ``call``: the same, and once more for the backward pass.
+    """Replaces a layer's ``call``, which is repeated in the backward pass.
 
     It runs inside of the stateless call that gives the layer its weights. Weights and inputs are handed to TensorFlow
     as arguments, for it to find their gradients; the state (moving means, generators) is what it was in both runs.

@@ -12,13 +12,15 @@ import tensorflow as tf
 
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.keras_.keras_inputs import described, input_names, not_taken
 from mpi_learn.models.keras_.keras_losses import compile_arguments, label_rule, structured
-from mpi_learn.models.keras_.keras_network import KerasNetwork, Tensors, said, takes, tensors, tracing
+from mpi_learn.models.keras_.keras_network import KerasNetwork, Tensors, takes, tensors, tracing
 from mpi_learn.models.model import Example, named
-from mpi_learn.models.outputs import Outputs, check_ranges
+from mpi_learn.models.outputs import LabelRule, Outputs, check_ranges
+from mpi_learn.settings.component import Component
 
 
-class GradientCatcher(keras.optimizers.Optimizer):
+class GradientCatcher(keras.optimizers.Optimizer):  # type: ignore[misc] # Keras has no types
     """In the place of the model's optimizer: keeps the gradients that `train_step` applies, and moves no weight."""
 
     def __init__(self) -> None:
@@ -41,7 +43,7 @@ class CompiledModel:
         states: The metrics' state variables.
         initial: Their values before the first batch.
         has_train_step, has_test_step: Whether the user's class overrides the method.
-        has_own_loss: Whether code of the user's computes the loss.
+        has_own_loss: Whether user code computes the loss.
 
     Raises:
         ModelError, ConfigurationError: Model, loss, metrics and samples do not fit together.
@@ -54,7 +56,7 @@ class CompiledModel:
         self.has_test_step = kind.test_step is not keras.Model.test_step
         self._has_loss_method = kind.compute_loss is not keras.Model.compute_loss
         self._loss_takes_training = takes(kind.compute_loss, "training")
-        self._inputs, self._labels = _inputs(self.model, example), example.y_names
+        self._inputs, self._labels = input_names(self.model, example), example.y_names
         self._places: list[int | None] | None = None
         outputs = self._called(example)
         self._has_outputs, self._silent = outputs is not None, ""
@@ -74,7 +76,8 @@ class CompiledModel:
     @property
     def catcher(self) -> GradientCatcher:
         """The model's optimizer during the training."""
-        return self.model.optimizer
+        catcher: GradientCatcher = self.model.optimizer
+        return catcher
 
     def packed(self, x: Tensors, y: Tensors, weights: Tensors) -> tuple[Any, Any, Any]:
         """Inputs, labels and sample weights in the structures in which `fit` takes them."""
@@ -100,7 +103,7 @@ class CompiledModel:
         return tf.cast(found, tf.float32)
 
     def weight(self, outputs: Any, weights: Any, n: tf.Tensor) -> tf.Tensor:
-        """What the loss of a batch is a mean over: see `mpi_learn.models.keras_.keras_model`."""
+        """The divisor of the mean loss of a batch; see `mpi_learn.models.keras_.keras_model`."""
         if self._has_loss_method or not tf.is_tensor(outputs):
             return n
         mask, reduction = getattr(outputs, "_keras_mask", None), getattr(self.model.loss, "reduction", "")
@@ -204,12 +207,14 @@ class CompiledModel:
         except Exception as error:
             if isinstance(error, NotImplementedError) and self.has_train_step:
                 return None
-            raise _not_taken(self.model, example, error) from error
-        return _described(self.model, found)
+            raise not_taken(self.model, example, error) from error
+        return described(self.model, found)
 
     def _compile(self, outputs: Outputs | None, example: Example) -> None:
-        settings, arguments = self.settings, {}
-        self._wanted, self._rules = [], []
+        settings = self.settings
+        arguments: dict[str, Any] = {}
+        self._wanted: list[Component | None] = []
+        self._rules: list[LabelRule | None] = []
         if self.is_compiled_by_user:
             self._check_users_compile()
             if outputs is not None and outputs.is_mapping and not example.y_names and len(example.y) > 1:
@@ -266,7 +271,7 @@ class CompiledModel:
 
     def _metric_of(self, variable: Any) -> str:
         leaves = [leaf for one in self.model.metrics for leaf in getattr(one, "metrics", None) or [one]]
-        return next(one.name for one in leaves if any(variable is own for own in one.variables))
+        return str(next(one.name for one in leaves if any(variable is own for own in one.variables)))
 
     def _results(self, change: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         values = [
@@ -278,64 +283,7 @@ class CompiledModel:
 
 
 def as_data(x: Any, y: Any, weights: Any) -> tuple[Any, ...]:
-    """What `fit` gives to `train_step`."""
+    """The argument with which `fit` calls `train_step`."""
     if y is None and weights is None:
         return (x,)
     return (x, y) if weights is None else (x, y, weights)
-
-
-def _inputs(model: keras.Model, example: Example) -> tuple[str, ...]:
-    """The names by which the model is called; empty for a tensor or a list of tensors.
-
-    Raises:
-        ModelError: The data do not name the model's inputs.
-    """
-    inputs, given = getattr(model, "inputs", None), example.x_names
-    if not inputs:
-        return given
-    structure = getattr(model, "input", None) if len(inputs) > 1 else None
-    by_name = isinstance(structure, dict)
-    known = tuple(structure) if by_name else tuple(one.name for one in inputs)
-    if given and len(inputs) > 1 and set(given) != set(known):
-        raise ModelError(
-            f"the model's inputs are named {', '.join(known)}, the data's features {', '.join(given)}",
-            where="data.features",
-            cure=f"write {{{', '.join(f'{name}: …' for name in known)}}}",
-        )
-    if by_name and not given:
-        raise ModelError(
-            f"the model takes its inputs by name ({', '.join(known)}), which have no order",
-            where="data.features",
-            cure=f"write a mapping: {{{', '.join(f'{name}: …' for name in known)}}}",
-        )
-    return given if len(inputs) > 1 else ()
-
-
-def _described(model: keras.Model, outputs: Any) -> Outputs | None:
-    """The outputs of a model, flat; None if their structure is nested."""
-    flat = keras.tree.flatten(outputs)
-    shapes = tuple((None, *one.shape[1:]) for one in flat)
-    if isinstance(outputs, dict):
-        return Outputs(shapes, tuple(sorted(outputs)), is_mapping=True) if len(outputs) == len(flat) else None
-    if isinstance(outputs, list | tuple) and len(outputs) != len(flat):
-        return None
-    names = tuple(getattr(model, "output_names", None) or ())
-    return Outputs(shapes, names if len(names) == len(flat) else ())
-
-
-def _not_taken(model: keras.Model, example: Example, error: Exception) -> ModelError:
-    shapes = [one.shape[1:] for one in example.x]
-    expected = [tuple(one.shape[1:]) for one in getattr(model, "inputs", None) or ()]
-    if expected and expected != shapes:
-        return ModelError(
-            f"the model takes samples of shape {_shown(expected)}, the data have {_shown(shapes)}",
-            where="data.features",
-            cure="change the input shape of the model, or data.features",
-        )
-    return ModelError(
-        f"the model does not take samples of shape {_shown(shapes)}: {said(error)}", where="data.features"
-    )
-
-
-def _shown(shapes: Sequence[tuple[int | None, ...]]) -> str:
-    return " and ".join(str(shape) for shape in shapes)

@@ -71,13 +71,13 @@ def make_metric(wanted: Component) -> Any:
 
 
 def label_rule(wanted: Component | None, output: Shape) -> LabelRule | None:
-    """What a loss requires of labels; None if this is not known, as for functions of the user's."""
+    """The labels that a loss accepts; None if this is not known, for example for user functions."""
     if wanted is None or wanted.is_own or not output:
         return None
     if wanted.name in SHORT:
         return None
     found = make_loss(wanted)
-    name = getattr(found, "name", None) or getattr(found, "__name__", "")
+    name = str(getattr(found, "name", None) or getattr(found, "__name__", ""))
     if name == "sparse_categorical_crossentropy":
         return LabelRule(name, output, class_axis=-1, ignored=wanted.arguments.get("ignore_class"))
     is_probability = name in ("binary_crossentropy", "binary_focal_crossentropy")
@@ -86,13 +86,14 @@ def label_rule(wanted: Component | None, output: Shape) -> LabelRule | None:
 
 def keras_loss(wanted: Component) -> Callable[[Any, Any], Any]:
     """The mean loss of a batch, from labels and output."""
-    found = make_loss(wanted)
+    found: Any = make_loss(wanted)
     if isinstance(found, str):
         raise ConfigurationError(
             f"{found} depends on the labels", where="loss", cure="write the whole name of the loss"
         )
     if isinstance(found, keras.losses.Loss):
-        return found
+        loss: Callable[[Any, Any], Any] = found
+        return loss
 
     def mean(labels: Any, output: Any) -> Any:
         if len(labels.shape) == len(output.shape) - 1 and output.shape[-1] == 1:

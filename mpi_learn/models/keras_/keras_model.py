@@ -6,7 +6,7 @@ statelessly on them, and joins gradient and sums to one tensor, on whose own mem
 
 Losses and metrics are Keras' own: `compute_loss` and `compute_metrics` of the compiled model. The gradient of a batch
 is multiplied by the batch's weight, so that the sum over ranks divided by the sum of the weights is the gradient of
-the mean over all samples. The weight is what the loss is a mean over: the number of samples, with a mask the number of
+the mean over all samples. The weight is the divisor of the mean loss: the number of samples, with a mask the number of
 unmasked entries, with the reduction ``mean_with_sample_weight`` the sum of the sample weights.
 """
 
@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from mpi_learn.flat_layout import N_WORDS, aligned_empty
+from mpi_learn.flat_layout import N_SAMPLES, N_WORDS, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_compile import CompiledModel
 from mpi_learn.models.keras_.keras_network import (
@@ -36,8 +36,8 @@ from mpi_learn.models.keras_.keras_network import (
 from mpi_learn.models.keras_.keras_passes import Found, Pass, StatefulPass, StatelessPass
 from mpi_learn.models.model import Arrays, Example, Model
 
-N, LOSS_OF_N, FIRST_STATE = 2, 3, 4
-"""Where the sums hold the number of samples, the loss times this number, and the states of the metrics."""
+LOSS_OF_N, FIRST_STATE = 3, 4
+"""Indices of sums: the loss times the number of samples, and the first metric state."""
 
 
 class KerasModel(Model):
@@ -89,13 +89,14 @@ class KerasModel(Model):
         self._n_by_xla, self.is_xla = 0, by_xla
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
-        return self._forward(self._flat(), tensors(x), tensors(y), tensors(weights)).numpy().astype(np.float64)
+        sums = self._forward(self._flat(), tensors(x), tensors(y), tensors(weights))
+        return np.asarray(sums, np.float64)
 
     def check_labels(self, y: Arrays) -> None:
         self.compiled.check_labels(y)
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        n = max(float(sums[N]), 1.0)
+        n = max(float(sums[N_SAMPLES]), 1.0)
         split = FIRST_STATE + self._n_states
         raw = zip(self._names, sums[split:-N_WORDS], strict=True)
         values = self.compiled.results(sums[FIRST_STATE:split]) | {name: float(value) / n for name, value in raw}
@@ -137,7 +138,7 @@ class KerasModel(Model):
         self.network.close()
 
     def _passes(self, example: Example) -> tuple[Pass, Pass]:
-        """What trains and what evaluates, checked on the example; finds the names of values that no metric holds."""
+        """The training and the inference pass, checked on the example; finds the names of values without a metric."""
         training = (StatefulPass if self.compiled.has_train_step else StatelessPass)(self.compiled, training=True)
         inference = (StatefulPass if self.compiled.has_test_step else StatelessPass)(self.compiled, training=False)
         names: list[str] = []

@@ -26,7 +26,7 @@ from mpi_learn.settings.component import Component
 Tensors = Sequence[Any]
 Specs = tuple[tf.TensorSpec, ...]
 TRACING = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, tf.errors.OpError)
-"""What Keras and TensorFlow raise about a model that does not fit its data."""
+"""Exceptions of Keras and TensorFlow if a model does not fit its data."""
 
 
 class KerasNetwork:
@@ -248,7 +248,7 @@ def memory_of(tensor: Any) -> np.ndarray:
     `_numpy` is private to TensorFlow; this is its only use.
     """
     try:
-        array = tensor._numpy()
+        array: np.ndarray = tensor._numpy()
     except AttributeError:
         array = tensor.numpy()
     return array if array.flags.writeable else array.copy()
@@ -256,7 +256,7 @@ def memory_of(tensor: Any) -> np.ndarray:
 
 def joined(variables: list[Any], dtype: type) -> np.ndarray:
     """The values of the variables, one after the other, a copy."""
-    parts = [np.asarray(variable).astype(dtype).ravel() for variable in variables]
+    parts: list[np.ndarray] = [np.asarray(variable).astype(dtype).ravel() for variable in variables]
     return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 

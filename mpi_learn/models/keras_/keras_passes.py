@@ -16,17 +16,17 @@ from mpi_learn.models.keras_.keras_network import Tensors, tensors, tracing
 from mpi_learn.models.model import Example
 
 NUDGE = 0.01
-"""Added to all weights, to see whether a `train_step` looks at them after its optimizer's step."""
+"""Added to all weights, to detect a `train_step` that uses them after its optimizer's step."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """What a pass over a batch gives; tensors.
+    """The tensors that a pass over a batch returns.
 
     Attributes:
         gradients: Of `weight` × `loss`, one per trainable array; none in inference.
         n: The number of samples.
-        weight: What the loss is a mean over.
+        weight: The divisor of the mean loss.
         loss: The mean loss.
         change: Of each of `CompiledModel.states`.
         logs: Name -> value, as returned by the user's or Keras' code.
@@ -41,7 +41,7 @@ class Found:
 
 
 class Run(NamedTuple):
-    """What an eager pass gives: returned values by name, the change of each metric state, the variables after it."""
+    """The result of an eager pass: returned values by name, changes of the metric states, variables after it."""
 
     logs: dict[str, np.ndarray]
     change: list[np.ndarray]
@@ -77,7 +77,7 @@ class Pass(ABC):
         """Runs the pass eagerly; afterwards the model is as before."""
         with self.compiled.unchanged(), tracing():
             parts = [tf.convert_to_tensor(one) for one in self.model.trainable_variables]
-            found = self(parts, *map(tensors, (example.x, example.y, example.weights)), initial)
+            found = self(parts, tensors(example.x), tensors(example.y), tensors(example.weights), initial)
             return Run(
                 {name: np.asarray(one) for name, one in found.logs.items()},
                 [np.asarray(one) for one in found.change],

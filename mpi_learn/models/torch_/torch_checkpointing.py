@@ -46,7 +46,7 @@ class TorchCalls:
             )
 
     def __call__(self, *x: Any, **by_name: Any) -> Any:
-        """What the module returns; in mixed precision with real numbers as float32."""
+        """The outputs of the module; in mixed precision, real numbers are returned as float32."""
         is_kept = torch.is_grad_enabled() and self.module.training
         with self._precise(), _replaced(self._blocks) if self._blocks and is_kept else nullcontext():
             found = self.module(*x, **by_name)

@@ -60,7 +60,7 @@ class Loss:
 
     Attributes:
         function: Of (outputs, targets).
-        name: Its name in `torch.nn.functional`; empty for a loss of the user's.
+        name: Its name in `torch.nn.functional`; empty for a user function.
         key: Its name in messages.
         rule: What it requires of the targets, if that is known.
     """
@@ -95,7 +95,7 @@ class Loss:
         elif self.rule is not None:
             targets = matched(targets, outputs)
         if weights is None:
-            values = self.function(outputs, targets)
+            values: torch.Tensor = self.function(outputs, targets)
             return values if values.ndim == 0 else _checked(values, outputs, targets).float().mean()
         values = self._of_each(outputs, targets)
         if values.ndim == 0:
@@ -107,7 +107,7 @@ class Loss:
         return (values.float() * weights.reshape(*weights.shape, *[1] * (values.ndim - weights.ndim))).mean()
 
     def weight(self, targets: Any, n: int) -> float:
-        """What `mean` is a mean over: the samples, or the sum of the weights of their classes."""
+        """The divisor in `mean`: the number of samples, or the sum of the weights of their classes."""
         if self.rule is None or self.rule.class_axis is None:
             return float(n)
         kept, factors = targets[targets != self.rule.ignored], self._option("weight")
@@ -123,11 +123,12 @@ class Loss:
         function = self.function
         if not isinstance(function, torch.nn.Module) or getattr(function, "reduction", "none") == "none":
             return function(outputs, targets, reduction="none") if self.name else function(outputs, targets)
-        reduction, function.reduction = function.reduction, "none"
+        reduction = function.reduction
+        setattr(function, "reduction", "none")  # noqa: B010 - PyTorch's types do not know the attribute
         try:
             return function(outputs, targets)
         finally:
-            function.reduction = reduction
+            setattr(function, "reduction", reduction)  # noqa: B010
 
 
 def _checked(values: torch.Tensor, outputs: Any, targets: Any) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Metrics of PyTorch models as sums over samples: accuracy and errors, torchmetrics, or functions of the user's."""
+"""Metrics of PyTorch models as sums over samples: accuracy and errors, torchmetrics, or user functions."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from mpi_learn.errors import ConfigurationError
+from mpi_learn.models.outputs import Shape
 from mpi_learn.models.torch_.torch_losses import Loss, matched
 from mpi_learn.settings.component import Component, make_component, shown_arguments
 from mpi_learn.settings.user_code import users_code
@@ -111,7 +112,7 @@ class OfTorchmetrics:
             return float(self.metric.compute())
 
 
-def make_metric(wanted: Component, loss: Loss | None, output: tuple[int, ...], labels: np.ndarray | None) -> Metric:
+def make_metric(wanted: Component, loss: Loss | None, output: Shape, labels: np.ndarray | None) -> Metric:
     """A metric of one output.
 
     Args:
@@ -137,8 +138,8 @@ def make_metric(wanted: Component, loss: Loss | None, output: tuple[int, ...], l
     return _of_torchmetrics(name, wanted, output, loss, [*functions, "accuracy"])
 
 
-def _accuracy(wanted: Component, loss: Loss | None, output: tuple[int, ...], is_class: bool) -> Function:
-    if len(output) > 1 and output[1] > 1:
+def _accuracy(wanted: Component, loss: Loss | None, output: Shape, is_class: bool) -> Function:
+    if len(output) > 1 and output[1] != 1:
         return lambda out, labels: out.argmax(1) == _classes(labels, out)
     if loss is not None and not loss.name and "threshold" not in wanted.arguments:
         raise ConfigurationError(
@@ -158,9 +159,7 @@ def _classes(labels: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
     return labels.squeeze(-1) if labels.ndim == output.ndim else labels
 
 
-def _of_torchmetrics(
-    name: str, wanted: Component, output: tuple[int, ...], loss: Loss | None, known: list[str]
-) -> Metric:
+def _of_torchmetrics(name: str, wanted: Component, output: Shape, loss: Loss | None, known: list[str]) -> Metric:
     try:
         package = importlib.import_module("torchmetrics")
     except ImportError:

@@ -11,18 +11,18 @@ import numpy as np
 import torch
 
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.flat_layout import N_WORDS, aligned_empty
+from mpi_learn.flat_layout import LOSS, N_SAMPLES, N_WORDS, WEIGHT, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.model import Arrays, Example, Model, named
-from mpi_learn.models.outputs import Outputs, check_ranges, key_of
+from mpi_learn.models.outputs import LabelRule, Outputs, check_ranges, key_of
 from mpi_learn.models.torch_.torch_checkpointing import resting
 from mpi_learn.models.torch_.torch_losses import Loss, make_loss
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, arguments_of, flat_outputs, tensors
 from mpi_learn.settings.component import component
 
-WEIGHT, LOSS, N, FIRST_STATE = 0, 1, 2, 3
-"""Where the sums hold what the losses are means over, the loss times that, the number of samples, the metrics."""
+FIRST_STATE = 3
+"""Index of the first metric state in the sums."""
 NOT_TAKEN = (RuntimeError, TypeError, ValueError, IndexError, KeyError, AttributeError)
 
 
@@ -67,7 +67,7 @@ class TorchModel(Model):
         outputs, labels = self._called(x), tensors(y)
         loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
         if weight > 0:
-            (weight * loss).backward()
+            torch.autograd.backward(weight * loss)
         self._step[self.layout.size :] = self._sums(outputs, labels, weight, loss.item(), len(x[0]))
         return self._step
 
@@ -80,10 +80,10 @@ class TorchModel(Model):
 
     def check_labels(self, y: Arrays) -> None:
         if self._whole is None:
-            check_ranges([loss and loss.rule for loss in self._losses], self._places, y)
+            check_ranges(self._rules(), self._places, y)
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        n, start = max(float(sums[N]), 1.0), FIRST_STATE
+        n, start = max(float(sums[N_SAMPLES]), 1.0), FIRST_STATE
         found = {"loss": float(sums[LOSS]) / (float(sums[WEIGHT]) or 1.0)}
         for key, _, metric in self._metrics:
             found[key] = metric.result(sums[start : start + metric.size], n)
@@ -124,7 +124,7 @@ class TorchModel(Model):
         return file, f"import torch\n{self.settings.call}\nmodel.load_state_dict(torch.load({file.name!r}))"
 
     def _called(self, x: Arrays) -> Any:
-        """What the module returns."""
+        """The outputs of the module."""
         taken: Sequence[Any] = tensors(x)
         if self._casts:
             taken = [one.float() for one in taken]
@@ -132,7 +132,7 @@ class TorchModel(Model):
         return self.network.calls(*positional, **by_name)
 
     def _loss(self, outputs: Any, labels: list[Any], weights: list[Any], n: int) -> tuple[torch.Tensor, float]:
-        """The mean loss of a batch, and what it is a mean over."""
+        """The mean loss of a batch, and its divisor."""
         factors = weights[0] if weights else None
         if self._whole is not None:
             return self._whole.mean(outputs, named(labels, self._names), factors), float(n)
@@ -152,7 +152,7 @@ class TorchModel(Model):
             for _, output, metric in self._metrics:
                 place = None if output is None else self._places[output]
                 parts = (outputs, named(labels, self._names)) if output is None else (flat[output], labels[place or 0])
-                states.append(metric.state(*parts, n).numpy())
+                states.append(metric.state(parts[0], parts[1], n).numpy())
         return np.concatenate([[weight, weight * loss, n], *states, [0.0] * N_WORDS])
 
     def _tried(self, example: Example) -> Outputs:
@@ -182,7 +182,7 @@ class TorchModel(Model):
         if settings.loss is None:
             raise ConfigurationError("a PyTorch model needs a loss", where="loss", cure="write `loss: …`")
         if settings.weighted_metrics:
-            raise ConfigurationError("weighted metrics are there for Keras models only", where="weighted_metrics")
+            raise ConfigurationError("weighted metrics are available for Keras models only", where="weighted_metrics")
         only = None if isinstance(settings.loss, list | dict) else make_loss(component(settings.loss))
         self._whole = only if only is not None and not only.name else None
         if self._whole is not None:
@@ -203,17 +203,21 @@ class TorchModel(Model):
                 loss.rule.check_shape(example.y[place])
             self._losses.append(loss)
             self.has_own_loss |= not loss.name or "reduction" in one.arguments
-        check_ranges([loss and loss.rule for loss in self._losses], self._places, example.y)
+        check_ranges(self._rules(), self._places, example.y)
         self._factors = [
             1.0 if one is None else float(one) for one in outputs.spread(settings.loss_weights, "loss_weights")
         ]
+
+    def _rules(self) -> list[LabelRule | None]:
+        """The labels that the loss of each output accepts; None if this is not known."""
+        return [None if loss is None else loss.rule for loss in self._losses]
 
     def _matched_labels(self, outputs: Outputs, example: Example) -> list[int | None]:
         """The labels of the outputs for metrics, where they can be matched; the loss takes all of them."""
         if not self.settings.metrics or len(example.y) == 0:
             return [None] * len(outputs)
         if isinstance(self.settings.metrics, dict) or len(outputs) == 1:
-            return outputs.labels(self._names, len(example.y), [component(self.settings.loss)] * len(outputs))
+            return outputs.labels(self._names, len(example.y), outputs.losses(self.settings.loss))
         return [None] * len(outputs)
 
     def _make_metrics(self, outputs: Outputs, example: Example) -> None:

@@ -44,19 +44,19 @@ class FailingGradient:
     def __init__(self, model):
         self.gradient, self.calls = model.gradient, 0
 
-    def __call__(self, x, y):
+    def __call__(self, x, y, weights=()):
         self.calls += 1
-        return boom() if self.calls == 3 else self.gradient(x, y)
+        return boom() if self.calls == 3 else self.gradient(x, y, weights)
 
 
 def attempt(where: str) -> str:
-    batches, built = mpi_learn.training.loop.make_batches, mpi_learn.training.loop.build_model
+    batches, built = mpi_learn.training.setup.make_batches, mpi_learn.training.loop.build_model
     on_epoch = progress = None
     changes = {}
     if where == "progress":
         progress = boom
     if where == "data":
-        mpi_learn.training.loop.make_batches = FailingBatches
+        mpi_learn.training.setup.make_batches = FailingBatches
     if where == "callback" and world.rank == LAST:
         on_epoch = boom
     if where == "accumulated":  # others average moving means at the step at which this one fails
@@ -89,7 +89,7 @@ def attempt(where: str) -> str:
     except MPILearnError as error:
         return f"{type(error).__name__} of rank {getattr(error, 'rank', LAST)}: {getattr(error, 'reason', error)}"
     finally:
-        mpi_learn.training.loop.make_batches, mpi_learn.training.loop.build_model = batches, built
+        mpi_learn.training.setup.make_batches, mpi_learn.training.loop.build_model = batches, built
     return "no error"
 
 

@@ -13,7 +13,7 @@ import mpi_learn.training.loop
 from mpi_learn import read_configuration, train
 from mpi_learn.data import Dataset, Samples
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.weights_only import WeightsOnly
+from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 
 world = MPI.COMM_WORLD
 SLOW = world.size - 1
@@ -34,18 +34,18 @@ class Counter(WeightsOnly):
     """
 
     def __init__(self):
-        super().__init__(FlatLayout(((10,),)), 4, 0, 0, build=None)
+        super().__init__(ModelSizes(FlatLayout(((10,),)), "numpy", 5, 0, 0), build=None)
         self.weights[:] = 0
         self.are_others_busy = True
 
-    def gradient(self, x, y):
+    def gradient(self, x, y, weights=()):
         counts["batches"] += 1
         if world.rank == SLOW:
             self.wait()
         else:
             ticks.send(None, dest=SLOW)
-        step = np.zeros(14, np.float32)
-        step[10:12] = len(x[0]), float(x[0].sum())
+        step = np.zeros(15, np.float32)
+        step[10:13] = len(x[0]), float(x[0].sum()), len(x[0])
         return step
 
     def wait(self):

@@ -1,0 +1,71 @@
+"""Inputs and outputs of a Keras model: their names and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+
+from mpi_learn.errors import ModelError
+from mpi_learn.models.keras_.keras_network import said
+from mpi_learn.models.model import Example
+from mpi_learn.models.outputs import Outputs
+
+
+def input_names(model: keras.Model, example: Example) -> tuple[str, ...]:
+    """The names by which the model is called; empty for a tensor or a list of tensors.
+
+    Raises:
+        ModelError: The data do not name the model's inputs.
+    """
+    inputs, given = getattr(model, "inputs", None), example.x_names
+    if not inputs:
+        return given
+    structure = getattr(model, "input", None) if len(inputs) > 1 else None
+    by_name = isinstance(structure, dict)
+    known = tuple(structure) if isinstance(structure, dict) else tuple(one.name for one in inputs)
+    if given and len(inputs) > 1 and set(given) != set(known):
+        raise ModelError(
+            f"the model's inputs are named {', '.join(known)}, the data's features {', '.join(given)}",
+            where="data.features",
+            cure=f"write {{{', '.join(f'{name}: …' for name in known)}}}",
+        )
+    if by_name and not given:
+        raise ModelError(
+            f"the model takes its inputs by name ({', '.join(known)}), which have no order",
+            where="data.features",
+            cure=f"write a mapping: {{{', '.join(f'{name}: …' for name in known)}}}",
+        )
+    return given if len(inputs) > 1 else ()
+
+
+def described(model: keras.Model, outputs: Any) -> Outputs | None:
+    """The outputs of a model, flat; None if their structure is nested."""
+    flat = keras.tree.flatten(outputs)
+    shapes = tuple((None, *one.shape[1:]) for one in flat)
+    if isinstance(outputs, dict):
+        return Outputs(shapes, tuple(sorted(outputs)), is_mapping=True) if len(outputs) == len(flat) else None
+    if isinstance(outputs, list | tuple) and len(outputs) != len(flat):
+        return None
+    names = tuple(getattr(model, "output_names", None) or ())
+    return Outputs(shapes, names if len(names) == len(flat) else ())
+
+
+def not_taken(model: keras.Model, example: Example, error: Exception) -> ModelError:
+    """The error of a model that cannot be called on the example."""
+    shapes = [one.shape[1:] for one in example.x]
+    expected = [tuple(one.shape[1:]) for one in getattr(model, "inputs", None) or ()]
+    if expected and expected != shapes:
+        return ModelError(
+            f"the model takes samples of shape {_shown(expected)}, the data have {_shown(shapes)}",
+            where="data.features",
+            cure="change the input shape of the model, or data.features",
+        )
+    return ModelError(
+        f"the model does not take samples of shape {_shown(shapes)}: {said(error)}", where="data.features"
+    )
+
+
+def _shown(shapes: Sequence[tuple[int | None, ...]]) -> str:
+    return " and ".join(str(shape) for shape in shapes)

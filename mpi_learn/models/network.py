@@ -1,0 +1,76 @@
+"""The interface of one network of a framework, of which two make a generative adversarial model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.model import Arrays, Example
+from mpi_learn.models.outputs import LabelRule, Shape
+from mpi_learn.settings.component import Component
+
+Tensors = Sequence[Any]
+Loss = Callable[[Any, Any], Any]
+"""(labels, output) -> mean loss of a batch."""
+
+
+class Network(Protocol):
+    """One model of a framework, whose trainable arrays are parts of a flat vector."""
+
+    framework: str
+    layout: FlatLayout
+
+    def tried(self, x: Arrays) -> list[Shape]:
+        """The shapes of the outputs for a few samples."""
+
+    def give(self, weights: np.ndarray) -> None:
+        """Copies the trainable arrays into `weights`, (layout.size,) float32."""
+
+    def take(self, weights: np.ndarray) -> Any:
+        """The framework's own model, with these weights."""
+
+    def save(self, path: Path, weights: np.ndarray) -> Path:
+        """Writes the model; see `Model.save`."""
+
+    def save_weights(self, path: Path, weights: np.ndarray) -> Path:
+        """Writes the weights alone."""
+
+    def state(self) -> np.ndarray:
+        """The non-trainable real numbers; see `Model.moving`."""
+
+    def set_state(self, values: np.ndarray) -> None:
+        """Replaces the non-trainable real numbers by the first of `values`."""
+
+    def integers(self) -> np.ndarray:
+        """The non-trainable integers; see `Model.counters`."""
+
+    def set_integers(self, values: np.ndarray) -> None:
+        """Replaces the non-trainable integers by the first of `values`."""
+
+    def random_state(self) -> np.ndarray:
+        """The state of the framework's own random generator, int64."""
+
+    def set_random_state(self, values: np.ndarray) -> None:
+        """Replaces what `random_state` gives."""
+
+    def parts(self, flat: Any) -> list[Any]:
+        """The trainable arrays in `flat`, as tensors."""
+
+    def called(self, parts: list[Any], x: Tensors, training: bool, moves: bool) -> tuple[Tensors, Any]:
+        """Outputs and penalty; moving means and variances are updated only if `moves`."""
+
+    def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Loss, LabelRule | None]:
+        """A function of (labels, output) for the mean loss of a batch, and what it requires of labels."""
+
+    def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
+        """(losses, further results) of `function`, and the gradient of each loss by its parts."""
+
+    def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
+        """`function` of (flat weights, x, y) and lists of tensors, as one of (x, y) and lists of arrays."""
+
+    def close(self) -> None:
+        """Releases what the framework holds."""
