@@ -22,7 +22,7 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.yaml_file import validated
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.coordinator.roster import Roster
+from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.core.trial import Trial
 from mpi_opt.errors import MPILearnError, SearchFailed
@@ -31,8 +31,8 @@ from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.worker.block import Block
 from mpi_opt.worker.objective import FunctionObjective
-from mpi_opt.worker.watchdog import Lifeline, end_unfinished, is_interactive, is_main_thread
-from mpi_opt.worker.worker import LinkReporter, Rank
+from mpi_opt.worker.watchdog import Watchdog, end_unfinished, is_interactive, is_main_thread
+from mpi_opt.worker.worker import LinkReporter, Worker
 
 if TYPE_CHECKING:
     from mpi_opt.study.progress import Progress
@@ -183,7 +183,7 @@ def run_study(
         return _run_coordinator(plan, MPICoordinatorLink(world), show, request, everywhere=everywhere)
     link = MPIWorkerLink(world)
     with ignored_requests() if is_main_thread() else contextlib.nullcontext():
-        _serve(plan, link, Rank.serve_or_die, may_end_process=communication.is_protected())
+        _serve(plan, link, Worker.serve_or_die, may_end_process=communication.is_protected())
     try:
         study, error = link.part()
     except communication.FAILURES:
@@ -237,7 +237,7 @@ def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: Stop
         thread = threading.Thread(target=coordinate, name="coordinator")
         thread.start()
         try:
-            _serve(plan, worker, Rank.serve, may_end_process=is_main_thread() and not is_interactive())
+            _serve(plan, worker, Worker.serve, may_end_process=is_main_thread() and not is_interactive())
         except BaseException as error:
             worker.fail(error)
             raise
@@ -246,18 +246,18 @@ def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: Stop
     return done.result()
 
 
-def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Rank], None], *, may_end_process: bool) -> None:
+def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Worker], None], *, may_end_process: bool) -> None:
     """A worker's part: runs trials until it is dismissed."""
-    lifeline, reporter = Lifeline(link, may_end_process=may_end_process), LinkReporter(link)
+    watchdog, reporter = Watchdog(link, may_end_process=may_end_process), LinkReporter(link)
 
     def make_block(comm: Communicator, index: int) -> Block:
-        return Block(comm, index, plan.objective, plan.terms, reporter=reporter, lifeline=lifeline)
+        return Block(comm, index, plan.objective, plan.terms, reporter=reporter, watchdog=watchdog)
 
-    lifeline.open()
+    watchdog.open()
     try:
-        serve(Rank(link, make_block, lifeline))
+        serve(Worker(link, make_block, watchdog))
     finally:
-        lifeline.close()
+        watchdog.close()
 
 
 @contextlib.contextmanager
@@ -279,7 +279,7 @@ def _coordinate(
     block_numbers: Iterator[int],
 ) -> Study:
     """Opens the study, takes its lease and runs the coordinator. Dismisses the workers in any case."""
-    from mpi_opt.coordinator.block_pool import Crew
+    from mpi_opt.coordinator.block_pool import BlockPool
     from mpi_opt.coordinator.coordinator import Coordinator
     from mpi_opt.coordinator.stopping import StopCondition
     from mpi_opt.study.lease import leased
@@ -288,9 +288,9 @@ def _coordinate(
     from mpi_opt.study.study import Study
 
     configuration = plan.configuration
-    crew = Crew(link, Roster.of(plan.layout, block_numbers))
+    pool = BlockPool(link, BlockMembership.of(plan.layout, block_numbers))
     with contextlib.ExitStack() as stack:
-        stack.callback(crew.dismiss)
+        stack.callback(pool.dismiss)
         progress = Silence() if show is None else show()
         study = stack.enter_context(open_study(plan))
         lease = stack.enter_context(
@@ -307,7 +307,7 @@ def _coordinate(
             return Study.read(study.store, configuration.study)
         request.job_end_s = job_end_s()
         coordinator = Coordinator(
-            crew,
+            pool,
             study.strategy,
             study.store,
             study.record.id,

@@ -19,7 +19,7 @@ def timed(self):
 
     self._note = first
     run(self)
-    print(f"trials/s {self.agenda.n_begun / (time.perf_counter() - began):.0f}", flush=True)
+    print(f"trials/s {self.queue.n_begun / (time.perf_counter() - began):.0f}", flush=True)
 
 
 Coordinator.run = timed

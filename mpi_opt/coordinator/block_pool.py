@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 
-from mpi_opt.coordinator.roster import Roster
+from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.trial_queue import Running
 from mpi_opt.core.block_layout import fold_groups
 from mpi_opt.messages.link import CoordinatorLink
@@ -17,7 +17,7 @@ TICK_S = 0.1
 """The longest wait for messages before other duties, in seconds."""
 
 AWAY_S = 1.0
-"""The crew's clock goes on for so long, in seconds, when nobody listens any more; then it stands still."""
+"""The pool's clock goes on for so long, in seconds, when nobody listens any more; then it stands still."""
 
 
 PARTING_S = 2.0
@@ -27,19 +27,19 @@ FORMING_ATTEMPTS = 3
 """A rank retires after this number of blocks in a row that could not be formed with it."""
 
 
-class Crew:
+class BlockPool:
     """All ranks but the coordinator's.
 
     Args:
         link: The way to them.
-        roster: Which of them form which blocks.
+        membership: Which of them form which blocks.
 
     Attributes:
         free: Blocks that wait for a trial, longest first.
     """
 
-    def __init__(self, link: CoordinatorLink, roster: Roster) -> None:
-        self.link, self.roster = link, roster
+    def __init__(self, link: CoordinatorLink, membership: BlockMembership) -> None:
+        self.link, self.membership = link, membership
         self.free: list[int] = []
         self._hosts: dict[int, str] = {}
         self._failures: Counter[int] = Counter()
@@ -49,10 +49,10 @@ class Crew:
         self._is_dismissed = False
 
     def __len__(self) -> int:
-        return len(self.roster.blocks)
+        return len(self.membership.blocks)
 
     def __contains__(self, block: int) -> bool:
-        return block in self.roster.blocks
+        return block in self.membership.blocks
 
     @property
     def now_s(self) -> float:
@@ -70,11 +70,11 @@ class Crew:
     @property
     def is_empty(self) -> bool:
         """Whether no rank is left that could run a trial, now or soon."""
-        return self.roster.is_empty
+        return self.membership.is_empty
 
     def ranks(self, block: int) -> tuple[int, ...]:
         """The world ranks of a block, the leader first."""
-        return self.roster.blocks[block]
+        return self.membership.blocks[block]
 
     def hosts(self, block: int) -> str:
         """The hosts of a block, separated by commas."""
@@ -86,7 +86,7 @@ class Crew:
 
     def part_of(self, rank: int) -> str:
         """What a rank is, in words."""
-        block = self.roster.block_of(rank)
+        block = self.membership.block_of(rank)
         return "a spare rank" if block is None else f"of block {block} on {self.hosts(block) or 'its host'}"
 
     def start_of(self, running: Running) -> Start:
@@ -105,7 +105,7 @@ class Crew:
 
     def assemble(self) -> None:
         """Forms the blocks of the beginning."""
-        for block in self.roster.blocks:
+        for block in self.membership.blocks:
             self._join(block)
 
     def take_ready(self, ready: Ready) -> bool:
@@ -134,17 +134,17 @@ class Crew:
     @property
     def why_empty(self) -> str:
         """Why no rank is left."""
-        if self.roster.retired:
+        if self.membership.retired:
             return f"no block of ranks could be formed; MPI says: {self._failure}"
         return "every rank that could run a trial was lost; the same command goes on from here"
 
     def lose(self, ranks: frozenset[int]) -> list[int]:
         """Takes deaths into account; returns the blocks that must be disbanded for it."""
-        return self.roster.lose(ranks)
+        return self.membership.lose(ranks)
 
     def disband(self, block: int) -> None:
         """Ends a block; its surviving ranks will say when they have left it."""
-        survivors = self.roster.disband(block)
+        survivors = self.membership.disband(block)
         self._forget(block)
         for rank in survivors:
             self.link.call(rank, Disband(block))
@@ -152,25 +152,25 @@ class Crew:
 
     def dissolve(self, block: int) -> None:
         """Ends a block, and its ranks with it: they are not to be trusted."""
-        survivors = self.roster.disband(block)
+        survivors = self.membership.disband(block)
         self._forget(block)
-        self.roster.lose(survivors)
+        self.membership.lose(survivors)
         for rank in survivors:
             self.link.call(rank, End())
         self._form()
 
     def take_freed(self, rank: int) -> None:
         """A rank has left its block: it can join another, unless it has failed to do so again and again."""
-        self.roster.free(rank)
+        self.membership.free(rank)
         if self._failures[rank] >= FORMING_ATTEMPTS:
-            self.roster.retire(rank)
+            self.membership.retire(rank)
         self._form()
 
     def watch(self) -> set[int]:
         """Gives up ranks that were told to leave their block and do not answer; returns them."""
-        if not self.roster.leaving or self.now_s - self._disbanded_at < self.link.leave_s:
+        if not self.membership.leaving or self.now_s - self._disbanded_at < self.link.leave_s:
             return set()
-        gone = self.roster.give_up_leaving()
+        gone = self.membership.give_up_leaving()
         for rank in gone:
             self.link.call(rank, End())
         self._form()
@@ -186,8 +186,8 @@ class Crew:
             return
         self._is_dismissed = True
         self._await_leaving()
-        for rank in self.roster.ranks:
-            if self.roster.block_of(rank) in busy or rank in self.roster.leaving:
+        for rank in self.membership.ranks:
+            if self.membership.block_of(rank) in busy or rank in self.membership.leaving:
                 self.link.call(rank, End())
             else:
                 self.link.send(rank, Dismissal())
@@ -195,12 +195,12 @@ class Crew:
     def _await_leaving(self) -> None:
         """Waits a moment for ranks that were just told to leave their block."""
         until = time.monotonic() + PARTING_S
-        while self.roster.leaving and time.monotonic() < until:
+        while self.membership.leaving and time.monotonic() < until:
             for rank, message in self.hear(TICK_S):
                 if isinstance(message, Freed):
-                    self.roster.free(rank)
+                    self.membership.free(rank)
                 elif isinstance(message, Lost):
-                    self.roster.lose(message.ranks)
+                    self.membership.lose(message.ranks)
 
     def _forget(self, block: int) -> None:
         self._disbanded_at = self.now_s
@@ -208,7 +208,7 @@ class Crew:
             self.free.remove(block)
 
     def _form(self) -> None:
-        for block in self.roster.form():
+        for block in self.membership.form():
             self._join(block)
 
     def _join(self, block: int) -> None:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mpi_opt.coordinator.trial_queue import Agenda
+from mpi_opt.coordinator.trial_queue import TrialQueue
 from mpi_opt.core.fold_stopping import Yardstick, Yardsticks
 from mpi_opt.core.limits import FATAL, HOPELESS, Rules
 from mpi_opt.core.trial import Failed, Outcome, Proposal
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from mpi_opt.study.retrying_store import PatientStore
 
 
-WITHOUT_A_WORD = "the search ended before the trial did"
+SEARCH_KILLED = "the search ended before the trial did"
 """What stands as the error of an attempt whose search was killed."""
 
 
-class Course:
+class StudyState:
     """The coordinator's knowledge of a study, brought to where the store is.
 
     Args:
@@ -41,7 +41,7 @@ class Course:
 
     Attributes:
         strategy: Knows all that was told.
-        agenda: Which trials wait, run, and how many there were.
+        queue: Which trials wait, run, and how many there were.
         others: Which trials are run elsewhere.
         n_usable: Trials with a figure of merit, earlier searches' included.
         n_failed: Trials that failed in this one.
@@ -56,7 +56,7 @@ class Course:
         yardsticks: Yardsticks,
         renew: Callable[[], Strategy] | None,
     ) -> None:
-        self.strategy, self.agenda, self.others = strategy, Agenda(rules.trials), Others(store)
+        self.strategy, self.queue, self.others = strategy, TrialQueue(rules.trials), Others(store)
         self.n_usable = self.n_failed = 0
         self._store, self._rules, self._folds, self._renew = store, rules, folds, renew
         self._yardsticks = yardsticks
@@ -68,7 +68,7 @@ class Course:
         """
         past = self._read()
         if running := self._left_running(past):
-            self._store.requeue(running, WITHOUT_A_WORD)
+            self._store.requeue(running, SEARCH_KILLED)
         if fatal := self._fatal(past):
             self._store.finish(fatal)
             past = self._read()
@@ -124,20 +124,20 @@ class Course:
         """Whether something must be wrong with all trials: with as many as say so, or with all that there are."""
         if self.n_usable or not self.n_failed:
             return False
-        is_all = self.strategy.finished and not self.is_waiting_for_results and not self.agenda.waiting
+        is_all = self.strategy.finished and not self.is_waiting_for_results and not self.queue.waiting
         return self.n_failed >= min(HOPELESS, self._rules.trials) or is_all
 
     @property
     def is_waiting_for_results(self) -> bool:
         """Whether trials run, here or elsewhere."""
-        return bool(self.agenda.running or self.others.running)
+        return bool(self.queue.running or self.others.running)
 
     def _read(self) -> Past:
         return Past.read(self._store.store, self._store.study_id, self._rules.merits, self._folds)
 
     def _left_running(self, past: Past) -> list[int]:
         """The trials that run in the store, and neither here nor at a workload system."""
-        known = past.outside | set(self.agenda.running)
+        known = past.outside | set(self.queue.running)
         return [one.number for one in past.unfinished if one.state == "running" and one.number not in known]
 
     def _fatal(self, past: Past) -> list[Finish]:
@@ -145,7 +145,7 @@ class Course:
         tried = [one.number for one in past.unfinished if one.attempts >= FATAL and one.number not in past.outside]
         attempts = self._store.store.attempts(self._store.study_id, tried) if tried else []
         latest = {one.number: one for one in attempts}
-        n_ends = Counter(one.number for one in attempts if one.error == WITHOUT_A_WORD)
+        n_ends = Counter(one.number for one in attempts if one.error == SEARCH_KILLED)
         error = f"the search ended without a word each of the {FATAL} times that this trial ran: likely because of it"
         return [
             Finish(Outcome(one.number, "failed", None, None, 0.0, error=error), one.attempt, one.block)
@@ -157,6 +157,6 @@ class Course:
         past.teach(self.strategy)
         if self._yardsticks.n_folds > 1:
             past.measure(self._yardsticks, self._store.store.folds(self._store.study_id))
-        self.agenda.take_up(past)
+        self.queue.take_up(past)
         self.others.take_up(past)
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)

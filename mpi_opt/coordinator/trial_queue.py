@@ -22,7 +22,7 @@ class Running:
         block: Where it runs.
         attempt: 1-based.
         reports: Its intermediate values.
-        since: When it began, in seconds, by the clock of the crew.
+        since: When it began, in seconds, by the clock of the pool.
         until: When its block must have answered.
         error: Why it has failed, where a rank said so that cannot free the others of its block.
     """
@@ -37,7 +37,7 @@ class Running:
 
 
 @dataclass
-class Agenda:
+class TrialQueue:
     """The trials of a study that are not over, and the count of all.
 
     Attributes:

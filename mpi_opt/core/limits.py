@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,12 +19,6 @@ HOPELESS = 10
 
 FATAL = 3
 """A trial that ran each of so many times that a search ended without a word is thought to be what ended it."""
-
-UNLUCKY = 5
-"""A block that fails so many trials in a row, and the other blocks hardly ever so, is given up."""
-
-UNLIKELY = 1e-6
-"""So improbable must it be, going by how often trials fail on the other blocks, that the row is mere bad luck."""
 
 
 @dataclass(frozen=True)
@@ -84,30 +77,3 @@ class TimeLimit:
     def is_over(self, elapsed_s: float) -> bool:
         """Whether the time is up."""
         return self.limit_s is not None and elapsed_s >= self.limit_s
-
-
-class Luck:
-    """How trials ended on each block: whether one fails them that would not fail elsewhere."""
-
-    def __init__(self) -> None:
-        self._ended: Counter[int] = Counter()
-        self._failed: Counter[int] = Counter()
-        self._in_a_row: Counter[int] = Counter()
-
-    def take(self, block: int, has_failed: bool) -> None:
-        """A trial ended on this block."""
-        self._ended[block] += 1
-        self._failed[block] += has_failed
-        self._in_a_row[block] = self._in_a_row[block] + 1 if has_failed else 0
-
-    def in_a_row(self, block: int) -> int:
-        """How many trials have failed on this block since the last one that did not."""
-        return self._in_a_row[block]
-
-    def is_sick(self, block: int) -> bool:
-        """Whether the failures of this block are its own: nearly impossible at the rate of the other blocks."""
-        n_ended = self._ended.total() - self._ended[block]
-        n_failed = self._failed.total() - self._failed[block]
-        rate = (n_failed + 1) / (n_ended + 2)  # Laplace's rule of succession
-        row = self._in_a_row[block]
-        return row >= UNLUCKY and n_failed < n_ended and rate**row < UNLIKELY

@@ -14,12 +14,12 @@
 | leader of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial ended, well or not |
 | any rank of a block | coordinator | `Abandoned` | `TO_COORDINATOR` | it failed, and cannot free those who wait |
 | any rank of a block | coordinator | `Broken` | `TO_COORDINATOR` | it cannot reach the others any more |
-| coordinator | ranks of a block | `Disband` | `TO_LIFELINE` | the block lost a rank, or is given up |
+| coordinator | ranks of a block | `Disband` | `TO_WATCHDOG` | the block lost a rank, or is given up |
 | any rank | coordinator | `Freed` | `TO_COORDINATOR` | it has left its block and can join another |
 | coordinator | all ranks | `Dismissal` | `TO_RANK` | the search is over |
-| coordinator | ranks that do not answer | `End` | `TO_LIFELINE` | the search is over and they are still busy |
+| coordinator | ranks that do not answer | `End` | `TO_WATCHDOG` | the search is over and they are still busy |
 
-The leader of a block is its first rank. What is for `TO_LIFELINE` is heard even while user code runs. All of it is
+The leader of a block is its first rank. What is for `TO_WATCHDOG` is heard even while user code runs. All of it is
 small; arrays never travel this way.
 """
 
@@ -31,7 +31,7 @@ from mpi_learn.errors import MPILearnError
 from mpi_opt.core.fold_stopping import Yardstick
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 
-TO_COORDINATOR, TO_RANK, TO_LIFELINE, STOP, TO_MEMBER, TO_LEADER, VERDICT = range(32_001, 32_008)
+TO_COORDINATOR, TO_RANK, TO_WATCHDOG, STOP, TO_MEMBER, TO_LEADER, VERDICT = range(32_001, 32_008)
 """Large, because they may travel over the world communicator itself, where the user's own messages have small ones."""
 
 

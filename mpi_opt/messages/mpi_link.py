@@ -11,9 +11,9 @@ from mpi_opt.messages.link import CoordinatorLink, WorkerLink
 from mpi_opt.messages.messages import (
     STOP,
     TO_COORDINATOR,
-    TO_LIFELINE,
     TO_MEMBER,
     TO_RANK,
+    TO_WATCHDOG,
     Disband,
     End,
     Freed,
@@ -66,7 +66,7 @@ class MPICoordinatorLink(CoordinatorLink):
             if not self.is_protected:
                 return
         self.has_called = True
-        self._send(message, rank, TO_LIFELINE)
+        self._send(message, rank, TO_WATCHDOG)
 
     def stop(self, number: int, ranks: list[int]) -> None:
         for rank in ranks:

@@ -15,8 +15,8 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.messages.link import CoordinatorLink, WorkerLink
 from mpi_opt.messages.messages import (
     STOP,
-    TO_LIFELINE,
     TO_RANK,
+    TO_WATCHDOG,
     Disband,
     Dismissal,
     End,
@@ -63,10 +63,10 @@ class SerialCoordinatorLink(CoordinatorLink):
     def call(self, rank: int, message: Disband | End) -> None:
         """A worker that has to end must not end the coordinator's process: it leaves its block and is dismissed."""
         if isinstance(message, End):
-            self._put(TO_LIFELINE, Disband(self._block))
+            self._put(TO_WATCHDOG, Disband(self._block))
             self._put(TO_RANK, Dismissal())
         else:
-            self._put(TO_LIFELINE, message)
+            self._put(TO_WATCHDOG, message)
 
     def stop(self, number: int, ranks: list[int]) -> None:
         self._put(STOP, Stop(number))

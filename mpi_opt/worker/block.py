@@ -19,7 +19,7 @@ from mpi_opt.core.objective import Terms
 from mpi_opt.core.trial import FoldOutcome, Outcome, Reporter, Trial
 from mpi_opt.messages.messages import TO_LEADER, VERDICT, Assignment, PartOutcome, Ready, Verdict
 from mpi_opt.worker.objective import Objective
-from mpi_opt.worker.watchdog import Lifeline, in_this_process
+from mpi_opt.worker.watchdog import Watchdog, in_this_process
 
 
 class Block:
@@ -31,7 +31,7 @@ class Block:
         objective: What to run.
         terms: What all trials of the study have in common.
         reporter: Where intermediate values go.
-        lifeline: Ends trials that take too long.
+        watchdog: Ends trials that take too long.
     """
 
     def __init__(
@@ -42,10 +42,10 @@ class Block:
         terms: Terms,
         *,
         reporter: Reporter,
-        lifeline: Lifeline,
+        watchdog: Watchdog,
     ) -> None:
         self.comm, self.index, self.objective = comm, index, objective
-        self.terms, self.reporter, self.lifeline = terms, reporter, lifeline
+        self.terms, self.reporter, self.watchdog = terms, reporter, watchdog
         self.groups = fold_groups(comm.size, terms.folds)
         self.group = next(i for i, ranks in enumerate(self.groups) if comm.rank in ranks)
         self.fold_comm = self._split()
@@ -138,14 +138,14 @@ class Block:
         started = time.perf_counter()
         try:
             try:
-                self.lifeline.guard(trial.comm, self.terms.timeout_s)
+                self.watchdog.guard(trial.comm, self.terms.timeout_s)
                 with in_this_process():
                     value, history = self.objective(trial)
             finally:
-                self.lifeline.rest()
+                self.watchdog.rest()
             figures = self.terms.merits.read(value) if trial.comm.rank == 0 else ()
         except BaseException as error:  # noqa: BLE001 - whatever user code raises is this trial's outcome
-            self.lifeline.rest()
+            self.watchdog.rest()
             part.error = str(communication.described(error, self.comm.rank))
             part.is_echo = communication.is_communication_error(error)
             communication.release(trial.comm)

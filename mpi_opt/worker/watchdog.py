@@ -34,12 +34,12 @@ from mpi_learn.cli.exit_status import UNFINISHED
 from mpi_learn.mpi import communicators as communication
 from mpi_learn.mpi.communicators import Communicator, RankLost
 from mpi_opt.messages.link import WorkerLink
-from mpi_opt.messages.messages import TO_LIFELINE, Disband, End
+from mpi_opt.messages.messages import TO_WATCHDOG, Disband, End
 
 LISTEN_S = 0.5
 """How often the thread looks for a message or an overdue trial, in seconds; the cost is negligible."""
 
-HALT_S = 3.0
+STOPPING_S = 3.0
 """How long running trials have to end when the search is to end, in seconds."""
 
 GRACE_S = 5.0
@@ -58,7 +58,7 @@ class TrialGivenUp(Exception):
     """A rank of the trial was lost, or the search ends; it will be run again."""
 
 
-class Lifeline:
+class Watchdog:
     """Watches over the user code of one rank.
 
     Args:
@@ -167,7 +167,7 @@ class Lifeline:
 
     def _hear(self) -> None:
         try:
-            message = self.link.poll(TO_LIFELINE)
+            message = self.link.poll(TO_WATCHDOG)
         except RankLost:
             end_unfinished("the coordinator was lost")
         if isinstance(message, End):

@@ -24,7 +24,7 @@ from mpi_opt.messages.messages import (
     ToRank,
 )
 from mpi_opt.worker.block import Block
-from mpi_opt.worker.watchdog import Lifeline, end_process, end_unfinished
+from mpi_opt.worker.watchdog import Watchdog, end_process, end_unfinished
 
 
 class Disbanded(Exception):
@@ -35,17 +35,17 @@ class Dismissed(Exception):
     """The search is over."""
 
 
-class Rank:
+class Worker:
     """One rank that runs trials.
 
     Args:
         link: The way to the coordinator.
         make_block: Builds this rank's part of a block from its communicator and index.
-        lifeline: Receives the coordinator's calls while user code runs.
+        watchdog: Receives the coordinator's calls while user code runs.
     """
 
-    def __init__(self, link: WorkerLink, make_block: Callable[[Communicator, int], Block], lifeline: Lifeline) -> None:
-        self.link, self.make_block, self.lifeline = link, make_block, lifeline
+    def __init__(self, link: WorkerLink, make_block: Callable[[Communicator, int], Block], watchdog: Watchdog) -> None:
+        self.link, self.make_block, self.watchdog = link, make_block, watchdog
 
     def serve(self) -> None:
         """Joins blocks as the coordinator says, until it is dismissed.
@@ -121,7 +121,7 @@ class Rank:
         return self.link.receive((lambda: None) if block is None else (lambda: self._check(block)))
 
     def _check(self, block: int) -> None:
-        if self.lifeline.has_to_leave(block):
+        if self.watchdog.has_to_leave(block):
             raise Disbanded
 
     def _check_dismissal(self, block: int) -> None:

@@ -10,7 +10,7 @@ from mpi_opt.core.block_layout import Layout
 
 
 @dataclass
-class Roster:
+class BlockMembership:
     """Who is where.
 
     Attributes:
@@ -34,13 +34,13 @@ class Roster:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @classmethod
-    def of(cls, layout: Layout, numbers: Iterator[int] | None = None) -> Roster:
-        """The roster at the start: every block of the layout, its spare ranks waiting."""
-        roster = cls(min((len(block) for block in layout.blocks), default=1), spare=set(layout.spare_ranks))
-        roster.numbers = numbers or roster.numbers
+    def of(cls, layout: Layout, numbers: Iterator[int] | None = None) -> BlockMembership:
+        """The membership at the start: every block of the layout, its spare ranks waiting."""
+        membership = cls(min((len(block) for block in layout.blocks), default=1), spare=set(layout.spare_ranks))
+        membership.numbers = numbers or membership.numbers
         for ranks in layout.blocks:
-            roster._add(ranks)
-        return roster
+            membership._add(ranks)
+        return membership
 
     @property
     def ranks(self) -> list[int]:
