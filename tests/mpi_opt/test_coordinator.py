@@ -8,6 +8,7 @@ from mpi_learn.cli.stop_request import StopRequest
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
+from mpi_opt.coordinator.settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.coordinator.study_state import SEARCH_KILLED
 from mpi_opt.core.block_layout import Layout
@@ -34,13 +35,13 @@ def failing(assignment) -> Outcome:
 def run(link, store, stopping, **rules):
     """A search on one block of one rank."""
     pool = BlockPool(link, BlockMembership.of(Layout(2, 1)))
-    Coordinator(pool, ListedStrategy(), store, 1, Rules(**rules), stopping=stopping).run()
+    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(Rules(**rules), stopping=stopping)).run()
 
 
 def search(link, *, blocks=1, trials=6, strategy=None, store=None, **rules):
     strategy, store = strategy or ListedStrategy(), store or ListedStore()
     pool = BlockPool(link, BlockMembership.of(Layout(blocks + 1, 1)))
-    Coordinator(pool, strategy, store, 1, Rules(trials, **rules)).run()
+    Coordinator(pool, strategy, store, 1, SearchSettings(Rules(trials, **rules))).run()
     return strategy, store
 
 
@@ -127,7 +128,7 @@ class TakenYardsticks(Yardsticks):
 def test_a_pruned_trial_is_recorded_as_pruned_and_is_no_yardstick():
     store, yardsticks = ListedStore(), TakenYardsticks()
     pool = BlockPool(ScriptedLink(pruned), BlockMembership.of(Layout(2, 1)))
-    Coordinator(pool, ListedStrategy(), store, 1, Rules(4), folds=2, yardsticks=yardsticks).run()
+    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(Rules(4), folds=2, yardsticks=yardsticks)).run()
     assert [finish.outcome.state for finish in store.finished] == ["complete", "pruned"] * 2
     assert yardsticks.taken == [0, 2]
 
@@ -137,7 +138,7 @@ def test_a_pruned_trial_of_an_earlier_search_is_no_yardstick():
     store, yardsticks = ListedStore(records), TakenYardsticks()
     store.folds = lambda study_id: []
     pool = BlockPool(ScriptedLink(squares), BlockMembership.of(Layout(2, 1)))
-    Coordinator(pool, ListedStrategy(), store, 1, Rules(2), folds=2, yardsticks=yardsticks).run()
+    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(Rules(2), folds=2, yardsticks=yardsticks)).run()
     assert yardsticks.taken == [1]
 
 
@@ -208,9 +209,8 @@ def test_a_pruned_trial_is_told_to_stop_once_all_its_folds_have_reported():
                 self.waiting += [(1, Report(0, 0, 3, 1.0)), (3, Report(0, 1, 3, 2.0)), (3, Report(0, 1, 3, 9.0))]
 
     strategy, link = Pruning(), Reporting(squares)
-    Coordinator(
-        BlockPool(link, BlockMembership.of(Layout(5, 4, folds=2))), strategy, ListedStore(), 1, Rules(1), folds=2
-    ).run()
+    pool = BlockPool(link, BlockMembership.of(Layout(5, 4, folds=2)))
+    Coordinator(pool, strategy, ListedStore(), 1, SearchSettings(Rules(1), folds=2)).run()
     assert strategy.seen == [(3, 1.5)]
     assert link.stopped == [0]
 
@@ -263,7 +263,7 @@ def test_a_rank_lost_just_before_the_search_is_cancelled_counts_against_no_trial
             return found
 
     pool = BlockPool(Cancelled(squares, {2: 1}), BlockMembership.of(Layout(4, 1)))
-    Coordinator(pool, strategy, store, 1, Rules(6, retries=0), stopping=StopCondition(request)).run()
+    Coordinator(pool, strategy, store, 1, SearchSettings(Rules(6, retries=0), stopping=StopCondition(request))).run()
     assert 2 in store.requeued
     assert 2 not in dict(strategy.told)
     assert store.events[-1] == "search_stopped"
@@ -273,7 +273,7 @@ def test_survivors_of_two_blocks_form_a_new_one():
     link = Deaths(squares, {0: 1, 1: 1})
     pool = BlockPool(link, BlockMembership.of(Layout(5, 2)))
     strategy, store = ListedStrategy(), ListedStore()
-    Coordinator(pool, strategy, store, 1, Rules(6)).run()
+    Coordinator(pool, strategy, store, 1, SearchSettings(Rules(6))).run()
     assert sorted(number for number, _ in strategy.told) == list(range(6))
     assert pool.membership.blocks == {2: (2, 4)}
 
@@ -306,7 +306,9 @@ class Unreachable(ScriptedLink):
 def test_blocks_that_can_never_be_formed_end_the_search_with_the_reason():
     link, store = Unreachable(squares, set(range(1, 9))), ListedStore()
     with pytest.raises(SearchFailed, match="no block of ranks could be formed; MPI says: MPI_ERR_UNSUPP"):
-        Coordinator(BlockPool(link, BlockMembership.of(Layout(9, 2))), ListedStrategy(), store, 1, Rules(6)).run()
+        Coordinator(
+            BlockPool(link, BlockMembership.of(Layout(9, 2))), ListedStrategy(), store, 1, SearchSettings(Rules(6))
+        ).run()
     assert link.n_joins <= 12
     assert link.dismissed == set(range(1, 9))
     assert not store.started
@@ -315,7 +317,7 @@ def test_blocks_that_can_never_be_formed_end_the_search_with_the_reason():
 def test_ranks_that_can_form_no_block_cost_no_trial():
     link, store = Unreachable(squares, {3}), ListedStore()
     strategy = ListedStrategy()
-    Coordinator(BlockPool(link, BlockMembership.of(Layout(9, 2))), strategy, store, 1, Rules(40)).run()
+    Coordinator(BlockPool(link, BlockMembership.of(Layout(9, 2))), strategy, store, 1, SearchSettings(Rules(40))).run()
     assert sorted(number for number, _ in strategy.told) == list(range(40))
     assert not store.requeued
     assert link.n_joins <= 10
@@ -367,7 +369,7 @@ class Deaf(ScriptedLink):
 
 
 def test_the_last_trial_is_recorded_also_if_its_block_does_not_answer(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.coordinator.TIMEOUT_SLACK_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
     strategy, store = search(Deaf(squares, 5), blocks=2, trials=6, timeout_s=0.05)
     assert "longer than trial.timeout" in dict(strategy.told)[5].reason
     assert sorted(finish.outcome.number for finish in store.finished) == list(range(6))
@@ -392,8 +394,8 @@ def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_
 
 
 def test_blocks_that_nobody_listened_to_while_the_store_was_waited_for_are_not_late(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.coordinator.TIMEOUT_SLACK_S", 0.0)
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.AWAY_S", 0.1)
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.listening_clock.LONGEST_GAP_S", 0.1)
     monkeypatch.setattr("mpi_opt.study.retrying_store.PAUSE_S", 0.6)
     store, refusals = ListedStore(), [StoreFullError("no room", where="x.db")]
 
