@@ -59,7 +59,8 @@ def minimal_distance(distance: float) -> Callable[[], dict[str, Any]]:
             rows = np.vstack([self._history._rows[: self._history._n], self._pending_rows()])
             return not bool((np.abs(rows - row) < distance).all(axis=1).any())
 
-        return {"mpi_opt.strategies.bayesian:Bayesian._is_allowed": is_allowed}
+        least = {"mpi_opt.strategies.points.encoding:LEAST_DISTANCE": 1e-300}
+        return least | {"mpi_opt.strategies.bayesian:Bayesian._is_allowed": is_allowed}
 
     return patches
 
@@ -83,7 +84,7 @@ def no_model_of_failures() -> dict[str, Any]:
 
 
 def penalties_are_values() -> dict[str, Any]:
-    return {"mpi_opt.strategies.surrogates.observations:Told.without_penalties": lambda self: self}
+    return {"mpi_opt.strategies.surrogates.observations:Observations.without_penalties": lambda self: self}
 
 
 Change = dict[str, Any]
@@ -93,21 +94,21 @@ VARIANTS: dict[str, dict[str, Change | Callable[[], Change]]] = {
     "bayesian": {
         "all parts": {},
         "no model of the neighbourhood": {f"{PROPOSER}:LOCAL_EVERY": 10**9},
-        "never leaves a category": {f"{PROPOSER}:DEPART_EVERY": 10**9},
-        "leaves a category, no sceptical model": {f"{FITTING}:SCEPTICAL_LENGTH": math.inf},
+        "never leaves a category": {f"{PROPOSER}:OTHER_CATEGORY_EVERY": 10**9},
+        "leaves a category, no sceptical model": {f"{FITTING}:LARGEST_CATEGORY_LENGTH": math.inf},
         "no logarithm": offsets(math.inf),
         "logarithm or not": offsets(math.inf, 1.0),
         "three logarithms or none": offsets(math.inf, 1.0, 0.1, 0.01),
         "Matérn correlation only": {f"{FITTING}:CORRELATIONS": ("matern",)},
         "Gaussian correlation only": {f"{FITTING}:CORRELATIONS": ("gaussian",)},
         "an eighth of the candidates": {f"{PROPOSER}:N_GLOBAL": 64, f"{PROPOSER}:N_LOCAL": 32},
-        "one climb": {f"{PROPOSER}:N_CLIMBS": 1},
+        "one climb": {f"{PROPOSER}:N_STARTS": 1},
         "no candidates near the best": {f"{PROPOSER}:N_LOCAL": 0},
         "unlikely places allowed": {f"{FITTING}:LEAST_SUCCESS": 1e-300},
         "no model of failures": no_model_of_failures,
         "penalties are values": penalties_are_values,
         "no forest above 60 hyperparameters": {"surrogate": "gp"},
-        "distance 1e-4": minimal_distance(1e-4),
+        "no distance": minimal_distance(0.0),
         "distance 1e-3": minimal_distance(1e-3),
     },
     "evolutionary": {
@@ -145,7 +146,7 @@ ONLY = {
     "unlikely places allowed": FAILURES,
     "no model of failures": FAILURES,
     "penalties are values": FAILURES[1:],
-    "distance 1e-4": NAMES[:-1],
+    "no distance": NAMES[:-1],
     "distance 1e-3": NAMES[:-1],
     "no forest above 60 hyperparameters": LARGE,
     "all parts": NAMES + FAILURES + LARGE,

@@ -119,6 +119,8 @@ def _guarded(command: Callable[[], Any], debug: bool, default: int | None = FINI
             print(without_passwords(traceback.format_exc()), end="", file=sys.stderr, flush=True)
         elif launched_rank() == 0 or isinstance(error, OSError):
             print(f"mpi-opt: {without_passwords(str(error))}", file=sys.stderr, flush=True)
+        if launched_rank() > 0 and isinstance(error, MPILearnError):
+            return FINISHED  # mpirun drops the message of rank 0 if another rank ends first with an error
         return INVALID if isinstance(error, UserError) else FAILED
     return default if value is None else value
 

@@ -1,7 +1,6 @@
-"""What a ``space.yaml`` may say. Pure: no MPI, no framework, no database.
+"""The keys of a ``space.yaml`` with their types, defaults and meanings. No MPI, framework or database.
 
-The one place where every key's type, default and meaning stand. `training` is exactly a ``training.yaml`` in which a
-value ``$name`` takes a hyperparameter.
+`training` is a ``training.yaml`` in which a value ``$name`` stands for the value of a hyperparameter.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from mpi_opt.configuration.placeholders import references
 from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, Section, TrialSection, as_folds
 from mpi_opt.core.block_layout import Layout
 from mpi_opt.core.figures_of_merit import Direction, Merits, Selection, Target, read_merits, read_target
-from mpi_opt.core.space import DIMENSIONS, Dimension, Space
+from mpi_opt.core.space import DIMENSIONS, Categorical, Dimension, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, SpaceError, without_passwords
 
 EXTERNAL = "external"
-"""The objective of a study whose trials others run, by ``mpi-opt ask`` and ``tell``."""
+"""The objective of a study whose trials are run by another program, with ``mpi-opt ask`` and ``mpi-opt tell``."""
 
 
 class StudyConfiguration(Section):
@@ -31,83 +30,88 @@ class StudyConfiguration(Section):
 
     study: str = Field("study", min_length=1, description="The study's name in the store.")
     store: str = Field(
-        "sqlite:///mpi_opt.db", description="Any SQLAlchemy URL; a relative path starts where one stands."
+        "sqlite:///mpi_opt.db",
+        description="Any SQLAlchemy URL; a relative path is relative to the current directory.",
     )
     direction: Direction | list[Direction] = Field(
-        "minimize", description="Which way is better; a list makes a search for the Pareto front of several figures."
+        "minimize",
+        description="`minimize` or `maximize`; a list searches the Pareto front of several figures.",
     )
     figure_of_merit: str | list[str] = Field(
         "val_loss",
         description="A metric of the training, `seconds`, `samples_per_second`, or `file.py:function`, called with the "
-        "training's result; or a list of these. Of a user's objective: what it returns is called so.",
+        "training's result; or a list of these. With a user's objective: the name of its return value.",
     )
     selection: Selection = Field(
         "mean",
-        description="What the folds of a trial come to: `mean+std` is the mean made worse by a standard deviation.",
+        description="How a trial's folds are aggregated: `mean+std` is the mean made worse by a standard deviation.",
     )
     objective: str = Field(
         "train",
-        description="`train`, or `file.py:function`, called with the trial, or `external`: whoever runs `mpi-opt ask`.",
+        description="`train`; or `file.py:function`, called with the trial; or `external`, for trials that another "
+        "program runs with `mpi-opt ask` and `mpi-opt tell`.",
     )
     space: dict[str, dict[str, Any]] = Field(
         description="Hyperparameter: {type, low, high, prior, step, categories, when}."
     )
-    search: SearchSection = Field(default_factory=SearchSection, description="How to look.")
-    blocks: BlocksSection = Field(default_factory=BlocksSection, description="How the ranks are cut.")
+    search: SearchSection = Field(default_factory=SearchSection, description="The search.")
+    blocks: BlocksSection = Field(default_factory=BlocksSection, description="How the ranks are divided.")
     folds: Annotated[
         FoldsSection,
         BeforeValidator(as_folds, json_schema_input_type=Annotated[int, Field(ge=1)] | FoldsSection),
     ] = Field(
         default_factory=FoldsSection,
-        description="K of the K-fold cross-validation; 1: the validation data as given. Or keys.",
+        description="K of the K-fold cross-validation; 1: the validation data as given. Or a mapping.",
     )
-    trial: TrialSection = Field(default_factory=TrialSection, description="What one trial may cost.")
-    track: str | None = Field(None, description="`tensorboard:FOLDER` or `mlflow:URI`: trials appear there, too.")
-    training: dict[str, Any] | None = Field(None, description="A training.yaml, `$name` for a hyperparameter.")
+    trial: TrialSection = Field(default_factory=TrialSection, description="The limits of one trial.")
+    track: str | None = Field(None, description="`tensorboard:FOLDER` or `mlflow:URI`, which also records the trials.")
+    training: dict[str, Any] | None = Field(
+        None, description="A training.yaml, in which `$name` stands for a hyperparameter."
+    )
 
     @property
     def file_name(self) -> str:
-        """What the study's own files and folders are called after: its name, less what no file's name can have."""
+        """The study's name without characters that a file name must not contain."""
         return re.sub(r"[/\0]", "_", self.study)
 
     def merits(self) -> Merits:
         """The figures of merit.
 
         Raises:
-            ConfigurationError: There are more or fewer than directions.
+            ConfigurationError: The numbers of figures and directions differ.
         """
         return read_merits(self.figure_of_merit, self.direction, self.selection, is_training=self.objective == "train")
 
     def target(self) -> Target | None:
-        """How good a trial ends the search.
+        """The figure of merit, or figures, at which the search ends; None without a target.
 
         Raises:
-            ConfigurationError: There are more or fewer targets than figures of merit.
+            ConfigurationError: The numbers of targets and figures of merit differ.
         """
         return read_target(self.search.target, self.merits())
 
     def layout(self, n_ranks: int) -> Layout:
-        """Who does what on so many ranks."""
+        """The roles of `n_ranks` ranks."""
         return Layout.of(n_ranks, self.blocks.size, self.folds.number, self.search.trials, self.blocks.spares)
 
     def dimensions(self) -> Space:
         """The search space.
 
         Raises:
-            SpaceError: It contradicts itself; names the key.
+            SpaceError: The space is inconsistent; the message names the key.
         """
         return read_space(self.space)
 
 
 def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> StudyConfiguration:
-    """Reads a ``space.yaml`` and checks all of it that can be checked without touching data or models.
+    """Reads a ``space.yaml`` and validates it as far as possible without data and models.
 
     Args:
-        source: The file, or what stands in it.
-        overrides: Values that come before the file's, by dotted key: ``{"search.trials": 9}``; None: as the file.
+        source: The file, or its contents.
+        overrides: Dotted key to value that replaces the file's, such as ``{"search.trials": 9}``; None keeps it.
 
     Raises:
-        ConfigurationError: Names file, key, what was expected and what came.
+        ConfigurationError: A value is invalid; the message names the file, the key and what was expected.
     """
     where = str(source) if isinstance(source, Path) else ""
     values = read_yaml(source) if isinstance(source, Path) else dict(source)
@@ -126,7 +130,7 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
 
 
 def publishable(content: Any) -> Any:
-    """A study's configuration as it may be shown, in its store and in reports: without the passwords in its URLs."""
+    """A study's configuration without the passwords in its URLs, for its store and for reports."""
     match content:
         case str():
             return without_passwords(content)
@@ -138,10 +142,10 @@ def publishable(content: Any) -> Any:
 
 
 def read_space(entries: Mapping[str, Mapping[str, Any]]) -> Space:
-    """The space of a file's ``space:`` section.
+    """The search space of a ``space:`` section.
 
     Raises:
-        SpaceError: Names the hyperparameter and the key.
+        SpaceError: An entry is invalid; the message names the hyperparameter and the key.
     """
     dimensions: dict[str, Dimension] = {}
     for name, entry in entries.items():
@@ -159,7 +163,7 @@ def read_space(entries: Mapping[str, Mapping[str, Any]]) -> Space:
     return Space(dimensions)
 
 
-def _dimension(kind: type[Dimension], keys: dict[str, Any], where: str) -> Dimension:
+def _dimension(kind: type[Real | Integer | Categorical], keys: dict[str, Any], where: str) -> Dimension:
     known = [one.name for one in fields(kind)]
     for key in keys:
         if key not in known:
@@ -177,7 +181,7 @@ def _dimension(kind: type[Dimension], keys: dict[str, Any], where: str) -> Dimen
 def _check_references(configuration: StudyConfiguration, space: Space) -> None:
     if configuration.objective == "train" and configuration.training is None:
         raise ConfigurationError(
-            "missing: `objective: train` needs to know what to train",
+            "missing: `objective: train` needs a training",
             where="training",
             cure="write a training: section, or objective: file.py:function, or objective: external",
         )
@@ -194,21 +198,21 @@ def _check_folds(configuration: StudyConfiguration) -> None:
         return
     if strategy == "population" or (strategy == "halving" and options.get("resume", True)):
         raise ConfigurationError(
-            f"the trials of {strategy} go on from one another, and for that each needs all its folds",
+            f"trials of {strategy} resume from one another, for which each needs all of its folds",
             where="folds.stop_early",
-            cure="take it out, or take another strategy",
+            cure="remove it, or use another strategy",
         )
     if configuration.merits().are_several or configuration.selection != "mean":
         raise ConfigurationError(
-            "what folds are compared by is the mean of one figure of merit",
+            "folds are compared by the mean of one figure of merit",
             where="folds.stop_early",
-            cure="take it out, or take one figure of merit and selection: mean",
+            cure="remove it, or use one figure of merit and selection: mean",
         )
     if configuration.objective == EXTERNAL:
         raise ConfigurationError(
-            "whoever runs the trials of this study decides about their folds",
+            "the program that runs the trials of this study runs their folds",
             where="folds.stop_early",
-            cure="take it out",
+            cure="remove it",
         )
 
 

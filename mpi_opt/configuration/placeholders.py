@@ -1,4 +1,4 @@
-"""``$name`` in a ``training:`` section, which takes a hyperparameter."""
+"""Placeholders ``$name`` in a ``training:`` section, which stand for hyperparameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
 
 
 def references(value: Any) -> Iterator[str]:
-    """The hyperparameters that `value`, a part of ``training:``, takes by ``$name``."""
+    """Yields the hyperparameters that `value`, a part of ``training:``, refers to by ``$name``."""
     if isinstance(value, Mapping):
         for item in value.values():
             yield from references(item)
@@ -24,7 +24,7 @@ def references(value: Any) -> Iterator[str]:
 
 
 def filled(value: Any, parameters: Parameters) -> Any:
-    """`value`, a part of ``training:``, with each ``$name`` replaced; keys and items of inactive ones are left out."""
+    """Replaces each ``$name`` in `value`, a part of ``training:``. Keys and items of inactive ones are removed."""
     if isinstance(value, Mapping):
         return {key: filled(item, parameters) for key, item in value.items() if not _is_inactive(item, parameters)}
     if isinstance(value, list | tuple):
@@ -35,7 +35,7 @@ def filled(value: Any, parameters: Parameters) -> Any:
 
 
 def read_epochs(training: Mapping[str, Any]) -> int:
-    """The epochs of a full training."""
+    """The number of epochs of a full training."""
     epochs = training.get("epochs", 1)
     return epochs if isinstance(epochs, int) else 1
 

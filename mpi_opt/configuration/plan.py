@@ -1,4 +1,4 @@
-"""Everything that a search needs to know before it begins."""
+"""The settings of a search, complete before it starts."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from mpi_opt.core.space import Space
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that a search needs to know, the same on every rank.
+    """The settings of a search, the same on every rank.
 
     Attributes:
-        configuration: What the user wants.
+        configuration: The contents of the ``space.yaml``.
         space: The search space.
         objective: What the blocks run; None if other programs run the trials.
         layout: The role of each rank.
         directory: The directory that relative paths of the configuration start from.
-        record: What the store keeps as the study's configuration.
-        report: Whether the command line is to write a report at the end.
+        record: The configuration that is stored with the study.
+        report: Whether the command line writes a report at the end.
         wait: Whether to wait for another search that runs the study.
     """
 
@@ -78,12 +78,12 @@ class Plan:
 
     @property
     def options(self) -> dict[str, Any]:
-        """The strategy's options; those that are not given may depend on the training and the number of blocks."""
+        """The strategy's options. Some defaults depend on the training and on the number of blocks."""
         search = self.configuration.search
         known: dict[str, Any] = {}
         if search.options.get("reproducible"):  # at least the number of trials that run at once
             known["lag"] = max(16, len(self.layout.blocks))
-        elif search.strategy == "evolutionary" and search.options.get("generational"):  # or blocks would be idle
+        elif search.strategy == "evolutionary" and search.options.get("generational"):  # so that no block is idle
             known["population"] = max(10, len(self.layout.blocks))
         if search.strategy == "halving" and self.configuration.training is not None:
             known["max_budget"] = read_epochs(self.configuration.training)
@@ -91,7 +91,7 @@ class Plan:
 
     @property
     def yardsticks(self) -> Yardsticks:
-        """The trials with which the folds of later trials are compared, if they are to be stopped early."""
+        """The trials with which the folds of later trials are compared for early stopping."""
         folds, options = self.configuration.folds, self.options
         if not folds.stop_early:
             return Yardsticks()
@@ -99,7 +99,7 @@ class Plan:
 
     @property
     def rules(self) -> Rules:
-        """When the search is over."""
+        """The limits of the search."""
         search, trial = self.configuration.search, self.configuration.trial
         return Rules(
             trials=search.trials,

@@ -1,4 +1,4 @@
-"""The sections of a ``space.yaml``; `configuration` has the whole."""
+"""The sections of a ``space.yaml``. The whole file is in `configuration`."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from mpi_learn.settings.yaml_file import InvalidValue
 
 
 class Section(BaseModel):
-    """A part of the file: unknown keys are errors, and nothing changes after reading."""
+    """A section of the file. Unknown keys are errors, and a section is immutable."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _duration(value: str | float | None) -> str | float | None:
     if value is not None and seconds(value) <= 0:
-        raise InvalidValue("must be more than 0", "write a duration such as 90s, 30m or 2h, or take the key out")
+        raise InvalidValue("must be more than 0", "write a duration such as 90s, 30m or 2h, or remove the key")
     return value
 
 
 class TransferSection(Section):
-    """``search.transfer:``, an earlier study to learn from; a text alone is its store."""
+    """``search.transfer:``, an earlier study for a warm start; a text is its store."""
 
-    store: str | None = Field(None, description="The earlier study's store; default: the study's own.")
-    study: str | None = Field(None, description="Its name; default: the only one there.")
-    best: int = Field(5, ge=0, description="So many of its best points are tried first.")
+    store: str | None = Field(None, description="The earlier study's store; by default that of this study.")
+    study: str | None = Field(None, description="Its name; by default the only study of the store.")
+    best: int = Field(5, ge=0, description="Number of its best points that are tried first.")
     learn: bool = Field(
         True,
-        description="`bayesian` learns from all its trials, too, as far as they agree with those of this study.",
+        description="`bayesian` also learns from all of its trials, as far as they agree with those of this study.",
     )
 
 
@@ -40,29 +40,30 @@ def _transfer_section(value: Any) -> Any:
 
 
 def read_transfer(value: Any) -> TransferSection:
-    """A ``search.transfer`` as it stands in a file."""
+    """Reads the value of ``search.transfer`` in a file."""
     return TransferSection.model_validate(_transfer_section(value))
 
 
 class SearchSection(Section):
-    """``search:``, how to look."""
+    """``search:``, the search."""
 
-    strategy: str = Field("bayesian", description="A strategy's name, or `file.py:Class` of the user's.")
-    trials: int = Field(50, ge=1, description="How many trials the study gets in all, failed ones included.")
-    seed: int = Field(7, ge=0, lt=2**63, description="The same seed and one rank give the same trials again.")
+    strategy: str = Field("bayesian", description="Name of a strategy, or `file.py:Class` for a strategy of the user.")
+    trials: int = Field(50, ge=1, description="Number of trials of the study, including failed ones.")
+    seed: int = Field(7, ge=0, lt=2**63, description="With one rank, the same seed gives the same trials.")
     options: dict[str, Any] = Field(default_factory=dict, description="The strategy's own options.")
     time_limit: str | float | None = Field(
-        None, description="Seconds, or text such as `2h`: no trial is begun that would likely end later."
+        None, description="Seconds, or text such as `2h`: no trial starts that would probably end later."
     )
     target: float | list[float | None] | None = Field(
         None,
-        description="Stop as soon as a trial is this good; of several figures of merit a list, `null` for any value.",
+        description="The search stops when a trial is this good; with several figures of merit a list, in which `null` "
+        "stands for any value.",
     )
 
     transfer: Annotated[
         TransferSection | None,
         BeforeValidator(_transfer_section, json_schema_input_type=str | TransferSection | None),
-    ] = Field(None, description="An earlier study, whose results this one begins with.")
+    ] = Field(None, description="An earlier study for a warm start.")
 
     _is_duration = field_validator("time_limit")(_duration)
 
@@ -73,11 +74,11 @@ class SearchSection(Section):
 
 
 class BlocksSection(Section):
-    """``blocks:``, how the ranks are cut."""
+    """``blocks:``, how the ranks are divided."""
 
-    size: int | Literal["auto"] = Field(1, description="Ranks a block, or `auto`: so that each block gets ten trials.")
+    size: int | Literal["auto"] = Field(1, description="Ranks per block, or `auto`, for about ten trials per block.")
 
-    spares: int = Field(0, ge=0, description="Ranks that wait to take the place of lost ones.")
+    spares: int = Field(0, ge=0, description="Number of ranks that wait to replace lost ranks.")
 
     @field_validator("size")
     @classmethod
@@ -88,13 +89,13 @@ class BlocksSection(Section):
 
 
 class FoldsSection(Section):
-    """``folds:``, the cross-validation of each trial; a number alone is K."""
+    """``folds:``, the cross-validation of each trial; a number is K."""
 
     number: int = Field(1, ge=1, description="K of the K-fold cross-validation; 1: the validation data as given.")
     stop_early: bool = Field(
         False,
-        description="A trial whose first folds are clearly worse than the best trial's does not run the others; it is "
-        "`pruned`. Where a block has fewer ranks than folds, and so runs them in turn.",
+        description="A trial is `pruned` if its first folds are clearly worse than those of the best trial. Applies to "
+        "blocks with fewer ranks than folds, which run the folds one after the other.",
     )
 
     @model_serializer
@@ -103,12 +104,12 @@ class FoldsSection(Section):
 
 
 def as_folds(value: Any) -> Any:
-    """A ``folds:`` as keys; a number alone is K."""
+    """The value of ``folds:`` as a mapping; a number is K."""
     return value if isinstance(value, Mapping | FoldsSection) else {"number": value}
 
 
 class TrialSection(Section):
-    """``trial:``, what one trial may cost."""
+    """``trial:``, the limits of one trial."""
 
     timeout: str | float | None = Field(None, description="Seconds, or text such as `30m`, that one trial may take.")
     retries: int = Field(1, ge=0, description="How often a trial is run again after its ranks were lost.")
@@ -122,10 +123,10 @@ class TrialSection(Section):
 
 
 def seconds(duration: str | float) -> float:
-    """``90``, ``"90s"``, ``"30m"``, ``"2h"``, ``"1d"``, ``"1h30m"`` or Slurm's ``"1-02:03:04"`` in seconds.
+    """Converts ``90``, ``"90s"``, ``"30m"``, ``"2h"``, ``"1d"``, ``"1h30m"`` or Slurm's ``"1-02:03:04"`` to seconds.
 
     Raises:
-        ValueError: It is none of these.
+        ValueError: `duration` has none of these forms.
     """
     if isinstance(duration, int | float):
         return float(duration)

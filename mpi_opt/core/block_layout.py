@@ -1,8 +1,8 @@
-"""Which rank does what in a search. Plain integers, no MPI.
+"""The roles of the ranks in a search, as plain integers without MPI.
 
-Rank 0 coordinates; ranks 1 … N-1 are cut into blocks of neighbours. What does not divide is spread: no rank idles and
-nothing is refused. A block with at least as many ranks as there are folds is cut again, into one group of neighbours a
-fold; a smaller one takes the folds in turn, all its ranks together.
+Rank 0 is the coordinator. Ranks 1 … N-1 are divided into blocks of consecutive ranks. Block sizes differ by at most
+one, so that no rank is idle for any N. A block with at least as many ranks as folds is divided into one group of
+consecutive ranks per fold. A smaller block runs the folds one after the other on all of its ranks.
 """
 
 from __future__ import annotations
@@ -15,18 +15,22 @@ from functools import cache
 from mpi_opt.errors import ConfigurationError
 
 TRIALS_PER_BLOCK = 10
-"""``blocks.size: auto`` leaves every block about this many trials one after the other, so that a strategy can learn."""
+"""``blocks.size: auto`` gives each block about this many consecutive trials, so that the strategy can learn."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Who does what among `n_ranks` ranks.
+    """The roles of `n_ranks` ranks.
 
     Args:
-        n_ranks: The size of the world.
-        block_size: Wished ranks a block; blocks get one more or, with too few ranks for one block, fewer.
+        n_ranks: Size of the world communicator.
+        block_size: Requested number of ranks per block. Blocks may get more, or fewer if there are too few ranks for
+            one block.
         folds: K of the K-fold cross-validation.
-        spares: Ranks, the last ones, that wait to take the place of lost ones.
+        spares: Number of ranks, the last ones, that wait to replace lost ranks.
+
+    Raises:
+        ConfigurationError: A number is less than 1, or the spare ranks leave none for training.
     """
 
     n_ranks: int
@@ -56,12 +60,12 @@ class Layout:
 
     @property
     def is_serial(self) -> bool:
-        """One process does everything."""
+        """Whether there is only one process, which does everything."""
         return self.n_ranks == 1
 
     @property
     def blocks(self) -> list[range]:
-        """The world ranks of each block; of the only process when it is alone."""
+        """The world ranks of each block. With one process the only block is rank 0."""
         if self.is_serial:
             return [range(1)]
         n_training = self.n_ranks - 1 - self.spares
@@ -70,13 +74,13 @@ class Layout:
 
     @property
     def spare_ranks(self) -> range:
-        """The world ranks that wait to take the place of lost ones."""
+        """The world ranks that wait to replace lost ranks."""
         return range(self.n_ranks - self.spares, self.n_ranks)
 
 
 @cache
 def fold_groups(n_ranks: int, folds: int) -> list[range]:
-    """The ranks of a block of `n_ranks` that train together: one group a fold, or everybody for every fold in turn."""
+    """The groups of ranks in a block of `n_ranks`: one per fold, or a single one that runs all folds in turn."""
     return spread(n_ranks, folds) if n_ranks >= folds else [range(n_ranks)]
 
 
@@ -86,7 +90,7 @@ def folds_of_group(group: int, n_groups: int, folds: int) -> range:
 
 
 def spread(n: int, parts: int) -> list[range]:
-    """0 … n-1 cut into `parts` runs whose lengths differ by one at most, the longer ones first."""
+    """Divides 0 … n-1 into `parts` ranges whose lengths differ by at most one, longer ones first."""
     short, longer = divmod(n, parts)
     ends = [short * i + min(i, longer) for i in range(parts + 1)]
     return [range(a, b) for a, b in itertools.pairwise(ends)]

@@ -1,4 +1,4 @@
-"""K-fold cross-validation over samples: who trains on what, the same for every trial of a study."""
+"""K-fold cross-validation over samples, with the same folds for every trial of a study."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 
 import numpy as np
 
+from mpi_opt.core.arrays import Ints
 from mpi_opt.errors import ConfigurationError
 
 HOLD_OUT = 0.2
-"""With one fold, the fraction of the samples that validates."""
+"""With one fold, the fraction of the samples for validation."""
 
 
-def split(
-    n_samples: int, fold: int, folds: int, seed: int, labels: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The samples of one fold.
+def split(n_samples: int, fold: int, folds: int, seed: int, labels: np.ndarray | None = None) -> tuple[Ints, Ints]:
+    """The training and the validation samples of one fold.
 
-    With `folds` > 1 every sample validates in exactly one fold; with one fold a seeded fifth of the samples validates.
+    With `folds` > 1 each sample is a validation sample in exactly one fold. With one fold a random fifth of the samples
+    is used for validation.
 
     Args:
-        n_samples: How many samples there are.
-        fold: 0-based.
-        folds: How many folds.
-        seed: Of the study: every trial sees the same folds.
-        labels: Shape (n_samples,) of classes or (n_samples, n_classes) one-hot: the folds get the classes in equal
-            shares. Labels that are not classes, or of which one has fewer samples than folds, do not count.
+        n_samples: Number of samples.
+        fold: 0-based index of the fold.
+        folds: Number of folds.
+        seed: The study's seed, so that all trials have the same folds.
+        labels: Shape (n_samples,) of classes or (n_samples, n_classes) one-hot. The folds are stratified by class.
+            Labels that are not classes, or with fewer samples of a class than folds, are ignored.
 
     Returns:
-        The training and the validation indices, int64, each sorted.
+        The training and the validation indices, int64, both sorted.
 
     Raises:
         ConfigurationError: There are fewer samples than folds.
@@ -46,15 +46,19 @@ def split(
     splitter = (KFold if strata is None else StratifiedKFold)(parts, shuffle=True, random_state=seed % 2**32)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        pairs = list(splitter.split(np.empty(n_samples), strata))
+        pairs: list[tuple[Ints, Ints]] = list(splitter.split(np.empty(n_samples), strata))
     return pairs[fold]
 
 
-def classes(labels: np.ndarray, at_least: int) -> np.ndarray | None:
-    """`labels` as class numbers; None if they are not classes or one of them has fewer than `at_least` samples."""
+def classes(labels: np.ndarray, at_least: int) -> Ints | None:
+    """`labels` as class numbers, shape (n_samples,).
+
+    Returns:
+        None if the labels are not classes, if there is only one class, or if a class has fewer than `at_least` samples.
+    """
     if labels.ndim == 2 and labels.shape[1] == 1:
         labels = labels[:, 0]
-    if labels.ndim == 2 and np.isin(labels, (0, 1)).all() and (labels.sum(axis=1) == 1).all():
+    if _is_one_hot(labels):
         labels = labels.argmax(axis=1)
     if labels.ndim != 1 or (labels.dtype.kind == "f" and not np.equal(np.mod(labels, 1), 0).all()):
         return None
@@ -62,7 +66,11 @@ def classes(labels: np.ndarray, at_least: int) -> np.ndarray | None:
     return numbers if counts.min() >= at_least and len(counts) > 1 else None
 
 
+def _is_one_hot(labels: np.ndarray) -> bool:
+    return labels.ndim == 2 and bool(np.isin(labels, (0, 1)).all() and (labels.sum(axis=1) == 1).all())
+
+
 def number_of_folds(configuration: Mapping[str, Any]) -> int:
-    """K in what the store keeps as a study's configuration: ``folds: 5`` or ``folds: {number: 5, …}``."""
+    """K of a study's stored configuration, which has ``folds: 5`` or ``folds: {number: 5, …}``."""
     folds = configuration.get("folds") or 1
     return int(folds.get("number", 1) if isinstance(folds, Mapping) else folds)

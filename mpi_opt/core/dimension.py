@@ -1,4 +1,4 @@
-"""The dimensions of a search space: the values that one hyperparameter may take, and where they lie in [0, 1]."""
+"""The dimensions of a search space: the values of a hyperparameter, and their mapping to [0, 1]."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -18,44 +18,44 @@ PRIORS = ("uniform", "log-uniform")
 
 
 class Dimension(ABC):
-    """One hyperparameter: the values it may take, and where they lie in the unit interval.
+    """The values of one hyperparameter, and their mapping to the unit interval.
 
-    Equal lengths of the unit interval are equally likely under the dimension's prior.
+    The mapping follows the prior: intervals of equal length are equally likely.
     """
 
     kind: ClassVar[str]
-    """Its ``type`` in a file."""
+    """The ``type`` in a ``space.yaml``."""
 
     when: Mapping[str, Any] | None
 
     def entry(self) -> dict[str, Any]:
-        """The dimension as a file says it; of JSON's types."""
+        """The dimension as in a ``space.yaml``, of JSON types."""
         fields = {name: value for name, value in vars(self).items() if value is not None}
         return {"type": self.kind} | {n: list(v) if isinstance(v, tuple) else v for n, v in fields.items()}
 
     @property
     @abstractmethod
     def size(self) -> float:
-        """How many different values there are; ``inf`` for a continuum."""
+        """Number of different values; ``inf`` for a continuous hyperparameter."""
 
     @abstractmethod
     def encode(self, value: Value) -> float:
-        """The middle of the part of [0, 1] that stands for `value`."""
+        """The middle of the part of [0, 1] that is mapped to `value`."""
 
     @abstractmethod
     def decode(self, unit: float) -> Value:
-        """The value, as a Python object that JSON knows, at `unit` in [0, 1]."""
+        """The value at `unit` in [0, 1], of a JSON type."""
 
     @abstractmethod
     def __contains__(self, value: object) -> bool:
-        """Whether `value` is one that `decode` could give (within rounding)."""
+        """Whether `decode` can return `value`, up to rounding."""
 
     def exact(self, value: Value) -> Value:
-        """`value`, which is one of the dimension's, as `decode` would give it: 1.0 for a real 1."""
+        """`value`, a value of the dimension, as `decode` returns it: 1.0 for 1 if the hyperparameter is real."""
         return value
 
     def sample(self, rng: np.random.Generator) -> Value:
-        """A value drawn from the prior."""
+        """Draws a value from the prior."""
         return self.decode(rng.random())
 
 
@@ -66,9 +66,10 @@ class Real(Dimension):
     Args:
         low: The smallest value.
         high: The largest value.
-        prior: ``"uniform"``, or ``"log-uniform"`` for values that matter by their order of magnitude.
-        step: Only `low`, `low` + `step`, … are used.
-        when: The condition under which the hyperparameter exists, e.g. ``{"optimizer": "sgd"}``; a list means any of.
+        prior: ``"uniform"``, or ``"log-uniform"`` if the order of magnitude matters.
+        step: If given, the values are `low`, `low` + `step`, …
+        when: The condition under which the hyperparameter exists, e.g. ``{"optimizer": "sgd"}``; a list of values
+            means any of them.
     """
 
     kind: ClassVar[str] = "real"
@@ -90,9 +91,9 @@ class Real(Dimension):
 
     def encode(self, value: Value) -> float:
         if self.step is not None:
-            index = round((float(value) - self.low) / self.step)
+            index = round((_number(value) - self.low) / self.step)
             return _cell_middle(index, self.low, self.step, int(self.size), self.prior)
-        return _to_unit(float(value), self.low, self.high, self.prior)
+        return _to_unit(_number(value), self.low, self.high, self.prior)
 
     def decode(self, unit: float) -> float:
         if self.step is not None:
@@ -101,7 +102,7 @@ class Real(Dimension):
         return float(min(max(_from_unit(unit, self.low, self.high, self.prior), self.low), self.high))
 
     def exact(self, value: Value) -> float:
-        return float(value) if self.step is None else self.decode(self.encode(value))
+        return _number(value) if self.step is None else self.decode(self.encode(value))
 
     def __contains__(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high:
@@ -115,13 +116,13 @@ class Real(Dimension):
 
 @dataclass(frozen=True)
 class Integer(Dimension):
-    """A whole-numbered hyperparameter in [`low`, `high`], both included.
+    """An integer hyperparameter in [`low`, `high`], both included.
 
     Args:
         low: The smallest value.
         high: The largest value.
         prior: ``"uniform"`` or ``"log-uniform"``.
-        step: Only `low`, `low` + `step`, … are used.
+        step: The values are `low`, `low` + `step`, …
         when: As in `Real`.
     """
 
@@ -150,7 +151,7 @@ class Integer(Dimension):
         return _n_steps(self.low, self.high, self.step)
 
     def encode(self, value: Value) -> float:
-        index = round((int(value) - self.low) / self.step)
+        index = round((int(_number(value)) - self.low) / self.step)
         return _cell_middle(index, self.low, self.step, int(self.size), self.prior)
 
     def decode(self, unit: float) -> int:
@@ -167,10 +168,10 @@ class Integer(Dimension):
 
 @dataclass(frozen=True)
 class Categorical(Dimension):
-    """One of several values without an order.
+    """A hyperparameter with several values that have no order.
 
     Args:
-        categories: Strings, numbers, booleans or None; no value twice.
+        categories: Different strings, numbers, booleans or None.
         when: As in `Real`.
     """
 
@@ -204,7 +205,7 @@ class Categorical(Dimension):
         return len(self.categories)
 
     def index(self, value: Value) -> int:
-        """Where `value` stands in `categories`; ``1``, ``1.0`` and ``True`` are different categories."""
+        """The index of `value` in `categories`; ``1``, ``1.0`` and ``True`` are different categories."""
         for index, category in enumerate(self.categories):
             if type(category) is type(value) and category == value:
                 return index
@@ -220,24 +221,33 @@ class Categorical(Dimension):
         return any(type(c) is type(value) and c == value for c in self.categories)
 
 
+def _number(value: Value) -> float:
+    """The value of a dimension of numbers as a float."""
+    return float(cast(float, value))
+
+
 def _check_interval(low: float, high: float, prior: str, step: float | None) -> None:
     for name, value in (("low", low), ("high", high)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
             raise SpaceError(f"{name} must be a finite number, not {value!r}", where=name, cure="write a number")
     if not low < high:
         raise SpaceError(f"low must be less than high, not {low} ≥ {high}", where="low", cure="exchange the two")
+    _check_prior(low, prior)
+    if step is not None and not 0 < step <= high - low:
+        raise SpaceError(
+            f"step must lie between 0 and high - low = {high - low:g}, not {step!r}",
+            where="step",
+            cure="write a smaller positive step, or remove it",
+        )
+
+
+def _check_prior(low: float, prior: str) -> None:
     if prior not in PRIORS:
         cure = f"write prior: {' or prior: '.join(PRIORS)}"
         raise SpaceError(f"prior must be one of {', '.join(PRIORS)}, not {prior!r}", where="prior", cure=cure)
     if prior == "log-uniform" and low <= 0:
         raise SpaceError(
             f"a log-uniform prior needs low > 0, not {low}", where="low", cure="raise low, or prior: uniform"
-        )
-    if step is not None and not 0 < step <= high - low:
-        raise SpaceError(
-            f"step must lie between 0 and high - low = {high - low:g}, not {step!r}",
-            where="step",
-            cure="write a smaller positive step, or take it out",
         )
 
 
@@ -258,7 +268,7 @@ def _from_unit(unit: float, low: float, high: float, prior: str) -> float:
 
 
 def _cell_edges(low: float, step: float, n: int, prior: str) -> tuple[float, float]:
-    """The grid's ends, half a step further out so that every value has a cell; under a logarithm low stays above 0."""
+    """The ends of the grid, extended by half a step so that every value has a cell; positive for a log prior."""
     below = max(low - 0.5 * step, 0.5 * low) if prior == "log-uniform" else low - 0.5 * step
     return below, low + (n - 0.5) * step
 
@@ -276,9 +286,9 @@ def _cell_middle(index: int, low: float, step: float, n: int, prior: str) -> flo
 
 
 def _tidy(value: float, step: float) -> float:
-    """`value` without the last digits that adding steps leaves behind (0.30000000000000004)."""
+    """`value` without the rounding errors of adding steps (0.30000000000000004)."""
     return float(round(value, max(0, 12 - math.floor(math.log10(step)))))
 
 
-DIMENSIONS: dict[str, type[Dimension]] = {kind.kind: kind for kind in (Real, Integer, Categorical)}
-"""What a file calls them -> the classes."""
+DIMENSIONS: dict[str, type[Real | Integer | Categorical]] = {kind.kind: kind for kind in (Real, Integer, Categorical)}
+"""``type`` in a ``space.yaml`` -> class."""

@@ -1,16 +1,16 @@
-"""The figures of merit of a study: what they are called, which way is better, and what several folds come to.
+"""The figures of merit of a study: their names, their directions, and how the folds of a trial are aggregated.
 
-Most studies have one. Of several the first is the main one: it stands wherever there is room for one number, and the
-best trial is the one of the Pareto front that has the best first figure.
+Most studies have one figure of merit. If there are several, the first is the main one. It is shown where there is space
+for one number only, and the best trial is the trial of the Pareto front with the best first figure.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, SupportsFloat
 
 from mpi_opt.core.trial import Measured
 from mpi_opt.errors import ConfigurationError
@@ -23,7 +23,7 @@ Selection = Literal["mean", "mean+std", "median"]
 Target = float | tuple[float | None, ...]
 
 MAIN = "figure_of_merit"
-"""What the figure of merit of a user's function is called, unless the user names it."""
+"""The default name of the figure of merit of a user's function."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Merits:
     """The figures of merit of a study.
 
     Attributes:
-        names: One or more, each once.
-        directions: Which way is better, one for each name.
-        selection: What a trial's folds come to: their mean, the median, or the mean made worse by one standard
-            deviation (``mean+std``: added where less is better, subtracted where more is).
+        names: One or more different names.
+        directions: The direction of each figure.
+        selection: How the folds of a trial are aggregated: their mean, their median, or ``mean+std``, the mean made
+            worse by one standard deviation (added if the figure is minimised, subtracted if it is maximised).
     """
 
     names: tuple[str, ...] = (MAIN,)
@@ -43,25 +43,31 @@ class Merits:
 
     @property
     def are_several(self) -> bool:
-        """Whether there is more than one."""
+        """Whether there is more than one figure of merit."""
         return len(self.names) > 1
 
     @property
     def signs(self) -> tuple[float, ...]:
-        """What turns each into a value to minimise, and back."""
+        """The factor of each figure that turns it into a cost to be minimised: 1 or -1."""
         return tuple(-1.0 if direction == "maximize" else 1.0 for direction in self.directions)
 
     @property
     def sign(self) -> float:
-        """That of the first."""
+        """The factor of the first figure."""
         return self.signs[0]
 
     def read(self, value: object) -> tuple[float, ...]:
-        """What an objective returned: a number, or of several a sequence or a mapping by name.
+        """Validates the return value of an objective.
+
+        Args:
+            value: A number; with several figures a sequence, or a mapping from name to number.
+
+        Returns:
+            One float per figure.
 
         Raises:
-            TypeError: It is something else.
-            ValueError: Not every name has a finite number.
+            TypeError: `value` is of another type.
+            ValueError: A name is missing or unknown, or a number is not finite.
         """
         if not self.are_several:
             return (_number(value),)
@@ -70,14 +76,14 @@ class Merits:
             if set(value) != set(self.names):
                 raise ValueError(f"{expected}, not those of {', '.join(map(str, value))}")
             value = [value[name] for name in self.names]
-        if isinstance(value, bool | str | bytes | int | float | type(None)) or not hasattr(value, "__len__"):
+        if isinstance(value, str | bytes) or not isinstance(value, Sized) or not isinstance(value, Iterable):
             raise TypeError(f"{expected}, not {value!r}")
         if len(value) != len(self.names):
             raise ValueError(f"{expected}, not {len(value)}")
         return tuple(_number(one) for one in value)
 
     def by_name(self, figures: Sequence[float]) -> dict[str, float]:
-        """Several figures by their names; of a single one nothing: it needs no name."""
+        """Name to figure if there are several; empty if there is one."""
         return dict(zip(self.names, figures, strict=True)) if self.are_several else {}
 
     def over_folds(self, folds: Sequence[FoldOutcome]) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
@@ -87,7 +93,9 @@ class Merits:
             One value per figure of merit, and the sample standard deviation (K - 1 degrees of freedom) of each over the
             folds; None in place of the deviations with one fold.
         """
-        columns = [[fold.figures_of_merit.get(name, fold.figure_of_merit) for fold in folds] for name in self.names]
+        columns = [
+            [_known(fold.figures_of_merit.get(name, fold.figure_of_merit)) for fold in folds] for name in self.names
+        ]
         if len(folds) == 1:
             return tuple(column[0] for column in columns), None
         spreads = tuple(statistics.stdev(column) for column in columns)
@@ -99,16 +107,16 @@ class Merits:
         return self._selected(values, statistics.stdev(values) if len(values) > 1 else 0.0, self.sign)
 
     def minimised(self, ended: TrialRecord | Outcome, folds: int) -> float | tuple[float, ...]:
-        """The figure of merit of a trial as strategies want it; several as a tuple.
+        """The cost of a trial for the strategy; a tuple if there are several figures of merit.
 
-        Where there are folds each number says how well it is known.
+        With folds each cost is a `Measured`, which holds its uncertainty.
 
         Args:
-            ended: It has a figure of merit.
-            folds: K.
+            ended: A trial that has a figure of merit.
+            folds: Number of folds.
         """
         if not self.are_several:
-            return self._minimised(ended.figure_of_merit, ended.uncertainty, self.sign, folds)
+            return self._minimised(_known(ended.figure_of_merit), ended.uncertainty, self.sign, folds)
         figures, spreads = ended.figures_of_merit, ended.uncertainties
         return tuple(
             self._minimised(figures[name], spreads.get(name), sign, folds)
@@ -116,7 +124,7 @@ class Merits:
         )
 
     def is_reached(self, target: Target | None, ended: TrialRecord | Outcome) -> bool:
-        """Whether a trial is as good as `target`, in every figure that has one."""
+        """Whether a trial is as good as `target` in every figure that has a target."""
         if target is None or ended.figure_of_merit is None:
             return False
         figures = tuple(ended.figures_of_merit.get(name, ended.figure_of_merit) for name in self.names)
@@ -155,16 +163,17 @@ def read_merits(
     *,
     is_training: bool,
 ) -> Merits:
-    """The figures of merit that a configuration asks for.
+    """The figures of merit of a configuration.
 
     Args:
         figure_of_merit: A name, a function ``file.py:function``, or several of them.
-        direction: One, or one for each figure.
+        direction: One direction, or one per figure.
         selection: As in `Merits`.
-        is_training: Whether they are made from a training; otherwise they only name what the user's code returns.
+        is_training: Whether the figures are computed from a training; otherwise they are names for the numbers that
+            the user's code returns.
 
     Raises:
-        ConfigurationError: Names and directions do not go together.
+        ConfigurationError: The numbers of names and directions differ, or a name occurs twice.
     """
     directions = (direction,) if isinstance(direction, str) else tuple(direction)
     if isinstance(figure_of_merit, str):
@@ -179,7 +188,7 @@ def read_merits(
         )
     for name in names:
         if names.count(name) > 1:
-            raise ConfigurationError(f"{name} stands twice", where="figure_of_merit", cure="name each once")
+            raise ConfigurationError(f"duplicate name {name}", where="figure_of_merit", cure="name each once")
     return Merits(names, directions, selection)
 
 
@@ -197,15 +206,15 @@ def _names_of_one(figure_of_merit: str, n: int, is_training: bool) -> tuple[str,
 
 
 def _name(figure_of_merit: str) -> str:
-    """A metric's own name; of a function the part after the colon."""
+    """The name of a metric; of a function, the part after the colon."""
     return figure_of_merit.rpartition(":")[2]
 
 
 def read_target(target: float | Sequence[float | None] | None, merits: Merits) -> Target | None:
-    """The target that a configuration asks for: a number, or one for each figure (None: any will do).
+    """The target of a configuration: a number, or one per figure, where None stands for any value.
 
     Raises:
-        ConfigurationError: There are more or fewer than figures of merit.
+        ConfigurationError: The numbers of targets and figures of merit differ.
     """
     wanted = (target,) if isinstance(target, int | float) else None if target is None else tuple(target)
     if wanted is not None and len(wanted) != len(merits.names):
@@ -217,6 +226,12 @@ def read_target(target: float | Sequence[float | None] | None, merits: Merits) -
     return target if isinstance(target, int | float) else wanted
 
 
+def _known(figure: float | None) -> float:
+    """The figure of a fold or trial that did not fail."""
+    assert figure is not None
+    return figure
+
+
 def _number(value: object) -> float:
     """One figure of merit.
 
@@ -224,7 +239,7 @@ def _number(value: object) -> float:
         TypeError: It is not a number.
         ValueError: It is not finite.
     """
-    if isinstance(value, bool | str | bytes | type(None)):
+    if isinstance(value, bool | str | bytes) or not isinstance(value, SupportsFloat):
         raise TypeError(f"the objective must return a number, not {value!r}")
     number = float(value)
     if not math.isfinite(number):

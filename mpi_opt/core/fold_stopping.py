@@ -1,24 +1,24 @@
-"""When the first folds of a trial are enough: it is clearly worse than the best trial was on the same folds.
+"""Early stopping of folds: a trial is stopped if its first folds are clearly worse than those of the best trial.
 
-Let f_i be the figures of merit (to minimise) of the m folds of K that a trial has run, b_i those of the best complete
-trial, and d_i = f_i - b_i. Both saw the same samples, so how hard a fold is cancels in d_i. What the trial would end
-with is worse than the best if the mean of all K differences is positive. If they scatter normally around a common mean,
-the mean of K lies around d̄, the mean of m of them, with the standard error of a sample of a finite population, and
+Let f_i be the figures of merit (to be minimised) of the first m of K folds of a trial, b_i those of the best complete
+trial, and d_i = f_i - b_i. Both trials have the same samples in fold i, so the difficulty of a fold cancels in d_i. The
+trial will be worse than the best one if the mean of all K differences is positive. If the differences are normally
+distributed around a common mean, the mean of K differences is estimated by d̄, the mean of m of them, with the standard
+error of a sample from a finite population, and
 
     t = d̄ / (s̃ √((1/m) (1 - m/K)))
 
-is Student-distributed: the probability of a larger t is that of the trial becoming the best nevertheless. Few folds
-tell little of how differences scatter; other trials tell more, so that s̃² is moderated (Smyth, Stat. Appl. Genet. Mol.
-Biol. 3(1), 2004, section 3, and section 6.2 for ν₀ and s₀²):
+has a Student distribution. The probability of a larger t is the probability that the trial still becomes the best one.
+The variance of a few differences is uncertain. It is therefore moderated by the variances of other trials (Smyth, Stat.
+Appl. Genet. Mol. Biol. 3(1), 2004, section 3, and section 6.2 for ν₀ and s₀²):
 
     s̃² = (ν₀ s₀² + (m - 1) s²) / (ν₀ + m - 1),    with ν₀ + m - 1 degrees of freedom.
 
-Here s² is the variance of the trial's own m differences; s₀² and ν₀ come from how the complete trials' differences from
-the best scatter. Of these the better half counts: what must be rare is that a trial is stopped which would have become
-the best, and differences of good trials scatter less than those of bad ones.
+Here s² is the variance of the trial's own m differences. s₀² and ν₀ are estimated from the differences between the
+better half of the complete trials and the best one. The better half is used because a trial that would become the best
+must rarely be stopped, and differences of good trials have smaller variances than those of bad ones.
 
-The trial is stopped after the fold at which that probability is below `ERROR` / (K - 1); there are K - 1 folds after
-which it may be (Bonferroni).
+A trial is stopped as soon as the probability is below `ERROR` / (K - 1), the Bonferroni correction for K - 1 tests.
 """
 
 from __future__ import annotations
@@ -30,20 +30,21 @@ from typing import Protocol
 
 import numpy as np
 
+from mpi_opt.core.arrays import Floats
 from mpi_opt.core.trial import Proposal
 
 ERROR = 0.05
-"""Of the trials that are stopped so many, at most, would have become the best one."""
+"""Largest probability of stopping a trial that would become the best one."""
 
 FEWEST_OTHERS = 4
-"""Before so many trials beside the best one are complete, nobody knows how differences scatter: no trial is stopped."""
+"""Fewest complete trials besides the best one from which variances are estimated. With fewer no trial is stopped."""
 
 LEAST_SCATTER = 1e-9
-"""Differences scatter at least so much, as a part of the best trial's largest value: rounding is no certainty."""
+"""Least standard deviation of differences, relative to the largest value of the best trial, because of rounding."""
 
 
 class Fold(Protocol):
-    """One fold of a trial, as an outcome or as the store has it."""
+    """One fold of a trial, in an outcome or in the store."""
 
     fold: int
     figure_of_merit: float | None
@@ -51,14 +52,14 @@ class Fold(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Yardstick:
-    """What the folds of a trial are compared with; goes to a block with the trial.
+    """The best complete trial, with which the folds of another trial are compared. It is sent with the trial.
 
     Attributes:
-        figure_of_merit: The best complete trial's, in the user's direction.
-        folds: Its folds', in the order of the folds; shape (K,).
-        scatter: s₀, one standard deviation of a difference from it.
-        freedom: ν₀, for how many differences s₀ stands.
-        sign: -1 if more is better, else 1.
+        figure_of_merit: Its figure of merit, in the user's direction.
+        folds: The figures of merit of its K folds, in order.
+        scatter: s₀, the standard deviation of a difference.
+        freedom: ν₀, the degrees of freedom of s₀.
+        sign: -1 if the figure of merit is maximised, else 1.
     """
 
     figure_of_merit: float
@@ -68,7 +69,7 @@ class Yardstick:
     sign: float = 1.0
 
     def is_clearly_worse(self, figures: Sequence[float]) -> bool:
-        """Whether a trial whose first folds, at least one and not all, gave `figures` need not run the others."""
+        """Whether a trial can be stopped whose first folds, at least one and not all, have the figures `figures`."""
         n_run, n_all = len(figures), len(self.folds)
         differences = self._differences(figures)
         mean, freedom = float(differences.mean()), self.freedom + n_run - 1
@@ -78,38 +79,39 @@ class Yardstick:
         return _tail(mean / error, freedom) < ERROR / (n_all - 1)
 
     def expected(self, figures: Sequence[float]) -> float:
-        """What such a trial would come to, in the user's direction: as far from the best as on the folds it has run.
+        """The expected figure of merit of such a trial, in the user's direction: that of the best trial plus d̄.
 
-        The plain mean of `figures` would also say whether the first folds are easy ones.
+        Unlike the mean of `figures`, it does not depend on the difficulty of the first folds.
         """
         return self.figure_of_merit + self.sign * float(self._differences(figures).mean())
 
     def uncertainty(self, figures: Sequence[float]) -> float:
-        """√K times the standard error of `expected`, comparable with a complete trial's deviation over its folds.
+        """√K times the standard error of `expected`, comparable with the standard deviation over K folds.
 
-        `expected` is the sum of the best trial's mean, whose variance is that of its K folds over K, and of the mean
-        difference from it, whose variance is s̃² (1/m - 1/K).
+        `expected` is the sum of the mean of the best trial, with the variance of its K folds divided by K, and of the
+        mean difference, with the variance s̃² (1/m - 1/K).
         """
         missing = len(self.folds) / len(figures) - 1.0
         return math.sqrt(float(np.var(self.folds, ddof=1)) + self._variance(self._differences(figures)) * missing)
 
-    def _variance(self, differences: np.ndarray) -> float:
+    def _variance(self, differences: Floats) -> float:
         """s̃²."""
         own = float(((differences - differences.mean()) ** 2).sum())
         return (self.freedom * self.scatter**2 + own) / (self.freedom + len(differences) - 1)
 
-    def _differences(self, figures: Sequence[float]) -> np.ndarray:
-        return self.sign * (np.asarray(figures, dtype=float) - np.asarray(self.folds[: len(figures)]))
+    def _differences(self, figures: Sequence[float]) -> Floats:
+        differences: Floats = self.sign * (np.asarray(figures, dtype=float) - np.asarray(self.folds[: len(figures)]))
+        return differences
 
 
 class Yardsticks:
-    """Learns from the complete trials of a study what the next ones are to be compared with.
+    """Estimates from the complete trials of a study with what the next trials are compared.
 
     Args:
-        n_folds: K; with 1 there is nothing to stop early, and never a yardstick.
-        sign: -1 if more is better, else 1.
-        lag: Trial k is compared with trials 0 to k - lag only, whatever has ended meanwhile, so that a search can be
-            repeated whatever the timing; None: with all that have ended.
+        n_folds: K. With one fold no trial is ever stopped.
+        sign: -1 if the figure of merit is maximised, else 1.
+        lag: Trial k is compared with trials 0 to k - lag only, so that a search is reproducible regardless of timing.
+            None: with all trials that have ended.
     """
 
     def __init__(self, n_folds: int = 1, sign: float = 1.0, lag: int | None = None) -> None:
@@ -118,15 +120,15 @@ class Yardsticks:
         self._latest: tuple[int, Yardstick | None] = (0, None)
 
     def take(self, proposal: Proposal, figure_of_merit: float, folds: Iterable[Fold]) -> None:
-        """Takes in a complete trial; one that lacks a fold or had a budget of its own does not count."""
+        """Adds a complete trial. A trial with missing folds or with a budget is ignored."""
         by_fold = {fold.fold: fold.figure_of_merit for fold in folds if fold.figure_of_merit is not None}
         if self.n_folds > 1 and len(by_fold) == self.n_folds and proposal.budget is None:
             self._trials[proposal.number] = (figure_of_merit, tuple(by_fold[fold] for fold in sorted(by_fold)))
 
     def of(self, proposal: Proposal) -> Yardstick | None:
-        """What a trial is to be compared with; None as long as too few are known.
+        """The yardstick of a trial; None if too few trials are complete.
 
-        None as well for one with a budget: others may go on from it, and need the checkpoints of all its folds.
+        None also for a trial with a budget, because other trials may resume from the checkpoints of all of its folds.
         """
         known = self._trials
         if self.lag is not None:
@@ -148,15 +150,15 @@ class Yardsticks:
         return Yardstick(figure, folds, scatter, freedom, self.sign)
 
 
-def pooled(variances: np.ndarray, freedom: int) -> tuple[float, float]:
-    """How variances are distributed of which each was measured with a few degrees of freedom.
+def pooled(variances: Floats, freedom: int) -> tuple[float, float]:
+    """Fits a distribution to variances that were each estimated with a few degrees of freedom.
 
     Args:
         variances: Shape (n,), n ≥ 2, all positive.
-        freedom: Of each.
+        freedom: Degrees of freedom of each variance.
 
     Returns:
-        s₀ and ν₀ of the scaled inverse χ² distribution (Smyth 2004, section 6.2); ν₀ is no more than all of them have.
+        s₀ and ν₀ of the scaled inverse χ² distribution (Smyth 2004, section 6.2); ν₀ is at most n · `freedom`.
     """
     from scipy.optimize import brentq
     from scipy.special import polygamma, psi
@@ -172,7 +174,7 @@ def pooled(variances: np.ndarray, freedom: int) -> tuple[float, float]:
 
 
 def _tail(t: float, freedom: float) -> float:
-    """The probability that Student's variable with so many degrees of freedom exceeds `t`."""
+    """The probability that a Student-distributed variable with `freedom` degrees of freedom exceeds `t`."""
     from scipy.special import stdtr
 
     return float(stdtr(freedom, -t))

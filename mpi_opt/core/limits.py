@@ -1,4 +1,4 @@
-"""When a search is over, and when it must not begin another trial. Pure: whoever asks says what time it is."""
+"""Rules for the end of a search. They do not read a clock: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ if TYPE_CHECKING:
     from mpi_opt.core.trial import Outcome, TrialRecord
 
 LIKELY = 0.9
-"""A trial is begun before a time limit if it would end in time in this fraction of the cases, going by those so far."""
+"""A trial starts if at least this fraction of the earlier durations would end before the time limit."""
 
 HOPELESS = 10
-"""So many failed trials, and no other, end a search: something is wrong with all of them."""
+"""A search ends if its first `HOPELESS` trials all failed, because all others would probably fail as well."""
 
 FATAL = 3
-"""A trial that ran each of so many times that a search ended without a word is thought to be what ended it."""
+"""A trial that was running each time when a search was killed is assumed to be the cause after this many times."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the user wants.
+    """The limits of a search.
 
     Attributes:
-        trials: The study gets so many, failed ones included.
-        target: Stop when a trial is this good (None: never).
+        trials: Number of trials of the study, including failed ones.
+        target: The search stops when a trial is this good; None for no target.
         merits: The study's figures of merit.
         retries: How often a trial is run again after its ranks were lost.
-        time_limit_s: Seconds that this run may take (None: any).
-        timeout_s: Seconds that one trial may take (None: any).
+        time_limit_s: Seconds that this run may take; None for no limit.
+        timeout_s: Seconds that one trial may take; None for no limit.
     """
 
     trials: int
@@ -42,32 +42,32 @@ class Rules:
     timeout_s: float | None = None
 
     def is_reached(self, ended: TrialRecord | Outcome) -> bool:
-        """Whether this trial is good enough to stop."""
+        """Whether this trial reaches the target."""
         return self.merits.is_reached(self.target, ended)
 
     def is_too_long(self, duration_s: float) -> bool:
-        """Whether a trial that takes so long should have been ended."""
+        """Whether a trial of this duration exceeds the timeout."""
         return self.timeout_s is not None and duration_s > self.timeout_s
 
 
 @dataclass
 class TimeLimit:
-    """Whether there is still time for a trial.
+    """The time limit of a run, and the durations of its trials.
 
     Attributes:
-        limit_s: Seconds that this run may take; None: any.
+        limit_s: Seconds that this run may take; None for no limit.
     """
 
     limit_s: float | None
     _durations_s: list[float] = field(default_factory=list)
 
     def take(self, duration_s: float) -> None:
-        """Learns how long a trial took."""
+        """Records the duration of a trial."""
         if self.limit_s is not None:
             insort(self._durations_s, duration_s)
 
     def has_time_for_one(self, elapsed_s: float) -> bool:
-        """Whether a trial that begins now is likely to end in time; the first ones are begun on trust."""
+        """Whether a trial that starts now is likely to end in time. True while no duration is known."""
         if self.limit_s is None:
             return True
         ranked = self._durations_s
@@ -75,5 +75,5 @@ class TimeLimit:
         return elapsed_s + likely_s < self.limit_s
 
     def is_over(self, elapsed_s: float) -> bool:
-        """Whether the time is up."""
+        """Whether the time limit is reached."""
         return self.limit_s is not None and elapsed_s >= self.limit_s

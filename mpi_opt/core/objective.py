@@ -1,4 +1,4 @@
-"""The interface of what a block runs for each trial, and the settings that all trials share."""
+"""The interface of objectives, which blocks run for each trial, and the settings that all trials share."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ History = dict[str, list[float]]
 
 @dataclass(frozen=True)
 class Terms:
-    """What all trials of a study have in common.
+    """The settings that all trials of a study share.
 
     Attributes:
-        seed: The study's.
-        folds: K.
-        timeout_s: How long a trial may take, in seconds; None: for ever.
-        sample: Some point of the space, to try the objective's inputs with before the first trial.
+        seed: The study's seed.
+        folds: Number of folds.
+        timeout_s: Seconds that a trial may take; None for no limit.
+        sample: A point of the space, with which the objective's inputs are checked before the first trial.
         merits: The study's figures of merit.
     """
 
@@ -37,27 +37,27 @@ class Terms:
 
 
 class Objective(ABC):
-    """What a block runs."""
+    """The interface of what a block runs for each trial."""
 
     @abstractmethod
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:
-        """Loads what all trials need and finds what is wrong with it, before the first trial. Collective over `comm`.
+        """Loads and checks what all trials need, before the first trial. Collective over `comm`.
 
         Args:
             comm: The block's communicator.
-            parameters: Some point of the space.
+            parameters: A point of the space.
 
         Raises:
-            UserError: Something that every trial would stumble over; may be raised on one rank only.
+            UserError: Every trial would fail. May be raised on one rank only.
         """
 
     @abstractmethod
     def discard(self, study: str, numbers: Iterable[int]) -> None:
-        """Removes the checkpoints of trials, as far as they were written on behalf of the strategy. Called on rank 0.
+        """Removes those checkpoints of trials that were written for the strategy. Called on rank 0.
 
         Args:
-            study: The study's key, as ``Trial.study``.
-            numbers: The trials.
+            study: The study's key, as in ``Trial.study``.
+            numbers: The numbers of the trials.
         """
 
     @abstractmethod
@@ -65,5 +65,5 @@ class Objective(ABC):
         """Runs one fold of a trial. Collective over ``trial.comm``.
 
         Returns:
-            The figure of merit (that of rank 0 counts), and the values of each metric, one an epoch.
+            The figure of merit, of which that of rank 0 is used, and the values of each metric, one per epoch.
         """

@@ -1,37 +1,47 @@
-"""Which of several points are best when there are several values to minimise: the Pareto front, and an order.
+"""The Pareto front of points with several values to be minimised, and an order of points.
 
-A point *dominates* another if it is as good in every value and better in one. Those that none dominates are the front;
-without them the next ones are, and so on: a point's rank counts the fronts before its own.
+A point *dominates* another if it is at least as good in every value and better in one. The points that no other point
+dominates are the first front. Without them, the points that are not dominated are the second front, and so on. The rank
+of a point is the number of fronts before its own (non-dominated sorting; Deb et al., NSGA-II, 2002).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+from numpy.typing import ArrayLike
+
+from mpi_opt.core.arrays import Floats, Ints
 
 
 def dominates(one: tuple[float, ...] | float, other: tuple[float, ...] | float) -> bool:
-    """Whether `one` is as good as `other` in every value to minimise, and better in one."""
-    if isinstance(one, float | int):
-        return one < other
-    return one != other and all(a <= b for a, b in zip(one, other, strict=True))
+    """Whether `one` is at least as good as `other` in every value, and better in one. Values are to be minimised."""
+    ours, theirs = as_tuple(one), as_tuple(other)
+    return ours != theirs and all(a <= b for a, b in zip(ours, theirs, strict=True))
 
 
-def ranks(values: np.ndarray) -> np.ndarray:
-    """The rank of each point, 0 on the front.
+def as_tuple(cost: tuple[float, ...] | float) -> tuple[float, ...]:
+    """The values of a point: shape (n_values,), also for a single value."""
+    return cost if isinstance(cost, tuple) else (cost,)
+
+
+def ranks(values: ArrayLike) -> Ints:
+    """The rank of each point, 0 on the first front.
 
     Args:
-        values: Shape (n, n_values), to minimise.
+        values: Shape (n, n_values), to be minimised.
 
     Returns:
         Shape (n,), int64.
     """
-    values = np.asarray(values, dtype=float)
-    found = np.zeros(len(values), dtype=np.int64)
-    fronts: list[list[np.ndarray]] = []
-    for index in np.lexsort(values.T[::-1]):  # whoever dominates a point comes before it
-        row = values[index]
+    points = np.asarray(values, dtype=float)
+    found = np.zeros(len(points), dtype=np.int64)
+    fronts: list[list[Floats]] = []
+    for index in np.lexsort(points.T[::-1]):  # in this order points come after all points that dominate them
+        row = points[index]
         low, high = 0, len(fronts)
-        while low < high:  # a point dominated within a front is dominated within all before it
+        while low < high:  # a point that a front dominates is dominated by all fronts before it as well
             middle = (low + high) // 2
             if _is_dominated(row, np.array(fronts[middle])):
                 low = middle + 1
@@ -44,18 +54,18 @@ def ranks(values: np.ndarray) -> np.ndarray:
     return found
 
 
-def crowding(values: np.ndarray) -> np.ndarray:
-    """How far the neighbours of each point are apart (Deb et al., NSGA-II, 2002): infinite at the ends.
+def crowding(values: ArrayLike) -> Floats:
+    """The crowding distance of each point (Deb et al., NSGA-II, 2002); infinite for the extreme points.
 
     Args:
-        values: Shape (n, n_values), of one front.
+        values: Shape (n, n_values), the points of one front.
 
     Returns:
         Shape (n,).
     """
-    values = np.asarray(values, dtype=float)
-    distance = np.zeros(len(values))
-    for column in values.T:
+    points = np.asarray(values, dtype=float)
+    distance = np.zeros(len(points))
+    for column in points.T:
         order = np.argsort(column, kind="stable")
         extent = column[order[-1]] - column[order[0]]
         distance[order[[0, -1]]] = np.inf
@@ -64,17 +74,17 @@ def crowding(values: np.ndarray) -> np.ndarray:
     return distance
 
 
-def order(values: list[tuple[float, ...]] | list[float]) -> list[int]:
-    """The indices of points, best first: single numbers by size, others by rank and, within it, the lonely first."""
+def order(values: Sequence[tuple[float, ...] | float]) -> list[int]:
+    """The indices of points, best first: by size, or with several values by rank, then by falling crowding distance."""
     if not values or not isinstance(values[0], tuple):
-        return sorted(range(len(values)), key=lambda index: values[index])
+        return sorted(range(len(values)), key=lambda index: as_tuple(values[index]))
     points = np.array(values)
     rank = ranks(points)
-    room = np.empty(len(points))
+    distance = np.empty(len(points))
     for one in np.unique(rank):
-        room[rank == one] = crowding(points[rank == one])
-    return sorted(range(len(points)), key=lambda index: (rank[index], -room[index], index))
+        distance[rank == one] = crowding(points[rank == one])
+    return sorted(range(len(points)), key=lambda index: (rank[index], -distance[index], index))
 
 
-def _is_dominated(row: np.ndarray, front: np.ndarray) -> bool:
+def _is_dominated(row: Floats, front: Floats) -> bool:
     return bool(((front <= row).all(axis=1) & (front < row).any(axis=1)).any())

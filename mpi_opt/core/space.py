@@ -1,7 +1,7 @@
-"""The search space: its dimensions, the conditions between them, and how values map to the unit interval.
+"""The search space: its dimensions, the conditions between them, and its mapping to the unit cube.
 
-A point is a plain ``dict`` from hyperparameter to value and holds the *active* hyperparameters only: those whose
-``when`` condition is met. Strategies that need numbers work in the unit cube: `Space.encode` and `Space.decode`.
+A point is a plain ``dict`` from hyperparameter to value that holds the *active* hyperparameters only, which are those
+whose ``when`` condition is met. Strategies that need numbers work in the unit cube (`Space.encode`, `Space.decode`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from mpi_opt.core.arrays import Floats
 from mpi_opt.core.dimension import DIMENSIONS, Categorical, Dimension, Integer, Real, Value
 from mpi_opt.errors import SpaceError
 
@@ -29,12 +30,14 @@ class Space(Mapping[str, Dimension]):
         dimensions: The hyperparameters in the order of the user's file.
 
     Raises:
-        SpaceError: A condition names an unknown hyperparameter or a value that it never takes, or is part of a cycle.
+        SpaceError: The space is empty, or a condition has an unknown hyperparameter or value, or is part of a cycle.
+
+    Attributes:
+        order: The names in an order in which each follows those that its condition depends on.
     """
 
     dimensions: Mapping[str, Dimension]
     order: tuple[str, ...] = field(init=False)
-    """The names, each after the ones that its condition looks at."""
 
     def __post_init__(self) -> None:
         if not self.dimensions:
@@ -61,18 +64,18 @@ class Space(Mapping[str, Dimension]):
 
     @property
     def size(self) -> float:
-        """An upper limit of how many different points there are (exact without conditions); ``inf`` for a continuum."""
+        """Number of points; an upper limit if there are conditions, ``inf`` if a hyperparameter is continuous."""
         return math.prod(dimension.size for dimension in self.dimensions.values())
 
     def is_active(self, name: str, parameters: Mapping[str, Value]) -> bool:
-        """Whether the condition of `name` is met by `parameters` (the hyperparameters it looks at must be there)."""
+        """Whether `parameters` meet the condition of `name`; they must contain the hyperparameters it depends on."""
         when = self.dimensions[name].when
         if not when:
             return True
         return all(parent in parameters and _is_among(parameters[parent], wanted) for parent, wanted in when.items())
 
     def active(self, parameters: Mapping[str, Value]) -> Parameters:
-        """`parameters` without those whose condition is not met, in the space's order."""
+        """The active hyperparameters among `parameters`, in the order of the space."""
         kept: Parameters = {}
         for name in self.order:
             if name in parameters and self.is_active(name, kept):
@@ -80,15 +83,15 @@ class Space(Mapping[str, Dimension]):
         return {name: kept[name] for name in self.dimensions if name in kept}
 
     def sample(self, rng: np.random.Generator) -> Parameters:
-        """A point drawn from the priors."""
+        """Draws a point from the priors."""
         return self.decode(rng.random(len(self.dimensions)))
 
     def sample_all(self, rng: np.random.Generator) -> Parameters:
-        """A value for each hyperparameter, whether active or not, drawn from the priors."""
+        """Draws a value for each hyperparameter, active or not, from the priors."""
         return {name: dimension.sample(rng) for name, dimension in self.dimensions.items()}
 
-    def encode(self, parameters: Mapping[str, Value]) -> np.ndarray:
-        """A point of the unit cube.
+    def encode(self, parameters: Mapping[str, Value]) -> Floats:
+        """Maps a point to the unit cube.
 
         Returns:
             Shape (n_dimensions,), float64, one entry for each hyperparameter in order; 0.5 for inactive ones.
@@ -100,8 +103,8 @@ class Space(Mapping[str, Dimension]):
             ]
         )
 
-    def decode(self, units: np.ndarray) -> Parameters:
-        """The active hyperparameters at a point of the unit cube.
+    def decode(self, units: Floats) -> Parameters:
+        """Maps a point of the unit cube to the active hyperparameters.
 
         Args:
             units: Shape (n_dimensions,), each in [0, 1].

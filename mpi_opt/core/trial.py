@@ -1,8 +1,8 @@
-"""What a search is about, as plain values: proposal, outcome, trial. No MPI, no SQL, no clock.
+"""Proposals, trials and their outcomes as plain values. No MPI, SQL or clock.
 
-A *proposal* is what a strategy wants tried. A *trial* is a proposal that was started; it has the proposal's number. An
-*outcome* is what a block says of a trial that ended, well or not: a failure is a value here, never an exception. A
-`Trial` is the running thing that a user's objective is called with.
+A *proposal* is a point that a strategy wants to be tried. A *trial* is a proposal that was started, with the same
+number. An *outcome* is the report of a block about a trial that ended; a failure is a value, not an exception. A
+`Trial` is the argument of a user's objective.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from mpi_opt.core import cross_validation
+from mpi_opt.core.arrays import Ints
 from mpi_opt.core.space import Parameters
 
 State = Literal["queued", "running", "complete", "pruned", "failed"]
@@ -25,13 +26,13 @@ UNFINISHED: tuple[State, ...] = ("queued", "running")
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a strategy wants tried.
+    """A point that a strategy wants to be tried.
 
     Attributes:
-        number: 0-based and dense in the order of asking; the trial gets the same number.
+        number: 0-based consecutive number, which the trial shares.
         parameters: The active hyperparameters.
-        budget: How much to spend, in epochs of the training (None: what the configuration says).
-        resume_from: The number of the trial whose checkpoint to go on from (None: from scratch).
+        budget: Number of epochs at which the training ends; None for the number in the configuration.
+        resume_from: Number of the trial from whose checkpoint the training resumes; None for a new training.
     """
 
     number: int
@@ -42,22 +43,26 @@ class Proposal:
 
 @dataclass(frozen=True)
 class Failed:
-    """The outcome of a proposal that gave no figure of merit."""
+    """The outcome of a trial without a figure of merit.
+
+    Attributes:
+        reason: Why the trial failed.
+    """
 
     reason: str
 
 
 class Measured(float):
-    """A value to tell a strategy together with how well it is known.
+    """A cost with its uncertainty.
 
     Attributes:
-        uncertainty: One standard deviation of the value (of a mean over folds: their standard deviation / √folds).
+        uncertainty: Standard deviation of the value; for a mean over K folds, their standard deviation divided by √K.
     """
 
     uncertainty: float
 
     def __new__(cls, value: float, uncertainty: float) -> Measured:
-        """The value, with its uncertainty."""
+        """Constructs a float with an attribute."""
         made = super().__new__(cls, value)
         made.uncertainty = float(uncertainty)
         return made
@@ -65,14 +70,14 @@ class Measured(float):
 
 @dataclass(slots=True)
 class FoldOutcome:
-    """What one fold of a trial gave.
+    """The result of one fold of a trial.
 
     Attributes:
-        fold: 0-based.
+        fold: 0-based index.
         figure_of_merit: In the user's direction; None if the fold failed.
         duration_s: Seconds on the block's own clock.
-        history: Metric name -> one value an epoch (``report`` for a user's function that reported).
-        figures_of_merit: All by name, if there are several; the first is `figure_of_merit`, too.
+        history: Metric name -> one value per epoch (``report`` for the values that a user's function reported).
+        figures_of_merit: Name -> value if there are several; the first one is `figure_of_merit`.
     """
 
     fold: int
@@ -84,19 +89,19 @@ class FoldOutcome:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a block says of a trial that ended.
+    """The report of a block about a trial that ended.
 
     Attributes:
-        number: The trial.
+        number: The number of the trial.
         state: ``complete``, ``pruned`` or ``failed``.
         figure_of_merit: The aggregate over the folds (see `mpi_opt.core.figures_of_merit`), in the user's direction;
             None if failed.
         uncertainty: Sample standard deviation over the folds (K - 1 degrees of freedom); None with one fold.
         duration_s: Seconds from start to end on the block's own clock.
-        folds: One for each fold that ended.
-        error: Why it failed: reason, rank, host and traceback as text.
-        figures_of_merit: All by name, if there are several; the first is `figure_of_merit`, too.
-        uncertainties: Likewise.
+        folds: The folds that ended.
+        error: Reason, rank, host and traceback of a failure as text.
+        figures_of_merit: Name -> value if there are several; the first one is `figure_of_merit`.
+        uncertainties: Name -> uncertainty if there are several figures of merit.
     """
 
     number: int
@@ -112,10 +117,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial as the store knows it; times are UTC ISO-8601 text.
+    """A trial in the store. Times are UTC ISO-8601 text.
 
-    Where a study has several figures of merit, `figures_of_merit` and `uncertainties` have all by name, the first ones
-    are `figure_of_merit` and `uncertainty`, too, and `pareto` says whether the trial is on the Pareto front.
+    In a study with several figures of merit, `figures_of_merit` and `uncertainties` are mappings from their names,
+    `figure_of_merit` and `uncertainty` are those of the first one, and `pareto` is whether the trial is on the Pareto
+    front.
     """
 
     number: int
@@ -136,33 +142,33 @@ class TrialRecord:
 
 
 def is_usable(value: object) -> bool:
-    """Whether `value` can be a figure of merit: a finite real number, also one of numpy's."""
+    """Whether `value` can be a figure of merit: a finite real number, including those of NumPy."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 class Reporter(Protocol):
-    """Where a running trial's intermediate values go, and whence the word to stop comes."""
+    """Receives the intermediate values of running trials and knows which trials must stop."""
 
     def report(self, number: int, fold: int, step: int, value: float) -> None:
-        """Passes an intermediate value on; does not wait."""
+        """Sends an intermediate value without waiting."""
 
     def is_stopped(self, number: int) -> bool:
-        """Whether the trial was told to stop."""
+        """Whether the trial must stop."""
 
     def abandon(self, block: int, number: int, error: str) -> None:
-        """Says that a rank of the trial has failed, where it cannot free the others that may wait for it."""
+        """Reports that a rank of the trial has failed and cannot free ranks that may wait for it."""
 
 
 class Trial:
-    """What an objective is called with: one trial, or one fold of it. The same on every rank of its communicator.
+    """The argument of an objective: one trial, or one fold of it. The same on every rank of its communicator.
 
     Attributes:
         parameters: The active hyperparameters.
-        comm: This trial's mpi4py communicator; this fold's, when there are several.
-        proposal: What the strategy wants tried.
-        study: The study's key, which no other study has, also none of the same name in another store.
+        comm: The mpi4py communicator of this trial, or of this fold if there are several.
+        proposal: The proposal of the strategy.
+        study: A key of the study that is unique, also among studies with the same name in other stores.
         fold: 0-based index of this fold.
-        folds: How many folds the trial has.
+        folds: Number of folds of the trial.
     """
 
     def __init__(
@@ -190,31 +196,36 @@ class Trial:
 
     @property
     def budget(self) -> float | None:
-        """Epochs that the strategy grants, or None."""
+        """Number of epochs that the strategy allows; None if it sets no limit."""
         return self.proposal.budget
 
     @property
     def resume_from(self) -> int | None:
-        """The trial whose checkpoint to resume from, or None."""
+        """Number of the trial from whose checkpoint this one resumes; None for a new training."""
         return self.proposal.resume_from
 
     @cached_property
     def seed(self) -> int:
-        """Differs from trial to trial; a function of the study's seed and the number alone."""
+        """A seed for this trial, a function of the study's seed and the trial's number."""
         return trial_seed(self._study_seed, self.number)
 
     def __repr__(self) -> str:
         return f"Trial(number={self.number}, fold={self.fold}, parameters={self.parameters})"
 
-    def split(self, n_samples: int, labels: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-        """The (training, validation) indices of this fold, the same for every trial.
+    def split(self, n_samples: int, labels: np.ndarray | None = None) -> tuple[Ints, Ints]:
+        """The training and the validation samples of this fold, the same for every trial.
 
-        See `mpi_opt.core.cross_validation.split`.
+        Args:
+            n_samples: Number of samples.
+            labels: Shape (n_samples,) of classes or (n_samples, n_classes) one-hot, for stratified folds.
+
+        Returns:
+            Indices of training samples and of validation samples, int64, both sorted.
         """
         return cross_validation.split(n_samples, self.fold, self.folds, self._study_seed, labels)
 
     def report(self, step: int, value: float) -> None:
-        """Tells the strategy an intermediate value, in the user's direction. Any rank may call it; rank 0's counts."""
+        """Reports an intermediate value in the user's direction. Any rank may call it; the value of rank 0 is used."""
         if self.comm.rank != 0:
             return
         self.reported.append(float(value))
@@ -222,7 +233,7 @@ class Trial:
             self._reporter.report(self.number, self.fold, int(step), float(value))
 
     def should_stop(self) -> bool:
-        """Whether the strategy prunes this trial. Collective over `comm`; once True it stays True."""
+        """Whether the strategy prunes this trial; once True it remains True. Collective over `comm`."""
         stopped = self.was_stopped
         if self.comm.rank == 0 and not stopped and self._reporter is not None:
             stopped = self._reporter.is_stopped(self.number)
@@ -231,5 +242,5 @@ class Trial:
 
 
 def trial_seed(study_seed: int, number: int) -> int:
-    """A seed in [0, 2³¹) that depends on the study's seed and the trial's number alone."""
+    """A seed in [0, 2³¹), a function of the study's seed and the trial's number."""
     return int(np.random.SeedSequence([study_seed, number]).generate_state(1)[0] >> 1)

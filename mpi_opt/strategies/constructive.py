@@ -101,9 +101,12 @@ class Constructive(Strategy):
         depth = dimension.low + stage * dimension.step
         if depth > dimension.high and self._best:
             return self._varied(drawn, rng)
-        shallower = [one for other, front in self._best.items() if other < depth for one in front]
-        network = _one_of_the_best(shallower, rng) if shallower else {}
-        return self._completed(network | {self._depth: min(depth, dimension.high)}, rng)
+        return self._completed(self._shallower(depth, rng) | {self._depth: min(depth, dimension.high)}, rng)
+
+    def _shallower(self, depth: int, rng: np.random.Generator) -> Parameters:
+        """One of the best networks of less than `depth` layers; empty if there is none."""
+        networks = [one for other, front in self._best.items() if other < depth for one in front]
+        return _one_of_the_best(networks, rng) if networks else {}
 
     def _varied(self, drawn: Parameters, rng: np.random.Generator) -> Parameters:
         """The best network with one layer, or one hyperparameter that belongs to no layer, redrawn."""

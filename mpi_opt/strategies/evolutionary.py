@@ -29,6 +29,7 @@ import numpy as np
 from deap import base, tools
 from pydantic import Field
 
+from mpi_opt.core.arrays import Bools, Floats
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
@@ -38,7 +39,7 @@ from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.points.sobol import SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
 from mpi_opt.strategies.surrogates.interpolation import CubicInterpolation, distances
-from mpi_opt.strategies.surrogates.observations import History, Told
+from mpi_opt.strategies.surrogates.observations import History, Observations
 from mpi_opt.strategies.surrogates.scalarization import drawn_weights
 from mpi_opt.strategies.surrogates.warp import warped
 
@@ -92,7 +93,7 @@ class Individual:
     """
 
     fitness: Fitness
-    genes: np.ndarray
+    genes: Floats
 
     @property
     def cost(self) -> Cost:
@@ -177,30 +178,30 @@ class Evolutionary(Strategy):
         if len(points) == 1:
             return points[0]
         rows, is_category = np.array([self._encoding.row(point) for point in points]), self._encoding.is_category
-        told = self._history.told()
+        observed = self._history.observations()
         n_figures, number = self._bookkeeping.n_figures, self._bookkeeping.n_asked
         if n_figures > 1:
-            told = told.weighted(drawn_weights(n_figures, self._seed, number))
+            observed = observed.weighted(drawn_weights(n_figures, self._seed, number))
         if self._prediction is None or n_figures > 1:
-            self._prediction = interpolated(told, is_category)
+            self._prediction = interpolated(observed, is_category)
         pending = [self._history.row(proposal) for proposal in self._bookkeeping.pending.values()]
-        closeness = -distances(rows, np.vstack([told.rows, *pending]), is_category).min(axis=1)
+        closeness = -distances(rows, np.vstack([observed.rows, *pending]), is_category).min(axis=1)
         weight = PREDICTION_WEIGHTS[number % len(PREDICTION_WEIGHTS)]
         scores = weight * _to_unit_range(self._prediction(rows)) + (1.0 - weight) * _to_unit_range(closeness)
         return points[int(np.argmin(scores))]
 
-    def _child(self) -> np.ndarray:
+    def _child(self) -> Floats:
         first, second = self._parent().tolist(), self._parent().tolist()
         if self._random.random() < self._options.crossover:
             self._cross(first, second, eta=CROSSOVER_ETA, low=0.0, up=1.0)
         return self._mutated(np.clip(first if self._random.random() < 0.5 else second, 0.0, 1.0))
 
-    def _parent(self) -> np.ndarray:
+    def _parent(self) -> Floats:
         """The genes of the better of two parents drawn at random (a binary tournament)."""
         n = len(self._parents)
         return self._parents[min(self._random.randrange(n), self._random.randrange(n))].genes
 
-    def _mutated(self, genes: np.ndarray) -> np.ndarray:
+    def _mutated(self, genes: Floats) -> Floats:
         spread = np.std([parent.genes for parent in self._parents], axis=0)
         etas = np.clip(1.0 / np.maximum(spread, 1e-9), 1.0, 1e6)
         for index, is_category in enumerate(self._encoding.is_category):
@@ -232,15 +233,15 @@ def selected(individuals: list[Individual], size: int) -> list[Individual]:
     return [individual for front in fronts for individual in front][:size]
 
 
-def interpolated(told: Told, is_category: np.ndarray) -> CubicInterpolation:
+def interpolated(observed: Observations, is_category: Bools) -> CubicInterpolation:
     """An interpolation of the logarithm of the costs; a failed trial counts as the largest cost."""
-    told = told.without_penalties()
-    costs = np.where(np.isfinite(told.values), told.values, np.nanmax(told.values))
-    told = Told(told.rows, costs, told.variances).thinned(LARGEST_INTERPOLATION)
-    return CubicInterpolation(told.rows, warped(told.values, 1.0)[0], is_category)
+    observed = observed.without_penalties()
+    costs = np.where(np.isfinite(observed.values), observed.values, np.nanmax(observed.values))
+    kept = Observations(observed.rows, costs, observed.variances).thinned(LARGEST_INTERPOLATION)
+    return CubicInterpolation(kept.rows, warped(kept.values, 1.0)[0], is_category)
 
 
-def _to_unit_range(values: np.ndarray) -> np.ndarray:
+def _to_unit_range(values: Floats) -> Floats:
     """Shifts and scales to [0, 1]: shape (m,)."""
-    scaled: np.ndarray = (values - values.min()) / max(float(np.ptp(values)), 1e-300)
+    scaled: Floats = (values - values.min()) / max(float(np.ptp(values)), 1e-300)
     return scaled

@@ -240,11 +240,15 @@ class Population(Strategy):
         names = self._options.perturb
         if names is None:
             return {name for name, dimension in self._space.items() if isinstance(dimension, Real)}
-        parents = {parent for dimension in self._space.values() for parent in dimension.when or ()}
         for name in names:
-            if name not in self._space or name in parents:
-                near = nearest(name, self._space)
-                problem = "other hyperparameters depend on it" if name in self._space else "is not a hyperparameter"
-                cure = f"did you mean {near}?" if near and near != name else ""
-                raise ConfigurationError(f"{name}: {problem}", where="search.options.perturb", cure=cure)
+            self._check_perturbed(name)
         return set(names)
+
+    def _check_perturbed(self, name: str) -> None:
+        where = "search.options.perturb"
+        if name not in self._space:
+            near = nearest(name, self._space)
+            cure = f"did you mean {near}?" if near else ""
+            raise ConfigurationError(f"{name}: is not a hyperparameter", where=where, cure=cure)
+        if any(name in (dimension.when or ()) for dimension in self._space.values()):
+            raise ConfigurationError(f"{name}: other hyperparameters depend on it", where=where)

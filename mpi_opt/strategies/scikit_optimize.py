@@ -4,11 +4,11 @@ The surrogate, the acquisition functions and their optimization are those of `sk
 names that `skopt.gp_minimize` gives them. The portfolio ``gp_hedge`` is that of Hoffman, Brochu and de Freitas (UAI
 2011, algorithm 1). What `Optimizer` does not define is handled as follows:
 
-- Pending trials: each proposal comes from an `Optimizer` that was told all outcomes, and a lie for each pending trial
-  (the constant liar of Ginsbourger, Le Riche and Carraro 2010), as ``Optimizer.ask(n_points)`` does for a batch.
+- Pending trials: each proposal comes from an `Optimizer` that received all outcomes, and the same cost for each
+  pending trial (the constant liar of Ginsbourger, Le Riche and Carraro 2010), as in ``Optimizer.ask(n_points)``.
 - Failed trials count as the largest cost so far; the model has no other means to avoid them.
 - Conditional hyperparameters are part of every point. An inactive one always has the middle of its range (the first of
-  its categories), so that it does not distinguish two points. The model is not told that it is inactive.
+  its categories), so that it does not distinguish two points. The model does not know that it is inactive.
 - Constraints and repetitions: if the proposal was tried before or violates a constraint, the point with the best value
   of the acquisition function among `N_CANDIDATES` random new points that satisfy the constraints takes its place.
   (``space_constraint`` would draw until 10,000 points satisfy them, which takes minutes where few points do.)
@@ -36,6 +36,7 @@ from skopt.acquisition import gaussian_ei, gaussian_lcb, gaussian_pi
 from skopt.utils import cook_initial_point_generator
 from threadpoolctl import threadpool_limits
 
+from mpi_opt.core.arrays import Floats
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
@@ -49,7 +50,7 @@ FEWEST_COSTS = 2
 LARGEST_COST = 1e100
 """scikit-optimize squares costs; if one is larger than this, all are divided by a power of two."""
 
-LIES: dict[str, Callable[[np.ndarray], float]] = {"cl_min": np.min, "cl_mean": np.mean, "cl_max": np.max}
+LIES: dict[str, Callable[[Floats], float]] = {"cl_min": np.min, "cl_mean": np.mean, "cl_max": np.max}
 
 
 class ScikitOptimizeOptions(Options):
@@ -125,7 +126,7 @@ class ScikitOptimize(Strategy):
         if self._hedge is not None and self._n_costs:
             with _quiet():
                 n_known = len(self._hedge.yi)
-                costs = self._told_costs().tolist()[n_known:]
+                costs = self._observed_costs().tolist()[n_known:]
                 self._hedge.tell(self._rows[n_known:], costs)
 
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
@@ -155,7 +156,7 @@ class ScikitOptimize(Strategy):
 
     def _modelled_point(self, number: int) -> Parameters:
         """The proposal of an `Optimizer` that knows all outcomes, with lies for pending trials."""
-        costs = self._told_costs()
+        costs = self._observed_costs()
         real = costs[[cost is not None for cost in self._costs]]
         pending = [self._row(proposal.parameters) for _, proposal in sorted(self._bookkeeping.pending.items())]
         optimizer = self._new_optimizer(number + 1)
@@ -177,7 +178,7 @@ class ScikitOptimize(Strategy):
         rows = optimizer.space.transform([self._row(point) for point in points])
         return points[int(np.argmax(self._acquisition(rows, optimizer)))]
 
-    def _acquisition(self, rows: np.ndarray, optimizer: skopt.Optimizer) -> np.ndarray:
+    def _acquisition(self, rows: Floats, optimizer: skopt.Optimizer) -> Floats:
         """The acquisition function at transformed points, to be maximized; EI for ``gp_hedge``."""
         model, options = optimizer.models[-1], self._options
         if options.acq_func == "LCB":
@@ -185,7 +186,7 @@ class ScikitOptimize(Strategy):
         function = gaussian_pi if options.acq_func == "PI" else gaussian_ei
         return np.asarray(function(rows, model, min(optimizer.yi), options.xi))
 
-    def _told_costs(self) -> np.ndarray:
+    def _observed_costs(self) -> Floats:
         """The costs of all trials; for failed ones the largest cost so far, or the first cost if there was none."""
         costs = np.array([np.nan if cost is None else cost for cost in self._costs])
         first = costs[np.isfinite(costs)][0]

@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from mpi_learn.cli.exit_status import INVALID
-from mpi_opt.cli.main import main, run
+from mpi_learn.errors import UserError
+from mpi_opt.cli.main import _guarded, main, run
 from tests.mpirun import mpirun
 from tests.world import in_world
 
@@ -46,7 +47,13 @@ GOOD: dict[str, Any] = {
     },
 }
 
-DROP = object()
+
+class Drop:
+    def __repr__(self):
+        return "missing"
+
+
+DROP = Drop()
 
 
 def changed(path: str, value: Any) -> dict[str, Any]:
@@ -144,7 +151,7 @@ CASES = [
         "trial.timeout",
         0,
         "space.yaml: trial.timeout: must be more than 0",
-        "write a duration such as 90s, 30m or 2h, or take the key out",
+        "write a duration such as 90s, 30m or 2h, or remove the key",
     ),
     (
         "trial.retries",
@@ -199,7 +206,7 @@ CASES = [
         "space.units.step",
         100,
         "space.yaml: space.units.step: step must lie between 0 and high - low = 6, not 100",
-        "write a smaller positive step, or take it out",
+        "write a smaller positive step, or remove it",
     ),
     ("space.units.stop", 1, "space.yaml: space.units: unknown key 'stop'", "did you mean step?"),
     (
@@ -313,7 +320,7 @@ CASES = [
     (
         "training",
         DROP,
-        "space.yaml: training: missing: `objective: train` needs to know what to train",
+        "space.yaml: training: missing: `objective: train` needs a training",
         "write a training: section, or objective: file.py:function,",
     ),
     ("training.model", DROP, "space.yaml: training.model: this key is required", "add `model: …`"),
@@ -679,6 +686,27 @@ def test_a_mistake_that_is_shown_with_its_traceback_hangs_no_rank(folder):
     assert done.returncode == INVALID, done.stderr
     assert "Traceback" in done.stderr
     assert "trialz" in done.stderr
+
+
+@pytest.mark.parametrize(("rank", "status"), [("0", INVALID), ("2", 0)])
+def test_only_rank_0_reports_an_error_that_all_ranks_have(rank, status, monkeypatch, capsys):
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", rank)
+
+    def fails():
+        raise UserError("the store is full")
+
+    assert _guarded(fails, debug=False) == status
+    assert ("the store is full" in capsys.readouterr().err) is (rank == "0")
+
+
+@pytest.mark.mpi
+def test_the_message_of_rank_0_is_printed_although_other_ranks_end_first(folder):
+    """mpirun drops what a rank prints after another rank has ended with an error."""
+    (folder / "space.yaml").write_text(yaml.safe_dump(changed("store", "nonsense://x")))
+    for _ in range(4):
+        done = mpirun(4, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
+        assert done.returncode == INVALID, done.stderr
+        assert done.stderr.count("mpi-opt: ") == 1
 
 
 @pytest.mark.mpi

@@ -117,9 +117,9 @@ def test_a_study_may_begin_to_stop_early_and_its_number_of_folds_stays(search, t
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"search": {"strategy": "halving", "options": {"max_budget": 9}}}, "go on from one another"),
-        ({"search": {"strategy": "population"}}, "go on from one another"),
-        ({"objective": "external"}, "whoever runs the trials"),
+        ({"search": {"strategy": "halving", "options": {"max_budget": 9}}}, "resume from one another"),
+        ({"search": {"strategy": "population"}}, "resume from one another"),
+        ({"objective": "external"}, "the program that runs the trials"),
         ({"folds": {"number": 0, "stop_early": True}}, "folds.number"),
         ({"folds": {"number": 3, "stop_erly": True}}, "did you mean stop_early?"),
         ({"folds": "many"}, "expected integer, found 'many'"),

@@ -10,7 +10,7 @@ from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.strategies import STRATEGIES, Transfer, make_strategy
-from mpi_opt.strategies.surrogates.observations import Told
+from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.prior import Prior
 from mpi_opt.study.earlier_study import mapped
 from mpi_opt.study.open_study import open_study
@@ -159,7 +159,7 @@ def bowl(rows, middle=0.3):
 
 
 def told(rows, values):
-    return Told(rows, values, np.zeros(len(rows)))
+    return Observations(rows, values, np.zeros(len(rows)))
 
 
 def test_earlier_values_that_agree_come_in_the_units_of_this_study():

@@ -6,11 +6,15 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
+import numpy as np
+
+from mpi_opt.core.pareto import as_tuple
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.strategies.points.checks import observed_cost, whole_number
 from mpi_opt.strategies.points.constraint import Constraint
+from mpi_opt.strategies.points.encoding import Encoding, is_near
 from mpi_opt.strategies.points.options import Options
 from mpi_opt.strategies.strategy import Cost
 
@@ -26,6 +30,7 @@ class Bookkeeping:
         space: The search space.
         options: The strategy's options, which hold the known points and the constraints.
         remembers_points: Remember every point, also in a continuous space.
+        encoding: If given, points near a remembered one are not accepted (see `encoding.is_near`).
 
     Attributes:
         n_figures: Number of figures of merit.
@@ -36,7 +41,9 @@ class Bookkeeping:
             trial with the smallest first cost.
     """
 
-    def __init__(self, space: Space, options: Options, *, remembers_points: bool = False) -> None:
+    def __init__(
+        self, space: Space, options: Options, *, remembers_points: bool = False, encoding: Encoding | None = None
+    ) -> None:
         self.space = space
         self.n_figures = 1
         self.pending: dict[int, Proposal] = {}
@@ -47,6 +54,9 @@ class Bookkeeping:
         is_always_new = any(math.isinf(dimension.size) and not dimension.when for dimension in space.values())
         self._remembers_points = remembers_points or not is_always_new
         self._seen: set[str] = set()
+        self._encoding = encoding
+        self._rows = np.empty((0 if encoding is None else 64, len(space)))
+        self._n_rows = 0
         self._observed: set[int] = set()
         self._initial = [self._checked(point, index) for index, point in enumerate(options.initial)]
 
@@ -59,8 +69,10 @@ class Bookkeeping:
         return not self._remembers_points or self._key(parameters) not in self._seen
 
     def accepts(self, parameters: Parameters) -> bool:
-        """Whether `parameters` may be proposed: a new point that satisfies the constraints."""
-        return self.allows(parameters) and self.is_new(parameters)
+        """Whether `parameters` may be proposed: a new point that satisfies the constraints and is not near another."""
+        if not self.allows(parameters) or not self.is_new(parameters):
+            return False
+        return self._encoding is None or not is_near(self._encoding.row(parameters), self._rows[: self._n_rows])
 
     def initial(self) -> Parameters | None:
         """Removes and returns the next known point that has not been seen; None if there is none."""
@@ -108,7 +120,7 @@ class Bookkeeping:
             self.n_asked = max(self.n_asked, number + 1)
             self._remember(proposal.parameters)
         self.n_observed += 1
-        if cost is not None and (self.best is None or cost < self.best[0]):
+        if cost is not None and (self.best is None or as_tuple(cost) < as_tuple(self.best[0])):
             self.best = (cost, dict(proposal.parameters))
         return cost
 
@@ -132,6 +144,11 @@ class Bookkeeping:
     def _remember(self, parameters: Parameters) -> None:
         if self._remembers_points or self._initial:
             self._seen.add(self._key(parameters))
+        if self._encoding is not None:
+            if self._n_rows == len(self._rows):
+                self._rows = np.vstack([self._rows, np.empty_like(self._rows)])
+            self._rows[self._n_rows] = self._encoding.row(parameters)
+            self._n_rows += 1
 
     def _key(self, parameters: Parameters) -> str:
         return repr([parameters.get(name, ...) for name in self._names])

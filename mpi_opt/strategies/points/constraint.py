@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
 from mpi_learn.settings.yaml_file import nearest
@@ -125,20 +125,25 @@ def _value(node: ast.expr, parameters: Parameters) -> Any:
             return _BINARY[type(op)](_value(left, parameters), _value(right, parameters))
         case ast.UnaryOp(op=sign, operand=operand):
             return _UNARY[type(sign)](_value(operand, parameters))
-        case ast.BoolOp(op=junction, values=operands):
-            parts = (_value(part, parameters) for part in operands)
-            return all(parts) if isinstance(junction, ast.And) else any(parts)
-        case ast.Compare():
+        case ast.BoolOp() | ast.Compare():
             return _holds(node, parameters)
         case ast.Call(func=ast.Name(id=name), args=arguments):
-            return _FUNCTIONS[name](*(_value(argument, parameters) for argument in arguments))
+            return _FUNCTIONS[name](*_values(arguments, parameters))
         case ast.List(elts=elements) | ast.Tuple(elts=elements):
-            return [_value(element, parameters) for element in elements]
+            return list(_values(elements, parameters))
     raise TypeError(f"{type(node).__name__} was not rejected by the check")
 
 
-def _holds(node: ast.Compare, parameters: Parameters) -> bool:
-    sides = [_value(side, parameters) for side in (node.left, *node.comparators)]
+def _values(nodes: Iterable[ast.expr], parameters: Parameters) -> Iterator[Any]:
+    """Yields the value of each node. Nodes are evaluated on demand, so that ``and`` and ``or`` can stop early."""
+    return (_value(node, parameters) for node in nodes)
+
+
+def _holds(node: ast.BoolOp | ast.Compare, parameters: Parameters) -> bool:
+    if isinstance(node, ast.BoolOp):
+        values = _values(node.values, parameters)
+        return all(values) if isinstance(node.op, ast.And) else any(values)
+    sides = list(_values((node.left, *node.comparators), parameters))
     pairs = zip(sides, node.ops, sides[1:], strict=False)
     return all(_COMPARISONS[type(op)](left, right) for left, op, right in pairs)
 

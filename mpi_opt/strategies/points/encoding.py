@@ -6,8 +6,11 @@ from typing import final
 
 import numpy as np
 
+from mpi_opt.core.arrays import Bools, Floats
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real, Space
 
+LEAST_DISTANCE = 1e-4
+"""Points are near each other if every number differs by less than this part of its range and all categories agree."""
 MOST_LEVELS = 16
 """A number with more values than this is treated as continuous and rounded to its nearest value at the end."""
 
@@ -37,27 +40,33 @@ class Encoding:
         """Length of a row."""
         return len(self.levels)
 
-    def row(self, parameters: Parameters) -> np.ndarray:
+    def row(self, parameters: Parameters) -> Floats:
         """The row of a point: shape (n_dimensions,), float64."""
         return self.from_units(self._space.encode(parameters))
 
-    def point(self, row: np.ndarray) -> Parameters:
+    def point(self, row: Floats) -> Parameters:
         """The nearest point of the space."""
         return self._space.decode(np.where(self.is_category, (row + 0.5) / self._n_categories, np.clip(row, 0, 1)))
 
-    def is_active(self, row: np.ndarray) -> np.ndarray:
+    def is_active(self, row: Floats) -> Bools:
         """Whether each hyperparameter is active at the nearest point of the space: shape (n_dimensions,), bool."""
         point = self.point(row)
         return np.array([name in point for name in self._space])
 
-    def snapped(self, row: np.ndarray) -> np.ndarray:
+    def snapped(self, row: Floats) -> Floats:
         """The row of the nearest point of the space."""
         return np.clip(row, 0.0, 1.0) if self._is_continuous else self.row(self.point(row))
 
-    def from_units(self, units: np.ndarray) -> np.ndarray:
+    def from_units(self, units: Floats) -> Floats:
         """Rows from points of the unit cube, of any leading shape. Numbers are unchanged."""
         categories = np.minimum(np.floor(units * self._n_categories), self._n_categories - 1)
         return np.where(self.is_category, categories, units)
+
+
+def is_near(row: Floats, others: Floats) -> bool:
+    """Whether `row`, shape (n_dimensions,), is near one of `others` (m, n_dimensions) (see `LEAST_DISTANCE`)."""
+    candidates = others[np.abs(others[:, 0] - row[0]) < LEAST_DISTANCE]
+    return bool((np.abs(candidates - row) < LEAST_DISTANCE).all(axis=1).any())
 
 
 def _is_unordered(dimension: Dimension) -> bool:
@@ -74,7 +83,7 @@ def _n_categories(dimension: Dimension) -> int:
     return len(dimension.categories) if isinstance(dimension, Categorical) else 1
 
 
-def _levels(dimension: Dimension) -> np.ndarray | None:
+def _levels(dimension: Dimension) -> Floats | None:
     if _is_unordered(dimension):
         return np.arange(dimension.size, dtype=float)
     if dimension.size > MOST_LEVELS:

@@ -9,6 +9,7 @@ from typing import Any, final, overload
 
 import numpy as np
 
+from mpi_opt.core.arrays import Floats
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
 from mpi_opt.errors import SearchFailed
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
@@ -63,7 +64,7 @@ class Sampler:
     def _remaining_point(self, bookkeeping: Bookkeeping, rng: np.random.Generator) -> Parameters:
         """A point where accepted points are rare: from the list of all points, or after many draws.
 
-        A point that satisfies the constraints but was seen before is the last resort.
+        A point near a remembered one may be returned; if there is no new point, one that was seen before.
         """
         if self._space.size <= LARGEST_LISTED:
             if self._allowed is None:
@@ -85,7 +86,7 @@ class Sampler:
         return list(zip(*map(_decoded, self._space.values(), units), strict=True))
 
 
-def _decoded(dimension: Dimension, units: np.ndarray) -> list[Value]:
+def _decoded(dimension: Dimension, units: Floats) -> list[Value]:
     """`dimension.decode` applied to an array of shape (n,)."""
     if isinstance(dimension, Real) and dimension.step is None:
         low, high = dimension.low, dimension.high

@@ -8,6 +8,7 @@ from typing import final
 import numpy as np
 from scipy.stats import qmc
 
+from mpi_opt.core.arrays import Floats
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.sampling import Sampler
@@ -28,7 +29,7 @@ class SobolSequence:
         self._n_dimensions, self._seed = n_dimensions, seed
         self._first, self._block = -1, np.empty((0, n_dimensions))
 
-    def point(self, number: int) -> np.ndarray:
+    def point(self, number: int) -> Floats:
         """Point `number`: shape (n_dimensions,), float64, in [0, 1)."""
         first = number - number % BLOCK
         if first != self._first:
@@ -40,7 +41,7 @@ class SobolSequence:
                 warnings.simplefilter("ignore", UserWarning)
                 self._block = engine.random(BLOCK)
             self._first = first
-        point: np.ndarray = self._block[number - first]
+        point: Floats = self._block[number - first]
         return point
 
 

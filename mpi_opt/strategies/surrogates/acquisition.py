@@ -1,4 +1,4 @@
-"""How promising a point is, by the criterion of one's choice."""
+"""Acquisition functions: how promising a point is under a model."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtr
 
+from mpi_opt.core.arrays import Floats
+from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
+
 if TYPE_CHECKING:
     from mpi_opt.strategies.surrogates.forest import Forest
-    from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
-def log_improvement(u: np.ndarray) -> np.ndarray:
-    """log(φ(u) + u Φ(u)), exact also where the improvement is less than 1e-300 (Ament et al. 2023, eq. 9)."""
+def log_improvement(u: Floats | float) -> Floats:
+    """log(φ(u) + u Φ(u)), accurate also where the improvement underflows (Ament et al. 2023, eq. 9); shape of `u`."""
     u = np.asarray(u, dtype=float)
     density = -0.5 * u * u - _HALF_LOG_2PI
     near = np.maximum(u, -1.0)
@@ -27,42 +29,52 @@ def log_improvement(u: np.ndarray) -> np.ndarray:
     middle = np.clip(u, -1e3, -1.0)
     tail = density + np.log1p(middle * math.sqrt(0.5 * math.pi) * erfcx(-middle / math.sqrt(2.0)))
     far = density - 2.0 * np.log(np.maximum(-u, 1.0))
-    return np.where(u > -1.0, direct, np.where(u > -1e3, tail, far))
+    result: Floats = np.where(u > -1.0, direct, np.where(u > -1e3, tail, far))
+    return result
 
 
 class Criterion(ABC):
-    """How promising a point is, from what a model predicts there: mean and standard deviation of a value to minimise.
+    """An acquisition function of the predicted mean and standard deviation of a value to be minimised.
 
     Attributes:
-        has_logarithm: The logarithm of the probability that a trial gives a value is added; else, the value is
-            multiplied by the probability.
-        resolution: A difference that is worth a step.
+        has_logarithm: Whether it is a logarithm, to which the logarithm of the probability of success is added.
+            Otherwise it is multiplied by the probability.
+        resolution: The smallest difference that counts as an improvement of the acquisition function.
     """
 
     has_logarithm = True
     resolution = 1e-9
 
     @abstractmethod
-    def values(self, mean: np.ndarray, std: np.ndarray, best: float) -> np.ndarray:
-        """The larger the better; all of shape (m,). `best` is the smallest value so far."""
+    def values(self, mean: Floats, std: Floats, best: float) -> Floats:
+        """The acquisition function, to be maximised.
+
+        Args:
+            mean: Shape (m,), predicted means.
+            std: Shape (m,), predicted standard deviations.
+            best: The incumbent: the smallest value so far.
+
+        Returns:
+            Shape (m,).
+        """
 
     @abstractmethod
     def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
-        """The derivatives of the value by `mean` and by `std`."""
+        """The derivatives with respect to `mean` and `std`."""
 
 
 @final
 @dataclass(frozen=True)
 class LogExpectedImprovement(Criterion):
-    """log E[max(best - margin - y, 0)]; it has a slope also where an improvement is next to impossible.
+    """log E[max(best - margin - y, 0)] (Ament et al. 2023), whose slope does not vanish where improvement is unlikely.
 
     Attributes:
-        margin: Only what is better by more than this is an improvement.
+        margin: The least improvement that counts.
     """
 
     margin: float = 0.0
 
-    def values(self, mean: np.ndarray, std: np.ndarray, best: float) -> np.ndarray:
+    def values(self, mean: Floats, std: Floats, best: float) -> Floats:
         return log_improvement((best - self.margin - mean) / std) + np.log(std)
 
     def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
@@ -74,13 +86,13 @@ class LogExpectedImprovement(Criterion):
 @final
 @dataclass(frozen=True)
 class ExpectedImprovement(Criterion):
-    """E[max(best - margin - y, 0)] as it stands (Jones et al. 1998, eq. 15); flat where there is none to expect."""
+    """E[max(best - margin - y, 0)] (Jones et al. 1998, eq. 15), which is flat where improvement is unlikely."""
 
     has_logarithm = False
     resolution = 0.0
     margin: float = 0.0
 
-    def values(self, mean: np.ndarray, std: np.ndarray, best: float) -> np.ndarray:
+    def values(self, mean: Floats, std: Floats, best: float) -> Floats:
         return np.exp(log_improvement((best - self.margin - mean) / std)) * std
 
     def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
@@ -95,8 +107,9 @@ class ProbabilityOfImprovement(Criterion):
 
     margin: float = 0.0
 
-    def values(self, mean: np.ndarray, std: np.ndarray, best: float) -> np.ndarray:
-        return log_ndtr((best - self.margin - mean) / std)
+    def values(self, mean: Floats, std: Floats, best: float) -> Floats:
+        result: Floats = log_ndtr((best - self.margin - mean) / std)
+        return result
 
     def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
         u = (best - self.margin - mean) / std
@@ -107,11 +120,11 @@ class ProbabilityOfImprovement(Criterion):
 @final
 @dataclass(frozen=True)
 class LowerConfidenceBound(Criterion):
-    """kappa · std - mean: how low the value may be (Cox and John 1992)."""
+    """kappa · std - mean: minus the lower confidence bound of the value (Cox and John 1992)."""
 
     kappa: float = 1.96
 
-    def values(self, mean: np.ndarray, std: np.ndarray, best: float) -> np.ndarray:
+    def values(self, mean: Floats, std: Floats, best: float) -> Floats:
         return self.kappa * std - mean
 
     def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
@@ -119,15 +132,15 @@ class LowerConfidenceBound(Criterion):
 
 
 @final
-class Gain:
-    """A criterion under a model.
+class Acquisition:
+    """An acquisition function under a model.
 
     Args:
         model: The posterior.
-        best: The smallest value so far, in the model's units.
-        criterion: What makes a point promising.
-        log_success: Row(s) (m, n_dimensions) -> log of the probability that a trial there gives a value, (m,).
-        left: A dimension and a value: rows with this value there have no gain.
+        best: The incumbent's value, in units of the model.
+        criterion: The acquisition function of mean and standard deviation.
+        log_success: Rows (m, n_dimensions) -> logarithm of the probability of success, shape (m,).
+        excluded: A dimension and a value: rows with this value in this dimension get minus infinity.
     """
 
     def __init__(
@@ -135,26 +148,30 @@ class Gain:
         model: GaussianProcess | Forest,
         best: float,
         criterion: Criterion,
-        log_success: Callable[[np.ndarray], np.ndarray] | None = None,
-        left: tuple[int, float] | None = None,
+        log_success: Callable[[Floats], Floats] | None = None,
+        excluded: tuple[int, float] | None = None,
     ) -> None:
         self._model, self._best, self._criterion, self._log_success = model, best, criterion, log_success
-        self._left = left
+        self._excluded = excluded
         self.resolution = criterion.resolution
 
-    def __call__(self, rows: np.ndarray) -> np.ndarray:
+    def __call__(self, rows: Floats) -> Floats:
         """At each of `rows` (m, n_dimensions): shape (m,)."""
         values = self._criterion.values(*self._model.predict(rows), self._best)
-        if self._left is not None:
-            index, value = self._left
+        if self._excluded is not None:
+            index, value = self._excluded
             values = np.where(rows[:, index] == value, -np.inf, values)
         if self._log_success is None:
             return values
         weights = self._log_success(rows)
         return values + weights if self._criterion.has_logarithm else values * np.exp(weights)
 
-    def with_slope(self, row: np.ndarray) -> tuple[float, np.ndarray]:
-        """At one row (n_dimensions,), with the gradient; the probability of success counts as constant in it."""
+    def with_slope(self, row: Floats) -> tuple[float, Floats]:
+        """The value and the gradient at one row (n_dimensions,). The probability of success is taken as constant.
+
+        Only a Gaussian process has gradients.
+        """
+        assert isinstance(self._model, GaussianProcess)
         mean, std, mean_slope, std_slope = self._model.predict_with_slopes(row)
         value = float(self._criterion.values(np.array([mean]), np.array([std]), self._best)[0])
         by_mean, by_std = self._criterion.slopes(mean, std, self._best)

@@ -1,4 +1,4 @@
-"""A forest of extremely randomised trees (scikit-optimize) as surrogate: for very many hyperparameters."""
+"""A surrogate for many hyperparameters: extremely randomised trees (Geurts et al. 2006) of scikit-optimize."""
 
 from __future__ import annotations
 
@@ -7,31 +7,35 @@ from typing import final
 import numpy as np
 from skopt.learning import ExtraTreesRegressor
 
-from mpi_opt.strategies.surrogates.observations import Told
+from mpi_opt.core.arrays import Floats
+from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.warp import warped
 
 N_TREES = 100
 PENDING_LENGTH = 0.1
-"""How far around a pending trial the uncertainty is taken away, per square root of a dimension."""
+"""Length scale of the reduction of the uncertainty around a pending trial, divided by √n_dimensions."""
 
 
 @final
 class Forest:
-    """Mean and standard deviation over trees.
+    """Predicts the mean and the standard deviation over trees.
 
     Args:
-        told: Without failures, at least two.
-        seed: Of the trees.
+        observed: At least two observations, none failed.
+        seed: Seed of the trees.
+
+    Attributes:
+        best: The smallest transformed value.
     """
 
-    def __init__(self, told: Told, seed: int) -> None:
-        y, _ = warped(told.values, 1.0)
+    def __init__(self, observed: Observations, seed: int) -> None:
+        y, _ = warped(observed.values, 1.0)
         self._trees = ExtraTreesRegressor(N_TREES, min_samples_leaf=2, random_state=seed, min_variance=1e-6)
-        self._trees.fit(told.rows, y)
-        self._pending = np.empty((0, told.rows.shape[1]))
+        self._trees.fit(observed.rows, y)
+        self._pending = np.empty((0, observed.rows.shape[1]))
         self.best = float(y.min())
 
-    def predict(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def predict(self, rows: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation at `rows` (m, n_dimensions); both shape (m,)."""
         mean, std = self._trees.predict(rows, return_std=True)
         if len(self._pending):
@@ -40,6 +44,6 @@ class Forest:
             std = std * np.sqrt(-np.expm1(-0.5 * distance / PENDING_LENGTH**2) + 1e-6)
         return mean, std
 
-    def pretend(self, rows: np.ndarray) -> None:
-        """Takes `rows` (m, n_dimensions) as being tried: there is nothing to learn near them."""
+    def pretend(self, rows: Floats) -> None:
+        """Adds pending trials at `rows` (m, n_dimensions), near which the predicted standard deviation is reduced."""
         self._pending = np.vstack([self._pending, rows])

@@ -1,9 +1,9 @@
 """A compact Gaussian process for a few hundred points: correlation, likelihood with gradients, posterior.
 
-scikit-learn's and scikit-optimize's fit length scales by maximum likelihood from random starts, know no categories
-but one-hot, and give no gradient of the posterior; at 400 points a fit takes them seconds. Here mean and variance are
-profiled out in closed form (Rasmussen and Williams 2006, 2.4 and 5.4), the rest is fitted by L-BFGS under a prior, and
-a category is one dimension whose distance is 0 or 1.
+The Gaussian processes of scikit-learn and scikit-optimize fit length scales by maximum likelihood from random starts,
+encode categories as one-hot vectors and have no gradient of the posterior; with 400 points a fit takes seconds. Here
+the mean and the variance are eliminated in closed form (Rasmussen and Williams 2006, sections 2.4 and 5.4), the other
+hyperparameters are fitted by L-BFGS-B with a prior, and a category is one dimension with distances 0 and 1.
 """
 
 from __future__ import annotations
@@ -17,42 +17,44 @@ import numpy as np
 from scipy.linalg import lapack
 from scipy.optimize import minimize
 
+from mpi_opt.core.arrays import Bools, Floats
+
 SMALLEST_NOISE, LARGEST_NOISE = 1e-8, 1.0
 LENGTH_BOUNDS = (5e-3, 50.0)
 VARIANCE_PRIOR = 1.0
-"""As many points as the prior belief is worth that the variance is that of the data."""
+"""Weight of the prior that the variance is that of the data, as a number of points."""
 
 
-def _squared_exponential(r2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _squared_exponential(r2: Floats) -> tuple[Floats, Floats]:
     value = np.exp(-0.5 * r2)
     return value, -0.5 * value
 
 
-def _matern52(r2: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _matern52(r2: Floats) -> tuple[Floats, Floats]:
     r = np.sqrt(5.0 * r2)
     decay = np.exp(-r)
     return (1.0 + r + r * r / 3.0) * decay, (-5.0 / 6.0) * (1.0 + r) * decay
 
 
-CORRELATIONS: dict[str, Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]] = {
+CORRELATIONS: dict[str, Callable[[Floats], tuple[Floats, Floats]]] = {
     "matern": _matern52,
     "gaussian": _squared_exponential,
 }
-"""Name -> function of the scaled squared distance that gives correlation and its derivative."""
+"""Name -> function of the squared scaled distance that returns the correlation and its derivative."""
 
 
 @dataclass(frozen=True)
 class Hyperparameters:
-    """What a fit finds.
+    """The hyperparameters of a Gaussian process.
 
     Attributes:
         correlation: A name in `CORRELATIONS`.
         log_weights: Shape (n_dimensions,): logarithms of 1 / length scale².
-        log_noise: Logarithm of the noise's variance in units of the function's.
+        log_noise: Logarithm of the variance of the noise, in units of the variance of the function.
     """
 
     correlation: str
-    log_weights: np.ndarray
+    log_weights: Floats
     log_noise: float
 
     @staticmethod
@@ -60,24 +62,24 @@ class Hyperparameters:
         """The mode of the prior."""
         return Hyperparameters(correlation, np.full(n_dimensions, -2.0 * length_prior(n_dimensions)[0]), math.log(1e-5))
 
-    def with_lengths_up_to(self, longest: float, of: np.ndarray) -> Hyperparameters:
-        """The same with length scales of at most `longest` in the dimensions `of` (n_dimensions,), bool."""
+    def with_lengths_up_to(self, longest: float, of: Bools) -> Hyperparameters:
+        """A copy with length scales of at most `longest` in the dimensions `of`, shape (n_dimensions,), bool."""
         least = np.where(of, -2.0 * math.log(longest), -math.inf)
         return replace(self, log_weights=np.maximum(self.log_weights, least))
 
 
 def length_prior(n_dimensions: int) -> tuple[float, float]:
-    """Mean and standard deviation of a log length scale; longer in more dimensions (Hvarfner et al. 2024)."""
+    """Mean and standard deviation of a log length scale; the mean grows with log √d (Hvarfner et al. 2024)."""
     return math.log(0.3) + 0.5 * math.log(n_dimensions), 1.3
 
 
 NOISE_PRIOR = (math.log(1e-5), 3.0)
 CATEGORY_LENGTH_MEAN = math.log(0.8)
-"""Categories count as rather different, however many dimensions there are."""
+"""Mean of the log length scale of a category. It is short and does not depend on the number of dimensions."""
 
 
-def squared_distances(x: np.ndarray, z: np.ndarray, is_category: np.ndarray) -> np.ndarray:
-    """By dimension: the square of the difference, or for a category whether the two differ.
+def squared_distances(x: Floats, z: Floats, is_category: Bools) -> Floats:
+    """The square of the difference in each dimension; for a category 1 if the two differ, else 0.
 
     Args:
         x: Shape (n, n_dimensions).
@@ -95,14 +97,14 @@ def squared_distances(x: np.ndarray, z: np.ndarray, is_category: np.ndarray) -> 
 
 @final
 class Likelihood:
-    """The posterior density of hyperparameters, for one set of points.
+    """The posterior density of the hyperparameters for one set of points.
 
     Args:
-        x: Shape (n, n_dimensions), the points in the unit cube, categories as whole numbers.
+        x: Shape (n, n_dimensions), points in the unit cube, categories as whole numbers.
         is_category: Shape (n_dimensions,), bool.
     """
 
-    def __init__(self, x: np.ndarray, is_category: np.ndarray) -> None:
+    def __init__(self, x: Floats, is_category: Bools) -> None:
         n = len(x)
         self._rows, self._columns = np.tril_indices(n, -1)
         squares = squared_distances(x, x, is_category)
@@ -110,14 +112,14 @@ class Likelihood:
         self._n, self._n_dimensions = n, x.shape[1]
         self._length_means = np.where(is_category, CATEGORY_LENGTH_MEAN, length_prior(self._n_dimensions)[0])
 
-    def fit(self, y: np.ndarray, variances: np.ndarray, start: Hyperparameters, max_iterations: int) -> Hyperparameters:
-        """The most probable hyperparameters, from `start`.
+    def fit(self, y: Floats, variances: Floats, start: Hyperparameters, max_iterations: int) -> Hyperparameters:
+        """The hyperparameters with the largest density that L-BFGS-B finds.
 
         Args:
             y: Shape (n,), standardised values.
-            variances: Shape (n,): known noise of every value, in units of the standardised values' variance.
-            start: Where to start; its correlation is kept.
-            max_iterations: Of L-BFGS.
+            variances: Shape (n,): known variance of each value, in units of the variance of `y`.
+            start: The starting point. Its correlation is not changed.
+            max_iterations: Iterations of L-BFGS-B.
         """
         low, high = (-2.0 * math.log(length) for length in reversed(LENGTH_BOUNDS))
         bounds = [(low, high)] * self._n_dimensions + [(math.log(SMALLEST_NOISE), math.log(LARGEST_NOISE))]
@@ -132,10 +134,8 @@ class Likelihood:
         )
         return replace(start, log_weights=found.x[:-1], log_noise=float(found.x[-1]))
 
-    def cost(
-        self, theta: np.ndarray, y: np.ndarray, variances: np.ndarray, correlation: str
-    ) -> tuple[float, np.ndarray]:
-        """Minus the log density at `theta` = (log weights, log noise), constants left out, and its gradient."""
+    def cost(self, theta: Floats, y: Floats, variances: Floats, correlation: str) -> tuple[float, Floats]:
+        """Minus the log density at `theta` = (log weights, log noise), up to a constant, and its gradient."""
         n, weights, noise = self._n, np.exp(theta[:-1]), math.exp(theta[-1])
         values, slopes = CORRELATIONS[correlation](weights @ self._squares)
         factor = self._factor(values, noise + variances)
@@ -153,11 +153,11 @@ class Likelihood:
         prior, prior_slope = _prior(theta, self._length_means)
         return cost + prior, np.append(by_weight, by_noise) + prior_slope
 
-    def density(self, y: np.ndarray, variances: np.ndarray, at: Hyperparameters) -> float:
-        """Minus the logarithm of the density, for comparing values `y` that were transformed in different ways."""
+    def density(self, y: Floats, variances: Floats, at: Hyperparameters) -> float:
+        """Minus the logarithm of the density, to compare different transformations of `y`."""
         return self.cost(np.append(at.log_weights, at.log_noise), y, variances, at.correlation)[0]
 
-    def _factor(self, values: np.ndarray, noise: np.ndarray) -> np.ndarray | None:
+    def _factor(self, values: Floats, noise: Floats) -> Floats | None:
         matrix = np.zeros((self._n, self._n), order="F")
         matrix[self._rows, self._columns] = values
         np.fill_diagonal(matrix, 1.0 + noise)
@@ -165,20 +165,21 @@ class Likelihood:
         return None if failure else factor
 
 
-def _prior(theta: np.ndarray, length_means: np.ndarray) -> tuple[float, np.ndarray]:
-    """Minus the log of normal densities of log length scales and log noise, and the gradient."""
+def _prior(theta: Floats, length_means: Floats) -> tuple[float, Floats]:
+    """Minus the logarithm of the normal densities of log length scales and log noise, and its gradient."""
     std = length_prior(len(theta) - 1)[1]
     lengths = (-0.5 * theta[:-1] - length_means) / std
     noise = (theta[-1] - NOISE_PRIOR[0]) / NOISE_PRIOR[1]
     return 0.5 * (lengths @ lengths + noise * noise), np.append(-0.5 * lengths / std, noise / NOISE_PRIOR[1])
 
 
-def _solve(factor: np.ndarray, right: np.ndarray) -> np.ndarray:
-    return lapack.dpotrs(factor, right, lower=1)[0]
+def _solve(factor: Floats, right: Floats) -> Floats:
+    solution: Floats = lapack.dpotrs(factor, right, lower=1)[0]
+    return solution
 
 
-def _weighted_residuals(factor: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, float]:
-    """K⁻¹ (y - mean) and (y - mean)ᵀ K⁻¹ (y - mean) with the mean that fits best."""
+def _weighted_residuals(factor: Floats, y: Floats) -> tuple[Floats, float]:
+    """K⁻¹ (y - mean) and (y - mean)ᵀ K⁻¹ (y - mean) with the generalised least-squares mean."""
     both = _solve(factor, np.column_stack([y, np.ones_like(y)]))
     mean = both[:, 0].sum() / both[:, 1].sum()
     alpha = both[:, 0] - mean * both[:, 1]
@@ -187,25 +188,31 @@ def _weighted_residuals(factor: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, 
 
 @final
 class GaussianProcess:
-    """The posterior at given hyperparameters.
+    """The posterior for given hyperparameters.
 
-    Points may be added at their own predicted mean (`pretend`): the mean stays, the uncertainty near them goes.
+    Pending points can be added with their predicted means as values (`pretend`; the kriging believer of Ginsbourger,
+    Le Riche and Carraro 2010). The predicted mean does not change; the standard deviation near these points shrinks.
 
     Args:
         x: Shape (n, n_dimensions), as in `Likelihood`.
-        y: Shape (n,), standardised.
+        y: Shape (n,), standardised values.
         is_category: Shape (n_dimensions,), bool.
-        hyperparameters: As found by `Likelihood.fit`.
+        hyperparameters: The result of `Likelihood.fit`.
         variances: As in `Likelihood.fit`.
+
+    Attributes:
+        hyperparameters: As given.
+        mean: The constant mean of the process.
+        variance: The variance of the process.
     """
 
     def __init__(
         self,
-        x: np.ndarray,
-        y: np.ndarray,
-        is_category: np.ndarray,
+        x: Floats,
+        y: Floats,
+        is_category: Bools,
         hyperparameters: Hyperparameters,
-        variances: np.ndarray,
+        variances: Floats,
     ) -> None:
         self.hyperparameters = hyperparameters
         self._is_category = is_category
@@ -224,8 +231,16 @@ class GaussianProcess:
         self.variance = float((residuals @ residuals + VARIANCE_PRIOR) / (len(y) + VARIANCE_PRIOR))
         self._all_x = x
 
-    def correlation(self, z: np.ndarray, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Correlations of `z` (m, n_dimensions) with `x` (n, n_dimensions) and their derivatives by r²; both (m, n)."""
+    def correlation(self, z: Floats, x: Floats) -> tuple[Floats, Floats]:
+        """The correlations of `z` with `x`, and their derivatives with respect to r².
+
+        Args:
+            z: Shape (m, n_dimensions).
+            x: Shape (n, n_dimensions).
+
+        Returns:
+            Both of shape (m, n).
+        """
         numbers = ~self._is_category
         scale = np.sqrt(self._weights[numbers])
         left, right = z[:, numbers] * scale, x[:, numbers] * scale
@@ -235,14 +250,14 @@ class GaussianProcess:
             r2 += self._weights[index] * (z[:, index][:, None] != x[:, index][None, :])
         return self._correlation(r2)
 
-    def predict(self, z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of the function at `z` (m, n_dimensions); both shape (m,)."""
+    def predict(self, z: Floats) -> tuple[Floats, Floats]:
+        """The mean and the standard deviation of the function at `z` (m, n_dimensions); both of shape (m,)."""
         values, _ = self.correlation(z, self._all_x)
         mean = self.mean + values[:, : len(self._x)] @ self._alpha
         white = self._inverse_factor @ values.T
         return mean, np.sqrt(self.variance * np.maximum(1.0 - (white * white).sum(axis=0), 1e-12))
 
-    def predict_with_slopes(self, z: np.ndarray) -> tuple[float, float, np.ndarray, np.ndarray]:
+    def predict_with_slopes(self, z: Floats) -> tuple[float, float, Floats, Floats]:
         """Mean and standard deviation at one point `z` (n_dimensions,), and their gradients (0 for categories)."""
         values, slopes = (row[0] for row in self.correlation(z[None, :], self._all_x))
         white = self._inverse_factor @ values
@@ -252,8 +267,8 @@ class GaussianProcess:
         std_slope = (-self.variance / std) * ((self._inverse_factor.T @ white) @ by_point)
         return self.mean + float(values[: len(self._x)] @ self._alpha), std, mean_slope, std_slope
 
-    def pretend(self, z: np.ndarray) -> None:
-        """Adds the points `z` (m, n_dimensions) at their predicted means."""
+    def pretend(self, z: Floats) -> None:
+        """Adds the pending points `z` (m, n_dimensions), with their predicted means as values."""
         if not len(z):
             return
         white = self._inverse_factor @ self.correlation(z, self._all_x)[0].T
@@ -268,7 +283,7 @@ class GaussianProcess:
         self._inverse_factor, self._all_x = grown, np.vstack([self._all_x, z])
 
 
-def _inverse_factor(matrix: np.ndarray) -> np.ndarray:
+def _inverse_factor(matrix: Floats) -> Floats:
     """The inverse of the lower Cholesky factor of a correlation matrix. Jitter is added until the factor exists.
 
     Raises:

@@ -6,6 +6,8 @@ from typing import final
 
 import numpy as np
 
+from mpi_opt.core.arrays import Bools, Floats
+
 SMOOTHING = 1e-6
 CATEGORY_DISTANCE = 0.5
 LARGEST_RESIDUAL = 1e-4
@@ -21,7 +23,7 @@ class CubicInterpolation:
         is_category: Shape (n_dimensions,), bool.
     """
 
-    def __init__(self, rows: np.ndarray, values: np.ndarray, is_category: np.ndarray) -> None:
+    def __init__(self, rows: Floats, values: Floats, is_category: Bools) -> None:
         self._rows, self._is_category = rows, is_category
         n, tail = len(rows), self._tail(rows)
         n_tail = tail.shape[1]
@@ -30,20 +32,20 @@ class CubicInterpolation:
         system[:n, n:], system[n:, :n] = tail, tail.T
         self._coefficients = _solved(system, np.append(values, np.zeros(n_tail)))
 
-    def __call__(self, rows: np.ndarray) -> np.ndarray:
+    def __call__(self, rows: Floats) -> Floats:
         """Predicted values at `rows` (m, n_dimensions): shape (m,)."""
-        predicted: np.ndarray = np.hstack([self._cubes(rows), self._tail(rows)]) @ self._coefficients
+        predicted: Floats = np.hstack([self._cubes(rows), self._tail(rows)]) @ self._coefficients
         return predicted
 
-    def _cubes(self, rows: np.ndarray) -> np.ndarray:
-        cubes: np.ndarray = distances(rows, self._rows, self._is_category) ** 3
+    def _cubes(self, rows: Floats) -> Floats:
+        cubes: Floats = distances(rows, self._rows, self._is_category) ** 3
         return cubes
 
-    def _tail(self, rows: np.ndarray) -> np.ndarray:
+    def _tail(self, rows: Floats) -> Floats:
         return np.hstack([np.ones((len(rows), 1)), rows[:, ~self._is_category]])
 
 
-def distances(rows: np.ndarray, others: np.ndarray, is_category: np.ndarray) -> np.ndarray:
+def distances(rows: Floats, others: Floats, is_category: Bools) -> Floats:
     """Euclidean distances between `rows` (m, n_dimensions) and `others` (n, n_dimensions): shape (m, n).
 
     Two categories that differ are `CATEGORY_DISTANCE` apart.
@@ -51,16 +53,16 @@ def distances(rows: np.ndarray, others: np.ndarray, is_category: np.ndarray) -> 
     numbers = ~is_category
     difference = rows[:, None, numbers] - others[None, :, numbers]
     n_differing = (rows[:, None, is_category] != others[None, :, is_category]).sum(axis=2)
-    found: np.ndarray = np.sqrt((difference * difference).sum(axis=2) + CATEGORY_DISTANCE**2 * n_differing)
+    found: Floats = np.sqrt((difference * difference).sum(axis=2) + CATEGORY_DISTANCE**2 * n_differing)
     return found
 
 
-def _solved(system: np.ndarray, values: np.ndarray) -> np.ndarray:
+def _solved(system: Floats, values: Floats) -> Floats:
     """The solution of a linear system; of least norm if the system is (nearly) singular, as with few points."""
     try:
-        solution: np.ndarray = np.linalg.solve(system, values)
+        solution = np.linalg.solve(system, values).astype(np.float64, copy=False)
         if np.abs(system @ solution - values).max() < LARGEST_RESIDUAL:
             return solution
     except np.linalg.LinAlgError:
         pass
-    return np.linalg.lstsq(system, values, rcond=1e-10)[0]
+    return np.linalg.lstsq(system, values, rcond=1e-10)[0].astype(np.float64, copy=False)

@@ -1,4 +1,4 @@
-"""Where a gain is largest: from the best of many candidates along its slope."""
+"""Maximises an acquisition function: local searches from the best of many candidates."""
 
 from __future__ import annotations
 
@@ -8,44 +8,46 @@ from collections.abc import Callable
 import numpy as np
 from scipy.optimize import minimize
 
+from mpi_opt.core.arrays import Bools, Floats, Ints
 from mpi_opt.strategies.points.encoding import Encoding
-from mpi_opt.strategies.surrogates.acquisition import Gain
+from mpi_opt.strategies.surrogates.acquisition import Acquisition
 
 N_ROUNDS = 4
 
 
-def maximised(
-    gain: Gain,
+def maximise(
+    acquisition: Acquisition,
     encoding: Encoding,
-    candidates: np.ndarray,
-    low: np.ndarray,
-    high: np.ndarray,
-    is_allowed: Callable[[np.ndarray], bool],
-    n_climbs: int,
-) -> np.ndarray | None:
-    """The row with the largest gain that is allowed.
+    candidates: Floats,
+    low: Floats,
+    high: Floats,
+    is_allowed: Callable[[Floats], bool],
+    n_starts: int,
+) -> Floats | None:
+    """Finds the allowed row with the largest value of an acquisition function.
 
-    The best candidates are climbed from: numbers along the gradient, then categories and numbers with few values one at
-    a time, in turns.
+    Local searches start from the best candidates. Each alternates between L-BFGS-B over the continuous numbers and
+    single changes of categories and of numbers with few values.
 
     Args:
-        gain: What to maximise.
-        encoding: Of the space.
-        candidates: Shape (m, n_dimensions), where to start.
-        low: Shape (n_dimensions,), the least that a climb may reach (numbers only).
-        high: Shape (n_dimensions,), the most.
+        acquisition: The function to maximise.
+        encoding: The encoding of the search space.
+        candidates: Shape (m, n_dimensions).
+        low: Shape (n_dimensions,), lower bounds of the local searches (numbers only).
+        high: Shape (n_dimensions,), upper bounds.
         is_allowed: Whether a row may be proposed.
-        n_climbs: From how many of the candidates to climb.
+        n_starts: Number of local searches.
 
     Returns:
-        Shape (n_dimensions,), snapped to the space; None if nothing was allowed.
+        Shape (n_dimensions,), the row of a point of the space; None if no row is allowed.
     """
-    values = gain(candidates)
+    values = acquisition(candidates)
     order = np.argsort(-values, kind="stable")
-    tops = [_climbed(gain, encoding, candidates[index], low, high) for index in _apart(candidates, order, n_climbs)]
-    tops.sort(key=lambda top: -top[1])
+    starts = [candidates[index] for index in _apart(candidates, order, n_starts)]
+    maxima = [_local_maximum(acquisition, encoding, start, low, high) for start in starts]
+    maxima.sort(key=lambda maximum: -maximum[1])
     best_start = values[order[0]]
-    for row, value in tops:
+    for row, value in maxima:
         if value >= best_start - 1.0 and is_allowed(row):
             return row
     for index in order:
@@ -55,8 +57,8 @@ def maximised(
     return None
 
 
-def _apart(candidates: np.ndarray, order: np.ndarray, n: int) -> list[int]:
-    """The first `n` of `order` that are no near neighbours of an earlier one."""
+def _apart(candidates: Floats, order: Ints, n: int) -> list[int]:
+    """The first `n` candidates in `order` that are at least 0.05 apart from each other."""
     chosen: list[int] = []
     for index in order[: 20 * n]:
         near = [np.abs(candidates[index] - candidates[other]).max() < 0.05 for other in chosen]
@@ -67,28 +69,27 @@ def _apart(candidates: np.ndarray, order: np.ndarray, n: int) -> list[int]:
     return chosen
 
 
-def _climbed(
-    gain: Gain, encoding: Encoding, row: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> tuple[np.ndarray, float]:
+def _local_maximum(
+    acquisition: Acquisition, encoding: Encoding, row: Floats, low: Floats, high: Floats
+) -> tuple[Floats, float]:
+    """A local search from `row`: the maximum and its value."""
     is_smooth = np.array([levels is None for levels in encoding.levels])
     is_stepped = not is_smooth.all()
     value = -math.inf
     for _ in range(N_ROUNDS):
         if is_smooth.any():
-            row = _along_gradient(gain, row, is_smooth, low, high)
-        before, (row, value) = value, _stepped(gain, encoding, encoding.snapped(row))
+            row = _along_gradient(acquisition, row, is_smooth, low, high)
+        before, (row, value) = value, _stepped(acquisition, encoding, encoding.snapped(row))
         if not is_stepped or value <= before + 1e-6:
             break
     return row, value
 
 
-def _along_gradient(
-    gain: Gain, row: np.ndarray, is_smooth: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> np.ndarray:
-    def cost(part: np.ndarray) -> tuple[float, np.ndarray]:
+def _along_gradient(acquisition: Acquisition, row: Floats, is_smooth: Bools, low: Floats, high: Floats) -> Floats:
+    def cost(part: Floats) -> tuple[float, Floats]:
         moved = row.copy()
         moved[is_smooth] = part
-        value, slope = gain.with_slope(moved)
+        value, slope = acquisition.with_slope(moved)
         return -value, -slope[is_smooth]
 
     bounds = list(zip(low[is_smooth], high[is_smooth], strict=True))
@@ -99,22 +100,23 @@ def _along_gradient(
     return moved
 
 
-def _stepped(gain: Gain, encoding: Encoding, row: np.ndarray) -> tuple[np.ndarray, float]:
-    """Changes one category or number with few values at a time as long as that gains."""
-    value = float(gain(row[None, :])[0])
+def _stepped(acquisition: Acquisition, encoding: Encoding, row: Floats) -> tuple[Floats, float]:
+    """Changes one category, or one number with few values, at a time until no change is an improvement."""
+    value = float(acquisition(row[None, :])[0])
     for _ in range(2 * encoding.n_dimensions):
         others = _changed_once(encoding, row)
         if not len(others):
             break
-        values = gain(others)
+        values = acquisition(others)
         best = int(np.argmax(values))
-        if values[best] <= value + gain.resolution:
+        if values[best] <= value + acquisition.resolution:
             break
         row, value = encoding.snapped(others[best]), float(values[best])
     return row, value
 
 
-def _changed_once(encoding: Encoding, row: np.ndarray) -> np.ndarray:
+def _changed_once(encoding: Encoding, row: Floats) -> Floats:
+    """All rows with one of these changes: shape (m, n_dimensions)."""
     changed = []
     for index, levels in enumerate(encoding.levels):
         for level in () if levels is None else levels:

@@ -1,4 +1,4 @@
-"""What was told, as arrays."""
+"""The outcomes of trials as arrays."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import final
 
 import numpy as np
 
+from mpi_opt.core.arrays import Bools, Floats
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.strategy import Cost
@@ -17,37 +18,38 @@ LARGEST_UNCERTAINTY = 1e100
 """Relative to the largest value; its square is finite."""
 
 FEWEST_PENALTIES, FEWEST_MEASURED, PENALTY_GAP = 3, 5, 100.0
-"""What makes a value a penalty: told so often, beside so many others, so many times as far from the best as they."""
+"""A value is a penalty if it occurs at least `FEWEST_PENALTIES` times, if there are at least `FEWEST_MEASURED` other
+values, and if its distance from the best value is more than `PENALTY_GAP` times their range."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """What came of trials, in the order in which they ended.
+class Observations:
+    """Points and the values observed there, in the order in which the trials ended.
 
     Attributes:
-        rows: Shape (n, n_dimensions).
-        values: Shape (n,), to minimise; NaN for a failed trial. Several figures of merit: shape (n, n_figures).
-        variances: Shape of `values`: known variance of each value, 0 where none is known.
+        rows: Shape (n, n_dimensions), rows of an `Encoding`.
+        values: Shape (n,), to be minimised; NaN for a failed trial. With several figures of merit: shape
+            (n, n_figures).
+        variances: Shape of `values`: the variance of each value, 0 if it is not known.
     """
 
-    rows: np.ndarray
-    values: np.ndarray
-    variances: np.ndarray
+    rows: Floats
+    values: Floats
+    variances: Floats
 
-    def weighted(self, weights: np.ndarray) -> Told:
-        """One value made of several by `weights` (n_figures,); see `scalarisation`."""
-        return Told(self.rows, *scalarised(self.values, self.variances, weights))
+    def weighted(self, weights: Floats) -> Observations:
+        """Combines several figures of merit to one by `weights`, shape (n_figures,) (see `scalarised`)."""
+        return Observations(self.rows, *scalarised(self.values, self.variances, weights))
 
-    def succeeded(self) -> Told:
-        """Those with a value."""
-        kept = np.isfinite(self.values)
-        return Told(self.rows[kept], self.values[kept], self.variances[kept])
+    def succeeded(self) -> Observations:
+        """The observations without failed trials."""
+        return self._kept(np.isfinite(self.values))
 
-    def without_penalties(self) -> Told:
-        """Without what a user makes up for trials that failed (1e6, say): these count as failed.
+    def without_penalties(self) -> Observations:
+        """The observations with penalties (1e6, for example) replaced by NaN, so that they count as failed trials.
 
-        A penalty is one value, told again and again, that is larger than all others by far. A model of it and them
-        would see little but the step between the two.
+        A penalty is a single value that was observed repeatedly and is much larger than all others. A model of
+        penalties and measured values would mostly describe the step between the two.
         """
         values = self.values[np.isfinite(self.values)]
         largest = values.max(initial=-math.inf)
@@ -57,36 +59,40 @@ class Told:
         low, extent = measured.min(), np.ptp(measured)
         if not largest - low > PENALTY_GAP * extent > 0:
             return self
-        return Told(self.rows, np.where(self.values == largest, math.nan, self.values), self.variances)
+        return Observations(self.rows, np.where(self.values == largest, math.nan, self.values), self.variances)
 
-    def thinned(self, n: int) -> Told:
-        """At most `n`: the best half of that, and of the others every so many; the order is kept."""
+    def thinned(self, n: int) -> Observations:
+        """At most `n` observations: the n/2 best ones, and an even selection of all others. Keeps the order."""
         if len(self.values) <= n:
             return self
         order = np.argsort(self.values, kind="stable")
         others = np.sort(order[n // 2 :])
         spread = others[np.linspace(0, len(others) - 1, n - n // 2).astype(int)]
-        kept = np.sort(np.concatenate([order[: n // 2], spread]))
-        return Told(self.rows[kept], self.values[kept], self.variances[kept])
+        return self._kept(np.sort(np.concatenate([order[: n // 2], spread])))
 
-    def nearest(self, n: int, row: np.ndarray, is_category: np.ndarray) -> Told:
-        """The `n` that are nearest to `row` (n_dimensions,); the order is kept."""
+    def nearest(self, n: int, row: Floats, is_category: Bools) -> Observations:
+        """The `n` observations nearest to `row`, shape (n_dimensions,). Keeps the order."""
         difference = np.where(is_category, 0.5 * (self.rows != row), self.rows - row)
-        kept = np.sort(np.argsort((difference * difference).sum(axis=1), kind="stable")[:n])
-        return Told(self.rows[kept], self.values[kept], self.variances[kept])
+        return self._kept(np.sort(np.argsort((difference * difference).sum(axis=1), kind="stable")[:n]))
 
-    def first(self, n: int) -> Told:
-        """The first `n`."""
-        return Told(self.rows[:n], self.values[:n], self.variances[:n])
+    def first(self, n: int) -> Observations:
+        """The first `n` observations."""
+        return self._kept(slice(n))
+
+    def _kept(self, index: Bools | np.ndarray | slice) -> Observations:
+        return Observations(self.rows[index], self.values[index], self.variances[index])
 
 
 @final
 class History:
-    """What was told, as arrays that grow.
+    """All observations of a search, in arrays that grow.
 
     Args:
-        encoding: Of the space.
-        n_figures: How many values each trial gives.
+        encoding: The encoding of the search space.
+        n_figures: Number of figures of merit.
+
+    Attributes:
+        n_values: Number of trials that did not fail.
     """
 
     def __init__(self, encoding: Encoding, n_figures: int = 1) -> None:
@@ -96,7 +102,13 @@ class History:
         self._n = self.n_values = 0
 
     def add(self, proposal: Proposal, value: Cost | None, outcome: Cost | Failed) -> None:
-        """Adds a trial that ended; `value` is None if it failed."""
+        """Adds a trial that ended.
+
+        Args:
+            proposal: The trial.
+            value: Its cost or costs; None if it failed.
+            outcome: What was reported, from which uncertainties are taken.
+        """
         if self._n == len(self._values):
             self._rows = np.vstack([self._rows, np.empty_like(self._rows)])
             self._values = np.vstack([self._values, np.empty_like(self._values)])
@@ -108,38 +120,37 @@ class History:
         self._n += 1
         self.n_values += value is not None
 
-    def row(self, proposal: Proposal) -> np.ndarray:
-        """The row of a proposal."""
+    def row(self, proposal: Proposal) -> Floats:
+        """The row of a proposal: shape (n_dimensions,)."""
         return self._encoding.row(proposal.parameters)
 
-    def told(self) -> Told:
+    def observations(self) -> Observations:
         """A copy of all observations, with the values scaled to [-1, 1] (see `scaled`)."""
         values, uncertainties = scaled(self._values[: self._n], self._uncertainties[: self._n])
         variances = uncertainties**2
-        one = values.shape[1] == 1
-        return Told(
-            self._rows[: self._n].copy(), values[:, 0] if one else values, variances[:, 0] if one else variances
-        )
+        if values.shape[1] == 1:
+            values, variances = values[:, 0], variances[:, 0]
+        return Observations(self._rows[: self._n].copy(), values, variances)
 
-    def best_rows(self) -> np.ndarray:
-        """The rows of the best few values; of several values, the best few of each."""
+    def best_rows(self) -> Floats:
+        """The rows of the best eight trials, for each figure of merit: shape (m, n_dimensions)."""
         columns = self._values[: self._n].T
         order = [np.argsort(column)[: min(8, self.n_values)] for column in columns]
         return self._rows[np.concatenate(order)].copy()
 
 
-def scaled(values: np.ndarray, uncertainties: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def scaled(values: Floats, uncertainties: Floats) -> tuple[Floats, Floats]:
     """Divides each column by a power of two, so that its largest magnitude lies in [0.5, 1).
 
-    Differences and squares of the results are finite whatever the values are. Since a power of two changes no digit,
-    models of the results do not depend on it.
+    Differences and squares of the results are finite for all finite values. Division by a power of two changes no
+    digit, so that models do not depend on it.
 
     Args:
         values: Shape (n, n_figures); NaN for failed trials.
         uncertainties: Shape (n, n_figures), standard deviations.
 
     Returns:
-        Both, divided; uncertainties are at most `LARGEST_UNCERTAINTY`.
+        The divided values and uncertainties; uncertainties are at most `LARGEST_UNCERTAINTY`.
     """
     magnitudes = np.abs(values).max(axis=0, initial=0.0, where=np.isfinite(values))
     exponents = np.frexp(magnitudes)[1]
@@ -148,6 +159,6 @@ def scaled(values: np.ndarray, uncertainties: np.ndarray) -> tuple[np.ndarray, n
 
 
 def _uncertainty(outcome: object) -> float:
-    """The standard deviation of a value; 0 if none is known."""
+    """The standard deviation of a value; 0 if it is not known."""
     uncertainty = getattr(outcome, "uncertainty", None) or 0.0
     return float(uncertainty) if math.isfinite(uncertainty) else 0.0

@@ -1,9 +1,9 @@
-"""What an earlier study says about this one, as values that a Gaussian process may learn from.
+"""Warm start of a Gaussian process: values of an earlier study, as far as it agrees with this one.
 
-A Gaussian process of the earlier study's values guesses how good the points are that were tried here. How well these
-guesses agree with what came of the points decides what the earlier trials are worth: by linear regression each becomes
-a value in this study's units, known as badly as the regression misses. Where the two do not agree nothing is added, so
-that learning from a misleading study costs nothing beside the trials that were begun with its best points.
+A Gaussian process of the earlier study predicts the values at the points that this study has tried. A linear regression
+of the observed values on these predictions then turns the earlier values into values of this study, with the variance
+of the regression's residuals. If the regression explains too little, nothing is added. An earlier study that misleads
+therefore costs only the trials at its best points, which are proposed first.
 """
 
 from __future__ import annotations
@@ -13,61 +13,68 @@ from typing import final
 
 import numpy as np
 
+from mpi_opt.core.arrays import Bools, Floats
 from mpi_opt.strategies.surrogates.fitting import Surrogate
-from mpi_opt.strategies.surrogates.observations import Told
+from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
+from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.warp import scale_of
 
 FEWEST_SHARED, FEWEST_EARLIER = 5, 8
+"""Fewest values of this study and of the earlier one for a regression."""
 LARGEST = 40
-"""So many values are added at most: the best half, and an even choice of the others."""
+"""Largest number of values to add: the best half, and an even selection of the others."""
 LEAST_AGREEMENT = 0.25
-"""Of the variance of what came of trials, so much must be explained, beyond what chance explains, to add anything."""
+"""Smallest explained part of the variance (adjusted R²) at which values are added."""
 CAUTION = 4.0
-"""Errors of neighbouring earlier values are not independent: their variance counts so many times."""
+"""Factor of the variance of added values, because the errors of neighbouring values are not independent."""
 
 
 @final
 class Prior:
-    """The earlier study's trials, and a model of them.
+    """The observations of an earlier study and a model of them.
 
     Args:
-        told: The earlier trials as points of this space (values to minimise, none failed).
-        is_known: Shape (n_dimensions,), bool: the dimensions that the earlier study had, too.
+        observed: The trials of the earlier study as points of this space, none failed.
+        is_known: Shape (n_dimensions,), bool: the hyperparameters that the earlier study had as well.
         is_category: Shape (n_dimensions,), bool.
     """
 
-    def __init__(self, told: Told, is_known: np.ndarray, is_category: np.ndarray) -> None:
-        self._is_known, self._told = is_known, told.thinned(LARGEST)
-        self._model = None
-        if len(told.values) >= FEWEST_EARLIER and np.ptp(told.values) > 0:
-            part = Told(told.rows[:, is_known], told.values, told.variances)
+    def __init__(self, observed: Observations, is_known: Bools, is_category: Bools) -> None:
+        self._is_known, self._observed = is_known, observed.thinned(LARGEST)
+        self._model: GaussianProcess | None = None
+        if len(observed.values) >= FEWEST_EARLIER and np.ptp(observed.values) > 0:
+            part = Observations(observed.rows[:, is_known], observed.values, observed.variances)
             self._model = Surrogate(is_category[is_known]).fit(part)[0]
 
-    def extend(self, told: Told) -> Told:
-        """`told` and, as far as the earlier study agrees with it, the earlier values in its units."""
-        here = told.succeeded()
+    def extend(self, observed: Observations) -> Observations:
+        """Adds the earlier values, in units of this study, to `observed`; returns `observed` if they do not agree."""
+        here = observed.succeeded()
         if self._model is None or len(here.values) < FEWEST_SHARED or not np.ptp(here.values) > 0:
-            return told
+            return observed
         low, scale = here.values.min(), scale_of(here.values)
         heights = np.log((here.values - low) / scale + 1.0)
-        guesses = self._model.predict(here.rows[:, self._is_known])[0]
-        line = _line(guesses, heights)
+        predictions = self._model.predict(here.rows[:, self._is_known])[0]
+        line = _line(predictions, heights)
         if line is None:
-            return told
+            return observed
         slope, offset, variance = line
-        guessed = offset + slope * self._model.predict(self._told.rows[:, self._is_known])[0]
-        guessed = np.clip(guessed, math.log(0.5), heights.max())
-        values = low + scale * (np.exp(guessed) - 1.0)
-        variances = CAUTION * variance * (scale * np.exp(guessed)) ** 2
-        return Told(
-            np.vstack([told.rows, self._told.rows]),
-            np.append(told.values, values),
-            np.append(told.variances, variances),
+        predicted = offset + slope * self._model.predict(self._observed.rows[:, self._is_known])[0]
+        predicted = np.clip(predicted, math.log(0.5), heights.max())
+        values = low + scale * (np.exp(predicted) - 1.0)
+        variances = CAUTION * variance * (scale * np.exp(predicted)) ** 2
+        return Observations(
+            np.vstack([observed.rows, self._observed.rows]),
+            np.append(observed.values, values),
+            np.append(observed.variances, variances),
         )
 
 
-def _line(x: np.ndarray, y: np.ndarray) -> tuple[float, float, float] | None:
-    """Slope, offset and the variance of the residuals of a rising line; None if it explains too little."""
+def _line(x: Floats, y: Floats) -> tuple[float, float, float] | None:
+    """Linear regression of `y` on `x`, both of shape (n,).
+
+    Returns:
+        Slope, offset and variance of the residuals; None if the slope is not positive or the line explains too little.
+    """
     n, dx, dy = len(x), x - x.mean(), y - y.mean()
     if not (dx @ dx > 0 and dx @ dy > 0):
         return None

@@ -1,4 +1,4 @@
-"""From what was told and what is pending to what to try next, as a function without memory or clock."""
+"""Proposes points from observations and pending points. A proposal depends on its arguments and the seed alone."""
 
 from __future__ import annotations
 
@@ -11,24 +11,26 @@ from typing import TYPE_CHECKING, Literal, final
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-from mpi_opt.strategies.points.encoding import Encoding
-from mpi_opt.strategies.surrogates.acquisition import Criterion, Gain, LogExpectedImprovement
+from mpi_opt.core.arrays import Floats
+from mpi_opt.strategies.points.encoding import Encoding, is_near
+from mpi_opt.strategies.surrogates.acquisition import Acquisition, Criterion, LogExpectedImprovement
 from mpi_opt.strategies.surrogates.fitting import Success, Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
-from mpi_opt.strategies.surrogates.maximize import maximised
-from mpi_opt.strategies.surrogates.observations import Told
+from mpi_opt.strategies.surrogates.maximize import maximise
+from mpi_opt.strategies.surrogates.observations import Observations
 
 if TYPE_CHECKING:
     from mpi_opt.strategies.surrogates.forest import Forest
 
-Kind = Literal["global", "local", "departing"]
-N_GLOBAL, N_LOCAL, N_CLIMBS = 512, 256, 6
+Kind = Literal["global", "local", "other category"]
+N_GLOBAL, N_LOCAL, N_STARTS = 512, 256, 6
 LOCAL_EVERY = 3
-DEPART_EVERY = 4
-"""Every so many proposals have another category than the best trial has, each hyperparameter's in turns."""
+"""One in `LOCAL_EVERY` proposals comes from a model of the neighbourhood of the incumbent."""
+OTHER_CATEGORY_EVERY = 4
+"""One in `OTHER_CATEGORY_EVERY` proposals has another category than the incumbent, in each hyperparameter in turn."""
 FEWEST_LOCAL, LARGEST_LOCAL = 16, 100
 N_THOROUGH = 16
-"""After so many proposals of one call each is sought with a quarter of the effort."""
+"""After this many proposals of one call, each is searched for with a quarter of the effort."""
 
 
 @cache
@@ -37,38 +39,38 @@ def _threads() -> ThreadpoolController:
 
 
 @dataclass(frozen=True)
-class View:
-    """A model and where it is to be believed.
+class Region:
+    """A model and the box in which it is used.
 
     Attributes:
-        model: Of `told`.
-        best: The smallest value, in the model's units.
-        told: What was told there, without failures.
-        low: Shape (n_dimensions,), the least that a row may have.
-        high: Shape (n_dimensions,), the most.
+        model: Fitted to `observed`.
+        best: The smallest value, in units of the model.
+        observed: The observations in the region, none failed.
+        low: Shape (n_dimensions,), lower bounds.
+        high: Shape (n_dimensions,), upper bounds.
     """
 
     model: GaussianProcess | Forest
     best: float
-    told: Told
-    low: np.ndarray
-    high: np.ndarray
+    observed: Observations
+    low: Floats
+    high: Floats
 
     @property
-    def extent(self) -> np.ndarray:
-        """From `low` to `high`."""
+    def extent(self) -> Floats:
+        """The side lengths: shape (n_dimensions,)."""
         return self.high - self.low
 
 
 @final
 class Proposer:
-    """Proposes points of a space.
+    """Proposes rows of an encoded search space.
 
     Args:
-        encoding: Of the space.
-        seed: What is proposed depends on it.
-        has_forest: Whether trees take the place of the Gaussian process.
-        criterion: What makes a point promising.
+        encoding: The encoding of the search space.
+        seed: 0 or more.
+        has_forest: Whether a forest replaces the Gaussian process.
+        criterion: The acquisition function.
     """
 
     def __init__(
@@ -76,7 +78,7 @@ class Proposer:
         encoding: Encoding,
         seed: int,
         has_forest: bool = False,
-        criterion: Criterion = LogExpectedImprovement(),  # noqa: B008 - it cannot change
+        criterion: Criterion = LogExpectedImprovement(),  # noqa: B008 - it is immutable
     ) -> None:
         self._encoding, self._seed, self._has_forest, self._criterion = encoding, seed, has_forest, criterion
         self._surrogate = Surrogate(encoding.is_category)
@@ -85,26 +87,29 @@ class Proposer:
 
     def propose(
         self,
-        told: Told,
-        pending: np.ndarray,
+        observed: Observations,
+        pending: Floats,
         number: int,
         count: int,
-        is_allowed: Callable[[np.ndarray], bool],
-    ) -> list[np.ndarray]:
-        """Up to `count` rows to try next, one after the other, each as if the earlier ones gave what is expected.
+        is_allowed: Callable[[Floats], bool],
+    ) -> list[Floats]:
+        """Proposes up to `count` rows one after the other; the earlier ones count as pending for the later ones.
 
         Args:
-            told: Everything told; at least two with a value.
-            pending: Shape (m, n_dimensions): the rows that are being tried.
-            number: Of the next proposal.
-            count: How many to propose.
-            is_allowed: Whether a row may be proposed.
+            observed: All observations; at least two did not fail.
+            pending: Shape (m, n_dimensions), the rows of pending trials.
+            number: The number of the first proposal.
+            count: The number of proposals.
+            is_allowed: Whether a row may be proposed. Rows near pending ones are never proposed.
+
+        Returns:
+            Rows of shape (n_dimensions,); fewer than `count` if no other row is allowed.
         """
         with _threads().limit(limits=1):  # rank 0 shares its core with the coordinator, and the host with other ranks
-            return self._proposed(told, pending, number, count, is_allowed)
+            return self._proposed(observed, pending, number, count, is_allowed)
 
-    def quick_rows(self, best: np.ndarray, number: int) -> list[np.ndarray]:
-        """Some rows near the `best` (m, n_dimensions) or anywhere, without a model, for when there is no time."""
+    def quick_rows(self, best: Floats, number: int) -> list[Floats]:
+        """Random rows, half of them near those of `best` (m, n_dimensions), for when a model takes too long."""
         rng = np.random.default_rng([self._seed, number, 2])
         rows = [self._around(best, rng, 8), self._anywhere(rng, 8)]
         rng.shuffle(rows)
@@ -112,107 +117,112 @@ class Proposer:
 
     def _proposed(
         self,
-        told: Told,
-        pending: np.ndarray,
+        observed: Observations,
+        pending: Floats,
         number: int,
         count: int,
-        is_allowed: Callable[[np.ndarray], bool],
-    ) -> list[np.ndarray]:
-        succeeded = told.succeeded()
+        is_allowed: Callable[[Floats], bool],
+    ) -> list[Floats]:
+        succeeded = observed.succeeded()
         success = None
-        if len(succeeded.values) < len(told.values):
-            success = Success(told, self._encoding.is_category)
-        views: dict[Kind, View] = {}
-        rows: list[np.ndarray] = []
+        if len(succeeded.values) < len(observed.values):
+            success = Success(observed, self._encoding.is_category)
+        regions: dict[Kind, Region] = {}
+        rows: list[Floats] = []
         for index in range(count):
             kind = self._kind(number + index, len(succeeded.values))
-            if kind not in views:
-                views[kind] = self._view(kind, succeeded)
-                views[kind].model.pretend(np.vstack([pending, *rows]))
-            view = views[kind]
-            gain = self._gain(view, success, self._left(number + index, succeeded) if kind == "departing" else None)
+            if kind not in regions:
+                regions[kind] = self._region(kind, succeeded)
+                regions[kind].model.pretend(np.vstack([pending, *rows]))
+            excluded = self._excluded(number + index, succeeded) if kind == "other category" else None
+            acquisition = self._acquisition(regions[kind], success, excluded)
             rng = np.random.default_rng([self._seed, number + index, 1])
             effort = 1.0 if index < N_THOROUGH else 0.25
-            is_free = lambda row: _is_none_of(row, rows) and is_allowed(row)  # noqa: E731
-            row = self._best_row(view, gain, success, rng, effort, is_free)
+            taken = np.vstack([pending, *rows])
+            is_free = lambda row, taken=taken: not is_near(row, taken) and is_allowed(row)  # noqa: E731
+            row = self._best_row(regions[kind], acquisition, success, rng, effort, is_free)
             if row is None:
                 break
             rows.append(row)
-            for view in views.values():
-                view.model.pretend(row[None, :])
+            for region in regions.values():
+                region.model.pretend(row[None, :])
         return rows
 
     def _kind(self, number: int, n_values: int) -> Kind:
         if self._has_forest:
             return "global"
-        if number % DEPART_EVERY == 2 and len(self._choices):
-            return "departing"
+        if number % OTHER_CATEGORY_EVERY == 2 and len(self._choices):
+            return "other category"
         is_local = number % LOCAL_EVERY == 1 and n_values >= FEWEST_LOCAL + 2 * self._encoding.n_dimensions
         return "local" if is_local else "global"
 
-    def _left(self, number: int, told: Told) -> tuple[int, float] | None:
-        """A dimension of categories, each in turns, and the best trial's category: what is to be left for once.
+    def _excluded(self, number: int, observed: Observations) -> tuple[int, float] | None:
+        """A dimension of categories and the incumbent's category there, which proposal `number` must not have.
 
-        None if the best trial has no category that could be another one.
+        Returns:
+            None if no hyperparameter that is active in the incumbent has another category.
         """
-        best = told.rows[int(np.argmin(told.values))]
+        best = observed.rows[int(np.argmin(observed.values))]
         choices = self._choices[self._encoding.is_active(best)[self._choices]]
         if not len(choices):
             return None
-        index = int(choices[number // DEPART_EVERY % len(choices)])
+        index = int(choices[number // OTHER_CATEGORY_EVERY % len(choices)])
         return index, float(best[index])
 
-    def _view(self, kind: Kind, told: Told) -> View:
+    def _region(self, kind: Kind, observed: Observations) -> Region:
         if kind == "local":
-            return self._local_view(told)
+            return self._local_region(observed)
         n = self._encoding.n_dimensions
         if self._has_forest:
             from mpi_opt.strategies.surrogates.forest import Forest
 
-            trees = Forest(told, self._seed)
-            return View(trees, trees.best, told, np.zeros(n), np.ones(n))
-        model, best = self._surrogate.fit(told, is_sceptical=kind == "departing")
-        return View(model, best, told, np.zeros(n), np.ones(n))
+            trees = Forest(observed, self._seed)
+            return Region(trees, trees.best, observed, np.zeros(n), np.ones(n))
+        model, best = self._surrogate.fit(observed, has_distinct_categories=kind == "other category")
+        return Region(model, best, observed, np.zeros(n), np.ones(n))
 
-    def _local_view(self, told: Told) -> View:
-        """A model of the neighbourhood of the best: where the whole is too bent for one model, a part is not."""
-        n = max(FEWEST_LOCAL + 2 * self._encoding.n_dimensions, len(told.values) // 3)
-        near = told.nearest(min(n, LARGEST_LOCAL), told.rows[int(np.argmin(told.values))], self._encoding.is_category)
-        model, best = self._surrogate.fit_afresh(near)
-        return View(model, best, near, near.rows.min(axis=0), near.rows.max(axis=0))
+    def _local_region(self, observed: Observations) -> Region:
+        """A model of the neighbourhood of the incumbent, which may fit where one model of the whole space does not."""
+        n = max(FEWEST_LOCAL + 2 * self._encoding.n_dimensions, len(observed.values) // 3)
+        incumbent = observed.rows[int(np.argmin(observed.values))]
+        near = observed.nearest(min(n, LARGEST_LOCAL), incumbent, self._encoding.is_category)
+        model, best = self._surrogate.fit_part(near)
+        return Region(model, best, near, near.rows.min(axis=0), near.rows.max(axis=0))
 
-    def _gain(self, view: View, success: Success | None, left: tuple[int, float] | None) -> Gain:
+    def _acquisition(self, region: Region, success: Success | None, excluded: tuple[int, float] | None) -> Acquisition:
         log_success = None if success is None else success.log_probability
-        return Gain(view.model, view.best, self._criterion, log_success, left)
+        return Acquisition(region.model, region.best, self._criterion, log_success, excluded)
 
     def _best_row(
         self,
-        view: View,
-        gain: Gain,
+        region: Region,
+        acquisition: Acquisition,
         success: Success | None,
         rng: np.random.Generator,
         effort: float,
-        is_allowed: Callable[[np.ndarray], bool],
-    ) -> np.ndarray | None:
-        best = view.told.rows[np.argsort(view.told.values, kind="stable")[:5]]
-        n_global, n_local, n_climbs = (math.ceil(effort * number) for number in (N_GLOBAL, N_LOCAL, N_CLIMBS))
+        is_allowed: Callable[[Floats], bool],
+    ) -> Floats | None:
+        """The allowed row with the largest acquisition function; None if no row is allowed."""
+        best = region.observed.rows[np.argsort(region.observed.values, kind="stable")[:5]]
+        n_global, n_local, n_starts = (math.ceil(effort * number) for number in (N_GLOBAL, N_LOCAL, N_STARTS))
         anywhere = self._anywhere(rng, n_global)
-        inside = self._on_levels(np.where(self._encoding.is_category, anywhere, view.low + anywhere * view.extent))
+        inside = self._on_levels(np.where(self._encoding.is_category, anywhere, region.low + anywhere * region.extent))
         around = self._around(best, rng, n_local)
-        around = np.where(self._encoding.is_category, around, np.clip(around, view.low, view.high))
+        around = np.where(self._encoding.is_category, around, np.clip(around, region.low, region.high))
         candidates = np.vstack([inside, around])
         if self._has_forest:
-            n_climbs = 0  # there is no slope to climb along
+            n_starts = 0  # a forest has no gradients
         if success is not None and (is_likely := success.is_likely(candidates)).any():
             candidates, is_free = candidates[is_likely], is_allowed
             is_allowed = lambda row: bool(success.is_likely(row[None, :])[0]) and is_free(row)  # noqa: E731
-        return maximised(gain, self._encoding, candidates, view.low, view.high, is_allowed, n_climbs)
+        return maximise(acquisition, self._encoding, candidates, region.low, region.high, is_allowed, n_starts)
 
-    def _anywhere(self, rng: np.random.Generator, count: int) -> np.ndarray:
+    def _anywhere(self, rng: np.random.Generator, count: int) -> Floats:
+        """Rows drawn from the priors: shape (count, n_dimensions)."""
         return self._on_levels(self._encoding.from_units(rng.random((count, self._encoding.n_dimensions))))
 
-    def _around(self, best: np.ndarray, rng: np.random.Generator, count: int) -> np.ndarray:
-        """Rows around the best few: some numbers moved by 0.001 to 0.3, some categories drawn anew."""
+    def _around(self, best: Floats, rng: np.random.Generator, count: int) -> Floats:
+        """Rows near those of `best`: some numbers moved by 0.001 to 0.3, some categories redrawn."""
         rows = best[rng.integers(len(best), size=count)]
         scale = 10.0 ** rng.uniform(-3.0, -0.5, size=(count, 1))
         moved = np.clip(rows + scale * rng.standard_normal(rows.shape), 0.0, 1.0)
@@ -222,13 +232,9 @@ class Proposer:
         rows = np.where(is_changed & ~self._encoding.is_category, moved, rows)
         return self._on_levels(np.where(is_redrawn, redrawn, rows))
 
-    def _on_levels(self, rows: np.ndarray) -> np.ndarray:
-        """Numbers with few values moved to the nearest of them."""
+    def _on_levels(self, rows: Floats) -> Floats:
+        """Rounds numbers with few values to the nearest of them, in place."""
         for index, levels in enumerate(self._encoding.levels):
             if levels is not None:
                 rows[:, index] = levels[np.abs(rows[:, index][:, None] - levels).argmin(axis=1)]
         return rows
-
-
-def _is_none_of(row: np.ndarray, rows: list[np.ndarray]) -> bool:
-    return not any(np.array_equal(row, other) for other in rows)

@@ -1,35 +1,38 @@
 """One value to minimise from several: the augmented Tchebycheff function with random weights (Knowles, ParEGO, 2006).
 
-Every point of the Pareto front has the least value for some weights, also where the front is not convex, but for those
-that give up twenty times as much of one value as they gain of another. A strategy that knows single numbers only finds
-the front by drawing other weights for each proposal.
+For some weights the function is smallest at a given point of the Pareto front, also where the front is not convex.
+Exceptions are points that give up more than twenty times as much of one value as they gain of another. A strategy for a
+single value therefore finds the front if it draws new weights for each proposal.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from mpi_opt.core.arrays import Floats
 from mpi_opt.core.pareto import ranks
 
 AUGMENTATION = 0.05
-"""The weight of the sum beside the largest term, as in ParEGO: among equal largest terms the smaller sum is better."""
+"""The weight of the sum in addition to the largest term, as in ParEGO: with equal largest terms the smaller sum is
+better."""
 
 
-def drawn_weights(n_values: int, seed: int, number: int) -> np.ndarray:
-    """Weights of proposal `number`, evenly distributed on the simplex: shape (n_values,), with the sum 1."""
+def drawn_weights(n_values: int, seed: int, number: int) -> Floats:
+    """Weights of proposal `number`, uniformly distributed on the simplex: shape (n_values,), with the sum 1."""
     return np.random.default_rng([seed, number, n_values]).dirichlet(np.ones(n_values))
 
 
-def scalarised(values: np.ndarray, variances: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """max(w y) + 0.05 Σ w y, where y is measured from the least of each value in units of the front's extent.
+def scalarised(values: Floats, variances: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """max(w y) + 0.05 Σ w y, where each y is relative to its minimum, in units of the front's extent.
 
     Args:
-        values: Shape (n, n_values), to minimise; a row of NaN for a failed trial.
-        variances: Shape (n, n_values): how well each is known.
+        values: Shape (n, n_values), to be minimised; a row of NaN for a failed trial.
+        variances: Shape (n, n_values), the variance of each value.
         weights: Shape (n_values,).
 
     Returns:
-        The values, NaN for failed trials, and their variances: those of the largest terms; both shape (n,).
+        The combined values, NaN for failed trials, and their variances, which are those of the largest terms; both of
+        shape (n,).
     """
     low, extent = _scale(values[np.isfinite(values).all(axis=1)])
     terms = weights * (values - low) / extent
@@ -39,8 +42,8 @@ def scalarised(values: np.ndarray, variances: np.ndarray, weights: np.ndarray) -
     return terms.max(axis=1, initial=-np.inf) + AUGMENTATION * terms.sum(axis=1), variances[each, largest] * slope**2
 
 
-def _scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The least of each value, and how far the front reaches above it; where it has no extent, all values do."""
+def _scale(values: Floats) -> tuple[Floats, Floats]:
+    """The minimum of each value, and the extent of the front; the distance of the median where that is 0."""
     low = values.min(axis=0)
     extent = values[ranks(values) == 0].max(axis=0) - low
     extent = np.where(extent > 0, extent, np.median(values, axis=0) - low)

@@ -1,4 +1,7 @@
-"""Transformations of what is minimised, so that a Gaussian process fits it: heavy tails are pulled in."""
+"""Logarithmic transformation of costs with heavy tails, so that a Gaussian process fits them better.
+
+A cost y becomes log((y - best) / (median - best) + offset). The offset is chosen by likelihood (see `fitting`).
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,23 @@ import math
 
 import numpy as np
 
+from mpi_opt.core.arrays import Floats
+
 OFFSETS = (math.inf, 1000.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
-"""The logarithm of (distance from the best, in units of the median's, plus offset); infinity: no logarithm."""
+"""The offsets to choose from. Infinity stands for no logarithm."""
 
 
-def warped(values: np.ndarray, offset: float) -> tuple[np.ndarray, np.ndarray]:
-    """The values, transformed and standardised.
+def warped(values: Floats, offset: float) -> tuple[Floats, Floats]:
+    """Transforms and standardises values.
 
     Args:
         values: Shape (n,), to be minimised.
         offset: One of `OFFSETS`.
 
     Returns:
-        The transformed values and, at each, the logarithm of the transformation's slope; both shape (n,). The slope is
-        relative to values measured from the best in units of the median's distance, the same for every offset.
+        The transformed values, with mean 0 and standard deviation 1, and the logarithm of the transformation's slope at
+        each of them; both of shape (n,). The slope is relative to (y - best) / (median - best) for every offset, so
+        that likelihoods can be compared.
     """
     above = (values - values.min()) / scale_of(values)
     if math.isinf(offset):
@@ -32,8 +38,8 @@ def warped(values: np.ndarray, offset: float) -> tuple[np.ndarray, np.ndarray]:
     return (result - result.mean()) / std, slope - math.log(std)
 
 
-def scale_of(values: np.ndarray) -> float:
-    """How far the median lies above the best; where half of the values are best, how far they spread."""
+def scale_of(values: Floats) -> float:
+    """The distance of the median from the best value; if that is 0, the standard deviation; always positive."""
     for scale in (np.median(values) - values.min(), values.std(), abs(values.min())):
         if np.isfinite(scale) and scale > 0:
             return float(scale)

@@ -9,8 +9,8 @@ from mpi_opt.core.trial import Failed
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.surrogates.acquisition import (
+    Acquisition,
     ExpectedImprovement,
-    Gain,
     LogExpectedImprovement,
     LowerConfidenceBound,
     ProbabilityOfImprovement,
@@ -64,7 +64,7 @@ def test_slope_of_a_gain_is_the_one_of_finite_differences(criterion, has_failure
     model = GaussianProcess(
         x, np.sin(5 * x[:, 0]) - x[:, 1], np.zeros(2, bool), Hyperparameters.default(2), np.zeros(12)
     )
-    gain = Gain(model, -0.5, criterion, (lambda rows: np.full(len(rows), -0.4)) if has_failures else None)
+    gain = Acquisition(model, -0.5, criterion, (lambda rows: np.full(len(rows), -0.4)) if has_failures else None)
     row = np.array([0.35, 0.6])
     value, slope = gain.with_slope(row)
     assert value == pytest.approx(gain(row[None, :])[0])

@@ -17,7 +17,7 @@ from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.surrogates.acquisition import log_improvement
 from mpi_opt.strategies.surrogates.fitting import Success, Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import CORRELATIONS, GaussianProcess, Hyperparameters, Likelihood
-from mpi_opt.strategies.surrogates.observations import Told
+from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.stock import Stock
 from mpi_opt.strategies.surrogates.warp import OFFSETS, warped
 from tests.mpi_opt.strategies.spaces import SPACES
@@ -78,7 +78,7 @@ def test_posterior_is_that_of_scikit_learn(correlation, kernel):
 def test_a_model_is_the_same_to_the_last_digit_after_a_restart():
     """Whether or not there were models in between, while ever larger values came."""
     x, y = points(26)
-    told, is_category = Told(x, np.exp(y) * 1.07 ** np.arange(26), np.zeros(26)), np.zeros(3, bool)
+    told, is_category = Observations(x, np.exp(y) * 1.07 ** np.arange(26), np.zeros(26)), np.zeros(3, bool)
     living = Surrogate(is_category)
     for n in range(8, 27):
         before, after = living.fit(told.first(n))[0], Surrogate(is_category).fit(told.first(n))[0]
@@ -138,7 +138,7 @@ def test_failed_region_is_avoided():
     assert min(value for _, value in told if isinstance(value, float)) < 0.52
 
 
-PENALISED = Told(np.zeros((9, 1)), np.array([1e6, 3.0, 1e6, 2.0, math.nan, 5.0, 4.0, 1e6, 2.5]), np.zeros(9))
+PENALISED = Observations(np.zeros((9, 1)), np.array([1e6, 3.0, 1e6, 2.0, math.nan, 5.0, 4.0, 1e6, 2.5]), np.zeros(9))
 
 
 def test_a_value_told_again_and_again_far_above_all_others_is_a_failure():
@@ -150,7 +150,7 @@ def test_a_value_told_again_and_again_far_above_all_others_is_a_failure():
     "values", [[1e6, 3, 1e5, 2, 5, 4, 1e7, 2.5], [200, 3, 200, 2, 5, 4, 200, 2.5], [7, 7, 7, 7, 7, 9, 9, 9]]
 )
 def test_values_that_differ_lie_near_or_are_all_there_is_are_no_penalties(values):
-    told = Told(np.zeros((len(values), 1)), np.array(values, dtype=float), np.zeros(len(values)))
+    told = Observations(np.zeros((len(values), 1)), np.array(values, dtype=float), np.zeros(len(values)))
     assert told.without_penalties() is told
 
 
@@ -176,7 +176,7 @@ def test_where_trials_fail_is_known_at_a_bounded_cost_however_many_there_were():
     rows = rng.random((100_000, 6))
     values = np.where((rows[:, 0] < 0.5) & (rows[:, 1] < 0.5), math.nan, 1.0)
     began = time.process_time()
-    success = Success(Told(rows, values, np.zeros(len(rows))), np.zeros(6, bool))
+    success = Success(Observations(rows, values, np.zeros(len(rows))), np.zeros(6, bool))
     inside, outside = rng.random((2, 400, 6))
     inside[:, :2] = 0.05 + 0.3 * inside[:, :2]
     outside[:, :2] = 0.65 + 0.3 * outside[:, :2]
@@ -333,3 +333,35 @@ def test_leaves_a_category_that_is_better_at_first_sight(seed):
 
     _, told = run(make_strategy("bayesian", space, seed=seed), space, 60, outcome=cost)
     assert min(value for _, value in told) < 0.1
+
+
+def nearest_distance(space, points):
+    """The smallest distance of two points with equal categories, as a part of the range (largest of all numbers)."""
+    is_number = np.array([not isinstance(dimension, Categorical) for dimension in space.values()])
+    rows = np.array([space.encode(point) for point in points])
+    differences = np.abs(rows[:, None, :] - rows[None, :, :])
+    is_other = (differences[:, :, ~is_number] > 0).any(axis=2) | np.eye(len(points), dtype=bool)
+    return np.where(is_other, np.inf, differences[:, :, is_number].max(axis=2)).min()
+
+
+@pytest.mark.parametrize("options", [{}, {"await_refit_up_to": 0}, {"surrogate": "forest"}], ids=str)
+def test_no_proposal_is_near_an_observed_or_pending_point(options):
+    """The minimum is in a corner of one category, at which the acquisition function is largest again and again."""
+    space = Space({"x": Real(-3, 5), "rate": Real(1e-4, 1, prior="log-uniform"), "kind": Categorical(("a", "b"))})
+    strategy, pending, points = make_strategy("bayesian", space, seed=0, options=options), [], []
+    for _ in range(60):
+        asked = strategy.ask(4 - len(pending))
+        points += [proposal.parameters for proposal in asked]
+        pending += asked
+        proposal = pending.pop(0)
+        x, rate = space.encode(proposal.parameters)[:2]
+        strategy.tell(proposal, float(x**2 + rate + (proposal.parameters["kind"] != "a")))
+        strategy._stock.wait()
+    assert nearest_distance(space, points) >= 1e-4
+
+
+def test_points_near_each_other_are_proposed_if_there_are_no_others():
+    """Each of the four allowed points is near all others."""
+    space, options = Space({"n": Integer(1, 40_000)}), {"constraints": ["n <= 4"], "initial_points": 1}
+    strategy = make_strategy("bayesian", space, seed=0, options=options)
+    assert sorted(proposal.parameters["n"] for proposal in strategy.ask(4)) == [1, 2, 3, 4]

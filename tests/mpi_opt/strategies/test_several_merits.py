@@ -110,7 +110,7 @@ def test_a_strategy_that_knows_one_figure_is_refused_at_the_start():
 
 def test_halving_by_what_trials_report_is_refused_at_the_start():
     make_strategy("halving", PLANE, n_figures=2)
-    with pytest.raises(ConfigurationError, match="what a trial reports is one number"):
+    with pytest.raises(ConfigurationError, match="a trial reports one number"):
         make_strategy("halving", PLANE, options={"resume": False}, n_figures=2)
 
 

@@ -77,9 +77,7 @@ class RungModel:
         self, points: Sequence[Parameters], rungs: Sequence[Mapping[int, Cost | None]], index: int, count: int
     ) -> list[Parameters]:
         """`count` configurations from a model of rung `index`."""
-        outcomes: dict[int, Cost | Failed] = {n: cost for n, cost in rungs[index].items() if cost is not None}
-        for costs in rungs:
-            outcomes |= {number: Failed("failed") for number, cost in costs.items() if cost is None}
+        outcomes = _outcomes(rungs, index)
         proposals = [Proposal(number, point) for number, point in enumerate(points)]
         strategy = Bayesian(self._space, seed=self._seed, options=self._options)
         if self._n_figures > 1:
@@ -89,3 +87,11 @@ class RungModel:
             [proposal for proposal in proposals if proposal.number not in outcomes],
         )
         return [proposal.parameters for proposal in strategy.ask(count)]
+
+
+def _outcomes(rungs: Sequence[Mapping[int, Cost | None]], index: int) -> dict[int, Cost | Failed]:
+    """Configuration to its cost on rung `index`, or to `Failed` if its trial failed on any rung."""
+    outcomes: dict[int, Cost | Failed] = {number: cost for number, cost in rungs[index].items() if cost is not None}
+    for costs in rungs:
+        outcomes |= {number: Failed("failed") for number, cost in costs.items() if cost is None}
+    return outcomes
