@@ -1,6 +1,6 @@
-"""The public way in: `search` runs a study on all ranks of the world and returns its summary on each.
+"""The Python interface: `search` runs a study on all ranks of the world and returns it on each.
 
-`run_study` is the same for whoever has a communicator already: the command line and tests.
+`run_study` runs a planned study on a given communicator; the command line uses it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.yaml_file import validated
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.coordinator.roster import Roster
+from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.core.trial import Trial
 from mpi_opt.errors import MPILearnError, SearchFailed
@@ -31,21 +31,21 @@ from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.worker.block import Block
 from mpi_opt.worker.objective import FunctionObjective
-from mpi_opt.worker.watchdog import Lifeline, end_unfinished, is_interactive, is_main_thread
-from mpi_opt.worker.worker import LinkReporter, Rank
+from mpi_opt.worker.watchdog import Watchdog, end_unfinished, is_interactive, is_main_thread
+from mpi_opt.worker.worker import LinkReporter, Worker
 
 if TYPE_CHECKING:
+    from mpi_opt.core.objective import Objective
     from mpi_opt.study.progress import Progress
     from mpi_opt.study.study import Study
 
-
 UNPROTECTED = (
-    "a lost rank would end this search (the same command would go on from there); "
+    "a lost rank would end this search (the same command would resume it); "
     "to survive it: mpirun --with-ft ulfm, with Open MPI 5 or newer"
 )
 
 _BLOCKS = itertools.count()
-"""Block numbers: none is used twice in the searches of one script, so that late messages are recognised."""
+"""Block indices. No index is used twice in the searches of one script, so that late messages are recognised."""
 
 
 def search(
@@ -73,40 +73,41 @@ def search(
 ) -> Study:
     """Searches for the hyperparameters with the best figure of merit; continues the study if the store has it.
 
-    Collective over ``MPI.COMM_WORLD``: every rank calls it. Rank 0 coordinates, the others are blocks that run
-    `objective`; in a plain ``python`` process everything runs in it, one trial after the other.
+    Collective over ``MPI.COMM_WORLD``. Rank 0 coordinates, and the other ranks form blocks that run `objective`. In a
+    single ``python`` process the trials run one after the other.
 
     Args:
-        objective: Called with a `Trial` on every rank of a block; the value of the block's (the fold's) rank 0 counts.
-            A function, or ``file.py:function``.
+        objective: A function, or ``file.py:function``. Called with a `Trial` on every rank of a block; the return value
+            of rank 0 of ``trial.comm`` is used.
         space: Hyperparameter -> `Real`, `Integer` or `Categorical`.
-        trials: How many the study gets in all, failed ones included.
+        trials: Number of trials of the study, including failed ones.
         strategy: A name of `mpi_opt.strategies.STRATEGIES`, or ``file.py:Class``.
-        direction: ``minimize`` or ``maximize``; of several figures of merit a list.
-        figure_of_merit: What the value that `objective` returns is called; of several values a list.
-        selection: What the folds of a trial come to: ``mean``, ``median``, or ``mean+std``, the mean made worse by one
-            standard deviation.
-        seed: The same seed and one process give the same trials again.
-        block_size: Ranks a block, or ``auto``.
+        direction: ``minimize`` or ``maximize``; a list for several figures of merit.
+        figure_of_merit: The name of the value that `objective` returns; a list for several values.
+        selection: How the folds of a trial are aggregated: ``mean``, ``median``, or ``mean+std``, the mean plus (if
+            maximised, minus) one standard deviation.
+        seed: The seed of the study. In one process, the same seed gives the same trials.
+        block_size: Number of ranks per block, or ``auto``.
         folds: K of the K-fold cross-validation (see `Trial.split`), or ``{"number": K, "stop_early": True}``.
         study: The study's name in the store.
         store: A SQLAlchemy URL; ``sqlite://`` is in memory.
-        options: The strategy's own.
-        target: Stop as soon as a trial is this good; of several figures of merit a list, None for any value.
+        options: The options of the strategy.
+        target: The search stops when a trial is this good; a list for several figures of merit, None for any value.
         retries: How often a trial is run again after its ranks were lost.
-        timeout: Seconds, or text such as ``30m``, that one trial may take.
-        time_limit: Seconds, or text such as ``2h``: no trial is begun that would likely end later.
+        timeout: Time limit of a trial: seconds, or text such as ``30m``.
+        time_limit: Time limit of the search: seconds, or text such as ``2h``. No trial starts that would likely end
+            later.
         transfer: The store of an earlier study to learn from, or ``{"store": …, "study": …, "best": …, "learn": …}``.
-        spares: Ranks that wait to take the place of lost ones.
-        wait: Wait for another search that runs the study; otherwise this one raises `UserError`.
+        spares: Number of ranks that wait to replace lost ones.
+        wait: Whether to wait for another search that runs the study, instead of raising `UserError`.
 
     Returns:
-        The finished study, the same on every rank.
+        The study after the search, the same on every rank.
 
     Raises:
-        UserError: An argument, the space, the store or the objective's preparation is wrong, or another search runs the
-            study; on every rank.
-        SearchFailed: The first trials all failed; on every rank.
+        UserError: An argument, the space, the store or the preparation of the objective is invalid, or another search
+            runs the study. Raised on every rank.
+        SearchFailed: The first trials all failed, or every rank was lost. Raised on every rank.
     """
     dimensions = Space(space)
     content = {
@@ -136,14 +137,17 @@ def search(
     world = the_world()
     layout = configuration.layout(1 if world is None else world.size)
     plan = Plan(configuration, dimensions, FunctionObjective(objective), layout, Path.cwd(), content, wait=wait)
-    return run_study(plan, world)
+    found = run_study(plan, world)
+    if found is None:
+        raise AssertionError("this rank has not received the study")
+    return found
 
 
 def the_world() -> Communicator | None:
-    """All ranks of this job; None in a process that no MPI launcher started.
+    """The world communicator; None in a process that no MPI launcher has started.
 
     Raises:
-        UserError: A launcher started several processes, which MPI did not connect.
+        UserError: A launcher has started several processes, but MPI does not connect them.
     """
     if not is_launched():
         return None
@@ -164,17 +168,18 @@ def run_study(
     """Runs a planned study. Collective over `world`.
 
     Args:
-        plan: The same on every rank.
-        world: All ranks; None to do everything in this process.
-        show: Makes the observer of the search, on rank 0; may raise as `search`.
-        everywhere: Whether the other ranks get the study, too.
-        request: Listens to the signals of rank 0; None: one that listens as long as the search runs.
+        plan: The plan, the same on every rank.
+        world: All ranks; None to run everything in this process.
+        show: Builds the observer of the search on rank 0; may raise the same errors as `search`.
+        everywhere: Whether all ranks receive the study.
+        request: Receives the signals of rank 0; None for one that listens while the search runs.
 
     Returns:
         The study; None on other ranks unless `everywhere`.
 
     Raises:
-        UserError, SearchFailed: As `search`; the same on every rank.
+        UserError: As for `search`; the same on every rank.
+        SearchFailed: As for `search`; the same on every rank.
     """
     if world is None:
         return _run_serially(plan, show, request)
@@ -183,9 +188,9 @@ def run_study(
         return _run_coordinator(plan, MPICoordinatorLink(world), show, request, everywhere=everywhere)
     link = MPIWorkerLink(world)
     with ignored_requests() if is_main_thread() else contextlib.nullcontext():
-        _serve(plan, link, Rank.serve_or_die, may_end_process=communication.is_protected())
+        _serve(plan, link, Worker.serve_or_die, may_end_process=communication.is_protected())
     try:
-        study, error = link.part()
+        study, error = link.receive_results()
     except communication.FAILURES:
         end_unfinished("the coordinator was lost")
     if error is not None:
@@ -201,24 +206,23 @@ def _run_coordinator(
     *,
     everywhere: bool,
 ) -> Study:
-    """Rank 0's part of `run_study`."""
-    study, error = None, None
+    """Runs the coordinator on rank 0 and sends its results to the other ranks."""
     try:
         with _listening(request) as listening:
             study = _coordinate(plan, link, show, listening, _BLOCKS)
-    except MPILearnError as mine:
-        error = mine
-    except BaseException as bug:
-        link.part((None, SearchFailed(f"the coordinator failed: {bug!r}")), may_finalize=everywhere)
+    except MPILearnError as error:
+        link.send_results((None, error), may_finalize=everywhere)
         raise
-    link.part((study if everywhere else None, error), may_finalize=everywhere)
-    if error is not None:
-        raise error
+    except BaseException as bug:
+        failure = SearchFailed(f"the coordinator failed: {bug!r}")
+        link.send_results((None, failure), may_finalize=everywhere)
+        raise
+    link.send_results((study if everywhere else None, None), may_finalize=everywhere)
     return study
 
 
 def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: StopRequest | None) -> Study:
-    """Runs the coordinator in a thread, and trials in the calling thread, where signals can interrupt them."""
+    """Runs the coordinator in a second thread and trials in the calling thread, where signals can interrupt them."""
     from mpi4py import MPI
 
     coordinator = SerialCoordinatorLink()
@@ -237,7 +241,7 @@ def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: Stop
         thread = threading.Thread(target=coordinate, name="coordinator")
         thread.start()
         try:
-            _serve(plan, worker, Rank.serve, may_end_process=is_main_thread() and not is_interactive())
+            _serve(plan, worker, Worker.serve, may_end_process=is_main_thread() and not is_interactive())
         except BaseException as error:
             worker.fail(error)
             raise
@@ -246,23 +250,30 @@ def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: Stop
     return done.result()
 
 
-def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Rank], None], *, may_end_process: bool) -> None:
-    """A worker's part: runs trials until it is dismissed."""
-    lifeline, reporter = Lifeline(link, may_end_process=may_end_process), LinkReporter(link)
+def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Worker], None], *, may_end_process: bool) -> None:
+    """Runs trials on a worker until it is dismissed."""
+    objective = _objective(plan)
+    watchdog, reporter = Watchdog(link, may_end_process=may_end_process), LinkReporter(link)
 
     def make_block(comm: Communicator, index: int) -> Block:
-        return Block(comm, index, plan.objective, plan.terms, reporter=reporter, lifeline=lifeline)
+        return Block(comm, index, objective, plan.terms, reporter=reporter, watchdog=watchdog)
 
-    lifeline.open()
+    watchdog.open()
     try:
-        serve(Rank(link, make_block, lifeline))
+        serve(Worker(link, make_block, watchdog))
     finally:
-        lifeline.close()
+        watchdog.close()
+
+
+def _objective(plan: Plan) -> Objective:
+    if plan.objective is None:
+        raise AssertionError("other programs run the trials of this study")
+    return plan.objective
 
 
 @contextlib.contextmanager
 def _listening(request: StopRequest | None) -> Iterator[StopRequest]:
-    """`request`; None: a new one that listens during the block, if this thread can handle signals."""
+    """Yields `request`; for None a new one, which listens to signals if this thread can handle them."""
     if request is not None:
         yield request
         return
@@ -278,9 +289,10 @@ def _coordinate(
     request: StopRequest,
     block_numbers: Iterator[int],
 ) -> Study:
-    """Opens the study, takes its lease and runs the coordinator. Dismisses the workers in any case."""
-    from mpi_opt.coordinator.block_pool import Crew
+    """Opens the study, acquires its lease and runs the coordinator. Always dismisses the workers."""
+    from mpi_opt.coordinator.block_pool import BlockPool
     from mpi_opt.coordinator.coordinator import Coordinator
+    from mpi_opt.coordinator.settings import SearchSettings
     from mpi_opt.coordinator.stopping import StopCondition
     from mpi_opt.study.lease import leased
     from mpi_opt.study.open_study import open_study
@@ -288,9 +300,9 @@ def _coordinate(
     from mpi_opt.study.study import Study
 
     configuration = plan.configuration
-    crew = Crew(link, Roster.of(plan.layout, block_numbers))
+    pool = BlockPool(link, BlockMembership.of(plan.layout, block_numbers))
     with contextlib.ExitStack() as stack:
-        stack.callback(crew.dismiss)
+        stack.callback(pool.dismiss)
         progress = Silence() if show is None else show()
         study = stack.enter_context(open_study(plan))
         lease = stack.enter_context(
@@ -307,19 +319,21 @@ def _coordinate(
             return Study.read(study.store, configuration.study)
         request.job_end_s = job_end_s()
         coordinator = Coordinator(
-            crew,
+            pool,
             study.strategy,
             study.store,
             study.record.id,
-            plan.rules,
-            folds=configuration.folds.number,
-            yardsticks=plan.yardsticks,
-            progress=progress,
-            stopping=StopCondition(request, plan.rules.time_limit_s, request.job_end_s),
-            renew=study.new_strategy,
-            lease=lease,
-            study=study.record.key,
-            discard=plan.objective.discard,
+            SearchSettings(
+                plan.rules,
+                folds=configuration.folds.number,
+                yardsticks=plan.yardsticks,
+                progress=progress,
+                stopping=StopCondition(request, plan.rules.time_limit_s, request.job_end_s),
+                new_strategy=study.new_strategy,
+                lease=lease,
+                study=study.record.key,
+                discard=_objective(plan).discard,
+            ),
         )
         if show is not None:
             progress.resumed(Study.read(study.store, configuration.study))
@@ -333,5 +347,5 @@ def _coordinate(
 
 
 def _listed(value: Any) -> Any:
-    """A sequence as it stands in a file; anything else as it is."""
+    """A sequence as a list, as in a YAML file; any other value unchanged."""
     return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -10,16 +10,16 @@ run = Coordinator.run
 
 def timed(self):
     began = None
-    note = self._note
+    take = self._take
 
     def first(rank, message):
         nonlocal began
         began = began or time.perf_counter()
-        note(rank, message)
+        take(rank, message)
 
-    self._note = first
+    self._take = first
     run(self)
-    print(f"trials/s {self.agenda.n_begun / (time.perf_counter() - began):.0f}", flush=True)
+    print(f"trials/s {self.queue.n_begun / (time.perf_counter() - began):.0f}", flush=True)
 
 
 Coordinator.run = timed

@@ -1,96 +1,98 @@
-"""The blocks as the coordinator sees them: formed, free or busy, disbanded when a rank is lost, formed anew."""
+"""The pool of blocks: forms them, disbands them when a rank is lost, and recreates them from the surviving ranks."""
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection
 
-from mpi_opt.coordinator.roster import Roster
+from mpi_opt.coordinator.block_membership import BlockMembership
+from mpi_opt.coordinator.fold_reports import FoldReports
+from mpi_opt.coordinator.listening_clock import ListeningClock
+from mpi_opt.coordinator.settings import SearchSettings
 from mpi_opt.coordinator.trial_queue import Running
 from mpi_opt.core.block_layout import fold_groups
+from mpi_opt.core.trial import Proposal
 from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import Broken, Disband, Dismissal, End, Freed, Join, Lost, Ready, ToCoordinator
 from mpi_opt.store.records import Start
 
 TICK_S = 0.1
-"""The longest wait for messages before other duties, in seconds."""
+"""The longest wait for messages between two rounds of the search loop, in seconds."""
 
-AWAY_S = 1.0
-"""The crew's clock goes on for so long, in seconds, when nobody listens any more; then it stands still."""
-
+TIMEOUT_SLACK_S = 20.0
+"""Time after ``trial.timeout`` at which a block is given up, in seconds. Its own watchdogs have then failed."""
 
 PARTING_S = 2.0
-"""How long the end of the search waits for ranks that are leaving their block, in seconds."""
+"""Time that the end of the search waits for ranks that are leaving their block, in seconds."""
 
 FORMING_ATTEMPTS = 3
-"""A rank retires after this number of blocks in a row that could not be formed with it."""
+"""A rank is retired after this number of consecutive blocks that could not be formed with it."""
 
 
-class Crew:
-    """All ranks but the coordinator's.
+class BlockPool:
+    """All ranks except the coordinator's.
 
     Args:
-        link: The way to them.
-        roster: Which of them form which blocks.
+        link: The link to the ranks.
+        membership: The blocks that the ranks form.
 
     Attributes:
-        free: Blocks that wait for a trial, longest first.
+        clock: Counts the time in which messages are received.
+        free: Blocks without a trial; the one that has waited longest comes first.
     """
 
-    def __init__(self, link: CoordinatorLink, roster: Roster) -> None:
-        self.link, self.roster = link, roster
+    def __init__(self, link: CoordinatorLink, membership: BlockMembership) -> None:
+        self.link, self.membership = link, membership
+        self.clock = ListeningClock()
         self.free: list[int] = []
         self._hosts: dict[int, str] = {}
         self._failures: Counter[int] = Counter()
         self._failure = ""
-        self._heard_at, self._listened_s = time.monotonic(), 0.0
-        self._disbanded_at = 0.0
+        self._disbanded_at_s = 0.0
         self._is_dismissed = False
 
     def __len__(self) -> int:
-        return len(self.roster.blocks)
+        return len(self.membership.blocks)
 
     def __contains__(self, block: int) -> bool:
-        return block in self.roster.blocks
+        return block in self.membership.blocks
 
     @property
     def now_s(self) -> float:
-        """Seconds of a clock that stands still while nobody listens: who is not heard meanwhile is not late for it."""
-        return self._listened_s + min(time.monotonic() - self._heard_at, AWAY_S)
+        """The time by `clock`, in seconds."""
+        return self.clock.now_s
 
-    def hear(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
-        """All that has come, with the world rank that sent it; waits for the first of it, at most `timeout_s`."""
-        self._listened_s, began = self.now_s, time.monotonic()
-        messages = self.link.receive(timeout_s)
-        self._heard_at = time.monotonic()
-        self._listened_s += self._heard_at - began
-        return messages
+    def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
+        """Waits at most `timeout_s` seconds for messages; returns them, each with the world rank of its sender."""
+        with self.clock.listening():
+            return self.link.receive(timeout_s)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no rank is left that could run a trial, now or soon."""
-        return self.roster.is_empty
+        """Whether no rank can run a trial, now or later."""
+        return self.membership.is_empty
 
     def ranks(self, block: int) -> tuple[int, ...]:
         """The world ranks of a block, the leader first."""
-        return self.roster.blocks[block]
+        return self.membership.blocks[block]
 
     def hosts(self, block: int) -> str:
         """The hosts of a block, separated by commas."""
         return self._hosts.get(block, "")
 
-    def n_groups(self, block: int, folds: int) -> int:
-        """Into how many groups of ranks, each with a fold of its own, a block is cut."""
-        return len(fold_groups(len(self.ranks(block)), folds))
+    def place(self, proposal: Proposal, attempt: int, block: int, settings: SearchSettings) -> Running:
+        """A trial that starts now on a block."""
+        n_groups, rules = len(fold_groups(len(self.ranks(block)), settings.folds)), settings.rules
+        due_s = self.now_s + (rules.timeout_s or float("inf")) + TIMEOUT_SLACK_S
+        return Running(proposal, block, attempt, FoldReports(n_groups, rules.merits), self.now_s, due_s)
 
-    def part_of(self, rank: int) -> str:
-        """What a rank is, in words."""
-        block = self.roster.block_of(rank)
+    def describe(self, rank: int) -> str:
+        """The role of a rank as text."""
+        block = self.membership.block_of(rank)
         return "a spare rank" if block is None else f"of block {block} on {self.hosts(block) or 'its host'}"
 
     def start_of(self, running: Running) -> Start:
-        """What the store wants to know of a trial that is about to begin on its block."""
+        """The record of a trial that starts on its block, for the store."""
         proposal = running.proposal
         return Start(
             number=proposal.number,
@@ -104,16 +106,16 @@ class Crew:
         )
 
     def assemble(self) -> None:
-        """Forms the blocks of the beginning."""
-        for block in self.roster.blocks:
+        """Forms the blocks of the start of the search."""
+        for block in self.membership.blocks:
             self._join(block)
 
     def take_ready(self, ready: Ready) -> bool:
-        """Takes a block's word that it is ready; returns whether it still exists.
+        """Records that a block is ready; returns whether it still exists.
 
         Raises:
-            UserError: It is not, and the user must mend something.
-            TrainingError: It is not, because of what nobody foresaw.
+            UserError: The preparation of its objective has failed by a mistake of the user.
+            TrainingError: The preparation has failed by an unexpected error.
         """
         if ready.error is not None:
             raise ready.error
@@ -126,89 +128,93 @@ class Crew:
         return True
 
     def take_broken(self, broken: Broken) -> None:
-        """Learns that a communication in a block failed, before it is disbanded."""
-        if broken.block not in self._hosts:  # it was not ready yet
+        """Records that communication in a block has failed, before it is disbanded."""
+        if broken.block not in self._hosts:  # the block could not be formed
             self._failure = broken.reason
             self._failures.update(self.ranks(broken.block))
 
     @property
     def why_empty(self) -> str:
-        """Why no rank is left."""
-        if self.roster.retired:
+        """The reason why no rank can run a trial."""
+        if self.membership.retired:
             return f"no block of ranks could be formed; MPI says: {self._failure}"
-        return "every rank that could run a trial was lost; the same command goes on from here"
+        return "every rank that could run a trial was lost; the same command resumes the study"
+
+    def not_yet_lost(self, ranks: frozenset[int]) -> list[int]:
+        """Those of `ranks` that are not recorded as lost, ascending."""
+        return sorted(ranks - self.membership.lost)
 
     def lose(self, ranks: frozenset[int]) -> list[int]:
-        """Takes deaths into account; returns the blocks that must be disbanded for it."""
-        return self.roster.lose(ranks)
+        """Records lost ranks; returns the blocks that must be disbanded for it."""
+        return self.membership.lose(ranks)
 
     def disband(self, block: int) -> None:
-        """Ends a block; its surviving ranks will say when they have left it."""
-        survivors = self.roster.disband(block)
+        """Disbands a block. Its live ranks send `Freed` when they have left it."""
+        survivors = self.membership.disband(block)
         self._forget(block)
         for rank in survivors:
             self.link.call(rank, Disband(block))
         self._form()
 
-    def dissolve(self, block: int) -> None:
-        """Ends a block, and its ranks with it: they are not to be trusted."""
-        survivors = self.roster.disband(block)
+    def retire(self, block: int) -> None:
+        """Disbands a block and ends the processes of its ranks, because trials fail on it."""
+        survivors = self.membership.disband(block)
         self._forget(block)
-        self.roster.lose(survivors)
+        self.membership.lose(survivors)
         for rank in survivors:
             self.link.call(rank, End())
         self._form()
 
     def take_freed(self, rank: int) -> None:
-        """A rank has left its block: it can join another, unless it has failed to do so again and again."""
-        self.roster.free(rank)
+        """Records that a rank has left its block. It can join another one, unless this has failed too often."""
+        self.membership.free(rank)
         if self._failures[rank] >= FORMING_ATTEMPTS:
-            self.roster.retire(rank)
+            self.membership.retire(rank)
         self._form()
 
-    def watch(self) -> set[int]:
-        """Gives up ranks that were told to leave their block and do not answer; returns them."""
-        if not self.roster.leaving or self.now_s - self._disbanded_at < self.link.leave_s:
+    def give_up_unresponsive(self) -> set[int]:
+        """Gives up ranks that do not leave their disbanded block in time; returns them."""
+        if not self.membership.leaving or self.now_s - self._disbanded_at_s < self.link.leave_s:
             return set()
-        gone = self.roster.give_up_leaving()
+        gone = self.membership.give_up_leaving()
         for rank in gone:
             self.link.call(rank, End())
         self._form()
         return gone
 
-    def dismiss(self, busy: Iterable[int] = ()) -> None:
-        """Dismisses all ranks, once. Ranks that do not receive messages end their processes.
+    def dismiss(self, busy: Collection[int] = ()) -> None:
+        """Dismisses all ranks, once. Ranks that run a trial or do not answer must end their processes.
 
         Args:
-            busy: The blocks whose ranks are still in a trial.
+            busy: The blocks that run a trial.
         """
         if self._is_dismissed:
             return
         self._is_dismissed = True
         self._await_leaving()
-        for rank in self.roster.ranks:
-            if self.roster.block_of(rank) in busy or rank in self.roster.leaving:
+        for rank in self.membership.ranks:
+            if self.membership.block_of(rank) in busy or rank in self.membership.leaving:
                 self.link.call(rank, End())
             else:
                 self.link.send(rank, Dismissal())
 
     def _await_leaving(self) -> None:
-        """Waits a moment for ranks that were just told to leave their block."""
-        until = time.monotonic() + PARTING_S
-        while self.roster.leaving and time.monotonic() < until:
-            for rank, message in self.hear(TICK_S):
+        """Waits at most `PARTING_S` for ranks that are leaving their block."""
+        until_s = self.now_s + PARTING_S
+        while self.membership.leaving and self.now_s < until_s:
+            for rank, message in self.receive(TICK_S):
                 if isinstance(message, Freed):
-                    self.roster.free(rank)
+                    self.membership.free(rank)
                 elif isinstance(message, Lost):
-                    self.roster.lose(message.ranks)
+                    self.membership.lose(message.ranks)
 
     def _forget(self, block: int) -> None:
-        self._disbanded_at = self.now_s
+        self._disbanded_at_s = self.now_s
         if block in self.free:
             self.free.remove(block)
 
     def _form(self) -> None:
-        for block in self.roster.form():
+        for block in self.membership.form():
             self._join(block)
 
     def _join(self, block: int) -> None:

@@ -1,19 +1,22 @@
-"""Intermediate values of a trial, put together from its folds."""
+"""Aggregates the intermediate values of the folds of a trial."""
 
 from __future__ import annotations
 
 from mpi_opt.core.figures_of_merit import Merits
 
 
-class Reports:
-    """The reports on one running trial.
+class FoldReports:
+    """The intermediate values of one running trial.
 
-    Folds that run side by side are judged by what they come to, once all have reported a step. Of folds that run in
-    turn the first one's values are passed on: when the others run, the decision has been made.
+    If folds run in parallel, their values of a step are aggregated once all of them have reported it. If folds run one
+    after the other, only the values of the first one are used: the trial is pruned, or not, before the others run.
 
     Args:
-        n_groups: How many folds run side by side.
+        n_groups: Number of folds that run in parallel.
         merits: The study's figures of merit.
+
+    Attributes:
+        reporters: The world ranks that have reported a value.
     """
 
     def __init__(self, n_groups: int, merits: Merits | None = None) -> None:
@@ -22,7 +25,7 @@ class Reports:
         self._values: dict[int, dict[int, float]] = {}
 
     def take(self, rank: int, fold: int, step: int, value: float) -> float | None:
-        """Takes a fold's value of a step; returns the trial's, the one time that it is complete."""
+        """Records the value of a fold; returns the value of the trial once, when all parallel folds have reported."""
         self.reporters.add(rank)
         values = self._values.setdefault(step, {})
         if len(values) == self.n_groups or fold in values:

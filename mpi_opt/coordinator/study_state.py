@@ -1,15 +1,14 @@
-"""Where a study stands: its trials, what the strategy was told of them, and what others do to the study meanwhile."""
+"""The state of a study: its strategy, its queue of trials, and the trials that a workload system runs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from mpi_opt.coordinator.trial_queue import Agenda
-from mpi_opt.core.fold_stopping import Yardstick, Yardsticks
-from mpi_opt.core.limits import FATAL, HOPELESS, Rules
-from mpi_opt.core.trial import Failed, Outcome, Proposal
+from mpi_opt.coordinator.trial_queue import TrialQueue
+from mpi_opt.core.fold_stopping import Yardstick
+from mpi_opt.core.limits import FATAL, HOPELESS
+from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
 from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.store.records import Finish
 from mpi_opt.strategies.strategy import Decision
@@ -17,6 +16,7 @@ from mpi_opt.study.external_trials import ExternalTrials
 from mpi_opt.study.open_study import Past
 
 if TYPE_CHECKING:
+    from mpi_opt.coordinator.settings import SearchSettings
     from mpi_opt.coordinator.trial_queue import Running
     from mpi_opt.messages.messages import Report
     from mpi_opt.store.records import Start
@@ -24,63 +24,60 @@ if TYPE_CHECKING:
     from mpi_opt.study.retrying_store import RetryingStore
 
 
-WITHOUT_A_WORD = "the search ended before the trial did"
-"""What stands as the error of an attempt whose search was killed."""
+SEARCH_KILLED = "the search ended before the trial did"
+"""The error in the store of an attempt whose search was killed."""
 
 
-class Course:
-    """The coordinator's knowledge of a study, brought to where the store is.
+class StudyState:
+    """The state of a study in this search, which follows the store.
 
     Args:
-        store: Where everything stands.
-        strategy: Knows nothing of earlier trials yet.
-        rules: When to end.
-        folds: K.
-        yardsticks: What the folds of trials are compared with; knows of none yet.
-        renew: Makes another such strategy, for when others have changed the study (None: they must not).
+        store: The store.
+        strategy: A strategy without trials.
+        settings: The settings of the search.
 
     Attributes:
-        strategy: Knows all that was told.
-        agenda: Which trials wait, run, and how many there were.
-        external: The trials that a workload system runs.
-        n_usable: Trials with a figure of merit, earlier searches' included.
-        n_failed: Trials that failed in this one.
+        queue: The trials that wait and run.
+        n_usable: Number of trials with a figure of merit, including earlier searches.
+        n_failed: Number of trials that have failed in this search.
     """
 
     def __init__(
         self,
         store: RetryingStore,
         strategy: Strategy,
-        rules: Rules,
-        folds: int,
-        yardsticks: Yardsticks,
-        renew: Callable[[], Strategy] | None,
+        settings: SearchSettings,
     ) -> None:
-        self.strategy, self.agenda, self.external = strategy, Agenda(rules.trials), ExternalTrials(store)
+        self.queue = TrialQueue(settings.rules.trials)
         self.n_usable = self.n_failed = 0
-        self._store, self._rules, self._folds, self._renew = store, rules, folds, renew
-        self._yardsticks = yardsticks
+        self._strategy, self._external, self._store = strategy, ExternalTrials(store), store
+        self._rules, self._folds, self._new_strategy = settings.rules, settings.folds, settings.new_strategy
+        self._yardsticks = settings.yardsticks
 
-    def take_up(self) -> Past:
-        """Continues from what the store knows: what ran when the last search ended is queued again.
+    def resume(self) -> Past:
+        """Reads the study from the store. Trials that ran when the last search was killed are queued again.
 
-        Unless it ran each of several times that a search ended so; then it has failed.
+        A trial that ran each of `FATAL` times when a search was killed has failed instead.
         """
         past = self._read()
         if running := self._left_running(past):
-            self._store.requeue(running, WITHOUT_A_WORD)
+            self._store.requeue(running, SEARCH_KILLED)
         if fatal := self._fatal(past):
             self._store.finish(fatal)
             past = self._read()
         if past:
-            self._learn(past)
+            self._replay(past)
         return past
 
+    def ask(self, count: int) -> list[tuple[Proposal, int]]:
+        """At most `count` trials to start, each with the number of its attempt."""
+        return self.queue.next(count, self._strategy.ask)
+
     def begin(self, starts: list[Start]) -> bool:
-        """Enters trials as running.
+        """Records trials as running.
 
         Returns:
-            False if a workload system has been given one of them: then none is entered, and the study is read again.
+            False if a workload system has received one of them. Then none is recorded, and the study is read again.
 
         Raises:
             StoreConflictError: Another search has started one of them.
@@ -88,75 +85,87 @@ class Course:
         try:
             self._store.start(starts)
         except StoreConflictError:
-            past = None if self._renew is None else self._read()
-            if past is None or self._left_running(past):
+            if self._new_strategy is None or self._left_running(past := self._read()):
                 raise
-            self.strategy = self._renew()
-            self._learn(past)
+            self._strategy = self._new_strategy()
+            self._replay(past)
             return False
         return True
 
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
-        """Tells the strategy what came of a trial."""
+        """Passes the outcome of a trial to the strategy."""
         if outcome.figure_of_merit is None:
             self.n_failed += 1
-            self.strategy.tell(proposal, Failed(outcome.error or "failed"))
+            self._strategy.tell(proposal, Failed(outcome.error or "failed"))
         else:
             self.n_usable += 1
-            self.strategy.tell(proposal, self._rules.merits.minimised(outcome, self._folds))
-        if outcome.state == "complete":
+            self._strategy.tell(proposal, self._rules.merits.minimised(outcome, self._folds))
+        if outcome.state == "complete" and outcome.figure_of_merit is not None:
             self._yardsticks.take(proposal, outcome.figure_of_merit, outcome.folds)
 
     def prunes(self, running: Running, rank: int, report: Report) -> bool:
-        """Takes an intermediate value of a trial from a rank; whether the strategy wants no more of the trial."""
+        """Records an intermediate value of a trial from a rank; returns whether the strategy prunes the trial."""
         value = running.reports.take(rank, report.fold, report.step, report.value)
         if value is None:
             return False
-        decision = self.strategy.report(running.proposal, report.step, self._rules.merits.sign * value)
+        decision = self._strategy.report(running.proposal, report.step, self._rules.merits.sign * value)
         return decision is Decision.STOP
 
     def yardstick(self, proposal: Proposal) -> Yardstick | None:
-        """What the folds of a trial are to be compared with while it runs."""
+        """The figures with which the folds of a trial are compared; None to run all folds."""
         return self._yardsticks.of(proposal)
+
+    def changed_elsewhere(self) -> list[TrialRecord]:
+        """The trials of a workload system that have ended or were given back since the last call."""
+        return self._external.changed()
+
+    def obsolete(self) -> list[int]:
+        """The numbers of trials from which no other trial will resume."""
+        return self._strategy.obsolete()
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether no trial waits and the strategy has no more proposals."""
+        return self._strategy.finished and not self.queue.waiting
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether something must be wrong with all trials: with as many as say so, or with all that there are."""
+        """Whether all trials so far have failed, and they are at least `HOPELESS` or the last ones."""
         if self.n_usable or not self.n_failed:
             return False
-        is_all = self.strategy.finished and not self.is_waiting_for_results and not self.agenda.waiting
+        is_all = self.is_exhausted and not self.is_waiting_for_results
         return self.n_failed >= min(HOPELESS, self._rules.trials) or is_all
 
     @property
     def is_waiting_for_results(self) -> bool:
-        """Whether trials run, here or elsewhere."""
-        return bool(self.agenda.running or self.external.running)
+        """Whether trials run, on a block or in a workload system."""
+        return bool(self.queue.running or self._external.running)
 
     def _read(self) -> Past:
         return Past.read(self._store.store, self._store.study_id, self._rules.merits, self._folds)
 
     def _left_running(self, past: Past) -> list[int]:
-        """The trials that run in the store, and neither here nor at a workload system."""
-        known = past.external | set(self.agenda.running)
+        """The trials that are running in the store, but neither on a block nor in a workload system."""
+        known = past.external | set(self.queue.running)
         return [one.number for one in past.unfinished if one.state == "running" and one.number not in known]
 
     def _fatal(self, past: Past) -> list[Finish]:
-        """Trials that likely end every search that runs them."""
+        """The outcomes of trials that probably kill every search that runs them."""
         tried = [one.number for one in past.unfinished if one.attempts >= FATAL and one.number not in past.external]
         attempts = self._store.store.attempts(self._store.study_id, tried) if tried else []
         latest = {one.number: one for one in attempts}
-        n_ends = Counter(one.number for one in attempts if one.error == WITHOUT_A_WORD)
-        error = f"the search ended without a word each of the {FATAL} times that this trial ran: likely because of it"
+        n_ends = Counter(one.number for one in attempts if one.error == SEARCH_KILLED)
+        error = f"the search was killed each of the {FATAL} times that this trial ran, probably because of it"
         return [
             Finish(Outcome(one.number, "failed", None, None, 0.0, error=error), one.attempt, one.block)
             for one in latest.values()
             if n_ends[one.number] >= FATAL
         ]
 
-    def _learn(self, past: Past) -> None:
-        past.replay(self.strategy)
+    def _replay(self, past: Past) -> None:
+        past.replay(self._strategy)
         if self._yardsticks.n_folds > 1:
             past.measure(self._yardsticks, self._store.store.folds(self._store.study_id))
-        self.agenda.take_up(past)
-        self.external.resume(past)
+        self.queue.resume(past)
+        self._external.resume(past)
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)

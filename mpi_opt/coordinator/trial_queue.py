@@ -1,50 +1,55 @@
-"""Which trials wait, which run, and how many there have been. Pure bookkeeping of the coordinator."""
+"""The queue of trials: those that wait, those that run, and the count of all."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mpi_opt.coordinator.fold_reports import Reports
+from mpi_opt.coordinator.fold_reports import FoldReports
 from mpi_opt.core.trial import Proposal, TrialRecord
 from mpi_opt.study.open_study import Past, proposal_of
 
 STRANDED_S = 10.0
-"""A block has so long to answer when one of its ranks has failed and cannot free the others, in seconds."""
+"""Time that a block has to answer after a failure on one rank, for which the others may wait, in seconds."""
 
 
 @dataclass(slots=True)
 class Running:
-    """A trial on a block.
+    """A trial on a block. Times are in seconds by the clock of the pool.
 
     Attributes:
-        proposal: What was asked for.
-        block: Where it runs.
-        attempt: 1-based.
-        reports: Its intermediate values.
-        since: When it began, in seconds, by the clock of the crew.
-        until: When its block must have answered.
-        error: Why it has failed, where a rank said so that cannot free the others of its block.
+        proposal: The proposal, as the strategy made it.
+        block: The index of the block.
+        attempt: The number of the attempt, from 1.
+        reports: The intermediate values.
+        started_at_s: When the trial started.
+        due_s: When the block is given up if it has not answered.
+        error: The error of a rank on which the trial has failed while other ranks of the block may wait for it.
     """
 
     proposal: Proposal
     block: int
     attempt: int
-    reports: Reports
-    since: float
-    until: float = float("inf")
+    reports: FoldReports
+    started_at_s: float
+    due_s: float = float("inf")
     error: str | None = None
+
+    @property
+    def number(self) -> int:
+        """The number of the trial."""
+        return self.proposal.number
 
 
 @dataclass
-class Agenda:
-    """The trials of a study that are not over, and the count of all.
+class TrialQueue:
+    """The trials of a study that have not ended, and the count of all.
 
     Attributes:
-        trials: How many the study gets in all.
-        waiting: Proposals to run before new ones are asked for, with the number of the attempt.
+        trials: Number of trials of the study.
+        waiting: Proposals to run before the strategy is asked for others, with the number of the attempt.
         running: Trial number -> the trial on its block.
-        n_begun: Trials that run or are over.
+        n_begun: Number of trials that run or have ended.
     """
 
     trials: int
@@ -54,19 +59,19 @@ class Agenda:
 
     @property
     def is_done(self) -> bool:
-        """Whether all trials are over, or running."""
+        """Whether all trials of the study run or have ended."""
         return self.n_begun >= self.trials and not self.waiting
 
-    def take_up(self, past: Past) -> None:
-        """What an earlier run left unfinished comes first; what runs, here or elsewhere, goes on."""
-        going_on = past.external | set(self.running)
+    def resume(self, past: Past) -> None:
+        """Queues the unfinished trials of the study, except those that run on a block or in a workload system."""
+        running = past.external | set(self.running)
         self.waiting = [
-            (proposal_of(record), record.attempts + 1) for record in past.unfinished if record.number not in going_on
+            (proposal_of(record), record.attempts + 1) for record in past.unfinished if record.number not in running
         ]
-        self.n_begun = len(past.ended) + len(going_on)
+        self.n_begun = len(past.ended) + len(running)
 
     def next(self, count: int, ask: Callable[[int], list[Proposal]]) -> list[tuple[Proposal, int]]:
-        """At most `count` trials to begin now: those that wait, then as many new ones as the study still gets."""
+        """At most `count` trials to start: waiting ones first, then new ones from `ask`. They count as begun."""
         first, self.waiting = self.waiting[:count], self.waiting[count:]
         wanted = min(count - len(first), self.trials - self.n_begun - len(first))
         asked = ask(wanted) if wanted > 0 else []
@@ -74,22 +79,22 @@ class Agenda:
         return first + [(proposal, 1) for proposal in asked]
 
     def put_back(self, running: Running) -> None:
-        """A trial that ran without an end will be run again."""
-        del self.running[running.proposal.number]
+        """Queues a running trial again."""
+        del self.running[running.number]
         self.waiting.append((running.proposal, running.attempt + 1))
         self.n_begun -= 1
 
     def take_back(self, record: TrialRecord) -> None:
-        """A trial that others ran, and gave back, will be run here."""
+        """Queues a trial that a workload system ran without a result."""
         self.waiting.append((proposal_of(record), record.attempts + 1))
         self.n_begun -= 1
 
     def abandon(self, block: int, number: int, error: str, now_s: float) -> None:
-        """A trial has failed on a rank of its block, which has a little time from now to answer, if it can."""
+        """Records that a trial has failed on one rank. The block then has `STRANDED_S` to answer."""
         running = self.running.get(number)
         if running is not None and running.block == block:
-            running.error, running.until = error, min(running.until, now_s + STRANDED_S)
+            running.error, running.due_s = error, min(running.due_s, now_s + STRANDED_S)
 
     def on(self, block: int) -> list[Running]:
-        """The trial on a block, if there is one."""
+        """The trial on a block, as a list of at most one."""
         return [running for running in self.running.values() if running.block == block]

@@ -1,9 +1,8 @@
-"""Rules for the end of a search and for blocks that fail. They do not read a clock: the caller passes the time."""
+"""Rules for the end of a search. They do not read a clock: the caller passes the time."""
 
 from __future__ import annotations
 
 from bisect import insort
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,12 +19,6 @@ HOPELESS = 10
 
 FATAL = 3
 """A trial that was running each time when a search was killed is assumed to be the cause after this many times."""
-
-UNLUCKY = 5
-"""Fewest consecutive failed trials after which a block is retired, if trials rarely fail on other blocks."""
-
-UNLIKELY = 1e-6
-"""A block is retired if its consecutive failures are less probable than this at the failure rate of the others."""
 
 
 @dataclass(frozen=True)
@@ -84,30 +77,3 @@ class TimeLimit:
     def is_over(self, elapsed_s: float) -> bool:
         """Whether the time limit is reached."""
         return self.limit_s is not None and elapsed_s >= self.limit_s
-
-
-class Luck:
-    """Counts failed trials by block, to find blocks on which trials fail that would not fail elsewhere."""
-
-    def __init__(self) -> None:
-        self._ended: Counter[int] = Counter()
-        self._failed: Counter[int] = Counter()
-        self._in_a_row: Counter[int] = Counter()
-
-    def take(self, block: int, has_failed: bool) -> None:
-        """Records that a trial ended on this block."""
-        self._ended[block] += 1
-        self._failed[block] += has_failed
-        self._in_a_row[block] = self._in_a_row[block] + 1 if has_failed else 0
-
-    def in_a_row(self, block: int) -> int:
-        """Number of consecutive failed trials on this block."""
-        return self._in_a_row[block]
-
-    def is_sick(self, block: int) -> bool:
-        """Whether the block's consecutive failures are very improbable at the failure rate of the other blocks."""
-        n_ended = self._ended.total() - self._ended[block]
-        n_failed = self._failed.total() - self._failed[block]
-        rate = (n_failed + 1) / (n_ended + 2)  # Laplace's rule of succession
-        row = self._in_a_row[block]
-        return row >= UNLUCKY and n_failed < n_ended and rate**row < UNLIKELY

@@ -1,4 +1,4 @@
-"""The two ends of the conversation between the coordinator and a worker: what a link must be able to do."""
+"""The interfaces of the two ends of the communication between the coordinator and a worker."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.messages.messages import Disband, End, Join, ToCoordinator, ToRank
 
 LEAVE_S = 30.0
-"""A rank that has to leave its block and has not done so after this time is given up, in seconds."""
+"""Time after which a rank that does not leave its block is given up, in seconds."""
 
 
 class CoordinatorLink(ABC):
     """The coordinator's end.
 
     Attributes:
-        leave_s: How long a rank may take to leave its block before it is given up, in seconds.
+        leave_s: Time after which a rank that does not leave its block is given up, in seconds.
     """
 
     leave_s: float = LEAVE_S
 
     @abstractmethod
     def send(self, rank: int, message: ToRank) -> None:
-        """Sends to a rank that waits for a message; returns at once."""
+        """Sends to a rank that waits for a message. Does not block."""
 
     @abstractmethod
     def call(self, rank: int, message: Disband | End) -> None:
-        """Sends to a rank's watchdog, which receives it even while user code runs; returns at once."""
+        """Sends to a rank's watchdog, which receives it even while user code runs. Does not block."""
 
     @abstractmethod
     def stop(self, number: int, ranks: list[int]) -> None:
-        """Tells the first ranks of a trial's fold groups to stop it."""
+        """Asks ranks, the first ones of the fold groups, to stop a trial. Does not block."""
 
     @property
     @abstractmethod
@@ -40,10 +40,10 @@ class CoordinatorLink(ABC):
 
     @abstractmethod
     def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
-        """Waits at most `timeout_s` for a message.
+        """Waits at most `timeout_s` seconds for messages.
 
         Returns:
-            All messages that have arrived, each with the world rank that sent it; empty after `timeout_s`.
+            The messages that have arrived, each with the world rank of its sender; empty after `timeout_s`.
         """
 
 
@@ -53,12 +53,12 @@ class WorkerLink(ABC):
     @property
     @abstractmethod
     def rank(self) -> int:
-        """This worker's rank in the world; 0 only where coordinator and worker share one process."""
+        """The world rank of this worker; 0 only if coordinator and worker share one process."""
 
     @property
     @abstractmethod
     def has_thread(self) -> bool:
-        """Whether `poll` may be called from a thread other than the one that runs user code."""
+        """Whether `poll` may be called by a thread that does not run user code."""
 
     @abstractmethod
     def send(self, message: ToCoordinator) -> None:
@@ -66,7 +66,7 @@ class WorkerLink(ABC):
 
     @abstractmethod
     def poll(self, tag: int) -> object | None:
-        """A message of the coordinator with this tag that has arrived; None if there is none. Returns at once.
+        """The next message from the coordinator with this tag; None if no message has arrived. Does not block.
 
         Raises:
             RankLost: The coordinator has died.
@@ -74,17 +74,17 @@ class WorkerLink(ABC):
 
     @abstractmethod
     def receive(self, meanwhile: Callable[[], None]) -> ToRank:
-        """Waits for the coordinator's next `ToRank`.
+        """Waits for the next message from the coordinator with the tag `TO_RANK`.
 
         Args:
-            meanwhile: Called again and again during the wait; may raise.
+            meanwhile: Called repeatedly during the wait; may raise.
         """
 
     @abstractmethod
     def form_block(self, join: Join, meanwhile: Callable[[], None]) -> Communicator:
-        """The communicator of a new block. Collective over ``join.ranks``.
+        """Creates the communicator of a new block. Collective over ``join.ranks``.
 
         Args:
-            join: The block.
-            meanwhile: Called again and again during the wait for the other members; may raise.
+            join: The block and its members.
+            meanwhile: Called repeatedly during the wait for the other members; may raise.
         """

@@ -1,26 +1,26 @@
-"""Who sends what to whom in a search.
+"""The messages of a search: sender, receiver, tag and purpose.
 
 | from | to | message | tag | when |
 |---|---|---|---|---|
-| coordinator | any rank | `Join` | `TO_RANK` | the rank becomes part of a block, with others |
-| member of a block | leader, then back | `Present` | `TO_MEMBER` | it has come; all have come |
-| leader of a block | coordinator | `Ready` | `TO_COORDINATOR` | its objective is prepared, or cannot be |
-| coordinator | leader of a block | `Assignment` | `TO_RANK` | the block is free, and there is a proposal |
+| coordinator | any rank | `Join` | `TO_RANK` | the rank joins a block |
+| member of a block | leader, then back | `Present` | `TO_MEMBER` | the rank is ready to join; all members are |
+| leader of a block | coordinator | `Ready` | `TO_COORDINATOR` | its objective is prepared, or its preparation failed |
+| coordinator | leader of a block | `Assignment` | `TO_RANK` | the block is free and there is a proposal |
 | leader of a block | its members | `Order` | `TO_MEMBER` | it forwards an assignment (block communicator) |
-| first rank of a fold group | coordinator | `Report` | `TO_COORDINATOR` | an intermediate value |
+| first rank of a fold group | coordinator | `Report` | `TO_COORDINATOR` | the objective reports an intermediate value |
 | coordinator | first ranks of the fold groups | `Stop` | `STOP` | the trial is pruned, or the search ends |
-| leader of a block | its members | `Verdict` | `VERDICT` | a fold ended that is not the last (block communicator) |
+| leader of a block | its members | `Verdict` | `VERDICT` | a fold has ended and others remain (block communicator) |
 | member of a block | leader | `PartOutcome` | `TO_LEADER` | its part has ended (block communicator) |
-| leader of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial ended, well or not |
-| any rank of a block | coordinator | `Abandoned` | `TO_COORDINATOR` | it failed, and cannot free those who wait |
-| any rank of a block | coordinator | `Broken` | `TO_COORDINATOR` | it cannot reach the others any more |
-| coordinator | ranks of a block | `Disband` | `TO_LIFELINE` | the block lost a rank, or is given up |
+| leader of a block | coordinator | `Outcome` | `TO_COORDINATOR` | the trial has ended |
+| any rank of a block | coordinator | `Abandoned` | `TO_COORDINATOR` | its part failed; other ranks may wait for it |
+| any rank of a block | coordinator | `Broken` | `TO_COORDINATOR` | communication in the block has failed |
+| coordinator | ranks of a block | `Disband` | `TO_WATCHDOG` | the block has lost a rank, or is given up |
 | any rank | coordinator | `Freed` | `TO_COORDINATOR` | it has left its block and can join another |
 | coordinator | all ranks | `Dismissal` | `TO_RANK` | the search is over |
-| coordinator | ranks that do not answer | `End` | `TO_LIFELINE` | the search is over and they are still busy |
+| coordinator | ranks that do not answer | `End` | `TO_WATCHDOG` | the search is over and they still run a trial |
 
-The leader of a block is its first rank. What is for `TO_LIFELINE` is heard even while user code runs. All of it is
-small; arrays never travel this way.
+The leader of a block is its first rank. Messages with the tag `TO_WATCHDOG` are received even while user code runs. All
+messages are small Python objects; arrays are never sent this way.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from mpi_learn.errors import MPILearnError
 from mpi_opt.core.fold_stopping import Yardstick
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 
-TO_COORDINATOR, TO_RANK, TO_LIFELINE, STOP, TO_MEMBER, TO_LEADER, VERDICT = range(32_001, 32_008)
-"""Large, because they may travel over the world communicator itself, where the user's own messages have small ones."""
+TO_COORDINATOR, TO_RANK, TO_WATCHDOG, STOP, TO_MEMBER, TO_LEADER, VERDICT = range(32_001, 32_008)
+"""Large values, because the messages may share the world communicator with user code, which uses small tags."""
 
 
 @dataclass(frozen=True, slots=True)
 class Join:
-    """Become part of a block.
+    """The receiver becomes a member of a block.
 
     Attributes:
-        block: Its index; never used before.
-        ranks: The world ranks of all its members, the leader first.
+        block: The index of the block; never used before.
+        ranks: The world ranks of all members, the leader first.
     """
 
     block: int
@@ -50,10 +50,12 @@ class Join:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """A rank has come to its block, or all have; over the world communicator, for there is no other yet.
+    """The sender is ready to form its block. Sent over the world communicator, before the block has its own.
+
+    From a member to the leader: this member is ready. From the leader to the members: all are.
 
     Attributes:
-        block: Its index.
+        block: The index of the block.
     """
 
     block: int
@@ -61,12 +63,12 @@ class Present:
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A block can take trials; or, with an `error`, never will.
+    """A block is ready for trials, or the preparation of its objective has failed.
 
     Attributes:
-        block: Its index.
-        hosts: The hosts of its ranks, each once, separated by commas.
-        error: What the user must mend; or, of what nobody foresaw, which rank raised it.
+        block: The index of the block.
+        hosts: The distinct hosts of its ranks, separated by commas.
+        error: The error of the preparation: a user's mistake, or an unexpected error with the rank that raised it.
     """
 
     block: int
@@ -79,9 +81,9 @@ class Assignment:
     """A trial to run.
 
     Attributes:
-        proposal: What to try.
-        study: The study's key; see `Trial.study`.
-        yardstick: What folds that run in turn are compared with; None: all of them are run.
+        proposal: The proposal, as the strategy made it.
+        study: The study's key, as in `Trial.study`.
+        yardstick: The figures with which consecutive folds are compared; None to run all folds.
     """
 
     proposal: Proposal
@@ -90,17 +92,17 @@ class Assignment:
 
     @property
     def number(self) -> int:
-        """The trial."""
+        """The number of the trial."""
         return self.proposal.number
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a leader tells its members.
+    """An assignment, forwarded by the leader of a block to its members.
 
     Attributes:
-        assignment: What to run.
-        renew: Make the fold communicator anew first: the last trial may have left it unusable.
+        assignment: The trial to run.
+        renew: Whether to replace the fold communicator first, because the last trial may have left it unusable.
     """
 
     assignment: Assignment
@@ -109,25 +111,25 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a trial goes on with its next fold.
+    """Whether the next fold of a trial runs.
 
     Attributes:
-        number: The trial.
-        fold: The one that has ended.
-        goes_on: Whether the next one is run.
+        number: The number of the trial.
+        fold: The fold that has ended.
+        continues: Whether the next fold runs.
     """
 
     number: int
     fold: int
-    goes_on: bool
+    continues: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """A communication in the sender's block failed, so that the block no longer works.
+    """Communication in the sender's block has failed; the block can run no more trials.
 
     Attributes:
-        block: Its index.
+        block: The index of the block.
         reason: MPI's error, in one line.
     """
 
@@ -137,12 +139,12 @@ class Broken:
 
 @dataclass(frozen=True, slots=True)
 class Abandoned:
-    """The sender has failed its part of a trial, and others may wait for it for ever: without protection.
+    """The sender's part of a trial has failed, and other ranks may wait for it forever. Sent without protection only.
 
     Attributes:
-        block: Its index.
-        number: The trial.
-        error: As in its `PartOutcome`.
+        block: The index of the block.
+        number: The number of the trial.
+        error: The same text as in its `PartOutcome`.
     """
 
     block: int
@@ -152,7 +154,7 @@ class Abandoned:
 
 @dataclass(frozen=True, slots=True)
 class Disband:
-    """Leave this block."""
+    """The receiver must leave this block."""
 
     block: int
 
@@ -166,17 +168,17 @@ class Freed:
 
 @dataclass(frozen=True, slots=True)
 class Dismissal:
-    """There is nothing more to do."""
+    """The search is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """There is nothing more to do, at once: end this process."""
+    """The search is over and the receiver must end its process at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """An intermediate value, in the user's direction."""
+    """An intermediate value of a fold, in the user's direction."""
 
     number: int
     fold: int
@@ -186,22 +188,22 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End this trial at the next opportunity."""
+    """The trial must end at the next opportunity."""
 
     number: int
 
 
 @dataclass(slots=True)
 class PartOutcome:
-    """What one rank of a block says of its part of a trial.
+    """The outcome of one rank's part of a trial.
 
     Attributes:
-        number: The trial.
-        folds: The folds of which this rank was the first rank.
-        error: Why its part failed: reason, rank, host and traceback as text.
-        is_echo: The error only says that another rank of the trial failed.
-        was_stopped: Whether the objective was told to stop.
-        is_clearly_worse: Whether the folds so far were enough to know that the trial is not the best one.
+        number: The number of the trial.
+        folds: The outcomes of the folds whose first rank is the sender.
+        error: The reason, rank, host and traceback of a failure, as text.
+        is_echo: Whether the error is only the consequence of another rank's failure.
+        was_stopped: Whether the objective was asked to stop.
+        is_clearly_worse: Whether the trial is clearly worse than the best one after some of its folds.
     """
 
     number: int
@@ -214,10 +216,10 @@ class PartOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Not sent by anybody: what the link itself found out.
+    """Ranks have died. Created by the link, not sent by a rank.
 
     Attributes:
-        ranks: World ranks that have died.
+        ranks: The world ranks that have died.
     """
 
     ranks: frozenset[int]

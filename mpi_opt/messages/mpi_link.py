@@ -1,9 +1,10 @@
-"""Both ends of the conversation over MPI: rank 0 of the world is the coordinator, all other ranks are workers."""
+"""The links over MPI: rank 0 of the world is the coordinator, all other ranks are workers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from mpi_learn.mpi import communicators as communication
 from mpi_learn.mpi.communicators import Communicator, Pause, RankLost
@@ -11,9 +12,9 @@ from mpi_opt.messages.link import CoordinatorLink, WorkerLink
 from mpi_opt.messages.messages import (
     STOP,
     TO_COORDINATOR,
-    TO_LIFELINE,
     TO_MEMBER,
     TO_RANK,
+    TO_WATCHDOG,
     Disband,
     End,
     Freed,
@@ -25,29 +26,35 @@ from mpi_opt.messages.messages import (
     ToRank,
 )
 
+if TYPE_CHECKING:
+    from mpi_learn.errors import MPILearnError
+    from mpi_opt.study.study import Study
+
+    Results = tuple[Study | None, MPILearnError | None]
+
 MOST_AT_ONCE = 32
-"""How many messages are received at once: the first block gets its next trial before the last result is read."""
+"""Most messages per call of `receive`, so that the first block gets its next trial before all results are read."""
 
 YIELD_S = 50e-6
-"""The coordinator polls without sleeping for this time, in seconds: with short trials the next message is near."""
+"""Time for which the coordinator polls without sleeping, in seconds. With short trials the next message is near."""
 
 LONGEST_PAUSE_S = 0.002
-"""The longest sleep of the coordinator between two polls, in seconds: all blocks wait for it."""
-
+"""The longest sleep of the coordinator between two polls, in seconds. All blocks wait for it."""
 
 DELIVERY_S = 5.0
-"""How long the other ranks may take to receive the results of the search, in seconds."""
+"""Time that the other ranks have to receive the results of the search, in seconds."""
 
 
 class MPICoordinatorLink(CoordinatorLink):
-    """From rank 0, over the world communicator. Messages to dead ranks are dropped.
+    """The coordinator's end, over the world communicator. Messages to dead ranks are dropped.
 
     Args:
         world: The communicator of the search.
 
     Attributes:
-        has_called: Whether a rank had to leave its block, or to end.
-        ended: The ranks that had to end. Without protection they are not told: their death would end the job.
+        has_called: Whether a message has been sent to a watchdog.
+        ended: The ranks that must end their process. Without protection `End` is not sent, because the death of a
+            rank would end the job.
     """
 
     def __init__(self, world: Communicator) -> None:
@@ -66,7 +73,7 @@ class MPICoordinatorLink(CoordinatorLink):
             if not self.is_protected:
                 return
         self.has_called = True
-        self._send(message, rank, TO_LIFELINE)
+        self._send(message, rank, TO_WATCHDOG)
 
     def stop(self, number: int, ranks: list[int]) -> None:
         for rank in ranks:
@@ -82,21 +89,21 @@ class MPICoordinatorLink(CoordinatorLink):
             pause()
         return messages
 
-    def part(self, results: object, *, may_finalize: bool) -> None:
-        """Sends `results` to every rank that is left, and arranges the end of this process.
+    def send_results(self, results: Results, *, may_finalize: bool) -> None:
+        """Sends the results of the search to all live ranks, and prepares the end of this process.
 
-        ``MPI_Finalize`` needs all ranks. It is skipped where one was lost, cannot be reached, or may have been lost
-        unnoticed; and, with protection, where the processes end right after the search: a death in those last moments
-        would block the other ranks.
+        ``MPI_Finalize`` needs all ranks. It is skipped if a rank was lost, cannot be reached, or may have been lost
+        unnoticed. With protection it is also skipped if the processes end right after the search, because a death in
+        those last moments would block the other ranks.
 
         Args:
-            results: What `MPIWorkerLink.part` returns on the other ranks.
-            may_finalize: Whether the processes go on after the search.
+            results: The return value of `MPIWorkerLink.receive_results` on the other ranks.
+            may_finalize: Whether the processes continue after the search.
         """
         gone = communication.lost_ranks(self.world) | self.ended
         is_final = bool(gone) or (self.is_protected and (self.has_called or not may_finalize))
         reachable = [rank for rank in range(1, self.world.size) if rank not in gone]
-        # a rank that has not received the end would take that of this process for a loss
+        # a rank that has not received the results would report the end of this process as a loss
         communication.deliver(self.world, (results, is_final), reachable, TO_RANK, DELIVERY_S)
         if self.is_protected:
             communication.await_deaths(self.world, self.ended, DELIVERY_S)
@@ -108,26 +115,26 @@ class MPICoordinatorLink(CoordinatorLink):
             communication.send_if_alive(self.world, message, rank, tag)
 
     def _arrived(self) -> list[tuple[int, ToCoordinator]]:
-        messages = self._losses() if self._is_new else []  # nothing else reports the losses of an earlier search
+        messages = self._losses() if self._is_new else []  # no later error reports the losses of an earlier search
         self._is_new = False
         try:
             while len(messages) < MOST_AT_ONCE and (found := communication.poll(self.world, tag=TO_COORDINATOR)):
                 messages.append((found[1], found[0]))
                 if isinstance(found[0], Freed):
-                    self.ended.discard(found[1])  # it answers after all
+                    self.ended.discard(found[1])  # a late answer: the rank is alive
         except RankLost:
             messages += self._losses()
         return messages
 
     def _losses(self) -> list[tuple[int, ToCoordinator]]:
-        """The deaths that were not reported yet."""
+        """The losses that have not been reported yet."""
         lost = communication.lost_ranks(self.world)
         new, self._lost = lost - self._lost, self._lost | lost
         return [(0, Lost(frozenset(new)))] if new else []
 
 
 class MPIWorkerLink(WorkerLink):
-    """From a rank other than 0, over the world communicator."""
+    """A worker's end, over the world communicator."""
 
     def __init__(self, world: Communicator) -> None:
         self.world = world
@@ -148,20 +155,22 @@ class MPIWorkerLink(WorkerLink):
         return None if found is None else found[0]
 
     def receive(self, meanwhile: Callable[[], None]) -> ToRank:
-        return communication.receive(self.world, source=0, tag=TO_RANK, meanwhile=meanwhile)[0]
+        message: ToRank = communication.receive(self.world, source=0, tag=TO_RANK, meanwhile=meanwhile)[0]
+        return message
 
     def form_block(self, join: Join, meanwhile: Callable[[], None]) -> Communicator:
         self._await_members(join, meanwhile)
         return communication.group_of(self.world, join.ranks, f"mpi_opt block {join.block}")
 
-    def part(self) -> object:
-        """The results of the search, from rank 0; drops messages that no trial has read.
+    def receive_results(self) -> Results:
+        """Waits for the results of the search from rank 0. Drops stop messages that no trial has read.
 
         Raises:
             RankLost: Rank 0 has died.
         """
-        results, is_final = communication.receive(self.world, source=0, tag=TO_RANK)[0]
-        with suppress(*communication.FAILURES):  # trials of the next search have the same numbers
+        message: tuple[Results, bool] = communication.receive(self.world, source=0, tag=TO_RANK)[0]
+        results, is_final = message
+        with suppress(*communication.FAILURES):  # the trials of the next search have the same numbers
             while self.poll(STOP) is not None:
                 pass
         if is_final:
@@ -169,9 +178,9 @@ class MPIWorkerLink(WorkerLink):
         return results
 
     def _await_members(self, join: Join, meanwhile: Callable[[], None]) -> None:
-        """Returns when all members have come, so that creating their communicator takes no time.
+        """Waits until all members are ready, so that the creation of their communicator takes no time.
 
-        Nothing interrupts a rank that creates a communicator together with one that has died; this wait can be.
+        This wait can be interrupted. The creation of a communicator together with a dead rank cannot.
         """
         leader, *members = join.ranks
         if self.rank == leader:
@@ -187,5 +196,5 @@ class MPIWorkerLink(WorkerLink):
 
     def _await_present(self, block: int, rank: int, meanwhile: Callable[[], None]) -> None:
         message = None
-        while message != Present(block):  # older ones belong to blocks that were never formed
+        while message != Present(block):  # other messages belong to blocks that were never formed
             message, _, _ = communication.receive(self.world, source=rank, tag=TO_MEMBER, meanwhile=meanwhile)

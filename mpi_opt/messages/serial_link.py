@@ -1,7 +1,7 @@
-"""Both ends of the conversation in a search of one process: coordinator and worker are two of its threads.
+"""The links of a search in one process: coordinator and worker are two of its threads.
 
-The messages, their order and their meaning are those of a search over MPI. A waiting thread sleeps until the next
-message arrives.
+The messages, their order and their meaning are the same as over MPI. A waiting thread sleeps until the next message
+arrives.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ import math
 from collections import defaultdict, deque
 from collections.abc import Callable
 from threading import Condition
+from typing import Any
 
 from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.messages.link import CoordinatorLink, WorkerLink
 from mpi_opt.messages.messages import (
     STOP,
-    TO_LIFELINE,
     TO_RANK,
+    TO_WATCHDOG,
     Disband,
     Dismissal,
     End,
@@ -26,24 +27,24 @@ from mpi_opt.messages.messages import (
     ToRank,
 )
 
-LOOK_S = 0.1
-"""How often a waiting worker calls ``meanwhile``, in seconds."""
+MEANWHILE_S = 0.1
+"""The interval at which a waiting worker calls ``meanwhile``, in seconds."""
 
 
 class _Channel:
-    """The messages in both directions, and what both threads must know of each other."""
+    """The messages in both directions and the shared state of the two threads."""
 
     def __init__(self) -> None:
         self.changed = Condition()
         self.to_coordinator: deque[ToCoordinator] = deque()
-        self.to_worker: defaultdict[int, deque[object]] = defaultdict(deque)
+        self.to_worker: defaultdict[int, deque[Any]] = defaultdict(deque)
         self.n_sent = self.n_taken = self.n_handled = 0
         self.error: BaseException | None = None
         self.is_closed = False
 
 
 class SerialCoordinatorLink(CoordinatorLink):
-    """The coordinator's end. The only rank cannot be lost; it is never given up, since no other could replace it."""
+    """The coordinator's end. The only rank cannot be lost, and it is never given up: no other rank can replace it."""
 
     leave_s = math.inf
 
@@ -61,12 +62,12 @@ class SerialCoordinatorLink(CoordinatorLink):
         self._put(TO_RANK, message)
 
     def call(self, rank: int, message: Disband | End) -> None:
-        """A worker that has to end must not end the coordinator's process: it leaves its block and is dismissed."""
+        """Sends to the watchdog. For `End` the worker leaves its block and is dismissed: the process must not end."""
         if isinstance(message, End):
-            self._put(TO_LIFELINE, Disband(self._block))
+            self._put(TO_WATCHDOG, Disband(self._block))
             self._put(TO_RANK, Dismissal())
         else:
-            self._put(TO_LIFELINE, message)
+            self._put(TO_WATCHDOG, message)
 
     def stop(self, number: int, ranks: list[int]) -> None:
         self._put(STOP, Stop(number))
@@ -85,7 +86,7 @@ class SerialCoordinatorLink(CoordinatorLink):
         return messages
 
     def close(self) -> None:
-        """The coordinator has ended: the worker waits for nothing more."""
+        """Ends every wait of the worker, because the coordinator has ended."""
         with self.channel.changed:
             self.channel.is_closed = True
             self.channel.changed.notify_all()
@@ -117,21 +118,22 @@ class SerialWorkerLink(WorkerLink):
             self._channel.changed.notify_all()
 
     def poll(self, tag: int) -> object | None:
-        """As in the interface. For `STOP` it waits until the coordinator has handled every earlier message.
+        """The next message with this tag, or None. For `STOP` it waits until all earlier messages are handled.
 
-        So pruning does not depend on timing, and a search of one process can be repeated exactly.
+        Pruning therefore does not depend on timing, and a search in one process is reproducible.
         """
         channel = self._channel
         with channel.changed:
             if tag == STOP:
                 channel.changed.wait_for(lambda: channel.n_handled == channel.n_sent or channel.is_closed)
-            return channel.to_worker[tag].popleft() if channel.to_worker[tag] else None
+            message: object = channel.to_worker[tag].popleft() if channel.to_worker[tag] else None
+            return message
 
     def receive(self, meanwhile: Callable[[], None]) -> ToRank:
         channel = self._channel
-        messages = channel.to_worker[TO_RANK]
+        messages: deque[ToRank] = channel.to_worker[TO_RANK]
         with channel.changed:
-            while not channel.changed.wait_for(lambda: messages or channel.is_closed, LOOK_S):
+            while not channel.changed.wait_for(lambda: bool(messages) or channel.is_closed, MEANWHILE_S):
                 meanwhile()
             return messages.popleft() if messages else Dismissal()
 
@@ -139,7 +141,7 @@ class SerialWorkerLink(WorkerLink):
         return self._comm
 
     def fail(self, error: BaseException) -> None:
-        """Raises `error` in the coordinator: the worker has ended unexpectedly."""
+        """Raises `error` in the coordinator, because the worker has ended unexpectedly."""
         with self._channel.changed:
             self._channel.error = error
             self._channel.changed.notify_all()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from mpi_opt.study.study import Study
 
 
-class Progress(Protocol):
+class Progress:
     """Receives the events of a search from the coordinator. Every method must return quickly."""
 
     def resumed(self, study: Study) -> None:

@@ -1,7 +1,7 @@
-"""A block of ranks: receive a trial, run it, answer.
+"""A block of ranks: runs trials and merges the parts of its ranks into one outcome.
 
-Every rank of a block holds a `Block`. Its rank 0, the leader, talks with the coordinator; the others are its members.
-Whatever user code raises becomes part of an `Outcome` here, and the block goes on with its next trial.
+Every rank of a block holds a `Block`. Its rank 0 is the leader, which communicates with the coordinator; the others are
+members. An exception of user code becomes part of an `Outcome`, and the block continues with its next trial.
 """
 
 from __future__ import annotations
@@ -15,11 +15,10 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.core.block_layout import fold_groups, folds_of_group
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.fold_stopping import Yardstick
-from mpi_opt.core.objective import Terms
-from mpi_opt.core.trial import FoldOutcome, Outcome, Reporter, Trial
+from mpi_opt.core.objective import Objective, Terms
+from mpi_opt.core.trial import FoldOutcome, Outcome, Reporter, State, Trial
 from mpi_opt.messages.messages import TO_LEADER, VERDICT, Assignment, PartOutcome, Ready, Verdict
-from mpi_opt.worker.objective import Objective
-from mpi_opt.worker.watchdog import Lifeline, in_this_process
+from mpi_opt.worker.watchdog import Watchdog, in_this_process
 
 
 class Block:
@@ -27,11 +26,11 @@ class Block:
 
     Args:
         comm: The block's communicator.
-        index: The block's number.
-        objective: What to run.
-        terms: What all trials of the study have in common.
-        reporter: Where intermediate values go.
-        lifeline: Ends trials that take too long.
+        index: The number of the block.
+        objective: The objective of the study.
+        terms: The settings that all trials of the study share.
+        reporter: Receives intermediate values.
+        watchdog: Ends trials that take too long.
     """
 
     def __init__(
@@ -42,16 +41,16 @@ class Block:
         terms: Terms,
         *,
         reporter: Reporter,
-        lifeline: Lifeline,
+        watchdog: Watchdog,
     ) -> None:
         self.comm, self.index, self.objective = comm, index, objective
-        self.terms, self.reporter, self.lifeline = terms, reporter, lifeline
+        self.terms, self.reporter, self.watchdog = terms, reporter, watchdog
         self.groups = fold_groups(comm.size, terms.folds)
         self.group = next(i for i, ranks in enumerate(self.groups) if comm.rank in ranks)
         self.fold_comm = self._split()
 
     def prepare(self) -> Ready:
-        """Everything that can be done, and found wrong, before the first trial. Collective over the block."""
+        """Prepares the objective; an error becomes part of the message. Collective over the block."""
         hosts = self.comm.gather(communication.host_name(), root=0) or []
         error = None
         try:
@@ -62,11 +61,14 @@ class Block:
         return Ready(self.index, ",".join(dict.fromkeys(hosts)), error)
 
     def run(self, assignment: Assignment, check: Callable[[], None] = lambda: None) -> Outcome | None:
-        """Runs one trial. Every rank of the block calls it with the same assignment; the leader gets the outcome.
+        """Runs one trial. Collective over the block.
 
         Args:
-            assignment: What to run.
-            check: Called while ranks of the block wait for one another; may raise.
+            assignment: The trial, the same on every rank.
+            check: Called repeatedly while ranks of the block wait for one another; may raise.
+
+        Returns:
+            The outcome on the leader, None on the members.
         """
         started = time.perf_counter()
         part = self._run_part(assignment, check)
@@ -82,12 +84,12 @@ class Block:
     def renew(self) -> None:
         """Replaces the fold communicator after a trial that may have left it unusable. Collective over the block.
 
-        The old communicator is not freed. Its context would be reused: MPICH would deliver messages of the failed trial
-        that no rank has received to the next communicator, and Open MPI crashes when news of a revoked one arrives
-        late. An unfreed communicator takes about 8 KB. Open MPI has 65,000 of them, MPICH 2,000; when there is none
-        left, the ranks of this block can run no more trials.
+        The old communicator is not freed, because its context would be reused. MPICH would deliver unreceived messages
+        of the failed trial to the next communicator, and Open MPI crashes if the notice of a revoked communicator
+        arrives late. An unfreed communicator takes about 8 KB. Open MPI provides 65,000 communicators and MPICH 2,000;
+        after that number the ranks of this block can run no more trials.
         """
-        if len(self.groups) < self.comm.size:  # a rank alone has no other rank to be out of step with
+        if len(self.groups) < self.comm.size:  # groups of one rank have no unreceived messages
             self.fold_comm = self._split()
 
     def _split(self) -> Communicator:
@@ -105,47 +107,52 @@ class Block:
                 reporter=self.reporter,
                 study=assignment.study,
             )
-            if not self._goes_on(self._run_fold(trial, part), trial, part, assignment.yardstick, check):
+            if not self._continues(self._run_fold(trial, part), trial, part, assignment.yardstick, check):
                 break
         return part
 
-    def _goes_on(
-        self, is_fine: bool, trial: Trial, part: PartOutcome, yardstick: Yardstick | None, check: Callable[[], None]
+    def _continues(
+        self,
+        has_succeeded: bool,
+        trial: Trial,
+        part: PartOutcome,
+        yardstick: Yardstick | None,
+        check: Callable[[], None],
     ) -> bool:
-        """Whether the next fold is run: the leader compares, if there is a yardstick, and tells the others.
+        """Whether the next fold runs. With a yardstick the leader decides and sends its verdict to the members.
 
-        A rank whose fold went wrong does not wait for the leader's verdict, but the leader gives it in any case.
+        A rank whose fold has failed does not wait for the verdict, but the leader always sends it.
         """
         is_last = len(self.groups) > 1 or trial.fold == self.terms.folds - 1
         if yardstick is None or is_last:
-            return is_fine
+            return has_succeeded
         if self.comm.rank > 0:
-            return is_fine and self._await_verdict(trial, check)
-        part.is_clearly_worse = is_fine and yardstick.is_clearly_worse([fold.figure_of_merit for fold in part.folds])
-        goes_on = is_fine and not part.is_clearly_worse
+            return has_succeeded and self._await_verdict(trial, check)
+        part.is_clearly_worse = has_succeeded and yardstick.is_clearly_worse(_figures(part.folds))
+        continues = has_succeeded and not part.is_clearly_worse
         for member in range(1, self.comm.size):
-            self.comm.send(Verdict(trial.number, trial.fold, goes_on), dest=member, tag=VERDICT)
-        return goes_on
+            self.comm.send(Verdict(trial.number, trial.fold, continues), dest=member, tag=VERDICT)
+        return continues
 
     def _await_verdict(self, trial: Trial, check: Callable[[], None]) -> bool:
         while True:
-            verdict, _, _ = communication.receive(self.comm, source=0, tag=VERDICT, meanwhile=check)
+            verdict: Verdict = communication.receive(self.comm, source=0, tag=VERDICT, meanwhile=check)[0]
             if (verdict.number, verdict.fold) == (trial.number, trial.fold):
-                return verdict.goes_on  # others were meant for folds that went wrong on this rank
+                return verdict.continues  # other verdicts concern folds that have failed on this rank
 
     def _run_fold(self, trial: Trial, part: PartOutcome) -> bool:
-        """Runs one fold into `part`; returns whether to go on with the next."""
+        """Runs one fold and adds it to `part`; returns whether the next fold may run."""
         started = time.perf_counter()
         try:
             try:
-                self.lifeline.guard(trial.comm, self.terms.timeout_s)
+                self.watchdog.guard(trial.comm, self.terms.timeout_s)
                 with in_this_process():
                     value, history = self.objective(trial)
             finally:
-                self.lifeline.rest()
+                self.watchdog.rest()
             figures = self.terms.merits.read(value) if trial.comm.rank == 0 else ()
-        except BaseException as error:  # noqa: BLE001 - whatever user code raises is this trial's outcome
-            self.lifeline.rest()
+        except BaseException as error:  # noqa: BLE001 - any exception of user code is the outcome of the trial
+            self.watchdog.rest()
             part.error = str(communication.described(error, self.comm.rank))
             part.is_echo = communication.is_communication_error(error)
             communication.release(trial.comm)
@@ -161,9 +168,10 @@ class Block:
 
 
 def merged(parts: list[PartOutcome], duration_s: float, merits: Merits, yardstick: Yardstick | None = None) -> Outcome:
-    """The outcome of a trial from what the ranks of its block say; its figure of merit is what the folds come to.
+    """The outcome of a trial, from the parts of its ranks. Its figure of merit aggregates those of the folds.
 
-    Of a trial that was clearly worse than the `yardstick` after some of its folds it is what all would likely come to.
+    If the trial was clearly worse than the `yardstick` after some of its folds, its figure of merit is the expected one
+    of all folds.
     """
     folds = sorted((fold for part in parts for fold in part.folds), key=lambda fold: fold.fold)
     errors = sorted((part for part in parts if part.error), key=lambda part: part.is_echo)
@@ -172,11 +180,16 @@ def merged(parts: list[PartOutcome], duration_s: float, merits: Merits, yardstic
         return Outcome(number, "failed", None, None, duration_s, folds, errors[0].error)
     figures, spreads = merits.over_folds(folds)
     is_clearly_worse = any(part.is_clearly_worse for part in parts)
-    if is_clearly_worse:
-        values = [fold.figure_of_merit for fold in folds]
+    if is_clearly_worse and yardstick is not None:
+        values = _figures(folds)
         figures, spreads = (yardstick.expected(values),), (yardstick.uncertainty(values),)
-    state = "pruned" if is_clearly_worse or any(part.was_stopped for part in parts) else "complete"
-    outcome = Outcome(number, state, figures[0], spreads and spreads[0], duration_s, folds)
+    state: State = "pruned" if is_clearly_worse or any(part.was_stopped for part in parts) else "complete"
+    outcome = Outcome(number, state, figures[0], spreads[0] if spreads else None, duration_s, folds)
     outcome.figures_of_merit = merits.by_name(figures)
     outcome.uncertainties = merits.by_name(spreads) if spreads else {}
     return outcome
+
+
+def _figures(folds: list[FoldOutcome]) -> list[float]:
+    """The figures of merit of folds that have succeeded."""
+    return [fold.figure_of_merit for fold in folds if fold.figure_of_merit is not None]

@@ -1,7 +1,4 @@
-"""From hyperparameters to a figure of merit: what a block runs for each trial (or each fold of it).
-
-Two kinds: any function of the user's, and a training by `mpi_learn`.
-"""
+"""The objectives: a function of the user, and a training by `mpi_learn`. A block runs one for each fold of a trial."""
 
 from __future__ import annotations
 
@@ -10,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.communicators import Communicator
@@ -28,15 +27,15 @@ if TYPE_CHECKING:
     from mpi_learn.data.retained import KeptData
 
 OF_THE_RESULT = ("seconds", "samples_per_second")
-"""What can be a figure of merit beside the metrics: how long a training took, and how fast it was."""
+"""Figures of merit besides the metrics: the duration and the speed of a training."""
 
 
 class FunctionObjective(Objective):
-    """A function of the user's, called with the `Trial`.
+    """A function of the user, called with the `Trial`.
 
     Args:
-        function: The function, or where to find it: ``file.py:function``.
-        directory: Where a relative file starts.
+        function: The function, or its place as ``file.py:function``.
+        directory: Relative paths are relative to this directory.
     """
 
     def __init__(self, function: Callable[[Trial], Any] | str, directory: Path | None = None) -> None:
@@ -47,6 +46,8 @@ class FunctionObjective(Objective):
             self.function = load_function(self.function, self.directory)
 
     def __call__(self, trial: Trial) -> tuple[object, History | None]:
+        if isinstance(self.function, str):
+            raise AssertionError("the objective is called before it is prepared")
         return self.function(trial), None
 
     def discard(self, study: str, numbers: Iterable[int]) -> None:
@@ -57,10 +58,10 @@ class TrainingObjective(Objective):
     """A training by `mpi_learn`.
 
     Args:
-        training: The ``training:`` section, with ``$name`` where a hyperparameter goes.
-        figure_of_merit: A metric's name, one of `OF_THE_RESULT`, or ``file.py:function``; or several of them.
-        directory: Where relative files start.
-        checkpoints: The folder for checkpoints that the strategy needs: trials may resume from those of others.
+        training: The section ``training:``, with ``$name`` as the placeholder of a hyperparameter.
+        figure_of_merit: The name of a metric, one of `OF_THE_RESULT`, or ``file.py:function``; or several of them.
+        directory: Relative paths are relative to this directory.
+        checkpoints: The folder of the checkpoints that the strategy needs, so that trials can resume from others.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class TrainingObjective(Objective):
         rehearse(configuration, comm, data=self._loaded(configuration, comm))
 
     def check(self, comm: Communicator, parameters: Parameters) -> str:
-        """Runs one batch of the training with these hyperparameters; see `mpi_learn.training.check`."""
+        """Trains on one batch with these hyperparameters and returns a summary. Collective over `comm`."""
         from mpi_learn.training.check import check
 
         self._functions = {one: load_function(one, self.directory) for one in self.figures if is_function(one)}
@@ -122,15 +123,15 @@ class TrainingObjective(Objective):
     def configuration(
         self, parameters: Parameters, changes: Mapping[str, Any] | None = None, where: str = "training"
     ) -> TrainingConfiguration:
-        """The training of one trial.
+        """The configuration of one trial's training.
 
         Args:
-            parameters: The hyperparameters that fill it.
-            changes: Sections that come before the file's.
-            where: What errors call the section.
+            parameters: The values of the placeholders.
+            changes: Sections that replace those of the file.
+            where: The name of the section in errors.
 
         Raises:
-            ConfigurationError: These hyperparameters make a training that cannot be.
+            ConfigurationError: The training is invalid with these hyperparameters.
         """
         content = filled(self.training, parameters)
         model = str(content.get("model", ""))
@@ -143,13 +144,14 @@ class TrainingObjective(Objective):
                 if name in signature.names or (signature.accepts_any and name not in referred)
             }
             own = content.get("parameters") or {}
-            if isinstance(own, Mapping) and all(isinstance(name, str) for name in own):  # else: see what is said below
-                content["parameters"] = named | own
-                signature.check(content["parameters"], model)
+            if isinstance(own, Mapping) and all(isinstance(name, str) for name in own):  # else: reading reports it
+                arguments: dict[str, Any] = {**named, **own}
+                content["parameters"] = arguments
+                signature.check(arguments, model)
         return read_configuration(content | dict(changes or {}), directory=self.directory, where=where)
 
     def _changes(self, trial: Trial) -> dict[str, Any]:
-        """What sets this trial's training apart: its seed, the epochs it is granted, the checkpoint it goes on from."""
+        """The sections that differ between trials: seed, number of epochs, and the checkpoint to resume from."""
         changes: dict[str, Any] = {"seed": trial.seed}
         if trial.budget is not None:
             changes["epochs"] = max(1, round(trial.budget))
@@ -169,9 +171,13 @@ class TrainingObjective(Objective):
         return trial.should_stop()
 
     def _loaded(self, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
-        """The data, kept from trial to trial."""
+        """The data, which stays in memory from trial to trial."""
         from mpi_learn.data.retained import KeptData
 
+        if configuration.data is None:
+            raise ConfigurationError(
+                "this section is required", where="training.data", cure="say which files to train on"
+            )
         self._kept = self._kept or KeptData()
         return self._kept.load(configuration.data, comm, int(self.training.get("seed", 0)))
 
@@ -182,46 +188,47 @@ class TrainingObjective(Objective):
             self._folds = data, {}
         folds = self._folds[1]
         if trial.fold not in folds:
-            labels = data.training_labels()  # none with `labels: null`
+            labels = data.training_labels()  # empty with `labels: null`
             folds[trial.fold] = data.fold(*trial.split(data.n_training, labels[0] if labels else None))
         return folds[trial.fold]
 
 
 def _place(base: Path, study: str, number: int, fold: int | None = None) -> Path:
-    """The folder of a trial's checkpoints, or of those of one fold."""
+    """The folder of the checkpoints of a trial, or of one of its folds."""
     folder = base / study / f"trial-{number:05d}"
     return folder if fold is None else folder / f"fold-{fold}"
 
 
 def make_objective(configuration: StudyConfiguration, directory: Path) -> Objective:
-    """The objective that a ``space.yaml`` asks for.
+    """Builds the objective of a ``space.yaml``.
 
     Raises:
-        ConfigurationError: It stands outside of this program.
+        ConfigurationError: A workload system runs the trials, not this program.
     """
     if configuration.objective == EXTERNAL:
         cure = "drive it with mpi-opt ask and tell, or write objective: file.py:function"
-        raise ConfigurationError("the trials of this study are run by others", where="objective", cure=cure)
+        raise ConfigurationError("other programs run the trials of this study", where="objective", cure=cure)
     if configuration.objective == "train":
         checkpoints = Path.cwd() / f"{configuration.file_name}.checkpoints"
-        return TrainingObjective(configuration.training, configuration.figure_of_merit, directory, checkpoints)
+        return TrainingObjective(configuration.training or {}, configuration.figure_of_merit, directory, checkpoints)
     return FunctionObjective(configuration.objective, directory)
 
 
 def check_objective(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:
-    """Finds what can be found wrong without a framework: files, functions, names, the shapes of data.
+    """Checks the objective without a framework: files, functions, names and the shapes of data.
 
-    Rank 0 calls it before anything else happens; no user code runs.
+    Rank 0 calls it first of all. No user code runs.
 
     Raises:
-        UserError: Names file and key.
+        UserError: The objective is invalid; the message names file and key.
     """
     if configuration.objective == EXTERNAL:
         return
     if configuration.objective != "train":
         _placed(lambda: signature_of(configuration.objective, directory), place(where, "objective"))
         return
-    objective = TrainingObjective(configuration.training, configuration.figure_of_merit, directory)
+    template = configuration.training or {}
+    objective = TrainingObjective(template, configuration.figure_of_merit, directory)
     section = place(where, "training")
     training = _placed(lambda: objective.configuration(_all_parameters(space), where=section), section)
     if training.data is None:
@@ -250,16 +257,17 @@ def _check_figure_of_merit(
         if is_function(name):
             _placed(partial(signature_of, name, directory), key)
         elif configuration.folds.number > 1 and name.startswith("val_") and name.removeprefix("val_") in known:
-            pass  # folds bring validation data of their own
+            pass  # every fold has validation data
         elif name not in OF_THE_RESULT:
             training.check_metric(name, key)
 
 
 def _check_usage(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:
-    used = set(references(configuration.training))
+    template = configuration.training or {}
+    used = set(references(template))
     for dimension in space.values():
         used |= set(dimension.when or ())
-    model = str(configuration.training.get("model", ""))
+    model = str(template.get("model", ""))
     if is_function(model):
         signature = _placed(lambda: signature_of(model, directory), place(where, "training.model"))
         used |= set(space) if signature.accepts_any else set(signature.names)
@@ -268,13 +276,13 @@ def _check_usage(configuration: StudyConfiguration, space: Space, directory: Pat
             raise ConfigurationError(
                 f"the hyperparameter {name} is used by nothing",
                 where=place(where, f"space.{name}"),
-                cure=f"write ${name} somewhere in training:, name it in {model}, or take it out of the space",
+                cure=f"write ${name} somewhere in training:, name it in {model}, or remove it from the space",
             )
 
 
 def _all_parameters(space: Space) -> Parameters:
     """A point in the middle of each dimension."""
-    return space.decode([0.5] * len(space))
+    return space.decode(np.full(len(space), 0.5))
 
 
 def _placed(check: Callable[[], Any], where: str) -> Any:

@@ -1,19 +1,21 @@
-"""What keeps a rank within reach while user code runs on it.
+"""The watchdog of a rank: receives messages and ends trials that take too long, while user code runs.
 
-A thread beside the one that runs user code listens to the coordinator and measures how long a trial takes. It ends a
-trial that hangs in three steps, each for what the step before cannot reach: an exception in user code, which ends
-Python code and sleeping; giving up the trial's communicator, which ends waiting for other ranks; the end of the
-process, which the other ranks notice as a lost rank. The last step needs no Python at all: `faulthandler` writes where
-the process hangs and ends it.
+A second thread polls for messages from the coordinator and measures the duration of the trial. It ends a trial that
+hangs in three steps; each one ends code that the previous one cannot interrupt:
+
+1. An exception in user code ends Python code and sleeping.
+2. Revoking the communicator of the trial ends waiting for other ranks.
+3. The end of the process; the other ranks detect a lost rank. This step needs no Python instruction: `faulthandler`
+   writes the traceback and ends the process.
 
 Some steps are not always possible:
 
-- Without protection against lost ranks, and where the process is the user's own (a notebook, a thread of a program),
-  the process is not ended. The coordinator gives the block up instead.
-- In a thread other than the main one no signal can interrupt user code. The exception is raised at its next Python
+- The process does not end without protection against lost ranks, or if it belongs to the user (a notebook, or a thread
+  of a program). The coordinator gives the block up instead.
+- In a thread other than the main thread, no signal can interrupt user code. The exception is raised at the next Python
   instruction; a call of C code, or a sleep, is not interrupted.
-- Where MPI does not allow calls from several threads (`MPI_THREAD_MULTIPLE`), the coordinator is heard only while the
-  rank waits, and the communicator is given up only after the exception.
+- If MPI does not allow calls from several threads (`MPI_THREAD_MULTIPLE`), messages are received only while the rank
+  waits, and the communicator is revoked only after the exception.
 """
 
 from __future__ import annotations
@@ -34,16 +36,16 @@ from mpi_learn.cli.exit_status import UNFINISHED
 from mpi_learn.mpi import communicators as communication
 from mpi_learn.mpi.communicators import Communicator, RankLost
 from mpi_opt.messages.link import WorkerLink
-from mpi_opt.messages.messages import TO_LIFELINE, Disband, End
+from mpi_opt.messages.messages import TO_WATCHDOG, Disband, End
 
 LISTEN_S = 0.5
-"""How often the thread looks for a message or an overdue trial, in seconds; the cost is negligible."""
+"""The interval at which the thread checks for messages and for an overdue trial, in seconds."""
 
-HALT_S = 3.0
-"""How long running trials have to end when the search is to end, in seconds."""
+STOPPING_S = 3.0
+"""Time that running trials have to end after a request to stop the search, in seconds."""
 
 GRACE_S = 5.0
-"""How long after its time a trial has to end by an exception before its process is ended, in seconds."""
+"""Time that an overdue trial has to end by an exception before its process is ended, in seconds."""
 
 NEVER = float("inf")
 
@@ -51,22 +53,22 @@ WAKE = getattr(signal, "SIGUSR2", None)
 
 
 class TrialTimeout(Exception):
-    """The trial took longer than ``trial.timeout``."""
+    """The trial has taken longer than ``trial.timeout``."""
 
 
 class TrialGivenUp(Exception):
-    """A rank of the trial was lost, or the search ends; it will be run again."""
+    """A rank of the trial was lost, or the search ends. The trial will run again."""
 
 
-class Lifeline:
-    """Watches over the user code of one rank.
+class Watchdog:
+    """Interrupts user code on one rank.
 
     Args:
-        link: The way to the coordinator.
-        may_end_process: Whether the process is ended where a trial takes too long and cannot be interrupted.
+        link: The link to the coordinator.
+        may_end_process: Whether to end the process if a trial takes too long and cannot be interrupted.
 
     Attributes:
-        disbanded: The latest block of this rank that has been disbanded.
+        disbanded: The index of the latest disbanded block of this rank; -1 if there is none.
     """
 
     def __init__(self, link: WorkerLink, *, may_end_process: bool) -> None:
@@ -81,45 +83,45 @@ class Lifeline:
         self._listener: threading.Thread | None = None
         self._closed = threading.Event()
         self._watched = 0
-        self._uses_signal = False
+        self._signal: signal.Signals | None = None
         self._previous_handler: Any = None
 
     def open(self) -> None:
-        """Starts to watch over the calling thread, which is the one that will run user code."""
+        """Starts the second thread. The calling thread must be the one that will run user code."""
         self._watched = threading.get_ident()
-        self._uses_signal = WAKE is not None and is_main_thread()
-        if self._uses_signal:
-            self._previous_handler = signal.signal(WAKE, self._raise_why)
+        self._signal = WAKE if is_main_thread() else None
+        if self._signal is not None:
+            self._previous_handler = signal.signal(self._signal, self._raise_why)
         self._listener = threading.Thread(target=self._listen, name="watchdog", daemon=True)
         self._listener.start()
 
     def close(self) -> None:
-        """Stops, before MPI ends; the signal's handler is again the one before `open`."""
+        """Stops the second thread and restores the signal handler. To be called before ``MPI_Finalize``."""
         self._closed.set()
         if self._listener is not None:
             self._listener.join()
-        if self._uses_signal:
-            signal.signal(WAKE, signal.SIG_DFL if self._previous_handler is None else self._previous_handler)
+        if self._signal is not None:
+            signal.signal(self._signal, signal.SIG_DFL if self._previous_handler is None else self._previous_handler)
 
     def has_to_leave(self, block: int) -> bool:
-        """Whether this rank has to leave a block."""
+        """Whether the coordinator has disbanded a block of this rank."""
         if not self.link.has_thread:
-            self._hear()
+            self._receive()
         return self.disbanded >= block
 
     def guard(self, comm: Communicator, timeout_s: float | None) -> None:
-        """Watches over user code from now on until `rest`.
+        """Starts to watch user code; `rest` ends it.
 
-        The watched thread may get one exception meanwhile, anywhere, also in the `rest` of a ``finally``. After it,
-        `rest` must be called again.
+        Until then, one exception may be raised in the watched thread at any instruction, also inside a call of `rest`
+        in a ``finally`` clause. After the exception `rest` must be called again.
 
         Args:
-            comm: The communicator to give up, so that ranks that wait in it are freed.
-            timeout_s: How long the code may take, in seconds; None: no limit.
+            comm: The communicator to revoke, so that ranks that wait in it are freed.
+            timeout_s: The time limit of the code, in seconds; None for no limit.
 
         Raises:
-            TrialTimeout: Later: it took longer, and could be interrupted.
-            TrialGivenUp: Later: the rank has to leave its block.
+            TrialTimeout: Raised later, if the code exceeds its time limit and can be interrupted.
+            TrialGivenUp: Raised later, if the rank must leave its block.
         """
         with self._lock:
             self._comm, self._timeout_s, self._why = comm, timeout_s, None
@@ -128,11 +130,11 @@ class Lifeline:
             self._arm(timeout_s + 2 * GRACE_S)
 
     def rest(self) -> None:
-        """The user code has ended; may be called more than once."""
-        self._comm = None  # first of all: from now on no exception is raised
+        """Ends the watch after user code. May be called more than once."""
+        self._comm = None  # first, because no exception is raised from now on
         with self._lock:
             self._deadline = NEVER
-        if not self._uses_signal and self._why is not None:
+        if self._signal is None and self._why is not None:
             _raise_in(self._watched, None)
         faulthandler.cancel_dump_traceback_later()
         if self._is_alarmed:
@@ -140,10 +142,10 @@ class Lifeline:
             self._is_alarmed = False
 
     def _arm(self, limit_s: float) -> None:
-        """The last step: writes where the process hangs and ends it, even if the interpreter is blocked.
+        """Prepares the last step, which writes the traceback and ends the process even if the interpreter is blocked.
 
-        Other ranks notice the death by an alarm, not an exit with a status. The alarm is left to user code that uses
-        it.
+        Other ranks detect a death by an alarm signal, but not an exit with a status. The alarm is not set if user code
+        handles the signal.
         """
         has_others = self.link.rank > 0
         is_free = signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
@@ -157,7 +159,7 @@ class Lifeline:
     def _listen(self) -> None:
         while not self._closed.wait(LISTEN_S):
             if self.link.has_thread:
-                self._hear()
+                self._receive()
             late_s = time.monotonic() - self._deadline
             if late_s > 0:
                 self._interrupt(TrialTimeout, f"the trial took longer than trial.timeout, {self._timeout_s:g} s")
@@ -165,9 +167,9 @@ class Lifeline:
             if is_overdue and self.may_end_process:
                 end_process("the trial took too long and could not be interrupted")
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
-            message = self.link.poll(TO_LIFELINE)
+            message = self.link.poll(TO_WATCHDOG)
         except RankLost:
             end_unfinished("the coordinator was lost")
         if isinstance(message, End):
@@ -177,7 +179,7 @@ class Lifeline:
             self._interrupt(TrialGivenUp, "the trial's block was given up")
 
     def _interrupt(self, kind: type[Exception], why: str) -> None:
-        """Ends the user code that runs, once."""
+        """Interrupts user code, at most once per `guard`."""
         with self._lock:
             comm = self._comm
             if comm is None or self._why is not None:
@@ -185,10 +187,10 @@ class Lifeline:
             self._why = kind, why
             if self.link.has_thread:
                 communication.release(comm)
-            if not self._uses_signal:
+            if self._signal is None:
                 _raise_in(self._watched, _with_text(kind, why))
-        if self._uses_signal:
-            signal.pthread_kill(self._watched, WAKE)
+        if self._signal is not None:
+            signal.pthread_kill(self._watched, self._signal)
 
     def _raise_why(self, number: int, frame: object) -> None:
         if self._comm is not None and self._why is not None:
@@ -197,51 +199,51 @@ class Lifeline:
 
 
 def is_main_thread() -> bool:
-    """Whether the caller is the main thread, the only one that can handle signals."""
+    """Whether the caller runs in the main thread, the only one that can handle signals."""
     return threading.current_thread() is threading.main_thread()
 
 
 def is_interactive() -> bool:
-    """Whether this process is a notebook or an interpreter that a user types into."""
+    """Whether this process is a notebook or an interactive interpreter."""
     return hasattr(sys, "ps1")
 
 
 def _raise_in(thread: int, kind: type[Exception] | None) -> None:
-    """Raises an exception in another thread at its next Python instruction; None takes back what was not yet raised."""
+    """Raises an exception in another thread at its next Python instruction; None cancels a pending one."""
     raised = None if kind is None else ctypes.py_object(kind)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), raised)
 
 
 def _with_text(kind: type[Exception], why: str) -> type[Exception]:
-    """A class like `kind` whose instances say `why`: only classes can be raised in another thread."""
+    """A subclass of `kind` with the message `why`. Only a class, not an instance, can be raised in another thread."""
     return type(kind.__name__, (kind,), {"__init__": lambda self: kind.__init__(self, why)})
 
 
 def end_process(why: str) -> NoReturn:
-    """Ends this process in the way that other ranks notice as a death."""
+    """Ends this process by a signal, which the other ranks detect as a death."""
     _say(why)
     os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("a killed process goes on")
+    raise AssertionError("the process is still alive after SIGKILL")
 
 
 def end_unfinished(why: str) -> NoReturn:
-    """Ends this process after the loss of rank 0, with the status of an unfinished search.
+    """Ends this process after the loss of rank 0, with the exit status of an unfinished search.
 
-    ``mpirun`` returns that status. If all ranks ended by signals, it would return 0 where lost ranks are survived.
+    ``mpirun`` returns that status. With protection, it would return 0 if all ranks ended by signals.
     """
     _say(why)
     os._exit(UNFINISHED)
 
 
 def _say(why: str) -> None:
-    with contextlib.suppress(OSError, ValueError):  # a full disk, or user code that has closed standard error
+    with contextlib.suppress(OSError, ValueError):  # the disk is full, or user code has closed standard error
         print(f"rank ends: {why}", file=sys.stderr, flush=True)
     communication.flush()
 
 
 @contextlib.contextmanager
 def in_this_process() -> Iterator[None]:
-    """A process that user code forks inside, and that comes out here, ends: the search goes on in this one alone."""
+    """Ends child processes that user code forks and that leave the block; only this process continues the search."""
     process = os.getpid()
     try:
         yield

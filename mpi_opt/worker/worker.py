@@ -1,4 +1,4 @@
-"""Every rank that runs trials: joins blocks, serves in them, and leaves them, until it is dismissed."""
+"""The main loop of every rank except rank 0: joins blocks, runs trials in them and leaves them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mpi_opt.messages.messages import (
     ToRank,
 )
 from mpi_opt.worker.block import Block
-from mpi_opt.worker.watchdog import Lifeline, end_process, end_unfinished
+from mpi_opt.worker.watchdog import Watchdog, end_process, end_unfinished
 
 
 class Disbanded(Exception):
@@ -35,26 +35,26 @@ class Dismissed(Exception):
     """The search is over."""
 
 
-class Rank:
-    """One rank that runs trials.
+class Worker:
+    """A rank that runs trials.
 
     Args:
-        link: The way to the coordinator.
-        make_block: Builds this rank's part of a block from its communicator and index.
-        lifeline: Receives the coordinator's calls while user code runs.
+        link: The link to the coordinator.
+        make_block: Builds a `Block` from its communicator and index.
+        watchdog: Receives messages from the coordinator while user code runs.
     """
 
-    def __init__(self, link: WorkerLink, make_block: Callable[[Communicator, int], Block], lifeline: Lifeline) -> None:
-        self.link, self.make_block, self.lifeline = link, make_block, lifeline
+    def __init__(self, link: WorkerLink, make_block: Callable[[Communicator, int], Block], watchdog: Watchdog) -> None:
+        self.link, self.make_block, self.watchdog = link, make_block, watchdog
 
     def serve(self) -> None:
-        """Joins blocks as the coordinator says, until it is dismissed.
+        """Joins blocks when the coordinator asks for it, until the search is over.
 
         Raises:
             MPI.Exception, RankLost: The coordinator was lost.
         """
         while not isinstance(message := self._next_message(), Dismissal):
-            if not isinstance(message, Join):  # sent to a block that no longer exists
+            if not isinstance(message, Join):  # a message for a block that no longer exists
                 continue
             try:
                 self._serve_in(message)
@@ -64,15 +64,15 @@ class Rank:
                 self.link.send(Freed(message.block))
 
     def serve_or_die(self) -> None:
-        """As `serve`; ends the process where the coordinator is lost or this program has an error.
+        """Runs `serve`, and ends the process if the coordinator is lost or this program has an error.
 
-        Other ranks notice that death. They would wait forever for a rank that had stopped serving.
+        The other ranks detect the end of the process. They would wait forever for a live rank that does not serve.
         """
         try:
             self.serve()
         except communication.FAILURES:
             end_unfinished("the coordinator was lost")
-        except BaseException:  # noqa: BLE001 - whatever it is
+        except BaseException:  # noqa: BLE001 - any error must end the process
             traceback.print_exc()
             end_process("of an error in this program")
 
@@ -105,6 +105,8 @@ class Rank:
             if renew:
                 block.renew()
             outcome = block.run(message, lambda: self._check(block.index))
+            if outcome is None:
+                raise AssertionError("the leader of a block has no outcome")
             renew = outcome.state == "failed"
             self.link.send(outcome)
 
@@ -121,30 +123,30 @@ class Rank:
         return self.link.receive((lambda: None) if block is None else (lambda: self._check(block)))
 
     def _check(self, block: int) -> None:
-        if self.lifeline.has_to_leave(block):
+        if self.watchdog.has_to_leave(block):
             raise Disbanded
 
     def _check_dismissal(self, block: int) -> None:
-        """For a member that waits for its leader: the coordinator sends it nothing but its dismissal."""
+        """Checks while a member waits for its leader. The coordinator sends a member no message except `Dismissal`."""
         self._check(block)
         if self.link.poll(TO_RANK) is not None:
             raise Dismissed
 
     def _await_disband(self, block: int) -> None:
-        """Waits until the coordinator disbands a block that does not work."""
+        """Waits until the coordinator disbands a block in which communication has failed."""
         while True:
             if isinstance(self._next_message(block), Dismissal):
                 raise Dismissed
 
 
 class LinkReporter:
-    """Reports to the coordinator; intermediate values come from the first rank of each fold group."""
+    """Sends reports to the coordinator. The first rank of each fold group sends the intermediate values."""
 
     def __init__(self, link: WorkerLink) -> None:
         self.link = link
 
     def report(self, number: int, fold: int, step: int, value: float) -> None:
-        """Sends an intermediate value; does not wait, since the message is small."""
+        """Sends an intermediate value. Does not block, because the message is small."""
         self.link.send(Report(number, fold, step, value))
 
     def is_stopped(self, number: int) -> bool:
@@ -155,6 +157,6 @@ class LinkReporter:
         return is_stopped
 
     def abandon(self, block: int, number: int, error: str) -> None:
-        """Without protection: the coordinator gives the block up if it does not answer soon."""
+        """Without protection, asks the coordinator to give the block up if its trial does not end soon."""
         if not communication.is_protected():
             self.link.send(Abandoned(block, number, error))

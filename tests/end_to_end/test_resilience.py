@@ -146,9 +146,9 @@ def test_a_rank_that_dies_as_the_search_begins_is_survived(space_file, query, tm
 @pytest.mark.parametrize("dying", [4, 5])  # the first rank of its block, another one
 def test_a_rank_that_dies_on_its_way_to_its_block_costs_no_other_rank(dying, space_file, query, tmp_path):
     program = (
-        "import os, signal; from mpi_opt.worker.worker import Rank;"
+        "import os, signal; from mpi_opt.worker.worker import Worker;"
         f"os.environ['OMPI_COMM_WORLD_RANK'] == '{dying}' and"
-        " setattr(Rank, '_serve_in', lambda *_: os.kill(os.getpid(), signal.SIGKILL));"
+        " setattr(Worker, '_serve_in', lambda *_: os.kill(os.getpid(), signal.SIGKILL));"
         f"from mpi_opt.cli.main import main; main(['search', {str(space_file('long_nap', blocks={'size': 3}))!r}])"
     )
     done = mpirun(7, "-c", program, cwd=tmp_path, timeout=60)
@@ -162,8 +162,8 @@ def test_a_rank_that_dies_on_its_way_to_its_block_costs_no_other_rank(dying, spa
 
 def test_a_rank_in_which_this_program_fails_is_lost_and_nobody_waits_for_it(space_file, query, tmp_path):
     program = (
-        "import os; from mpi_opt.worker.worker import Rank;"
-        "os.environ['OMPI_COMM_WORLD_RANK'] == '3' and setattr(Rank, '_serve_in', lambda *_: 1 / 0);"
+        "import os; from mpi_opt.worker.worker import Worker;"
+        "os.environ['OMPI_COMM_WORLD_RANK'] == '3' and setattr(Worker, '_serve_in', lambda *_: 1 / 0);"
         f"from mpi_opt.cli.main import main; main(['search', {str(space_file('parabola', blocks={'size': 2}))!r}])"
     )
     done = mpirun(5, "-c", program, cwd=tmp_path, timeout=60)

@@ -5,15 +5,16 @@ import threading
 import pytest
 
 from mpi_learn.cli.stop_request import StopRequest
-from mpi_opt.coordinator.block_pool import Crew
+from mpi_opt.coordinator.block_membership import BlockMembership
+from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
-from mpi_opt.coordinator.roster import Roster
+from mpi_opt.coordinator.settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
-from mpi_opt.coordinator.study_state import WITHOUT_A_WORD
+from mpi_opt.coordinator.study_state import SEARCH_KILLED
 from mpi_opt.core.block_layout import Layout
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.fold_stopping import Yardsticks
-from mpi_opt.core.limits import Luck, Rules
+from mpi_opt.core.limits import Rules
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import SearchFailed, UserError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, PartOutcome, Report
@@ -33,14 +34,14 @@ def failing(assignment) -> Outcome:
 
 def run(link, store, stopping, **rules):
     """A search on one block of one rank."""
-    crew = Crew(link, Roster.of(Layout(2, 1)))
-    Coordinator(crew, ListedStrategy(), store, 1, Rules(**rules), stopping=stopping).run()
+    pool = BlockPool(link, BlockMembership.of(Layout(2, 1)))
+    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(Rules(**rules), stopping=stopping)).run()
 
 
 def search(link, *, blocks=1, trials=6, strategy=None, store=None, **rules):
     strategy, store = strategy or ListedStrategy(), store or ListedStore()
-    crew = Crew(link, Roster.of(Layout(blocks + 1, 1)))
-    Coordinator(crew, strategy, store, 1, Rules(trials, **rules)).run()
+    pool = BlockPool(link, BlockMembership.of(Layout(blocks + 1, 1)))
+    Coordinator(pool, strategy, store, 1, SearchSettings(Rules(trials, **rules))).run()
     return strategy, store
 
 
@@ -126,8 +127,8 @@ class TakenYardsticks(Yardsticks):
 
 def test_a_pruned_trial_is_recorded_as_pruned_and_is_no_yardstick():
     store, yardsticks = ListedStore(), TakenYardsticks()
-    crew = Crew(ScriptedLink(pruned), Roster.of(Layout(2, 1)))
-    Coordinator(crew, ListedStrategy(), store, 1, Rules(4), folds=2, yardsticks=yardsticks).run()
+    pool = BlockPool(ScriptedLink(pruned), BlockMembership.of(Layout(2, 1)))
+    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(Rules(4), folds=2, yardsticks=yardsticks)).run()
     assert [finish.outcome.state for finish in store.finished] == ["complete", "pruned"] * 2
     assert yardsticks.taken == [0, 2]
 
@@ -136,8 +137,8 @@ def test_a_pruned_trial_of_an_earlier_search_is_no_yardstick():
     records = [TrialRecord(0, "pruned", {"x": 0}, 4.0), TrialRecord(1, "complete", {"x": 1}, 4.0)]
     store, yardsticks = ListedStore(records), TakenYardsticks()
     store.folds = lambda study_id: []
-    crew = Crew(ScriptedLink(squares), Roster.of(Layout(2, 1)))
-    Coordinator(crew, ListedStrategy(), store, 1, Rules(2), folds=2, yardsticks=yardsticks).run()
+    pool = BlockPool(ScriptedLink(squares), BlockMembership.of(Layout(2, 1)))
+    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(Rules(2), folds=2, yardsticks=yardsticks)).run()
     assert yardsticks.taken == [1]
 
 
@@ -208,7 +209,8 @@ def test_a_pruned_trial_is_told_to_stop_once_all_its_folds_have_reported():
                 self.waiting += [(1, Report(0, 0, 3, 1.0)), (3, Report(0, 1, 3, 2.0)), (3, Report(0, 1, 3, 9.0))]
 
     strategy, link = Pruning(), Reporting(squares)
-    Coordinator(Crew(link, Roster.of(Layout(5, 4, folds=2))), strategy, ListedStore(), 1, Rules(1), folds=2).run()
+    pool = BlockPool(link, BlockMembership.of(Layout(5, 4, folds=2)))
+    Coordinator(pool, strategy, ListedStore(), 1, SearchSettings(Rules(1), folds=2)).run()
     assert strategy.seen == [(3, 1.5)]
     assert link.stopped == [0]
 
@@ -260,8 +262,8 @@ def test_a_rank_lost_just_before_the_search_is_cancelled_counts_against_no_trial
                 threading.Timer(0.1, request.ask, ["SIGTERM"]).start()  # a batch system reaches rank 0 last
             return found
 
-    crew = Crew(Cancelled(squares, {2: 1}), Roster.of(Layout(4, 1)))
-    Coordinator(crew, strategy, store, 1, Rules(6, retries=0), stopping=StopCondition(request)).run()
+    pool = BlockPool(Cancelled(squares, {2: 1}), BlockMembership.of(Layout(4, 1)))
+    Coordinator(pool, strategy, store, 1, SearchSettings(Rules(6, retries=0), stopping=StopCondition(request))).run()
     assert 2 in store.requeued
     assert 2 not in dict(strategy.told)
     assert store.events[-1] == "search_stopped"
@@ -269,11 +271,11 @@ def test_a_rank_lost_just_before_the_search_is_cancelled_counts_against_no_trial
 
 def test_survivors_of_two_blocks_form_a_new_one():
     link = Deaths(squares, {0: 1, 1: 1})
-    crew = Crew(link, Roster.of(Layout(5, 2)))
+    pool = BlockPool(link, BlockMembership.of(Layout(5, 2)))
     strategy, store = ListedStrategy(), ListedStore()
-    Coordinator(crew, strategy, store, 1, Rules(6)).run()
+    Coordinator(pool, strategy, store, 1, SearchSettings(Rules(6))).run()
     assert sorted(number for number, _ in strategy.told) == list(range(6))
-    assert crew.roster.blocks == {2: (2, 4)}
+    assert pool.membership.blocks == {2: (2, 4)}
 
 
 def test_a_search_without_ranks_says_so():
@@ -304,7 +306,9 @@ class Unreachable(ScriptedLink):
 def test_blocks_that_can_never_be_formed_end_the_search_with_the_reason():
     link, store = Unreachable(squares, set(range(1, 9))), ListedStore()
     with pytest.raises(SearchFailed, match="no block of ranks could be formed; MPI says: MPI_ERR_UNSUPP"):
-        Coordinator(Crew(link, Roster.of(Layout(9, 2))), ListedStrategy(), store, 1, Rules(6)).run()
+        Coordinator(
+            BlockPool(link, BlockMembership.of(Layout(9, 2))), ListedStrategy(), store, 1, SearchSettings(Rules(6))
+        ).run()
     assert link.n_joins <= 12
     assert link.dismissed == set(range(1, 9))
     assert not store.started
@@ -313,7 +317,7 @@ def test_blocks_that_can_never_be_formed_end_the_search_with_the_reason():
 def test_ranks_that_can_form_no_block_cost_no_trial():
     link, store = Unreachable(squares, {3}), ListedStore()
     strategy = ListedStrategy()
-    Coordinator(Crew(link, Roster.of(Layout(9, 2))), strategy, store, 1, Rules(40)).run()
+    Coordinator(BlockPool(link, BlockMembership.of(Layout(9, 2))), strategy, store, 1, SearchSettings(Rules(40))).run()
     assert sorted(number for number, _ in strategy.told) == list(range(40))
     assert not store.requeued
     assert link.n_joins <= 10
@@ -342,17 +346,6 @@ def test_a_block_that_fails_again_and_again_is_given_up():
     assert (2, "End") in link.called
 
 
-@pytest.mark.parametrize(("share", "is_sick"), [(10, True), (2, False)])
-def test_a_row_of_failures_counts_only_where_others_hardly_fail(share, is_sick):
-    luck = Luck()
-    for n in range(100):
-        luck.take(0, n % share == 0)
-    for _ in range(10):
-        luck.take(1, has_failed=True)
-    assert luck.is_sick(1) is is_sick
-    assert not luck.is_sick(0)
-
-
 def test_a_trial_that_cost_a_rank_by_taking_too_long_is_not_run_again():
     strategy, store = search(Deaths(squares, {2: 1}), blocks=3, trials=6, timeout_s=1e-9)
     assert "longer than trial.timeout" in dict(strategy.told)[2].reason
@@ -376,7 +369,7 @@ class Deaf(ScriptedLink):
 
 
 def test_the_last_trial_is_recorded_also_if_its_block_does_not_answer(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.coordinator.TIMEOUT_SLACK_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
     strategy, store = search(Deaf(squares, 5), blocks=2, trials=6, timeout_s=0.05)
     assert "longer than trial.timeout" in dict(strategy.told)[5].reason
     assert sorted(finish.outcome.number for finish in store.finished) == list(range(6))
@@ -401,8 +394,8 @@ def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_
 
 
 def test_blocks_that_nobody_listened_to_while_the_store_was_waited_for_are_not_late(monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.coordinator.TIMEOUT_SLACK_S", 0.0)
-    monkeypatch.setattr("mpi_opt.coordinator.block_pool.AWAY_S", 0.1)
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
+    monkeypatch.setattr("mpi_opt.coordinator.listening_clock.LONGEST_GAP_S", 0.1)
     monkeypatch.setattr("mpi_opt.study.retrying_store.PAUSE_S", 0.6)
     store, refusals = ListedStore(), [StoreFullError("no room", where="x.db")]
 
@@ -470,7 +463,7 @@ class Ambiguous(StopCondition):
         return True
 
 
-SUSPECT = (WITHOUT_A_WORD, Ambiguous)
+SUSPECT = (SEARCH_KILLED, Ambiguous)
 CANCELLED = ("the search ended: got SIGTERM", StopCondition)
 
 
@@ -486,7 +479,7 @@ CANCELLED = ("the search ended: got SIGTERM", StopCondition)
 def test_without_protection_a_running_trial_may_be_why_mpirun_ended_the_ranks(
     is_protected, timeout_s, why, condition, monkeypatch
 ):
-    monkeypatch.setattr("mpi_opt.coordinator.coordinator.HALT_S", 0.1)
+    monkeypatch.setattr("mpi_opt.coordinator.coordinator.STOPPING_S", 0.1)
     monkeypatch.setattr("mpi_opt.coordinator.stopping.all_ranks_live", lambda: True)
     link, store, requeued, request = Deaf(squares, 0), ListedStore(), [], StopRequest()
     link.is_protected = is_protected

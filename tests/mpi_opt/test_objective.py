@@ -38,7 +38,7 @@ def trained(monkeypatch):
     def train(configuration, comm, *, data, on_epoch):
         calls.append((configuration, data))
         history = {"val_loss": [0.5, 0.2, 0.9], "val_accuracy": [0.1, 0.8, 0.3]}
-        return Result(history, {}, 7.0, 100.0, 3, "epochs", best_epoch, None, None, None)
+        return Result(history, {}, 7.0, 100.0, 3, "epochs", best_epoch, None, None, None, None)
 
     best_epoch = None
 

@@ -169,6 +169,6 @@ def test_a_worker_whose_coordinator_has_ended_is_dismissed():
 
 
 def test_an_error_of_this_program_in_the_worker_ends_the_search(monkeypatch):
-    monkeypatch.setattr("mpi_opt.worker.worker.Rank._lead", lambda *_: 1 / 0)
+    monkeypatch.setattr("mpi_opt.worker.worker.Worker._lead", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         mpi_opt.search(lambda trial: 1.0, trials=2, **SETTINGS)

@@ -10,9 +10,9 @@ import pytest
 from mpi4py import MPI
 
 from mpi_opt.messages.link import WorkerLink
-from mpi_opt.messages.messages import TO_LIFELINE, Disband, End, Join
+from mpi_opt.messages.messages import TO_WATCHDOG, Disband, End, Join
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
-from mpi_opt.worker.watchdog import Lifeline, TrialGivenUp, TrialTimeout
+from mpi_opt.worker.watchdog import TrialGivenUp, TrialTimeout, Watchdog
 
 
 @pytest.fixture
@@ -21,38 +21,38 @@ def coordinator():
 
 
 @pytest.fixture
-def lifeline(coordinator):
-    lifeline = Lifeline(SerialWorkerLink(coordinator, MPI.COMM_SELF), may_end_process=True)
-    lifeline.open()
-    yield lifeline
-    lifeline.close()
+def watchdog(coordinator):
+    watchdog = Watchdog(SerialWorkerLink(coordinator, MPI.COMM_SELF), may_end_process=True)
+    watchdog.open()
+    yield watchdog
+    watchdog.close()
 
 
-def test_code_that_takes_too_long_gets_an_exception(lifeline):
-    lifeline.guard(MPI.COMM_SELF, 0.1)
+def test_code_that_takes_too_long_gets_an_exception(watchdog):
+    watchdog.guard(MPI.COMM_SELF, 0.1)
     began = time.monotonic()
     with pytest.raises(TrialTimeout, match=r"longer than trial\.timeout, 0\.1 s"):
         time.sleep(30)
-    lifeline.rest()
+    watchdog.rest()
     assert time.monotonic() - began < 5
 
 
-def test_code_that_is_over_in_time_gets_none(lifeline):
-    lifeline.guard(MPI.COMM_SELF, 0.3)
-    lifeline.rest()
+def test_code_that_is_over_in_time_gets_none(watchdog):
+    watchdog.guard(MPI.COMM_SELF, 0.3)
+    watchdog.rest()
     time.sleep(1.2)
 
 
-def test_the_next_guard_knows_nothing_of_the_last_one(lifeline):
+def test_the_next_guard_knows_nothing_of_the_last_one(watchdog):
     for _ in range(2):
-        lifeline.guard(MPI.COMM_SELF, 0.1)
+        watchdog.guard(MPI.COMM_SELF, 0.1)
         with pytest.raises(TrialTimeout):
             time.sleep(30)
-        lifeline.rest()
-        lifeline.rest()
-    lifeline.guard(MPI.COMM_SELF, 60)
+        watchdog.rest()
+        watchdog.rest()
+    watchdog.guard(MPI.COMM_SELF, 60)
     time.sleep(1.2)
-    lifeline.rest()
+    watchdog.rest()
 
 
 def test_a_process_ends_also_where_nothing_can_be_written():
@@ -63,16 +63,16 @@ def test_a_process_ends_also_where_nothing_can_be_written():
 
 
 @pytest.mark.parametrize("message", [Disband(3), End()])
-def test_a_trial_whose_block_is_given_up_is_ended(message, lifeline, coordinator):
+def test_a_trial_whose_block_is_given_up_is_ended(message, watchdog, coordinator):
     coordinator.send(0, Join(3, (0,)))
-    assert not lifeline.has_to_leave(3)
-    lifeline.guard(MPI.COMM_SELF, None)
+    assert not watchdog.has_to_leave(3)
+    watchdog.guard(MPI.COMM_SELF, None)
     coordinator.call(0, message)
     with pytest.raises(TrialGivenUp):
         time.sleep(30)
-    lifeline.rest()
-    assert lifeline.has_to_leave(3)
-    assert not lifeline.has_to_leave(4)
+    watchdog.rest()
+    assert watchdog.has_to_leave(3)
+    assert not watchdog.has_to_leave(4)
 
 
 class OneThreadLink(WorkerLink):
@@ -85,23 +85,23 @@ class OneThreadLink(WorkerLink):
         self.messages, self.thread = [], threading.get_ident()
 
     def poll(self, tag):
-        assert (tag, threading.get_ident()) == (TO_LIFELINE, self.thread)
+        assert (tag, threading.get_ident()) == (TO_WATCHDOG, self.thread)
         return self.messages.pop() if self.messages else None
 
     send = receive = form_block = None
 
 
 def test_without_thread_support_the_coordinator_is_heard_by_the_rank_itself():
-    lifeline = Lifeline(link := OneThreadLink(), may_end_process=False)
-    lifeline.open()
+    watchdog = Watchdog(link := OneThreadLink(), may_end_process=False)
+    watchdog.open()
     try:
         link.messages = [Disband(3)]
         time.sleep(1.2)  # the listening thread has looked twice
         assert link.messages
-        assert lifeline.has_to_leave(3)
-        lifeline.guard(MPI.COMM_SELF, 0.1)
+        assert watchdog.has_to_leave(3)
+        watchdog.guard(MPI.COMM_SELF, 0.1)
         with pytest.raises(TrialTimeout):
             time.sleep(30)
-        lifeline.rest()
+        watchdog.rest()
     finally:
-        lifeline.close()
+        watchdog.close()

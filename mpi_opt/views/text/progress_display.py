@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from mpi_learn.cli.terminal import console_size, duration, is_watched, make_console
 from mpi_opt.errors import without_passwords
+from mpi_opt.study.progress import Progress
 from mpi_opt.study.trial_table import cell
 from mpi_opt.views.text.counts import Counts
 
@@ -33,7 +34,7 @@ MOST_CELLS = 256
 """The largest number of blocks in the panel."""
 
 
-class PlainProgress:
+class PlainProgress(Progress):
     """Prints at most one line per second, without colours, for the logs of batch systems.
 
     Args:

@@ -1,4 +1,4 @@
-"""Which ranks form which blocks. Pure bookkeeping of the coordinator: no messages, no clock."""
+"""Records which ranks form which blocks. Sends no messages and reads no clock."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from mpi_opt.core.block_layout import Layout
 
 
 @dataclass
-class Roster:
-    """Who is where.
+class BlockMembership:
+    """The state of every rank: member of a block, spare, leaving, lost or retired.
 
     Attributes:
-        block_size: Ranks of a whole block.
-        blocks: Index -> world ranks, the leader first; of the blocks that exist or are being formed.
+        block_size: Number of ranks in a complete block.
+        blocks: Index -> world ranks, the leader first, of the blocks that exist or are being formed.
         spare: Ranks that wait for a block.
-        leaving: Ranks of disbanded blocks that have not yet said that they are free.
-        lost: Ranks that have died, or were given up.
-        given_up: Those that were given up because they did not leave their block; some may do so later.
-        retired: Ranks that get no more work: no block could be formed with them.
-        numbers: Of the blocks to come, ascending.
+        leaving: Ranks of disbanded blocks that have not left them yet.
+        lost: Ranks that have died or were given up.
+        given_up: Ranks that were given up because they did not leave their block. They may leave it later.
+        retired: Live ranks with which no block could be formed; they join no more blocks.
+        numbers: The indices of future blocks, ascending.
     """
 
     block_size: int
@@ -34,31 +34,31 @@ class Roster:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @classmethod
-    def of(cls, layout: Layout, numbers: Iterator[int] | None = None) -> Roster:
-        """The roster at the start: every block of the layout, its spare ranks waiting."""
-        roster = cls(min((len(block) for block in layout.blocks), default=1), spare=set(layout.spare_ranks))
-        roster.numbers = numbers or roster.numbers
+    def of(cls, layout: Layout, numbers: Iterator[int] | None = None) -> BlockMembership:
+        """The membership at the start of a search: all blocks and spare ranks of the layout."""
+        membership = cls(min((len(block) for block in layout.blocks), default=1), spare=set(layout.spare_ranks))
+        membership.numbers = numbers or membership.numbers
         for ranks in layout.blocks:
-            roster._add(ranks)
-        return roster
+            membership._add(ranks)
+        return membership
 
     @property
     def ranks(self) -> list[int]:
-        """All ranks that may still listen."""
+        """All ranks that may be alive, ascending."""
         members = {rank for ranks in self.blocks.values() for rank in ranks}
         return sorted((members | self.spare | self.leaving | self.retired) - self.lost)
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is no rank left to run a trial, now or soon."""
+        """Whether no rank can run a trial, now or later."""
         return not (self.blocks or self.spare or self.leaving)
 
     def block_of(self, rank: int) -> int | None:
-        """The block of a rank."""
+        """The block of a rank; None if it is in no block."""
         return next((block for block, ranks in self.blocks.items() if rank in ranks), None)
 
     def lose(self, ranks: Iterable[int]) -> list[int]:
-        """Takes deaths into account; returns the blocks that must be disbanded for it."""
+        """Records lost ranks; returns the blocks that must be disbanded for it."""
         new = set(ranks) - self.lost
         self.lost |= new
         self.spare -= new
@@ -67,13 +67,13 @@ class Roster:
         return sorted({block for rank in new if (block := self.block_of(rank)) is not None})
 
     def disband(self, block: int) -> list[int]:
-        """Ends a block; returns its surviving ranks, who are expected to say that they are free."""
+        """Removes a block; returns its live ranks, which must leave it before they are spare."""
         survivors = [rank for rank in self.blocks.pop(block) if rank not in self.lost]
         self.leaving |= set(survivors)
         return survivors
 
     def free(self, rank: int) -> None:
-        """A rank has left its block, perhaps after it was given up."""
+        """Records that a rank has left its block, possibly after it was given up."""
         if rank in self.given_up:
             self.given_up.remove(rank)
             self.lost.remove(rank)
@@ -82,19 +82,19 @@ class Roster:
             self.spare.add(rank)
 
     def retire(self, rank: int) -> None:
-        """A rank that has left its block joins no other."""
+        """Excludes a spare rank from all future blocks."""
         self.spare.discard(rank)
         self.retired.add(rank)
 
     def give_up_leaving(self) -> set[int]:
-        """Ranks that had to leave their block and have not answered count as lost from now on."""
+        """Marks the ranks that have not left their disbanded block as lost; returns them."""
         gone, self.leaving = self.leaving, set()
         self.given_up |= gone
         self.lost |= gone
         return gone
 
     def form(self) -> list[int]:
-        """New blocks of spare ranks, as many whole ones as there are; a smaller one if there would be none at all."""
+        """Forms as many complete blocks of spare ranks as possible; a smaller one if there is no other block."""
         formed = []
         while len(self.spare) >= self.block_size:
             formed.append(self._add(sorted(self.spare)[: self.block_size]))

@@ -1,0 +1,48 @@
+"""The settings of a search that the coordinator needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mpi_opt.coordinator.stopping import StopCondition
+from mpi_opt.core.fold_stopping import Yardsticks
+from mpi_opt.core.limits import Rules
+from mpi_opt.study.progress import Progress, Silence
+
+if TYPE_CHECKING:
+    from mpi_opt.strategies.strategy import Strategy
+    from mpi_opt.study.lease import Lease
+
+
+def _keep_all(study: str, numbers: list[int]) -> None:
+    """Removes no checkpoints."""
+
+
+@dataclass(frozen=True)
+class SearchSettings:
+    """The settings of a search.
+
+    Attributes:
+        rules: The limits of the search.
+        folds: Number of folds, K.
+        yardsticks: Collects the complete trials with which the folds of later trials are compared.
+        progress: The observer of the search.
+        stopping: When the search ends before all trials are done; None for the time limit of `rules`.
+        new_strategy: Builds a strategy without trials, for a study that other processes change during the search; None
+            if they must not.
+        lease: The lease of the study; None if no other search can run it.
+        study: The study's key, as in `Trial.study`.
+        discard: Removes the checkpoints of trials from which no other trial will resume.
+    """
+
+    rules: Rules
+    folds: int = 1
+    yardsticks: Yardsticks = field(default_factory=Yardsticks)
+    progress: Progress = field(default_factory=Silence)
+    stopping: StopCondition | None = None
+    new_strategy: Callable[[], Strategy] | None = None
+    lease: Lease | None = None
+    study: str = ""
+    discard: Callable[[str, list[int]], None] = _keep_all

@@ -1,0 +1,35 @@
+"""Which blocks fail trials that would not fail on other blocks."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpi_opt.coordinator.block_health import BlockHealth
+
+
+def test_a_success_ends_a_row_of_failures():
+    health = BlockHealth()
+    for has_failed in (True, True, True, False, True, True):
+        health.take(7, has_failed)
+    assert health.in_a_row(7) == 2
+
+
+def test_a_block_is_unhealthy_if_trials_fail_on_it_and_succeed_on_other_blocks():
+    health = BlockHealth()
+    for _ in range(50):
+        health.take(1, has_failed=False)
+    for n_failed in range(1, 6):
+        health.take(2, has_failed=True)
+        assert health.is_unhealthy(2) is (n_failed == 5)
+    assert not health.is_unhealthy(1)
+
+
+@pytest.mark.parametrize(("share", "is_unhealthy"), [(10, True), (2, False)])
+def test_a_row_of_failures_counts_only_if_trials_rarely_fail_on_other_blocks(share, is_unhealthy):
+    health = BlockHealth()
+    for n in range(100):
+        health.take(0, n % share == 0)
+    for _ in range(10):
+        health.take(1, has_failed=True)
+    assert health.is_unhealthy(1) is is_unhealthy
+    assert not health.is_unhealthy(0)
