@@ -13,7 +13,7 @@ JOBS ?= 2
 help:
 	@echo "make demo   search on the handwritten digits, 5 ranks, about two minutes"
 	@echo "make test   the test suite"
-	@echo "make lint   ruff, and who imports whom"
+	@echo "make lint   ruff, the import rules of the rooms, and mypy --strict"
 	@echo "make docs   the documentation as HTML, warnings are errors"
 	@echo "make slow   the tests that take long, too"
 	@echo "make test-mpich   the tests that start mpirun, under MPICH"
@@ -47,6 +47,7 @@ lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --line-length 120 .
 	$(BIN)/lint-imports
+	$(BIN)/mypy mpi_learn mpi_opt
 
 docs: $(VENV)/docs.stamp
 	$(BIN)/sphinx-build -q -W --keep-going docs build/docs

@@ -2,28 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError
+from mpi_learn.models.keras_.keras_callbacks import check_keras_callback, is_keras_callback, make_keras_callback
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.communicators import Communicator, agreed_errors
-from mpi_learn.settings.component import Component, Named, component, make_component, shown_arguments
-from mpi_learn.settings.user_code import users_code
-from mpi_learn.settings.yaml_file import nearest
-
-INSTEAD = {
-    "BackupAndRestore": "write `checkpoint: {path: FOLDER}`",
-    "EarlyStopping": "write `early_stopping: {metric: val_loss, patience: 3}`",
-    "LearningRateScheduler": "write `optimizer: {schedule: {name: cosine}}`, or step, exponential",
-    "ReduceLROnPlateau": "write `optimizer: {schedule: {name: plateau}}`",
-    "ModelCheckpoint": "write `checkpoint: {path: FOLDER}`, and train with --output FOLDER",
-    "SwapEMAWeights": "it changes the weights of one rank alone",
-    "TerminateOnNaN": "write `early_stopping: …`: NaN is no improvement",
-}
-"""Callbacks of Keras that change the training of one rank alone, or save its model, and what to write instead."""
-OF_BATCHES = tuple(f"on_{kind}batch_{at}" for kind in ("", "train_", "test_", "predict_") for at in ("begin", "end"))
+from mpi_learn.settings.component import Component, Named, component, make_component
 
 
 class Callbacks:
@@ -51,7 +37,7 @@ class Callbacks:
             if comm.rank == first:
                 for one in map(component, wanted):
                     made = _made(one, model.framework)
-                    (self._of_keras if _is_of_keras(made) else self._functions).append(made)
+                    (self._of_keras if is_keras_callback(made) else self._functions).append(made)
             for one in self._of_keras:
                 one.set_params({"epochs": epochs, "verbose": 0})
 
@@ -92,13 +78,13 @@ def _made(wanted: Component, framework: str) -> Any:
     if wanted.is_own:
         made = make_component(wanted, 3)
     elif framework == "keras":
-        made = _keras_callback(wanted)
+        made = make_keras_callback(wanted)
     else:
         raise ConfigurationError(
             f"there is no callback {wanted.name}", where="callbacks", cure="write file.py:function"
         )
-    if _is_of_keras(made):
-        _check(made)
+    if is_keras_callback(made):
+        check_keras_callback(made)
     elif not callable(made):
         raise ConfigurationError(
             f"expected a callback, found {type(made).__name__}",
@@ -106,43 +92,3 @@ def _made(wanted: Component, framework: str) -> Any:
             cure="return a function of (epoch, metrics, model), or a callback of Keras",
         )
     return made
-
-
-def _keras_callback(wanted: Component) -> Any:
-    import keras
-
-    known = [name for name, one in vars(keras.callbacks).items() if isinstance(one, type)]
-    if wanted.name in INSTEAD:
-        raise _not_available(wanted.name)
-    if wanted.name not in known:
-        near = nearest(wanted.name, known)
-        raise ConfigurationError(
-            f"Keras has no callback {wanted.name}", where="callbacks", cure=f"did you mean {near}?" if near else ""
-        )
-    with users_code(f"{wanted.name} with ({shown_arguments(wanted.arguments)})", "callbacks"):
-        return getattr(keras.callbacks, wanted.name)(**wanted.arguments)
-
-
-def _is_of_keras(made: Any) -> bool:
-    keras = sys.modules.get("keras")
-    return keras is not None and isinstance(made, keras.callbacks.Callback)
-
-
-def _check(made: Any) -> None:
-    """Raises ConfigurationError if the callback acts on batches, or is one of `INSTEAD`."""
-    import keras
-
-    name = next((cls.__name__ for cls in type(made).__mro__ if cls.__name__ in INSTEAD), None)
-    if name is not None:
-        raise _not_available(name)
-    plain = keras.callbacks.Callback
-    if any(method in vars(made) or getattr(type(made), method) is not getattr(plain, method) for method in OF_BATCHES):
-        raise ConfigurationError(
-            f"{type(made).__name__} acts on batches, but callbacks are called after each epoch only",
-            where="callbacks",
-            cure="override on_epoch_end only",
-        )
-
-
-def _not_available(name: str) -> ConfigurationError:
-    return ConfigurationError(f"{name} is not available as a callback", where="callbacks", cure=INSTEAD[name])

@@ -1,0 +1,69 @@
+"""Callbacks of Keras: creates them by name, and refuses those that act on batches or on one rank alone."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.settings.component import Component, shown_arguments
+from mpi_learn.settings.user_code import users_code
+from mpi_learn.settings.yaml_file import nearest
+
+INSTEAD = {
+    "BackupAndRestore": "write `checkpoint: {path: FOLDER}`",
+    "EarlyStopping": "write `early_stopping: {metric: val_loss, patience: 3}`",
+    "LearningRateScheduler": "write `optimizer: {schedule: {name: cosine}}`, or step, exponential",
+    "ReduceLROnPlateau": "write `optimizer: {schedule: {name: plateau}}`",
+    "ModelCheckpoint": "write `checkpoint: {path: FOLDER}`, and train with --output FOLDER",
+    "SwapEMAWeights": "it changes the weights of one rank alone",
+    "TerminateOnNaN": "write `early_stopping: …`: NaN is no improvement",
+}
+"""Callbacks of Keras that change the training of one rank alone, or save its model, and what to write instead."""
+OF_BATCHES = tuple(f"on_{kind}batch_{at}" for kind in ("", "train_", "test_", "predict_") for at in ("begin", "end"))
+
+
+def make_keras_callback(wanted: Component) -> Any:
+    """Creates a callback of Keras by its name.
+
+    Raises:
+        ConfigurationError: There is no such callback, or it is not available in a distributed training.
+    """
+    import keras
+
+    known = [name for name, one in vars(keras.callbacks).items() if isinstance(one, type)]
+    if wanted.name in INSTEAD:
+        raise _not_available(wanted.name)
+    if wanted.name not in known:
+        near = nearest(wanted.name, known)
+        raise ConfigurationError(
+            f"Keras has no callback {wanted.name}", where="callbacks", cure=f"did you mean {near}?" if near else ""
+        )
+    with users_code(f"{wanted.name} with ({shown_arguments(wanted.arguments)})", "callbacks"):
+        return getattr(keras.callbacks, wanted.name)(**wanted.arguments)
+
+
+def is_keras_callback(made: Any) -> bool:
+    """Whether `made` is a `keras.callbacks.Callback`; does not import Keras."""
+    keras = sys.modules.get("keras")
+    return keras is not None and isinstance(made, keras.callbacks.Callback)
+
+
+def check_keras_callback(made: Any) -> None:
+    """Raises ConfigurationError if the callback acts on batches, or is one of `INSTEAD`."""
+    import keras
+
+    name = next((cls.__name__ for cls in type(made).__mro__ if cls.__name__ in INSTEAD), None)
+    if name is not None:
+        raise _not_available(name)
+    plain = keras.callbacks.Callback
+    if any(method in vars(made) or getattr(type(made), method) is not getattr(plain, method) for method in OF_BATCHES):
+        raise ConfigurationError(
+            f"{type(made).__name__} acts on batches, but callbacks are called after each epoch only",
+            where="callbacks",
+            cure="override on_epoch_end only",
+        )
+
+
+def _not_available(name: str) -> ConfigurationError:
+    return ConfigurationError(f"{name} is not available as a callback", where="callbacks", cure=INSTEAD[name])
