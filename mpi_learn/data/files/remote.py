@@ -198,7 +198,7 @@ def _tried(url: str, ask: Callable[[], Answer]) -> Answer:
                 raise DataError(
                     f"cannot be fetched: {message[:200]}",
                     where=url,
-                    cure="check URL, network and permissions",
+                    cure="check the URL, network and permissions",
                 ) from error
         time.sleep(PAUSE_S)
     raise AssertionError("the last try answers or raises")
