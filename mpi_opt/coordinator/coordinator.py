@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from mpi_opt.coordinator.block_health import BlockHealth
 from mpi_opt.coordinator.block_pool import TICK_S, BlockPool
+from mpi_opt.coordinator.failing_blocks import BlockHealth
 from mpi_opt.coordinator.settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.coordinator.study_state import SEARCH_KILLED, StudyState

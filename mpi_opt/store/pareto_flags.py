@@ -10,9 +10,9 @@ from sqlalchemy import Dialect, bindparam, literal_column, select
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.pareto import dominates
 from mpi_opt.store.records import Finish
+from mpi_opt.store.rows import trial_id
 from mpi_opt.store.schema import figures_of_merit, trials
 from mpi_opt.store.statements import Cursor, Row, Statement
-from mpi_opt.store.writing import trial_id
 
 
 @final

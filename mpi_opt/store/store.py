@@ -10,7 +10,7 @@ from sqlalchemy import URL, Connection, select
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import State, TrialRecord
-from mpi_opt.store import connecting, reading, schema, writing
+from mpi_opt.store import connecting, reading, rows, schema
 from mpi_opt.store.database import Database
 from mpi_opt.store.errors import StoreError, conflict
 from mpi_opt.store.leases import Leases
@@ -123,14 +123,14 @@ class Store:
         Raises:
             StoreConflictError: A study of this name exists.
         """
-        studies, row = schema.studies, writing.new_study(name, merits, strategy, seed, configuration, space)
+        studies, row = schema.studies, rows.new_study(name, merits, strategy, seed, configuration, space)
         with self._database.changing() as connection:
             view_name = schema.view_name(name, connection.scalars(select(studies.c.view_name)).all())
             connection.execute(studies.insert().values(row | {"view_name": view_name}))
             study_id = connection.scalars(select(studies.c.id).where(studies.c.name == name)).one()
             connection.exec_driver_sql(schema.create_view(view_name, study_id, space, merits, connection.dialect))
             if earlier:
-                connection.execute(schema.transferred.insert(), writing.transferred(study_id, earlier))
+                connection.execute(schema.transferred.insert(), rows.transferred(study_id, earlier))
         return self._read(reading.read_new_study, name)
 
     def start(self, study_id: int, starts: Sequence[Start]) -> None:
@@ -142,9 +142,9 @@ class Store:
             StoreConflictError: Another process has started one of the trials.
         """
         at = now()
-        attempts = [writing.started_attempt(study_id, start, at) for start in starts]
-        first = [writing.started_trial(study_id, start, at) for start in starts if start.attempt == 1]
-        again = [writing.started_trial(study_id, start, at) for start in starts if start.attempt > 1]
+        attempts = [rows.started_attempt(study_id, start, at) for start in starts]
+        first = [rows.started_trial(study_id, start, at) for start in starts if start.attempt == 1]
+        again = [rows.started_trial(study_id, start, at) for start in starts if start.attempt > 1]
         write = self._statements
         with self._database.writing(durably=False) as cursor:
             write.insert_trial.run(cursor, first)
@@ -163,17 +163,17 @@ class Store:
             StoreConflictError: Another process has ended one of these trials or started it again.
         """
         at = now()
-        attempts = [writing.ended_attempt(study_id, finish, at) for finish in finished]
+        attempts = [rows.ended_attempt(study_id, finish, at) for finish in finished]
         merits = self._merits_of(study_id)
         with self._database.writing() as cursor:
             first = self._n_ended(cursor, study_id, len(finished))
-            trials = [writing.ended_trial(study_id, finish, at, first + i) for i, finish in enumerate(finished)]
+            trials = [rows.ended_trial(study_id, finish, at, first + i) for i, finish in enumerate(finished)]
             self._expect(self._statements.finish_trial.run(cursor, trials), len(finished))
             self._statements.finish_attempt.run(cursor, attempts)
             self._replace_folds(cursor, study_id, finished)
             if merits.are_several:
                 changed = self._front.changes(cursor, study_id, finished, merits)
-                self._statements.insert_figure.run(cursor, writing.ended_figures(study_id, finished))
+                self._statements.insert_figure.run(cursor, rows.ended_figures(study_id, finished))
                 self._statements.place_on_front.run(cursor, changed)
             self._requeue(cursor, study_id, given_back or {})
 
@@ -189,18 +189,18 @@ class Store:
     def event(self, study_id: int, kind: str, detail: str) -> None:
         """Records an event of the search with the present time."""
         with self._database.writing() as cursor:
-            row = {"study_id": study_id, "at": now(), "kind": kind, "detail": writing.clean(detail)}
+            row = {"study_id": study_id, "at": now(), "kind": kind, "detail": rows.clean(detail)}
             self._statements.insert_event.run(cursor, [row])
 
     def _replace_folds(self, cursor: Cursor, study_id: int, finished: Sequence[Finish]) -> None:
         """Inserts the folds, and their metrics and figures of merit, in place of those of earlier attempts."""
         write = self._statements
-        earlier = [{"key_id": writing.trial_id(study_id, f.outcome.number)} for f in finished if f.attempt > 1]
+        earlier = [{"key_id": rows.trial_id(study_id, f.outcome.number)} for f in finished if f.attempt > 1]
         for remove in (write.remove_folds, write.remove_metrics, write.remove_fold_figures):
             remove.run(cursor, earlier)
-        write.insert_fold.run(cursor, writing.ended_folds(study_id, finished))
-        write.insert_metric.run(cursor, writing.ended_metrics(study_id, finished))
-        write.insert_fold_figure.run(cursor, writing.ended_fold_figures(study_id, finished))
+        write.insert_fold.run(cursor, rows.ended_folds(study_id, finished))
+        write.insert_metric.run(cursor, rows.ended_metrics(study_id, finished))
+        write.insert_fold_figure.run(cursor, rows.ended_fold_figures(study_id, finished))
 
     def _n_ended(self, cursor: Cursor, study_id: int, count: int) -> int:
         """Reserves `count` positions in the order of ending; locks the study's row until the transaction ends.
@@ -214,10 +214,10 @@ class Store:
         return int(n_ended) - count
 
     def _requeue(self, cursor: Cursor, study_id: int, reasons: Mapping[int, str]) -> None:
-        at, ids = now(), {writing.trial_id(study_id, number): why for number, why in reasons.items()}
+        at, ids = now(), {rows.trial_id(study_id, number): why for number, why in reasons.items()}
         queued = [{"state": "queued", "error": None, "key_id": key} for key in ids]
         lost = [
-            {"finished_at": at, "outcome": "lost", "error": writing.clean(why), "key_id": key}
+            {"finished_at": at, "outcome": "lost", "error": rows.clean(why), "key_id": key}
             for key, why in ids.items()
         ]
         self._expect(self._statements.requeue_trial.run(cursor, queued), len(queued))

@@ -42,10 +42,10 @@ from mpi_opt.strategies.surrogates.acquisition import (
     ProbabilityOfImprovement,
 )
 from mpi_opt.strategies.surrogates.observations import History, Observations
+from mpi_opt.strategies.surrogates.prepared_proposals import Stock
 from mpi_opt.strategies.surrogates.prior import Prior
 from mpi_opt.strategies.surrogates.proposer import Proposer
 from mpi_opt.strategies.surrogates.scalarization import drawn_weights
-from mpi_opt.strategies.surrogates.stock import Stock
 
 FEWEST_VALUES = 4
 """Fewest values for a model."""

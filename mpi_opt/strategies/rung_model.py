@@ -15,7 +15,7 @@ from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.bayesian import Bayesian
 from mpi_opt.strategies.strategy import Cost
-from mpi_opt.strategies.surrogates.stock import Stock
+from mpi_opt.strategies.surrogates.prepared_proposals import Stock
 
 FEWEST_COSTS, COSTS_PER_DIMENSION = 8, 2
 

@@ -18,7 +18,7 @@ from mpi_opt.strategies.surrogates.acquisition import log_improvement
 from mpi_opt.strategies.surrogates.fitting import Success, Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import CORRELATIONS, GaussianProcess, Hyperparameters, Likelihood
 from mpi_opt.strategies.surrogates.observations import Observations
-from mpi_opt.strategies.surrogates.stock import Stock
+from mpi_opt.strategies.surrogates.prepared_proposals import Stock
 from mpi_opt.strategies.surrogates.warp import OFFSETS, warped
 from tests.mpi_opt.strategies.spaces import SPACES
 from tests.mpi_opt.strategies.test_conformance import run
