@@ -98,7 +98,8 @@ def _process(job: dict[str, Any], rank: int) -> Iterator[None]:
         os.environ.update(environment)
         sys.path[:], sys.argv, sys.modules["__main__"] = path, argv, main_module
         for name in set(sys.modules) - modules:
-            if str(getattr(sys.modules[name], "__file__", "")).startswith(job["cwd"]):
+            file = str(getattr(sys.modules[name], "__file__", ""))
+            if file.startswith(job["cwd"]) and "site-packages" not in file:  # the environment may be in this folder
                 del sys.modules[name]
         os.chdir(folder)
         for (owner, name), definition in definitions.items():

@@ -217,8 +217,7 @@ class Store:
         at, ids = now(), {rows.trial_id(study_id, number): why for number, why in reasons.items()}
         queued = [{"state": "queued", "error": None, "key_id": key} for key in ids]
         lost = [
-            {"finished_at": at, "outcome": "lost", "error": rows.clean(why), "key_id": key}
-            for key, why in ids.items()
+            {"finished_at": at, "outcome": "lost", "error": rows.clean(why), "key_id": key} for key, why in ids.items()
         ]
         self._expect(self._statements.requeue_trial.run(cursor, queued), len(queued))
         self._statements.lose_attempts.run(cursor, lost)

@@ -71,7 +71,10 @@ class Past:
         running = [record.number for record in unfinished if record.state == "running"]
         latest = {attempt.number: attempt.ranks for attempt in store.attempts(study_id, running)}
         external = frozenset(number for number, ranks in latest.items() if ranks == EXTERNAL_RANKS)
-        return cls(store.ended_trials(study_id), unfinished, merits, folds, external)
+        ended = store.ended_trials(study_id)
+        numbers = {record.number for record in ended}  # a workload system may have reported one between the two queries
+        unfinished = [record for record in unfinished if record.number not in numbers]
+        return cls(ended, unfinished, merits, folds, external - numbers)
 
     def replay(self, strategy: Strategy) -> None:
         """Passes all trials to a new strategy."""

@@ -105,7 +105,7 @@ def test_front_is_printed_drawn_and_reported(space_file, tmp_path, monkeypatch, 
     assert f"trial {front[0]}: accuracy" in capsys.readouterr().out
     assert run(["plot", "pareto", "-o", "front.png"]) == 0
     assert run(["plot", "pareto", "--x", "speed"]) == 2
-    assert "no figure of merit of this study" in capsys.readouterr().err
+    assert "is not a figure of merit of this study" in capsys.readouterr().err
     assert run(["report", "-o", "report.html"]) == 0
     page = (tmp_path / "report.html").read_text()
     assert "Pareto front of accuracy (maximize), cost (minimize)" in page

@@ -99,6 +99,6 @@ if MPI.COMM_WORLD.rank == 0:
 @pytest.mark.mpi
 def test_callbacks_are_called_on_the_first_worker_and_stop_all_ranks(tmp_path):
     (tmp_path / "program.py").write_text(PROGRAM)
-    done = mpirun(3, str(tmp_path / "program.py"))
+    done = mpirun(3, str(tmp_path / "program.py"), env={"PYTHONPATH": str(Path(__file__).parents[2])})
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[0, 2, 0], ["callback"] * 3]

@@ -10,6 +10,8 @@ import pytest
 from mpi_learn import train
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.build import make_model
+from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.model import Example
 from mpi_learn.training import xla_choice
 from tests.mpi_learn.models_for_tests import digits
 from tests.mpi_learn.test_models import CLASSES, KERAS, TORCH, X64
@@ -20,7 +22,10 @@ LOSS = "sparse_categorical_crossentropy"
 
 @pytest.fixture
 def model():
-    made = make_model(f"{KERAS}:build_model", {"norm": True}, LOSS, ["accuracy"], (X64,), (CLASSES,), seed=1, stream=0)
+    settings = ModelSettings(
+        model=f"{KERAS}:build_model", parameters={"norm": True}, loss=LOSS, metrics=["accuracy"], seed=1
+    )
+    made = make_model(settings, Example((X64,), (CLASSES,)))
     yield made
     made.close()
 

@@ -99,7 +99,7 @@ def trained(monkeypatch) -> list[tuple[Path, Path | None]]:
         (section.path / "checkpoint.npz").write_text("weights")
         seen.append((section.path, section.start_from))
         x = configuration.parameters["x"]
-        return Result({"val_loss": [x]}, {}, 1.0, 1.0, 1, "epochs", None, None, None, None)
+        return Result({"val_loss": [x]}, {}, 1.0, 1.0, 1, "epochs", None, None, None, None, None)
 
     monkeypatch.setattr(mpi_learn, "train", train, raising=False)
     monkeypatch.setattr(mpi_learn, "rehearse", lambda *arguments, **options: None, raising=False)

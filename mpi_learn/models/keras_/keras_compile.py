@@ -65,7 +65,9 @@ class CompiledModel:
         self._users_optimizer = getattr(self.model, "optimizer", None)
         self._compile(outputs, example)
         is_own = settings.loss is None or self.has_train_step or self._has_loss_method or bool(self.model.losses)
-        self.has_own_loss = is_own or any(one is not None and one.is_own for one in self._wanted)
+        self.has_own_loss = is_own or any(
+            one is not None and (one.is_own or "reduction" in one.arguments) for one in self._wanted
+        )
         self._build(example)
 
     @property

@@ -220,7 +220,7 @@ class Scaled(keras.losses.Loss):
         self.factor = factor
 
     def call(self, y_true, y_pred):
-        return self.factor * ops.square(y_true - y_pred)
+        return self.factor * ops.square(ops.reshape(y_true, ops.shape(y_pred)) - y_pred)
 
 
 class PositiveShare(keras.metrics.Metric):

@@ -99,6 +99,7 @@ ROWS: dict[str, Row] = {
             "metrics": {"energy": ["mae"], "kind": ["accuracy"]},
         },
         x=["X", "A"], y=["y", "k"],
+        loose=("energy_loss", "kind_loss", "val_energy_loss", "val_kind_loss"),
         is_slow=False,
     ),
     "outputs by name": row(
@@ -113,6 +114,7 @@ ROWS: dict[str, Row] = {
             "loss": {"z": "mse", "a": "binary_crossentropy"}, "metrics": {"a": ["accuracy"]},
             "loss_weights": {"z": 0.5, "a": 1.0},
         },
+        loose=("z_loss", "a_loss", "val_z_loss", "val_a_loss"),
         is_slow=False,
     ),
     "outputs of a list by name": row(
@@ -142,7 +144,7 @@ ROWS: dict[str, Row] = {
     "overridden compute_loss": row("overridden `compute_loss`", "ten_times", {"loss": "mse"}),
     "overridden train_step": row(
         "overridden `train_step` and `test_step` that call self.optimizer once", "Autoencoder",
-        {"loss": None}, {"features": "X", "labels": None}, y=None, compiled={}, loose=("size", "loss"),
+        {"loss": None}, {"features": "X", "labels": None}, y=None, compiled={}, loose=("size", "loss", "val_size", "val_loss"),
         is_slow=False,
     ),
     "train_step that calls Keras'": row(

@@ -190,7 +190,7 @@ ROWS: dict[str, Row] = {
     ),
     "batch of one sample": row(
         "batch normalisation of a batch of one sample", "classes", entropy, OF_CLASSES | {"batch_size": 17}, KINDS,
-        parameters={"norm": True}, refused="some batch has 1 sample",
+        parameters={"norm": True}, refused="the smallest batch has 1 sample",
     ),
     "shapes that broadcast": row(
         "losses of outputs (n, 1) and labels (n,)", "dense", mse, {"loss": "$crossed"}, refused="Using a target size",
