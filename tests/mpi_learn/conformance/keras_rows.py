@@ -144,7 +144,8 @@ ROWS: dict[str, Row] = {
     "overridden compute_loss": row("overridden `compute_loss`", "ten_times", {"loss": "mse"}),
     "overridden train_step": row(
         "overridden `train_step` and `test_step` that call self.optimizer once", "Autoencoder",
-        {"loss": None}, {"features": "X", "labels": None}, y=None, compiled={}, loose=("size", "loss", "val_size", "val_loss"),
+        {"loss": None}, {"features": "X", "labels": None}, y=None, compiled={},
+        loose=("size", "loss", "val_size", "val_loss"),
         is_slow=False,
     ),
     "train_step that calls Keras'": row(
