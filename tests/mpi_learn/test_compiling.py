@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mpi_learn import train
+from mpi_learn.data import Batch
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.build import make_model
 from mpi_learn.models.configuration import ModelSettings
@@ -46,7 +47,7 @@ def test_xla_gives_the_same_step_vector_for_full_and_for_smaller_batches(model):
 
 def test_timing_leaves_weights_and_state_as_they_were(model):
     weights, moving, counters = model.weights.copy(), model.moving(), model.counters()
-    plain, fast = xla_choice.both_seconds(model, (X64,), (CLASSES,))
+    plain, fast = xla_choice.both_seconds(model, Batch((X64,), (CLASSES,), len(X64)))
     assert 0 < plain < 10
     assert 0 < fast < 10
     np.testing.assert_array_equal(model.weights, weights)
@@ -56,8 +57,8 @@ def test_timing_leaves_weights_and_state_as_they_were(model):
 
 
 def test_xla_compiles_once_however_often_it_is_chosen(model, monkeypatch):
-    traced, call = [], model.network.call
-    monkeypatch.setattr(model.network, "call", lambda *a, **k: (traced.append(1), call(*a, **k))[1])
+    traced, step = [], model._eager_step
+    monkeypatch.setattr(model, "_eager_step", lambda *a, **k: (traced.append(1), step(*a, **k))[1])
     for by_xla in (True, False, True):
         model.compile_step(by_xla=by_xla)
         model.gradient((X64,), (CLASSES,))
