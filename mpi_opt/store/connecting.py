@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,9 @@ from mpi_opt.store.errors import StoreError, damaged, explained
 
 WAIT_S = 10.0
 """How long to wait for a database that another program has locked, in seconds."""
+
+RETRY_S = 0.01
+"""How long to wait before the journal mode is set again, in seconds."""
 
 LOCK_SCHEMA = {"sqlite": "BEGIN IMMEDIATE", "postgresql": "SELECT pg_advisory_xact_lock(7401862209311)"}
 """Dialect -> the statement that begins an exclusive transaction. The number identifies this program's lock."""
@@ -183,10 +187,23 @@ def _engine(address: URL, read_only: bool, beside_s: float | None) -> Engine:
 
     @event.listens_for(engine, "connect")
     def prepare(connection: sqlite3.Connection, _: Any) -> None:
-        connection.execute(f"PRAGMA journal_mode={journal}")
+        _set_journal(connection, journal, wait_s)
         connection.execute(f"PRAGMA synchronous={synchronous}")
 
     return engine
+
+
+def _set_journal(connection: sqlite3.Connection, journal: str, wait_s: float) -> None:
+    """Sets the journal mode. SQLite does not wait by itself while another process changes the mode of the same file."""
+    until_s = time.monotonic() + wait_s
+    while True:
+        try:
+            connection.execute(f"PRAGMA journal_mode={journal}")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until_s:
+                raise
+            time.sleep(RETRY_S)
 
 
 def _reading_engine(path: Path) -> Engine:
