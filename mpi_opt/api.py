@@ -296,14 +296,14 @@ def _coordinate(
     from mpi_opt.coordinator.stopping import StopCondition
     from mpi_opt.study.lease import leased
     from mpi_opt.study.open_study import open_study
-    from mpi_opt.study.progress import Silence
+    from mpi_opt.study.progress import Progress
     from mpi_opt.study.study import Study
 
     configuration = plan.configuration
     pool = BlockPool(link, BlockMembership.of(plan.layout, block_numbers))
     with contextlib.ExitStack() as stack:
         stack.callback(pool.dismiss)
-        progress = Silence() if show is None else show()
+        progress = Progress() if show is None else show()
         study = stack.enter_context(open_study(plan))
         lease = stack.enter_context(
             leased(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.core.fold_stopping import Yardsticks
 from mpi_opt.core.limits import Rules
-from mpi_opt.study.progress import Progress, Silence
+from mpi_opt.study.progress import Progress
 
 if TYPE_CHECKING:
     from mpi_opt.strategies.strategy import Strategy
@@ -40,7 +40,7 @@ class SearchSettings:
     rules: Rules
     folds: int = 1
     yardsticks: Yardsticks = field(default_factory=Yardsticks)
-    progress: Progress = field(default_factory=Silence)
+    progress: Progress = field(default_factory=Progress)
     stopping: StopCondition | None = None
     new_strategy: Callable[[], Strategy] | None = None
     lease: Lease | None = None

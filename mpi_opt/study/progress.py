@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Progress:
-    """Receives the events of a search from the coordinator. Every method must return quickly."""
+    """Receives the events of a search and ignores them. Methods that override these must return quickly."""
 
     def resumed(self, study: Study) -> None:
         """The search continues `study`, which has trials of earlier searches."""
@@ -34,7 +34,3 @@ class Progress:
 
     def tick(self) -> None:
         """Time has passed; called several times per second."""
-
-
-class Silence(Progress):
-    """Shows nothing."""

@@ -700,16 +700,6 @@ def test_only_rank_0_reports_an_error_that_all_ranks_have(rank, status, monkeypa
 
 
 @pytest.mark.mpi
-def test_the_message_of_rank_0_is_printed_although_other_ranks_end_first(folder):
-    """mpirun drops what a rank prints after another rank has ended with an error."""
-    (folder / "space.yaml").write_text(yaml.safe_dump(changed("store", "nonsense://x")))
-    for _ in range(4):
-        done = mpirun(4, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
-        assert done.returncode == INVALID, done.stderr
-        assert done.stderr.count("mpi-opt: ") == 1
-
-
-@pytest.mark.mpi
 def test_a_strategy_that_cannot_be_made_hangs_no_rank(folder):
     raising = "class Mine:\n    def __init__(self, *_, **__):\n        raise RuntimeError('not today')\n"
     (folder / "strategy.py").write_text(raising)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -12,6 +13,7 @@ from mpi_opt.cli.main import main, run
 from mpi_opt.core.space import Real
 from mpi_opt.store import Store
 from mpi_opt.strategies import make_strategy
+from mpi_opt.study.open_study import EXTERNAL_RANKS, Past
 
 RECORDER = '''
 import json
@@ -119,3 +121,24 @@ def test_refused_strategy_leaves_no_store(folder):
             main([command, "one.yaml"])
         assert ended.value.code == 2
         assert not (folder / "one.db").exists()
+
+
+def test_trial_that_ends_between_two_queries_is_not_read_as_running_too():
+    """A workload system may report a trial while a search reads the study."""
+
+    def record(state):
+        return SimpleNamespace(number=8, state=state)
+
+    class StoreOfOneTrial:
+        def trials(self, study_id, states):
+            return [record("running")]
+
+        def attempts(self, study_id, numbers):
+            return [SimpleNamespace(number=8, ranks=EXTERNAL_RANKS)]
+
+        def ended_trials(self, study_id):
+            return [record("complete")]
+
+    past = Past.read(StoreOfOneTrial(), 1, merits=None, folds=1)
+    assert [one.state for one in past.ended] == ["complete"]
+    assert (past.unfinished, past.external) == ([], frozenset())
