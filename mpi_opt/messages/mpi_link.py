@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mpi_learn.mpi import communicators as communication
 from mpi_learn.mpi.communicators import Communicator, Pause, RankLost
 from mpi_opt.messages.link import CoordinatorLink, WorkerLink
+from mpi_opt.messages.lost_ranks import LostRanks
 from mpi_opt.messages.messages import (
     STOP,
     TO_COORDINATOR,
@@ -19,7 +20,6 @@ from mpi_opt.messages.messages import (
     End,
     Freed,
     Join,
-    Lost,
     Present,
     Stop,
     ToCoordinator,
@@ -61,7 +61,7 @@ class MPICoordinatorLink(CoordinatorLink):
         self.world = world
         self.has_called = False
         self.ended: set[int] = set()
-        self._lost: set[int] = set()
+        self._lost = LostRanks(world)
         self._is_new = True
 
     def send(self, rank: int, message: ToRank) -> None:
@@ -100,7 +100,7 @@ class MPICoordinatorLink(CoordinatorLink):
             results: The return value of `MPIWorkerLink.receive_results` on the other ranks.
             may_finalize: Whether the processes continue after the search.
         """
-        gone = communication.lost_ranks(self.world) | self.ended
+        gone = self._lost.all() | self.ended
         is_final = bool(gone) or (self.is_protected and (self.has_called or not may_finalize))
         reachable = [rank for rank in range(1, self.world.size) if rank not in gone]
         # a rank that has not received the results would report the end of this process as a loss
@@ -115,8 +115,10 @@ class MPICoordinatorLink(CoordinatorLink):
             communication.send_if_alive(self.world, message, rank, tag)
 
     def _arrived(self) -> list[tuple[int, ToCoordinator]]:
-        messages = self._losses() if self._is_new else []  # no later error reports the losses of an earlier search
-        self._is_new = False
+        messages: list[tuple[int, ToCoordinator]] = []
+        if self._is_new:  # no later error reports the losses of an earlier search
+            self._is_new = False
+            messages += self._losses()
         try:
             while len(messages) < MOST_AT_ONCE and (found := communication.poll(self.world, tag=TO_COORDINATOR)):
                 messages.append((found[1], found[0]))
@@ -127,10 +129,8 @@ class MPICoordinatorLink(CoordinatorLink):
         return messages
 
     def _losses(self) -> list[tuple[int, ToCoordinator]]:
-        """The losses that have not been reported yet."""
-        lost = communication.lost_ranks(self.world)
-        new, self._lost = lost - self._lost, self._lost | lost
-        return [(0, Lost(frozenset(new)))] if new else []
+        lost = self._lost.report()
+        return [] if lost is None else [(0, lost)]
 
 
 class MPIWorkerLink(WorkerLink):
