@@ -44,16 +44,16 @@ def parsed(text: str) -> Any:
     """
     from ruamel.yaml import YAML  # takes 0.1 s, and most processes read no file
     from ruamel.yaml.constructor import DuplicateKeyError
-    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.error import YAMLError
 
     try:
         return YAML(typ="safe", pure=True).load(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark
+    except YAMLError as error:
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         is_duplicate = isinstance(error, DuplicateKeyError)
         cure = "keep one of them" if is_duplicate else "check the indentation, brackets and quotes there"
-        raise ConfigurationError(f"this is not YAML: {place}{error.problem}", cure=cure) from error
+        raise ConfigurationError(f"this is not YAML: {place}{problem or error}", cure=cure) from error
     except (ValueError, AttributeError, RecursionError) as error:  # impossible dates and numbers, too many brackets
         cure = "put a text in quotes; nest fewer brackets"
         raise ConfigurationError(f"this is not YAML: {error}", cure=cure) from error
