@@ -15,6 +15,7 @@ from mpi_learn.cli.exit_status import FINISHED
 from mpi_learn.cli.launch import Launch
 from mpi_learn.cli.launchers import check_allocation, check_not_launched, is_launched
 from mpi_learn.cli.stop_request import StopRequest
+from mpi_learn.settings.paths import file_name
 from mpi_opt.cli.plan_command import plan
 from mpi_opt.cli.space_options import (
     BlockSize,
@@ -134,7 +135,7 @@ def run_search(plan: Plan, request: StopRequest) -> int:
     if plan.report:
         from mpi_opt.views.page.report import save_report
 
-        path = Path(f"{plan.configuration.file_name}.html")
+        path = Path(f"{file_name(plan.configuration.study)}.html")
         save_report(study, path)
         print(f"report: {path.resolve()}", flush=True)
     return FINISHED if study.is_finished else request.status
@@ -209,7 +210,7 @@ def _progress(plan: Plan) -> PlainProgress:
 
 
 def _log_folder(configuration: StudyConfiguration) -> Path:
-    return Path(f"{configuration.file_name}.logs")
+    return Path(f"{file_name(configuration.study)}.logs")
 
 
 def _make_log_folder(configuration: StudyConfiguration) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -13,7 +12,9 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from mpi_learn.settings.yaml_file import nearest, place, read_yaml, validated
+from mpi_learn.settings.suggestions import nearest
+from mpi_learn.settings.validation import place, validated
+from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, Section, TrialSection, as_folds
 from mpi_opt.core.block_layout import Layout
@@ -68,11 +69,6 @@ class StudyConfiguration(Section):
     training: dict[str, Any] | None = Field(
         None, description="A training.yaml, in which `$name` stands for a hyperparameter."
     )
-
-    @property
-    def file_name(self) -> str:
-        """The study's name without characters that a file name must not contain."""
-        return re.sub(r"[/\0]", "_", self.study)
 
     def merits(self) -> Merits:
         """The figures of merit.

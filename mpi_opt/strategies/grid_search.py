@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 from pydantic import Field
 
-from mpi_learn.settings.yaml_file import nearest
+from mpi_learn.settings.suggestions import nearest
 from mpi_opt.core.space import Categorical, Dimension, Parameters, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError

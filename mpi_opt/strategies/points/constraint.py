@@ -11,7 +11,7 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
-from mpi_learn.settings.yaml_file import nearest
+from mpi_learn.settings.suggestions import nearest
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.errors import ConfigurationError
 

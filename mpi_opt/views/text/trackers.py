@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from mpi_learn.settings.paths import file_name
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome, is_usable
 from mpi_opt.errors import ConfigurationError, without_passwords
@@ -46,7 +47,7 @@ class TensorBoard(Tracker):
         from tensorboardX import SummaryWriter
         from tensorboardX.summary import hparams
 
-        self._folder = Path(place or "runs") / _file_name(study)
+        self._folder = Path(place or "runs") / file_name(study)
         self._make_writer, self._hparams = SummaryWriter, hparams
 
     def record(self, outcome: Outcome, parameters: Parameters) -> None:
@@ -185,7 +186,3 @@ def _mean_curves(outcome: Outcome) -> dict[str, list[float]]:
         for name, values in fold.history.items()
     ]
     return {name: by_trial[outcome.number] for name, by_trial in series.mean_curves(curves).items()}
-
-
-def _file_name(study: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else "_" for c in study)

@@ -23,7 +23,7 @@ def test_tensorboard_reads_curves_and_figure_of_merit(tmp_path: Path) -> None:
     tracker.record(GOOD, POINT)
     tracker.record(BAD, POINT)
     tracker.close()
-    folders = sorted((tmp_path / "runs" / "my_study").iterdir())
+    folders = sorted((tmp_path / "runs" / "my study").iterdir())
     assert [folder.name for folder in folders] == ["trial-00007", "trial-00008"]
     events = reading.EventAccumulator(str(folders[0]))
     events.Reload()
