@@ -10,8 +10,8 @@ from mpi_learn.errors import ConfigurationError
 
 
 def file_name(text: str) -> str:
-    """`text` without the characters that the name of a file must not contain."""
-    return re.sub(r"[/\0]", "_", text)
+    """`text` without characters that a file name must not contain, and without dots at the beginning."""
+    return re.sub(r"[/\0]|^\.+", "_", text)
 
 
 def make_folder(folder: Path, key: str) -> None:

@@ -19,12 +19,6 @@ if TYPE_CHECKING:
 Kind = Literal["history", "parallel", "slice", "contour", "importance", "timeline", "curves", "pareto"]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands to `app`."""
-    for command in (plot, report, dashboard):
-        app.command()(command)
-
-
 def plot(
     kind: Annotated[Kind, typer.Argument(help="Kind of figure.")],
     study: StudyName = None,

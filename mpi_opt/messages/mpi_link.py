@@ -11,6 +11,7 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.lost_ranks import RankLost
 from mpi_learn.mpi.messaging import Pause
 from mpi_opt.messages.link import CoordinatorLink, WorkerLink
+from mpi_opt.messages.lost_ranks import LostRanks
 from mpi_opt.messages.messages import (
     STOP,
     TO_COORDINATOR,
@@ -21,7 +22,6 @@ from mpi_opt.messages.messages import (
     End,
     Freed,
     Join,
-    Lost,
     Present,
     Stop,
     ToCoordinator,
@@ -63,7 +63,7 @@ class MPICoordinatorLink(CoordinatorLink):
         self.world = world
         self.has_called = False
         self.ended: set[int] = set()
-        self._lost: set[int] = set()
+        self._lost = LostRanks(world)
         self._is_new = True
 
     def send(self, rank: int, message: ToRank) -> None:
@@ -102,7 +102,7 @@ class MPICoordinatorLink(CoordinatorLink):
             results: The return value of `MPIWorkerLink.receive_results` on the other ranks.
             may_finalize: Whether the processes continue after the search.
         """
-        gone = lost_ranks.acknowledge(self.world) | self.ended
+        gone = self._lost.all() | self.ended
         is_final = bool(gone) or (self.is_protected and (self.has_called or not may_finalize))
         reachable = [rank for rank in range(1, self.world.size) if rank not in gone]
         # a rank that has not received the results would report the end of this process as a loss
@@ -117,8 +117,10 @@ class MPICoordinatorLink(CoordinatorLink):
             messaging.send_if_alive(self.world, message, rank, tag)
 
     def _arrived(self) -> list[tuple[int, ToCoordinator]]:
-        messages = self._losses() if self._is_new else []  # no later error reports the losses of an earlier search
-        self._is_new = False
+        messages: list[tuple[int, ToCoordinator]] = []
+        if self._is_new:  # no later error reports the losses of an earlier search
+            self._is_new = False
+            messages += self._losses()
         try:
             while len(messages) < MOST_AT_ONCE and (found := messaging.poll(self.world, tag=TO_COORDINATOR)):
                 messages.append((found[1], found[0]))
@@ -129,10 +131,8 @@ class MPICoordinatorLink(CoordinatorLink):
         return messages
 
     def _losses(self) -> list[tuple[int, ToCoordinator]]:
-        """The losses that have not been reported yet."""
-        lost = lost_ranks.acknowledge(self.world)
-        new, self._lost = lost - self._lost, self._lost | lost
-        return [(0, Lost(frozenset(new)))] if new else []
+        lost = self._lost.report()
+        return [] if lost is None else [(0, lost)]
 
 
 class MPIWorkerLink(WorkerLink):

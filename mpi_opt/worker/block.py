@@ -178,12 +178,11 @@ def merged(parts: list[PartOutcome], duration_s: float, merits: Merits, yardstic
     number = parts[0].number
     if errors:
         return Outcome(number, "failed", None, None, duration_s, folds, errors[0].error)
+    state: State = "pruned" if any(part.was_stopped or part.is_clearly_worse for part in parts) else "complete"
     figures, spreads = merits.over_folds(folds)
-    is_clearly_worse = any(part.is_clearly_worse for part in parts)
-    if is_clearly_worse and yardstick is not None:
+    if yardstick is not None and any(part.is_clearly_worse for part in parts):
         values = _figures(folds)
         figures, spreads = (yardstick.expected(values),), (yardstick.uncertainty(values),)
-    state: State = "pruned" if is_clearly_worse or any(part.was_stopped for part in parts) else "complete"
     outcome = Outcome(number, state, figures[0], spreads[0] if spreads else None, duration_s, folds)
     outcome.figures_of_merit = merits.by_name(figures)
     outcome.uncertainties = merits.by_name(spreads) if spreads else {}
