@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_learn.cli.launchers import check_world, is_launched
 from mpi_learn.cli.stop_request import StopRequest, ignored_requests
-from mpi_learn.mpi import communicators as communication
+from mpi_learn.mpi import communicators, lost_ranks
 from mpi_learn.mpi.communicators import Communicator
-from mpi_learn.settings.yaml_file import validated
+from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.space import Dimension, Space
@@ -170,15 +170,15 @@ def run_study(
     """
     if world is None:
         return _run_serially(plan, show, request)
-    world = communication.duplicate(world)
+    world = communicators.duplicate(world)
     if world.rank == 0:
         return _run_coordinator(plan, MPICoordinatorLink(world), show, request, everywhere=everywhere)
     link = MPIWorkerLink(world)
     with ignored_requests() if is_main_thread() else contextlib.nullcontext():
-        _serve(plan, link, Worker.serve_or_die, may_end_process=communication.is_protected())
+        _serve(plan, link, Worker.serve_or_die, may_end_process=lost_ranks.is_protected())
     try:
         study, error = link.receive_results()
-    except communication.FAILURES:
+    except lost_ranks.FAILURES:
         end_unfinished("the coordinator was lost")
     if error is not None:
         raise error

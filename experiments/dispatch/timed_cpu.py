@@ -19,7 +19,7 @@ def timed(self):
 
     self._take = first
     run(self)
-    print("trials/s", round(1e6*(time.process_time()-began)/2000), "us CPU per trial", flush=True)
+    print("trials/s", round(1e6 * (time.process_time() - began) / 2000), "us CPU per trial", flush=True)
 
 
 Coordinator.run = timed

@@ -16,7 +16,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
-from mpi_learn.mpi.communicators import handed_out
+from mpi_learn.mpi.messaging import handed_out
 
 HERE = Path(__file__).parent
 READY = "ready"

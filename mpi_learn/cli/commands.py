@@ -78,7 +78,7 @@ def _train(
     """
     from mpi_learn.cli.epoch_view import make_view
     from mpi_learn.cli.interruption import Interruption
-    from mpi_learn.mpi.communicators import agreed_errors
+    from mpi_learn.mpi.agreement import agreed_errors
     from mpi_learn.training.loop import train as train_model
 
     interruption = Interruption(request, world, has_checkpoint=configuration.checkpoint is not None)
@@ -204,7 +204,7 @@ def _configuration(
 
     Only rank 0 reads the file: other hosts may not have it, and an error is printed once.
     """
-    from mpi_learn.mpi.communicators import agreed_errors
+    from mpi_learn.mpi.agreement import agreed_errors
     from mpi_learn.settings.paths import make_folder
     from mpi_learn.settings.yaml_file import read_yaml
     from mpi_learn.training.configuration import read_configuration

@@ -36,8 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
     # from the start: mpirun passes signals on at any time
     with request.listening() if rank == 0 else ignored_requests():
         status = mode.status(_search_everywhere(arguments, request), rank)
-        if "mpi_learn.mpi.communicators" in sys.modules:
-            setattr(sys.modules["mpi_learn.mpi.communicators"], "exit_status", status)  # noqa: B010 - not imported here
+        if "mpi_learn.mpi.process_end" in sys.modules:
+            setattr(sys.modules["mpi_learn.mpi.process_end"], "exit_status", status)  # noqa: B010 - not imported here
         sys.exit(status)
 
 
@@ -55,12 +55,12 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
     if isinstance(order, Launch):
         return int(_guarded(partial(launch, order, request), debug))
     if world is not None and not isinstance(world, int):
-        from mpi_learn.mpi import communicators as communication
+        from mpi_learn.mpi import lost_ranks, messaging
         from mpi_opt.worker.watchdog import end_unfinished
 
         try:
-            order = communication.handed_out(world, order)
-        except communication.FAILURES:
+            order = messaging.handed_out(world, order)
+        except lost_ranks.FAILURES:
             end_unfinished("rank 0 was lost before the search began")
     if isinstance(order, int):
         return order

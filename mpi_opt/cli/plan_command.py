@@ -57,7 +57,7 @@ def _training_layout(configuration: StudyConfiguration) -> Callable[[int], Train
     if configuration.training is None:
         return lay_out
     from mpi_learn.algorithms.configuration import AlgorithmKey
-    from mpi_learn.settings.yaml_file import validated
+    from mpi_learn.settings.validation import validated
     from mpi_opt.configuration.placeholders import filled
 
     algorithm = {key: value for key, value in configuration.training.items() if key == "algorithm"}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from mpi_learn.settings.paths import file_name
 from mpi_opt.cli.store_options import StoreUrl, StudyName, read_study, store_url
-from mpi_opt.core.file_names import file_name
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:

@@ -12,12 +12,14 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from mpi_learn.settings.yaml_file import nearest, place, read_yaml, validated
+from mpi_learn.settings.paths import file_name
+from mpi_learn.settings.suggestions import nearest
+from mpi_learn.settings.validation import place, validated
+from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, Section, TrialSection, as_folds
 from mpi_opt.core.block_layout import Layout
 from mpi_opt.core.figures_of_merit import Direction, Merits, Selection, Target, read_merits, read_target
-from mpi_opt.core.file_names import file_name
 from mpi_opt.core.space import DIMENSIONS, Categorical, Dimension, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, SpaceError, without_passwords
 

@@ -6,7 +6,7 @@ The members of a block notice a loss as well, because communication in their blo
 
 from __future__ import annotations
 
-from mpi_learn.mpi import communicators as communication
+from mpi_learn.mpi import lost_ranks
 from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.messages.messages import Lost
 
@@ -28,7 +28,7 @@ class LostRanks:
 
     def all(self) -> set[int]:
         """All ranks that are known to have died. Receives from any source then work again."""
-        return communication.lost_ranks(self._world)
+        return lost_ranks.acknowledge(self._world)
 
     def report(self) -> Lost | None:
         """The ranks that have died since the last report; None if there are none."""

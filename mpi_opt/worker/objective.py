@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.settings.paths import file_name
 from mpi_learn.settings.user_code import is_function, load_function, signature_of
-from mpi_learn.settings.yaml_file import place
+from mpi_learn.settings.validation import place
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.placeholders import filled_training, references
@@ -193,7 +194,7 @@ def make_objective(configuration: StudyConfiguration, directory: Path) -> Object
         cure = "drive it with mpi-opt ask and tell, or write objective: file.py:function"
         raise ConfigurationError("other programs run the trials of this study", where="objective", cure=cure)
     if configuration.objective == "train":
-        checkpoints = Path.cwd() / f"{configuration.file_name}.checkpoints"
+        checkpoints = Path.cwd() / f"{file_name(configuration.study)}.checkpoints"
         return TrainingObjective(configuration.training or {}, configuration.figure_of_merit, directory, checkpoints)
     return FunctionObjective(configuration.objective, directory)
 

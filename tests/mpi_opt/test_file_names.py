@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.core.file_names import file_name
+from mpi_learn.settings.paths import file_name
 
 
 @pytest.mark.parametrize(

@@ -18,9 +18,8 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
 from mpi_learn.cli.terminal import duration
+from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.configuration import publishable
 from mpi_opt.core.cross_validation import number_of_folds
 from mpi_opt.core.space import Categorical
@@ -234,7 +233,7 @@ def _reproduce(study: Study, attempts: Sequence[AttemptRecord]) -> str:
     }
     listed = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in facts.items())
     shown = {key: value for key, value in publishable(study.configuration).items() if key != "directory"}
-    text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+    text = dumped(shown)
     note = "The versions are those of the computer on which this page was written."
     return (
         f'<dl>{listed}</dl><p class="hint">{note}</p>'

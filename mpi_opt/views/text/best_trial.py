@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
+from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.placeholders import filled_training
 from mpi_opt.study.trial_table import cell
 from mpi_opt.views.figures.series import merit_name
@@ -44,7 +43,7 @@ def winner_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False)
             content = _located(content, Path(directory))
         else:
             lines.append(f"# relative paths are relative to {directory}")
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+    text = dumped(content)
     if "***" in text:
         lines.append("# *** replaces a password, which is not in the store: write it again")
     return "\n".join([*(cell(line, None) for line in lines), text])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mpi_opt.core.file_names import file_name
+from mpi_learn.settings.paths import file_name
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome, is_usable
 from mpi_opt.errors import ConfigurationError, without_passwords
