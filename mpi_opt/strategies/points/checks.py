@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.settings.yaml_file import nearest
+from mpi_learn.settings.suggestions import nearest
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
