@@ -250,8 +250,8 @@ def _kind(entry: dict[str, Any], definitions: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in entry["enum"])
     if "discriminator" in entry:
         return ", ".join(f"`{name}`" for name in entry["discriminator"]["mapping"])
-    if "anyOf" in entry:
-        kinds = [_kind(one, definitions) for one in entry["anyOf"] if one.get("type") != "null"]
+    if alternatives := entry.get("anyOf", entry.get("oneOf")):
+        kinds = [_kind(one, definitions) for one in alternatives if one.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
     if "$ref" in entry:
         return "section"

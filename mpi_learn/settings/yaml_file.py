@@ -192,7 +192,8 @@ def _variants(classes: list[type[BaseModel]], name: str) -> list[type[BaseModel]
     """The alternatives of a tagged union with the tag `name`; empty if `name` is a key."""
     if any(name in _keys(cls) for cls in classes):
         return []
-    return [cls for cls in classes if "name" in cls.model_fields and cls.model_fields["name"].default == name]
+    fields = [(cls, cls.model_fields["name"]) for cls in classes if "name" in cls.model_fields]
+    return [cls for cls, field in fields if name in get_args(field.annotation)]
 
 
 def _models_under(classes: list[type[BaseModel]], key: str) -> list[type[BaseModel]]:
