@@ -46,6 +46,17 @@ def without_debug(arguments: list[str]) -> list[str]:
     return [argument for argument in arguments if argument != DEBUG]
 
 
+def without_n(arguments: list[str]) -> list[str]:
+    """`arguments` without ``-n 4`` or ``-n4``."""
+    kept, skip = [], False
+    for argument in arguments:
+        if skip or argument == "-n":
+            skip = not skip
+        elif not (argument.startswith("-n") and argument[2:].isdigit()):
+            kept.append(argument)
+    return kept
+
+
 @dataclass(frozen=True)
 class Launch:
     """The command ``mpirun -np n python -m ARGUMENTS``, which `launch` runs.
