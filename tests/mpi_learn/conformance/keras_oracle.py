@@ -15,8 +15,7 @@ def by_the_framework(row: Row, module: Any, training: Arrays, validation: Arrays
     keras.backend.clear_session(free_memory=False)
     keras.utils.set_random_seed(SEED)
     model = getattr(module, row.model)(**row.parameters)
-    # tracing takes longer than the few steps
-    model.compile(optimizer=keras.optimizers.SGD(RATE), run_eagerly=True, **row.fit(module))
+    model.compile(optimizer=keras.optimizers.SGD(RATE), **row.fit(module))
     options, others = row.options(training), row.options(validation)
     held_out = (row.inputs(validation), row.labels(validation))
     held_out += (others["sample_weight"],) if "sample_weight" in others else ()
