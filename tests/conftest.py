@@ -9,10 +9,12 @@ With ``REQUIRE_ALL=1`` in the environment, as in CI, a test that skips because a
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 import re
 import signal
+import sys
 from collections.abc import Callable, Generator
 from functools import cache
 from pathlib import Path
@@ -45,6 +47,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and measures_time(inspect.unwrap(item.function)):
             item.add_marker(pytest.mark.timing)
     items.sort(key=lambda item: not starts_mpirun(item.path))
+
+
+def pytest_runtest_setup() -> None:
+    """Excludes the objects of Keras and TensorFlow from garbage collection, which follows every training."""
+    if "keras" in sys.modules and gc.get_freeze_count() == 0:
+        gc.freeze()
 
 
 @cache

@@ -7,6 +7,7 @@ others as soon as anything imports them.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import importlib.util
 import sys
@@ -39,7 +40,7 @@ def prepared(seed: int, precision: str) -> Iterator[None]:
         tensorflow.zeros(1)
 
     def prepare_keras(keras: Any) -> None:
-        keras.backend.clear_session()
+        keras.backend.clear_session(free_memory=False)  # KerasNetwork.close has freed it
         keras.utils.set_random_seed(seed)
         before.append(keras.config.dtype_policy())
         keras.config.set_dtype_policy(precision)
@@ -85,6 +86,7 @@ class _PreparingFinder(MetaPathFinder):
         def load_and_prepare(module: ModuleType) -> None:
             with quiet_stderr() if name == "tensorflow" else nullcontext():
                 load(module)
+                gc.freeze()  # a framework has a million objects: garbage collection would visit them after every model
                 step(module)
 
         spec.loader.exec_module = load_and_prepare  # type: ignore[method-assign]  # of this one import

@@ -1,7 +1,11 @@
-"""Runs the commands of the documentation without starting a process for each: the frameworks are loaded once."""
+"""Runs the commands of the documentation without starting a process for each: the frameworks are loaded once.
+
+Configuration files are run with the numbers of `FEWER`. The slow tests run every page exactly as printed.
+"""
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -14,6 +18,11 @@ from tests.world import in_world
 MAINS = {"mpi-opt": mpi_opt, "mpi-learn": mpi_learn}
 STARTING_MPIRUN = {"search", "train"}
 """The commands that start ``mpirun`` with ``-n``."""
+FEWER = {"epochs": 1, "trials": 10, "folds": 2}
+"""Replaces the numbers in configuration files that determine how long a command takes, but not what it does.
+
+The importance of hyperparameters needs ten trials.
+"""
 
 
 def run_here(example: Example, folder: Path) -> None:
@@ -31,6 +40,7 @@ def run_here(example: Example, folder: Path) -> None:
 
 def run_command_here(words: list[str], folder: Path) -> str:
     """Runs one command as `run_here`; returns its standard output, which ``> FILE`` also writes."""
+    _shorten(folder)
     command, output = _taken(words, ">")
     done = _run(command, folder)
     _must_succeed(" ".join(words), done)
@@ -41,6 +51,8 @@ def run_command_here(words: list[str], folder: Path) -> str:
 
 def _run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
     program, *arguments = words
+    if "--trials" in arguments:  # of a study that is continued
+        arguments[arguments.index("--trials") + 1] = str(FEWER["trials"] + 1)
     if program == "mpirun":
         arguments, n = _taken(arguments, "-np")
         return in_world(int(n), *arguments[1:], cwd=folder)
@@ -50,6 +62,14 @@ def _run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
         arguments, n = _taken(arguments, "-n")
         return in_world(int(n), "-m", program.replace("-", "_"), *arguments, cwd=folder)
     return in_process(*arguments, cwd=folder, main=MAINS[program])
+
+
+def _shorten(folder: Path) -> None:
+    for file in folder.glob("*.yaml"):
+        text = file.read_text()
+        for key, number in FEWER.items():
+            text = re.sub(rf"\b{key}: \d+", f"{key}: {number}", text)
+        file.write_text(text)
 
 
 def _taken(words: list[str], option: str) -> tuple[list[str], str]:

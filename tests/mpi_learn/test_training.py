@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 
@@ -236,16 +237,19 @@ def test_history_is_plain_json(comm):
     assert json.loads(json.dumps(result.history)) == result.history
 
 
-def test_many_trainings_in_one_process_do_not_grow(comm):
+def test_many_trainings_in_one_process_do_not_grow_and_collect_garbage_once_each(comm, monkeypatch):
     def resident_mb():
         return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 / 2**20
 
     for _ in range(2):
         train(NUMBERS | {"epochs": 1}, comm, data=line())
-    before = resident_mb()
+    before, collected = resident_mb(), []
+    collect = gc.collect
+    monkeypatch.setattr(gc, "collect", lambda *arguments: collected.append(collect(*arguments)))
     for _ in range(6):
         train(NUMBERS | {"epochs": 1}, comm, data=line())
     assert resident_mb() - before < 30
+    assert len(collected) == 6
 
 
 @pytest.mark.parametrize("model", ["keras", "torch"])

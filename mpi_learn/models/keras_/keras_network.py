@@ -199,7 +199,7 @@ class KerasNetwork:
 
     def close(self) -> None:
         """Drops Keras' global state, so that memory does not grow from model to model."""
-        keras.backend.clear_session()
+        keras.backend.clear_session(free_memory=False)
         gc.collect()
 
 

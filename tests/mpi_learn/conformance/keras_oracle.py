@@ -12,7 +12,7 @@ from tests.mpi_learn.conformance.rows import BATCH, EPOCHS, RATE, SEED, Arrays, 
 
 
 def by_the_framework(row: Row, module: Any, training: Arrays, validation: Arrays) -> dict[str, Any]:
-    keras.backend.clear_session()
+    keras.backend.clear_session(free_memory=False)
     keras.utils.set_random_seed(SEED)
     model = getattr(module, row.model)(**row.parameters)
     optimizer = keras.optimizers.SGD(RATE) if row.optimizer is None else row.optimizer(module)
