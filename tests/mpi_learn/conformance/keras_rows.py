@@ -132,6 +132,7 @@ ROWS: dict[str, Row] = {
         {"loss": {"kind": "sparse_categorical_crossentropy", "energy": "mse"}},
         {"features": ["X", "A"], "labels": {"kind": "k", "energy": "y"}}, x=["X", "A"],
         y={"energy": "y", "kind": "k"},
+        loose=("energy_loss", "kind_loss", "val_energy_loss", "val_kind_loss"),
     ),
     "output without a loss": row(
         "outputs without a loss", "outputs_by_name", {"loss": {"z": "mse"}},
@@ -146,6 +147,7 @@ ROWS: dict[str, Row] = {
         "HDF5 groups, matched with the inputs by name", "two_by_two",
         {"loss": ["mse", "sparse_categorical_crossentropy"]}, {"features": "group", "labels": ["y", "k"]},
         x=["group/b", "group/a"], y=["y", "k"], parameters={"b_first": True},
+        loose=("energy_loss", "kind_loss", "val_energy_loss", "val_kind_loss"),
     ),
     "subclass": row(
         "subclassed models: inputs by name, `call` without `training`", "NoTraining", {"loss": "mse"},
