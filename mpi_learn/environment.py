@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 import tempfile
@@ -16,6 +17,9 @@ SLURM_LOCAL_SIZES = ("SLURM_STEP_TASKS_PER_NODE", "SLURM_NTASKS_PER_NODE")
 LOCAL_SIZES = LAUNCHER_LOCAL_SIZES + SLURM_LOCAL_SIZES
 LOCAL_RANKS = ("OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "MV2_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
 GPUS = Path("/proc/driver/nvidia/gpus")
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Numbers of the options in ``malloc.h`` of the GNU C library."""
+MIB = 2**20
 
 
 def prepare_environment() -> int:
@@ -96,6 +100,25 @@ def _first_number(environment: Mapping[str, str], names: tuple[str, ...], defaul
         if value.isdigit():
             return int(value)
     return default
+
+
+def reuse_freed_memory() -> None:
+    """Makes the C library keep freed memory for the next allocations: up to 512 MiB, in blocks of up to 256 MiB.
+
+    PyTorch allocates and frees the activations of a model in every step. By default the C library may return them to
+    the operating system each time and receive them again page by page, which made steps of a CNN up to a third slower,
+    in some processes and not in others. Without effect where the C library is not GNU's, or where the user has set
+    ``MALLOC_TRIM_THRESHOLD_`` or ``MALLOC_MMAP_THRESHOLD_``.
+    """
+    if {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"} & set(os.environ):
+        return
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError, TypeError):
+        return
+    mallopt(M_TRIM_THRESHOLD, 512 * MIB)
+    if not mallopt(M_MMAP_THRESHOLD, 256 * MIB):
+        mallopt(M_MMAP_THRESHOLD, 32 * MIB)  # the largest value that older releases of the library accept
 
 
 @contextmanager

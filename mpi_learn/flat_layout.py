@@ -26,12 +26,11 @@ FLAG, FAILED = -2, -1
 N_WORDS = 2
 
 
-def aligned_empty(n: int, dtype: np.dtype | type = np.float32) -> np.ndarray:
-    """An uninitialised vector of `n` elements that begins at a multiple of 64 bytes."""
-    dtype = np.dtype(dtype)
-    memory = np.empty(n * dtype.itemsize + ALIGNMENT_BYTES, np.uint8)
+def aligned_empty(n: int) -> np.ndarray:
+    """An uninitialised vector of `n` float32 that begins at a multiple of 64 bytes."""
+    memory = np.empty(4 * n + ALIGNMENT_BYTES, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT_BYTES
-    return memory[start : start + n * dtype.itemsize].view(dtype)
+    return memory[start : start + 4 * n].view(np.float32)
 
 
 @dataclass(frozen=True)
@@ -72,10 +71,3 @@ class FlatLayout:
         """The arrays as views of `vector`, which may be longer."""
         spans = zip(self.bounds[:-1], self.bounds[1:], self.shapes, strict=True)
         return [vector[start:end].reshape(shape) for start, end, shape in spans]
-
-    def flattened(self, arrays: list[np.ndarray]) -> np.ndarray:
-        """A new float32 vector with copies of the arrays."""
-        vector = aligned_empty(self.size)
-        for view, array in zip(self.views(vector), arrays, strict=True):
-            view[...] = array
-        return vector

@@ -8,21 +8,18 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.cli.launchers import check_world, is_launched
-from mpi_learn.cli.slurm import job_end_s
 from mpi_learn.cli.stop_request import StopRequest, ignored_requests
-from mpi_learn.mpi import communicators as communication
+from mpi_learn.mpi import communicators, lost_ranks
 from mpi_learn.mpi.communicators import Communicator
-from mpi_learn.settings.yaml_file import validated
+from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.core.trial import Trial
 from mpi_opt.errors import MPILearnError, SearchFailed
@@ -35,14 +32,8 @@ from mpi_opt.worker.watchdog import Watchdog, end_unfinished, is_interactive, is
 from mpi_opt.worker.worker import LinkReporter, Worker
 
 if TYPE_CHECKING:
-    from mpi_opt.core.objective import Objective
     from mpi_opt.study.progress import Progress
     from mpi_opt.study.study import Study
-
-UNPROTECTED = (
-    "a lost rank would end this search (the same command would resume it); "
-    "to survive it: mpirun --with-ft ulfm, with Open MPI 5 or newer"
-)
 
 _BLOCKS = itertools.count()
 """Block indices. No index is used twice in the searches of one script, so that late messages are recognised."""
@@ -109,37 +100,33 @@ def search(
             runs the study. Raised on every rank.
         SearchFailed: The first trials all failed, or every rank was lost. Raised on every rank.
     """
-    dimensions = Space(space)
     content = {
         "study": study,
         "store": store,
-        "direction": _listed(direction),
+        "direction": direction,
         "selection": selection,
         "objective": objective if isinstance(objective, str) else getattr(objective, "__qualname__", repr(objective)),
-        "space": {name: dimension.entry() for name, dimension in dimensions.items()},
+        "space": {name: dimension.entry() for name, dimension in Space(space).items()},
         "search": {
             "strategy": strategy,
             "trials": trials,
             "seed": seed,
-            "options": dict(options or {}),
-            "target": _listed(target),
+            "options": options or {},
+            "target": target,
             "time_limit": time_limit,
-            "transfer": dict(transfer) if isinstance(transfer, Mapping) else transfer,
+            "transfer": transfer,
         },
         "blocks": {"size": block_size, "spares": spares},
-        "folds": dict(folds) if isinstance(folds, Mapping) else folds,
+        "folds": folds,
         "trial": {"retries": retries, "timeout": timeout},
     }
-    if figure_of_merit is not None:
-        content["figure_of_merit"] = _listed(figure_of_merit)
-    configuration = validated(StudyConfiguration, content, "search()")
+    named = {} if figure_of_merit is None else {"figure_of_merit": figure_of_merit}
+    configuration = validated(StudyConfiguration, content | named, "search()")
     configuration.target()
     world = the_world()
-    layout = configuration.layout(1 if world is None else world.size)
-    plan = Plan(configuration, dimensions, FunctionObjective(objective), layout, Path.cwd(), content, wait=wait)
-    found = run_study(plan, world)
-    if found is None:
-        raise AssertionError("this rank has not received the study")
+    n_ranks = 1 if world is None else world.size
+    found = run_study(Plan.of(configuration, Path.cwd(), FunctionObjective(objective), n_ranks, wait=wait), world)
+    assert found is not None, "every rank receives the study"
     return found
 
 
@@ -183,15 +170,15 @@ def run_study(
     """
     if world is None:
         return _run_serially(plan, show, request)
-    world = communication.duplicate(world)
+    world = communicators.duplicate(world)
     if world.rank == 0:
         return _run_coordinator(plan, MPICoordinatorLink(world), show, request, everywhere=everywhere)
     link = MPIWorkerLink(world)
     with ignored_requests() if is_main_thread() else contextlib.nullcontext():
-        _serve(plan, link, Worker.serve_or_die, may_end_process=communication.is_protected())
+        _serve(plan, link, Worker.serve_or_die, may_end_process=lost_ranks.is_protected())
     try:
         study, error = link.receive_results()
-    except communication.FAILURES:
+    except lost_ranks.FAILURES:
         end_unfinished("the coordinator was lost")
     if error is not None:
         raise error
@@ -209,7 +196,7 @@ def _run_coordinator(
     """Runs the coordinator on rank 0 and sends its results to the other ranks."""
     try:
         with _listening(request) as listening:
-            study = _coordinate(plan, link, show, listening, _BLOCKS)
+            study = _coordinate(plan, link, listening, _BLOCKS, show)
     except MPILearnError as error:
         link.send_results((None, error), may_finalize=everywhere)
         raise
@@ -231,7 +218,7 @@ def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: Stop
 
     def coordinate() -> None:
         try:
-            done.set_result(_coordinate(plan, coordinator, show, listening, itertools.count()))
+            done.set_result(_coordinate(plan, coordinator, listening, itertools.count(), show))
         except BaseException as error:  # noqa: BLE001 - raised in the calling thread
             done.set_exception(error)
         finally:
@@ -250,9 +237,22 @@ def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: Stop
     return done.result()
 
 
+def _coordinate(
+    plan: Plan,
+    link: CoordinatorLink,
+    request: StopRequest,
+    block_numbers: Iterator[int],
+    show: Callable[[], Progress] | None,
+) -> Study:
+    from mpi_opt.coordinator.run_coordinator import run_coordinator  # other ranks do not load it
+
+    return run_coordinator(plan, link, request, block_numbers, show)
+
+
 def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Worker], None], *, may_end_process: bool) -> None:
     """Runs trials on a worker until it is dismissed."""
-    objective = _objective(plan)
+    assert plan.objective is not None, "other programs run the trials of this study"
+    objective = plan.objective
     watchdog, reporter = Watchdog(link, may_end_process=may_end_process), LinkReporter(link)
 
     def make_block(comm: Communicator, index: int) -> Block:
@@ -265,12 +265,6 @@ def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Worker], None], *, may
         watchdog.close()
 
 
-def _objective(plan: Plan) -> Objective:
-    if plan.objective is None:
-        raise AssertionError("other programs run the trials of this study")
-    return plan.objective
-
-
 @contextlib.contextmanager
 def _listening(request: StopRequest | None) -> Iterator[StopRequest]:
     """Yields `request`; for None a new one, which listens to signals if this thread can handle them."""
@@ -280,72 +274,3 @@ def _listening(request: StopRequest | None) -> Iterator[StopRequest]:
     request = StopRequest()
     with request.listening() if is_main_thread() else contextlib.nullcontext():
         yield request
-
-
-def _coordinate(
-    plan: Plan,
-    link: CoordinatorLink,
-    show: Callable[[], Progress] | None,
-    request: StopRequest,
-    block_numbers: Iterator[int],
-) -> Study:
-    """Opens the study, acquires its lease and runs the coordinator. Always dismisses the workers."""
-    from mpi_opt.coordinator.block_pool import BlockPool
-    from mpi_opt.coordinator.coordinator import Coordinator
-    from mpi_opt.coordinator.settings import SearchSettings
-    from mpi_opt.coordinator.stopping import StopCondition
-    from mpi_opt.study.lease import leased
-    from mpi_opt.study.open_study import open_study
-    from mpi_opt.study.progress import Progress
-    from mpi_opt.study.study import Study
-
-    configuration = plan.configuration
-    pool = BlockPool(link, BlockMembership.of(plan.layout, block_numbers))
-    with contextlib.ExitStack() as stack:
-        stack.callback(pool.dismiss)
-        progress = Progress() if show is None else show()
-        study = stack.enter_context(open_study(plan))
-        lease = stack.enter_context(
-            leased(
-                study.store,
-                study.record,
-                wait=plan.wait,
-                note=progress.note,
-                is_ending=lambda: request.reason is not None,
-            )
-        )
-        if lease is None:
-            progress.note(f"the search ends before its first trial: {request.why}")
-            return Study.read(study.store, configuration.study)
-        request.job_end_s = job_end_s()
-        coordinator = Coordinator(
-            pool,
-            study.strategy,
-            study.store,
-            study.record.id,
-            SearchSettings(
-                plan.rules,
-                folds=configuration.folds.number,
-                yardsticks=plan.yardsticks,
-                progress=progress,
-                stopping=StopCondition(request, plan.rules.time_limit_s, request.job_end_s),
-                new_strategy=study.new_strategy,
-                lease=lease,
-                study=study.record.key,
-                discard=_objective(plan).discard,
-            ),
-        )
-        if show is not None:
-            progress.resumed(Study.read(study.store, configuration.study))
-            if not link.is_protected:
-                progress.note(UNPROTECTED)
-            if request.job_end_s is not None:
-                left_min = (request.job_end_s - time.time()) / 60
-                progress.note(f"this batch job ends in {left_min:.0f} min; no trial starts that would likely end later")
-        coordinator.run()
-        return Study.read(study.store, configuration.study)
-
-
-def _listed(value: Any) -> Any:
-    """A sequence as a list, as in a YAML file; any other value unchanged."""
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value

@@ -20,6 +20,9 @@ from typing import Any
 
 import pytest
 
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+"""Set before NumPy is imported. With more threads than free cores, many operations take ten times as long."""
+
 NOT_INSTALLABLE = re.compile(
     r"are not here$"  # data sets that are not part of the project
     r"|needs the right to|needs Linux and root|no network namespaces|only root is refused"  # rights

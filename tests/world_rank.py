@@ -18,7 +18,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from mpi_learn.mpi import communicators
+from mpi_learn.mpi import process_end
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
@@ -81,14 +81,14 @@ def _process(job: dict[str, Any], rank: int) -> Iterator[None]:
         os.close(descriptor)
     os.chdir(job["cwd"])
     os.environ.update(job["env"])
-    communicators.exit_status = None
+    process_end.exit_status = None
     importlib.invalidate_caches()
     try:
         yield
     finally:
-        communicators.flush()
+        process_end.flush()
         sys.stdout, sys.stderr = streams
-        communicators.flush()
+        process_end.flush()
         for standard, descriptor in zip((1, 2), descriptors, strict=True):
             os.dup2(descriptor, standard)
             os.close(descriptor)

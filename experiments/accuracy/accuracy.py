@@ -15,9 +15,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-import yaml
-
 from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.settings.yaml_file import dumped
 
 HERE = Path(__file__).parent
 RESULTS, README, MARK = HERE / "results.json", HERE / "README.md", "<!-- table -->"
@@ -66,7 +65,7 @@ def run(name: str, seed: int, data: Path) -> dict[str, list[float]]:
     files = {"train": [str(data)], "validation": [str(test)], "features": "X", "labels": "y"}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "training.yaml"
-        file.write_text(yaml.safe_dump(training(name, seed) | {"data": files}))
+        file.write_text(dumped(training(name, seed) | {"data": files}))
         command = [mpirun, *launch_flags(mpirun), "-np", str(ranks), sys.executable, "-m", "mpi_learn", "train"]
         done = subprocess.run(
             [*command, str(file), "-o", folder],
@@ -101,7 +100,7 @@ def settings() -> str:
     for name, (ranks, content) in SETTINGS.items():
         if content is not seen:
             lines.append(f"# {name.split()[0]}" + (f", {ranks} ranks" if not name.startswith("allreduce") else ""))
-            text = yaml.safe_dump(content, default_flow_style=None, width=1000, sort_keys=False)
+            text = dumped(content)
             lines += [text.strip()]
         seen = content
     return "\n".join([*lines, "```"])

@@ -12,9 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.settings.yaml_file import dumped
 
 
 class Hung(Exception):
@@ -35,7 +34,7 @@ class Launched:
         self.folder, self.n = folder, n
         folder.mkdir(parents=True, exist_ok=True)
         if content is not None:
-            (folder / "space.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+            (folder / "space.yaml").write_text(dumped(content))
         mpirun = find_mpirun()
         flags = launch_flags(mpirun) if flags is None else flags
         command = [mpirun, *flags, "-np", str(n), sys.executable, "-m", "mpi_opt", "search", "space.yaml"]

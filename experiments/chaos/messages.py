@@ -29,25 +29,25 @@ def take_turns() -> None:
     import numpy as np
     from mpi4py import MPI
 
-    from mpi_learn.mpi import communicators as communication
+    from mpi_learn.mpi import communicators, messaging
     from mpi_learn.mpi.collectives import sum_in_place
 
-    world = communication.duplicate(MPI.COMM_WORLD)
-    both, gradient = communication.group_of(world, [0, 1], "both"), np.zeros(N_PARAMETERS, np.float32)
+    world = communicators.duplicate(MPI.COMM_WORLD)
+    both, gradient = communicators.group_of(world, [0, 1], "both"), np.zeros(N_PARAMETERS, np.float32)
 
     def received() -> None:
-        while communication.poll(world, tag=1) is None:
+        while messaging.poll(world, tag=1) is None:
             os.sched_yield()
 
-    while communication.handed_out(world, sys.stdin.readline() if world.rank == 0 else None) == "go\n":
+    while messaging.handed_out(world, sys.stdin.readline() if world.rank == 0 else None) == "go\n":
         begun = time.perf_counter()
         for _ in range(N_TRIPS):
             if world.rank == 0:
-                communication.send_if_alive(world, MESSAGE, 1, 1)
+                messaging.send_if_alive(world, MESSAGE, 1, 1)
                 received()
             else:
                 received()
-                communication.send_if_alive(world, MESSAGE, 0, 1)
+                messaging.send_if_alive(world, MESSAGE, 0, 1)
         between = time.perf_counter()
         for _ in range(N_SUMS):
             sum_in_place(both, gradient)

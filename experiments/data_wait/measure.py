@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 
 import h5py
-import yaml
 
 from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.settings.yaml_file import dumped
 from mpi_learn.training.tracing import DATA, read_traces
 
 HERE = Path(__file__).resolve().parent
@@ -56,7 +56,7 @@ def trained(
         "epochs": arguments.epochs,
         "trace": "traces",
     }
-    training.write_text(yaml.safe_dump(content))
+    training.write_text(dumped(content))
     executable = find_mpirun()
     command = [executable, *launch_flags(executable), "-np", str(arguments.ranks), "python", str(HERE / "one.py")]
     os.spawnvpe(os.P_WAIT, command[0], [*command, str(training)], launch_environment() | ONE_THREAD)

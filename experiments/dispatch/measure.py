@@ -15,9 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-import yaml
-
 from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
+from mpi_learn.settings.yaml_file import dumped
 
 HERE = Path(__file__).parent
 SPACE = {
@@ -38,7 +37,7 @@ def start(folder: Path, n: int, objective: str, trials: int, store: str) -> subp
         "space": SPACE,
         "search": {"strategy": "random", "trials": trials, "seed": 1},
     }
-    (folder / "space.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    (folder / "space.yaml").write_text(dumped(content))
     mpirun = find_mpirun()
     script = Path(__file__).with_name("timed.py")
     command = [mpirun, *launch_flags(mpirun), "-np", str(n), sys.executable, str(script), "search", "space.yaml"]

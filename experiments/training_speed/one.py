@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
-    os.environ[name] = "1"
+    os.environ[name] = os.environ.get("THREADS", "1")
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
 import h5py  # noqa: E402 - the number of threads must be known before

@@ -1,8 +1,8 @@
-"""Turns: several measured programs stand ready at once, and one epoch of one of them runs at a time.
+"""Several measured programs are started together; then each in turn trains one epoch while the others wait.
 
-What a shared machine does to one of them in a minute it does to all, so that their ratios hold. Each is a process group
-of its own under ``mpirun``; rank 0 says "ready" and waits for a line on its standard input before every epoch, the
-others sleep until it passes the word on.
+Other load on the machine affects all of them alike, so that the ratios of their speeds are reliable. Each program runs
+under an ``mpirun`` of its own. Before every epoch rank 0 prints "ready" and waits for a line on its standard input; the
+other ranks sleep until rank 0 sends them that line.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
-from mpi_learn.mpi.communicators import handed_out
+from mpi_learn.mpi.messaging import handed_out
 
 HERE = Path(__file__).parent
 READY = "ready"
@@ -38,11 +38,12 @@ class Program:
         arguments: Of ``one.py``.
         ranks: How many.
         environment: More variables.
+        folder: The folder of ``one.py``; that of another checkout measures another version.
     """
 
-    def __init__(self, arguments: list[str], ranks: int, environment: dict[str, str]) -> None:
+    def __init__(self, arguments: list[str], ranks: int, environment: dict[str, str], folder: Path = HERE) -> None:
         mpirun = find_mpirun()
-        command = [mpirun, *launch_flags(mpirun), "-np", str(ranks), sys.executable, str(HERE / "one.py"), *arguments]
+        command = [mpirun, *launch_flags(mpirun), "-np", str(ranks), sys.executable, str(folder / "one.py"), *arguments]
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - lives as long as the process
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True,

@@ -21,12 +21,12 @@ MakeOptimizer = Callable[[AnyOptimizer | None, float], Optimizer]
 
 
 class BatchStatistics(Protocol):
-    """The moving means and variances of a model's normalisation layers, as one vector."""
+    """The part of a model that holds the moving means and variances of its normalisation layers, as one vector."""
 
-    def read(self) -> np.ndarray:
+    def moving(self) -> np.ndarray:
         """A copy, (k,) float32."""
 
-    def write(self, values: np.ndarray) -> None:
+    def set_moving(self, values: np.ndarray) -> None:
         """Replaces them by `values`, (k,) float32."""
 
 

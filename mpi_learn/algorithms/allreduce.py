@@ -43,7 +43,6 @@ class SynchronousAllReduce(Algorithm):
         return cls(setup, optimizer, make_reduction(options, setup.n), options.accumulate)
 
     def run(self, steps: Iterable[np.ndarray]) -> None:
-        """See `Algorithm.run`."""
         self._n_left = self.n_exchanges  # the other ranks wait in an exchange only while some are left
         try:
             for step in steps if self.accumulate == 1 else self._accumulated(steps):
@@ -78,7 +77,7 @@ class SynchronousAllReduce(Algorithm):
         if sums[WEIGHT] != 0:
             self.optimizer.update(self.weights, step[: self.n], 1.0 / float(sums[WEIGHT]))
         if self.statistics is not None and weighted is not None and weighted[-1] > 0:
-            self.statistics.write(mean_statistics(weighted))
+            self.statistics.set_moving(mean_statistics(weighted))
         return True
 
     def _accumulated(self, steps: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
@@ -103,7 +102,7 @@ class SynchronousAllReduce(Algorithm):
 
 def weighted_statistics(statistics: BatchStatistics, n_samples: float) -> np.ndarray:
     """This rank's batch statistics times its number of samples, and that number, (k + 1,) float64: to be summed."""
-    return np.append(statistics.read().astype(np.float64), 1.0) * n_samples
+    return np.append(statistics.moving().astype(np.float64), 1.0) * n_samples
 
 
 def mean_statistics(weighted: np.ndarray) -> np.ndarray:

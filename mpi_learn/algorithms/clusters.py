@@ -25,7 +25,7 @@ from mpi_learn.algorithms.configuration import Clusters
 from mpi_learn.algorithms.outer_optimizer import OuterOptimizer
 from mpi_learn.algorithms.pair_exchange import Alarm, Exchange, partners
 from mpi_learn.flat_layout import FAILED, FLAG, WEIGHT
-from mpi_learn.mpi.collectives import broadcast_in_place, maximum, part_of, sum_in_place
+from mpi_learn.mpi.collectives import broadcast_in_place, part_of, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.optimizer import Optimizer
 
@@ -69,7 +69,6 @@ class DecentralizedClusters(Algorithm):
         return cls(options, setup, cluster, leaders, setup.make_optimizer(None, setup.n_steps))
 
     def run(self, steps: Iterable[np.ndarray]) -> None:
-        """See `Algorithm.run`."""
         if self.outer is not None and self._counts[0] == 0:
             self.outer.start(self.weights)
         self._n_left = self.n_steps  # the cluster's other ranks wait in a step only while some are left
@@ -165,7 +164,7 @@ class DecentralizedClusters(Algorithm):
 
     def _complete_exchanges(self, leaders: Communicator) -> None:
         """Makes all clusters take part in the same number of rounds and applies them. Collective over `leaders`."""
-        n_rounds = maximum(leaders, self._n_rounds)
+        n_rounds = max(leaders.allgather(self._n_rounds))
         while self._exchange is not None or self._n_rounds < n_rounds:
             if self._exchange is None:
                 self._begin_exchange()

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from mpi_learn.optimizers.configuration import OptimizerConfiguration
-from mpi_learn.settings.yaml_file import InvalidValue
+from mpi_learn.settings.validation import InvalidValue
 
 
 class _Options(BaseModel):

@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.mpi.collectives import (
-    Request,
-    gathered,
-    is_message_waiting,
-    receive_into,
-    receive_later,
-    send_later,
-    wait,
-)
-from mpi_learn.mpi.communicators import FAILURES, Communicator
+from mpi_learn.mpi.collectives import Request, gathered, receive_into, wait
+from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.lost_ranks import FAILURES
 
 FIRST_TAG, N_TAGS, ALARM = 100, 10_000, 99
 NOTHING = np.zeros(0, np.float32)
@@ -55,8 +48,8 @@ class Exchange:
         tag = FIRST_TAG + n_round % N_TAGS
         self._requests: list[Request] = []
         for partner in partners:
-            self._requests.append(receive_later(leaders, self._by_rank[partner], partner, tag))
-            self._requests.append(send_later(leaders, self.snapshot, partner, tag))
+            self._requests.append(leaders.Irecv(self._by_rank[partner], source=partner, tag=tag))
+            self._requests.append(leaders.Isend(self.snapshot, dest=partner, tag=tag))
         _UNDER_WAY[:] = [*(one for one in _UNDER_WAY if not one._is_released()), self]
 
     def is_complete(self) -> bool:
@@ -114,11 +107,11 @@ class Alarm:
         self._is_raised = True
         for other in range(self.leaders.size):
             if other != self.leaders.rank:
-                send_later(self.leaders, NOTHING, other, ALARM)
+                self.leaders.Isend(NOTHING, dest=other, tag=ALARM)
 
     def has_arrived(self) -> bool:
         """Whether another leader has sent it. Never waits."""
-        return is_message_waiting(self.leaders, ALARM)
+        return self.leaders.Iprobe(tag=ALARM)
 
     def receive_all(self) -> None:
         """Receives what all leaders have sent: MPICH would deliver it to a later communicator. Collective."""

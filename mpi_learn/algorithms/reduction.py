@@ -31,7 +31,6 @@ class ExactSum(Reduction):
     """One Allreduce in place."""
 
     def sum(self, comm: Communicator, step: np.ndarray) -> None:
-        """See `Reduction.sum`."""
         sum_in_place(comm, step)
 
 
@@ -49,7 +48,6 @@ class HalfPrecision(Reduction):
         self.n = n
 
     def sum(self, comm: Communicator, step: np.ndarray) -> None:
-        """See `Reduction.sum`."""
         if comm.size == 1:
             return
         n, width = self.n, math.ceil(self.n / comm.size)
@@ -83,7 +81,6 @@ class TopFraction(Reduction):
         self._held_back = np.zeros(n, np.float32)
 
     def sum(self, comm: Communicator, step: np.ndarray) -> None:
-        """See `Reduction.sum`."""
         held_back, k = self._held_back, self.n_sent
         n = held_back.size
         weight = step[n + WEIGHT]

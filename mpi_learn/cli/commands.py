@@ -13,7 +13,7 @@ import typer
 
 from mpi_learn.cli.error_report import reported
 from mpi_learn.cli.exit_status import FINISHED, LaunchMode
-from mpi_learn.cli.launch import DEBUG, Launch, launch, starting, without_debug
+from mpi_learn.cli.launch import DEBUG, Launch, launch, starting, without_debug, without_n
 from mpi_learn.cli.launchers import check_allocation, check_world, launched_rank
 from mpi_learn.cli.program_options import program_options
 from mpi_learn.cli.stop_request import StopRequest
@@ -51,7 +51,7 @@ def train(
     request = context.obj or StopRequest()
     if n is not None:
         with reported(None, debug):
-            status = launch(Launch(["mpi_learn", *_without_n(sys.argv[1:])], n), request)
+            status = launch(Launch(["mpi_learn", *without_n(sys.argv[1:])], n), request)
         raise typer.Exit(status)
     with reported(None, debug):
         check_allocation()
@@ -78,7 +78,7 @@ def _train(
     """
     from mpi_learn.cli.epoch_view import make_view
     from mpi_learn.cli.interruption import Interruption
-    from mpi_learn.mpi.communicators import agreed_errors
+    from mpi_learn.mpi.agreement import agreed_errors
     from mpi_learn.training.loop import train as train_model
 
     interruption = Interruption(request, world, has_checkpoint=configuration.checkpoint is not None)
@@ -204,7 +204,7 @@ def _configuration(
 
     Only rank 0 reads the file: other hosts may not have it, and an error is printed once.
     """
-    from mpi_learn.mpi.communicators import agreed_errors
+    from mpi_learn.mpi.agreement import agreed_errors
     from mpi_learn.settings.paths import make_folder
     from mpi_learn.settings.yaml_file import read_yaml
     from mpi_learn.training.configuration import read_configuration
@@ -245,17 +245,6 @@ def _continuation(reason: str, epochs: int, configuration: TrainingConfiguration
     if configuration.checkpoint is None:
         return f"{ended}; without `checkpoint:` the same command starts from the beginning"
     return f"{ended}; the same command continues from {configuration.checkpoint.path}"
-
-
-def _without_n(arguments: list[str]) -> list[str]:
-    """The command line without ``-n 4`` or ``-n4``."""
-    kept, skip = [], False
-    for argument in arguments:
-        if skip or argument == "-n":
-            skip = argument == "-n" and not skip
-        elif not (argument.startswith("-n") and argument[2:].isdigit()):
-            kept.append(argument)
-    return kept
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from mpi_learn.cli.terminal import Trend, console_size, duration, is_watched, make_console
 
@@ -21,44 +21,12 @@ if TYPE_CHECKING:
 DRAWS_PER_SECOND = 2
 
 
-class View(Protocol):
-    """Shows the epochs of a training, as a context manager."""
-
-    def __enter__(self) -> View:
-        """Starts to show the training."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Ends the view, also after an error."""
-
-    def __call__(self, report: EpochReport) -> None:
-        """Shows a finished epoch."""
-
-
-class Lines:
-    """Prints one line per epoch."""
-
-    def __init__(self, stream: TextIO | None = None) -> None:
-        self.stream = stream or sys.stdout
-
-    def __enter__(self) -> Lines:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        """Has no effect."""
-
-    def __call__(self, report: EpochReport) -> None:
-        """Prints the line. Errors of the output are ignored, so that the training continues."""
-        metrics = "  ".join(f"{name} {value:.4f}" for name, value in report.metrics.items())
-        width = len(str(report.epochs))
-        with suppress(OSError):
-            print(
-                f"epoch {report.epoch + 1:{width}}/{report.epochs}  {metrics}  "
-                f"{report.samples_per_second:,.0f} samples/s  {report.seconds:.2f} s",
-                file=self.stream,
-                flush=True,
-            )
+def print_line(report: EpochReport) -> None:
+    """Prints an epoch as one line. Errors of the output are ignored, so that the training continues."""
+    metrics = "  ".join(f"{name} {value:.4f}" for name, value in report.metrics.items())
+    epoch = f"epoch {report.epoch + 1:{len(str(report.epochs))}}/{report.epochs}"
+    with suppress(OSError):
+        print(f"{epoch}  {metrics}  {report.samples_per_second:,.0f} samples/s  {report.seconds:.2f} s", flush=True)
 
 
 class LiveView:
@@ -135,6 +103,6 @@ class LiveView:
         return Panel(grid, title="mpi-learn train", expand=False)
 
 
-def make_view(epochs: int, *, is_first: bool) -> View:
-    """A panel on the first rank if its output is a terminal, otherwise lines."""
-    return LiveView(epochs) if is_first and is_watched() else Lines()
+def make_view(epochs: int, *, is_first: bool) -> AbstractContextManager[Callable[[EpochReport], None]]:
+    """What shows each finished epoch: a panel on the first rank if its output is a terminal, otherwise lines."""
+    return LiveView(epochs) if is_first and is_watched() else nullcontext(print_line)

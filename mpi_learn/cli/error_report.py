@@ -6,7 +6,8 @@ import os
 import sys
 import time
 import traceback
-from types import TracebackType
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
@@ -22,7 +23,8 @@ GRACE_S = 1.0
 """Time for the rank that reports lost ranks before the other ranks end the job, in seconds."""
 
 
-class reported:  # noqa: N801 - used like a function: with reported(world, debug)
+@contextmanager
+def reported(world: Communicator | None, debug: bool) -> Iterator[None]:
     """Converts an exception inside the block to one message from one rank and an exit status.
 
     Args:
@@ -32,65 +34,61 @@ class reported:  # noqa: N801 - used like a function: with reported(world, debug
     Raises:
         typer.Exit: With `INVALID` after a `UserError`, with `FAILED` after any other error.
     """
-
-    def __init__(self, world: Communicator | None, debug: bool) -> None:
-        self.world, self.debug = world, debug
-
-    def __enter__(self) -> None:
-        """Has no effect."""
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None or isinstance(error, SystemExit):
-            return
-        if isinstance(error, KeyboardInterrupt):
-            os._exit(INTERRUPTED)  # the other ranks may wait for this one: MPI_Finalize would block
-        if self.world is not None:
-            self._report_to(self.world, error)
+    try:
+        yield
+    except SystemExit:
+        raise
+    except KeyboardInterrupt:
+        os._exit(INTERRUPTED)  # the other ranks may wait for this one: MPI_Finalize would block
+    except BaseException as error:  # noqa: BLE001 - every error ends in a message
+        if world is not None:
+            _report_to(world, error, debug)
         elif launched_rank() == 0 or not isinstance(error, MPILearnError):
-            self._print(error)
-        raise typer.Exit(INVALID if isinstance(error, UserError) else FAILED)
+            _print(error, debug)
+        raise typer.Exit(INVALID if isinstance(error, UserError) else FAILED) from None
 
-    def _report_to(self, world: Communicator, error: BaseException) -> None:
-        """Prints an `MPILearnError`, which all ranks raise, on rank 0. Any other error ends the job."""
-        if lost := _lost_ranks(world, error):
-            self._abort_without(lost, world, error)
-        if isinstance(error, MPILearnError):
-            world.Barrier()  # mpirun ends all ranks as soon as one fails: the message is printed first
-            if world.rank == 0:
-                self._print(error)
-            world.Barrier()
-            return
-        self._print(error)
-        if world.size > 1:
-            world.Abort(FAILED)
 
-    def _abort_without(self, lost: set[int], world: Communicator, error: BaseException) -> None:
-        """Reports lost ranks on the lowest living rank and ends the job; collective calls no longer work."""
-        if world.rank == min(set(range(world.size)) - lost):
-            names = ", ".join(map(str, sorted(lost)))
-            text = f"rank {names} was lost: killed, out of memory or crashed"
-            print(f"mpi-learn: {text}\n  → with `checkpoint:` the same command continues", file=sys.stderr, flush=True)
-            if self.debug:
-                self._print(error)
-        else:
-            time.sleep(GRACE_S)
+def _report_to(world: Communicator, error: BaseException, debug: bool) -> None:
+    """Prints an `MPILearnError`, which all ranks raise, on rank 0. Any other error ends the job."""
+    if lost := _lost_ranks(world, error):
+        _abort_without(lost, world, error, debug)
+    if isinstance(error, MPILearnError):
+        world.Barrier()  # mpirun ends all ranks as soon as one fails: the message is printed first
+        if world.rank == 0:
+            _print(error, debug)
+        world.Barrier()
+        return
+    _print(error, debug)
+    if world.size > 1:
         world.Abort(FAILED)
 
-    def _print(self, error: BaseException) -> None:
-        if isinstance(error, MPILearnError) and not self.debug:
-            text = str(error) if isinstance(error, UserError) else _short(error)
-        else:
-            text = "".join(traceback.format_exception(error))
-        print(f"mpi-learn: {without_passwords(text)}", file=sys.stderr, flush=True)
+
+def _abort_without(lost: set[int], world: Communicator, error: BaseException, debug: bool) -> None:
+    """Reports lost ranks on the lowest living rank and ends the job; collective calls no longer work."""
+    if world.rank == min(set(range(world.size)) - lost):
+        names = ", ".join(map(str, sorted(lost)))
+        text = f"rank {names} was lost: killed, out of memory or crashed"
+        print(f"mpi-learn: {text}\n  → with `checkpoint:` the same command continues", file=sys.stderr, flush=True)
+        if debug:
+            _print(error, debug)
+    else:
+        time.sleep(GRACE_S)
+    world.Abort(FAILED)
+
+
+def _print(error: BaseException, debug: bool) -> None:
+    if isinstance(error, MPILearnError) and not debug:
+        text = str(error) if isinstance(error, UserError) else _short(error)
+    else:
+        text = "".join(traceback.format_exception(error))
+    print(f"mpi-learn: {without_passwords(text)}", file=sys.stderr, flush=True)
 
 
 def _lost_ranks(world: Communicator, error: BaseException) -> set[int]:
     """The ranks whose death caused `error`; empty if it has another cause."""
-    from mpi_learn.mpi.communicators import is_communication_error, lost_ranks
+    from mpi_learn.mpi.lost_ranks import acknowledge, is_communication_error
 
-    return lost_ranks(world) if is_communication_error(error) else set()
+    return acknowledge(world) if is_communication_error(error) else set()
 
 
 def _short(error: MPILearnError) -> str:

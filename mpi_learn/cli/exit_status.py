@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from enum import StrEnum
+from pathlib import Path
 
 FINISHED = 0
 FAILED = 1
@@ -20,13 +22,17 @@ CONFIRMED = 100
 """The status of rank 0 instead of `FINISHED` under `LaunchMode.CONFIRMED`."""
 
 VARIABLE = "MPI_LEARN_LAUNCH"
+"""The environment variable that holds the `LaunchMode`."""
+STATUS_FILE = "MPI_LEARN_STATUS_FILE"
+"""The environment variable that holds the path of the file to which rank 0 writes its status."""
 
 
 class LaunchMode(StrEnum):
     """How this process was started, which determines the meaning of its signals and its status.
 
     ``mpirun --with-ft ulfm`` returns 0 also if one of its daemons or all ranks were killed. Where `launch` starts it,
-    rank 0 confirms with `CONFIRMED` that it has finished.
+    rank 0 confirms with `CONFIRMED` that it has finished. Rank 0 also writes its status to `STATUS_FILE`, because
+    ``mpirun`` may lose the status of a rank, or fail itself while the ranks end.
     """
 
     DIRECT = "direct"
@@ -42,5 +48,8 @@ class LaunchMode(StrEnum):
         return cls(os.environ.pop(VARIABLE, cls.DIRECT))
 
     def status(self, status: int, rank: int) -> int:
-        """The exit status of `rank` for `status`."""
+        """The exit status of `rank` for `status`, which rank 0 also writes to `STATUS_FILE`."""
+        if rank == 0 and self is not LaunchMode.DIRECT and STATUS_FILE in os.environ:
+            with suppress(OSError):  # on another host than `launch`: the folder may not exist
+                Path(os.environ[STATUS_FILE]).write_text(str(status))
         return CONFIRMED if self is LaunchMode.CONFIRMED and rank == 0 and status == FINISHED else status

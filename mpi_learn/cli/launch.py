@@ -10,15 +10,18 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from mpi_learn.cli.exit_status import (
+    CONFIRMED,
     FAILED,
     FINISHED,
     INTERRUPTED,
     INVALID,
+    STATUS_FILE,
     UNFINISHED,
     VARIABLE,
     LaunchMode,
@@ -43,6 +46,17 @@ def without_debug(arguments: list[str]) -> list[str]:
     return [argument for argument in arguments if argument != DEBUG]
 
 
+def without_n(arguments: list[str]) -> list[str]:
+    """`arguments` without ``-n 4`` or ``-n4``."""
+    kept, skip = [], False
+    for argument in arguments:
+        if skip or argument == "-n":
+            skip = not skip
+        elif not (argument.startswith("-n") and argument[2:].isdigit()):
+            kept.append(argument)
+    return kept
+
+
 @dataclass(frozen=True)
 class Launch:
     """The command ``mpirun -np n python -m ARGUMENTS``, which `launch` runs.
@@ -61,8 +75,9 @@ def launch(wanted: Launch, request: StopRequest) -> int:
 
     ``mpirun`` kills its ranks within half a second of SIGINT or SIGTERM. Therefore these signals are blocked in it, and
     this process sends it SIGUSR1 instead, which it forwards to all ranks. A second Ctrl-C becomes SIGHUP, which ends
-    all ranks at once. With ``--with-ft ulfm``, ``mpirun`` also returns 0 if one of its daemons or all ranks were
-    killed; rank 0 therefore confirms that it has finished with the status `CONFIRMED`.
+    all ranks at once. The status is that of rank 0, which writes it to a file on this host; otherwise it is that of
+    ``mpirun``. With ``--with-ft ulfm``, ``mpirun`` also returns 0 if one of its daemons or all ranks were killed; rank
+    0 therefore confirms that it has finished with the status `CONFIRMED`.
 
     Args:
         wanted: The command.
@@ -83,8 +98,11 @@ def launch(wanted: Launch, request: StopRequest) -> int:
     if request.job_end_s is not None:
         environment["SLURM_JOB_END_TIME"] = str(int(request.job_end_s))  # rank 0 need not ask again
     command = [mpirun, *flags, "-np", str(wanted.n), sys.executable, "-m", *wanted.arguments]
-    status = FINISHED if request.reason is not None else _run(command, environment, request)
-    return _status(status, request, mode)
+    if request.reason is not None:
+        return request.status
+    with tempfile.NamedTemporaryFile("r", prefix="mpi-learn-status-") as written:
+        status = _run(command, environment | {STATUS_FILE: written.name}, request)
+        return _status(status, written.read(), request, mode)
 
 
 def _run(command: list[str], environment: dict[str, str], request: StopRequest) -> int:
@@ -100,9 +118,18 @@ def _run(command: list[str], environment: dict[str, str], request: StopRequest) 
     return process.wait()
 
 
-def _status(status: int, request: StopRequest, mode: LaunchMode) -> int:
-    """The exit status of a command whose ``mpirun`` ended with `status`."""
-    if status == mode.status(FINISHED, rank=0) and (mode is LaunchMode.CONFIRMED or request.reason is None):
+def _status(status: int, written: str, request: StopRequest, mode: LaunchMode) -> int:
+    """The exit status of a command.
+
+    Args:
+        status: That of ``mpirun``, which may have lost the status of rank 0.
+        written: That of rank 0; empty if rank 0 was killed or runs on another host.
+    """
+    is_finished = status == CONFIRMED if mode is LaunchMode.CONFIRMED else status == FINISHED and request.reason is None
+    if written:
+        status = int(written)
+        is_finished = status == FINISHED
+    if is_finished:
         return FINISHED
     if request.reason is not None and status != INVALID:
         return request.status

@@ -93,12 +93,12 @@ def n_hosts(environment: Mapping[str, str] = os.environ) -> int:
     return 1
 
 
-def all_ranks_live(environment: Mapping[str, str] = os.environ) -> bool:
+def all_ranks_live() -> bool:
     """Whether no rank has died for certain: all ranks are on this host, as children of one Open MPI process.
 
     False if it is unknown: with ranks on several hosts, other MPI libraries or systems other than Linux.
     """
-    n_ranks, n_local = (environment.get(f"OMPI_COMM_WORLD_{what}", "") for what in ("SIZE", "LOCAL_SIZE"))
+    n_ranks, n_local = (os.environ.get(f"OMPI_COMM_WORLD_{what}", "") for what in ("SIZE", "LOCAL_SIZE"))
     if not n_ranks.isdigit() or n_ranks != n_local:
         return False
     try:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_learn.data.configuration import DataConfiguration, Transform
 from mpi_learn.data.inspection import DataSummary, inspect
-from mpi_learn.data.samples.batches import Batch, Batches, Dealer
+from mpi_learn.data.samples.batches import Batch, Batches, BatchOptions, Dealer
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.feeding import make_batches, validation_batches
 from mpi_learn.data.samples.in_memory import SampleFormat, Samples
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Batch",
+    "BatchOptions",
     "Batches",
     "DataConfiguration",
     "DataSummary",

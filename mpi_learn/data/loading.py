@@ -16,7 +16,8 @@ from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples, samples_of
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.flat_layout import ALIGNMENT_BYTES
-from mpi_learn.mpi.communicators import Communicator, agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.host_memory import shared_by_host
 
 

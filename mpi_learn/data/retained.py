@@ -11,7 +11,8 @@ from mpi_learn.data.memory_budget import host_memory_bytes
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import DataError
-from mpi_learn.mpi.communicators import Communicator, agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.communicators import Communicator
 
 MOST_KEPT = 4
 KEPT_FRACTION = 0.25

@@ -35,13 +35,13 @@ def _of_excerpt(content: bytes, where: str) -> Arrays:
 
 
 def _of_csv(content: bytes, where: str) -> Arrays:
-    numbers = csv_columns(content, where, (*COLUMNS, "KaggleWeight", "EventId"))
-    label = csv_columns(content, where, ("Label",), str)[:, 0]
+    types = dict.fromkeys((*COLUMNS, "KaggleWeight"), "float") | {"EventId": "int64", "Label": "string"}
+    found = csv_columns(content, where, types)
     return {
-        "features": numbers[:, : len(COLUMNS)].astype(np.float32),
-        "weight": numbers[:, -2].astype(np.float32),
-        "event_id": numbers[:, -1].astype(np.int64),
-        "y": (label == "s").astype(np.uint8),
+        "features": np.column_stack([found[name] for name in COLUMNS]),
+        "weight": found["KaggleWeight"],
+        "event_id": found["EventId"],
+        "y": (found["Label"] == "s").astype(np.uint8),
     }
 
 

@@ -16,7 +16,7 @@ from mpi_learn.known_data.mnist import MNIST
 from mpi_learn.known_data.origin import Origin
 from mpi_learn.known_data.showers import SHOWERS
 from mpi_learn.known_data.writing import write
-from mpi_learn.settings.yaml_file import nearest
+from mpi_learn.settings.suggestions import suggestion
 
 DATA_SETS = {one.name: one for one in (DIGITS, MNIST, CIFAR10, JETS, HIGGS, SHOWERS)}
 """Name -> data set."""
@@ -42,9 +42,7 @@ def prepare(
         DataError: Original files are missing or damaged, the download or writing failed.
     """
     if name not in DATA_SETS:
-        near = nearest(name, DATA_SETS)
-        cure = f"{f'did you mean {near}? ' if near else ''}known: {', '.join(DATA_SETS)}"
-        raise ConfigurationError(f"there is no data set {name!r}", cure=cure)
+        raise ConfigurationError(f"there is no data set {name!r}", cure=suggestion(name, DATA_SETS))
     if to.suffix not in (".h5", ".hdf5"):
         raise ConfigurationError("expected an HDF5 file", where=f"--to {to}", cure="choose a name that ends in .h5")
     if simulate is not None:

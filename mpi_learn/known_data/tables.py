@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import h5py
 import numpy as np
 
 from mpi_learn.errors import DataError
 from mpi_learn.known_data.data_set import Arrays
+from mpi_learn.settings.optional_packages import imported
 
 
 def hdf5_arrays(content: bytes, where: str, *names: str) -> Arrays:
@@ -28,22 +29,24 @@ def hdf5_arrays(content: bytes, where: str, *names: str) -> Arrays:
         raise DataError(f"not an HDF5 file, or damaged: {error}", where=where, cure="fetch it again") from error
 
 
-def csv_columns(content: bytes, where: str, names: Sequence[str], dtype: type = float) -> np.ndarray:
-    """Columns of a CSV file with a header line, shape (n_rows, n_names).
+def csv_columns(content: bytes, where: str, types: Mapping[str, str]) -> Arrays:
+    """Columns of a CSV file with a header line.
+
+    Args:
+        types: Name of the column -> name of its type for pyarrow.
 
     Raises:
-        DataError: A column is missing, or its values cannot be converted to `dtype`.
+        DataError: A column is missing, or its values are not of its type.
     """
-    header = content.partition(b"\n")[0].decode("utf-8", "replace").strip().split(",")
-    missing = [name for name in names if name not in header]
-    if missing:
-        raise DataError(f"there is no column {missing[0]}", where=where, cure="is it the published file?")
-    places = [header.index(name) for name in names]
+    reader = imported("pyarrow.csv", "parquet")
+    options = reader.ConvertOptions(column_types=types, include_columns=list(types))
     try:
-        table: np.ndarray = np.loadtxt(io.BytesIO(content), dtype, delimiter=",", skiprows=1, usecols=places, ndmin=2)
+        table = reader.read_csv(io.BytesIO(content), convert_options=options)
+    except KeyError as error:
+        raise DataError(str(error.args[0]), where=where, cure="is it the published file?") from error
     except ValueError as error:
         raise DataError(f"the file is damaged: {error}", where=where, cure="fetch it again") from error
-    return table
+    return {name: table[name].to_numpy() for name in types}
 
 
 def standardised(table: np.ndarray, undefined: float | None = None) -> np.ndarray:

@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from mpi_learn.environment import prepare_environment, quiet_stderr
+from mpi_learn.environment import prepare_environment, quiet_stderr, reuse_freed_memory
 from mpi_learn.errors import ModelError
 
 NAMES = {"keras": "Keras", "torch": "PyTorch"}
@@ -45,6 +45,7 @@ def prepared(seed: int, precision: str) -> Iterator[None]:
         keras.config.set_dtype_policy(precision)
 
     def prepare_torch(torch: Any) -> None:
+        reuse_freed_memory()
         torch.set_num_threads(n_threads)
         torch.manual_seed(seed)
 

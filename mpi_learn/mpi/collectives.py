@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypeVar, cast
-
 import numpy as np
 
-from mpi_learn.mpi.communicators import Communicator, Pause, on_this_host
+from mpi_learn.mpi.communicators import Communicator, on_this_host
 from mpi_learn.mpi.host_memory import memory_of_host
 from mpi_learn.mpi.library import MPI
+from mpi_learn.mpi.messaging import Pause
 
 Request = MPI.Request
-Number = TypeVar("Number", int, float)
 
 YIELD_S = 1e-3
 """A rank that waits for a message yields the processor for this time before it sleeps. A sleep takes at least 60 µs, an
@@ -65,26 +63,6 @@ def part_of(comm: Communicator, color: int | None) -> Communicator | None:
         return None
     part.Set_errhandler(MPI.ERRORS_RETURN)
     return part
-
-
-def send_later(comm: Communicator, buffer: np.ndarray, to: int, tag: int) -> Request:
-    """Starts to send `buffer`, which must not change until the request is complete."""
-    return comm.Isend(buffer, dest=to, tag=tag)
-
-
-def receive_later(comm: Communicator, buffer: np.ndarray, source: int, tag: int) -> Request:
-    """Starts to receive into `buffer`."""
-    return comm.Irecv(buffer, source=source, tag=tag)
-
-
-def is_message_waiting(comm: Communicator, tag: int) -> bool:
-    """Whether a message with this tag has arrived from any rank. Never waits."""
-    return comm.Iprobe(source=MPI.ANY_SOURCE, tag=tag)
-
-
-def maximum(comm: Communicator, value: Number) -> Number:
-    """The largest `value` of all ranks. Collective over `comm`."""
-    return cast(Number, comm.allreduce(value, op=MPI.MAX))
 
 
 def gathered(comm: Communicator, vector: np.ndarray) -> np.ndarray:

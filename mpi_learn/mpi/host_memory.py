@@ -5,7 +5,9 @@ abstract address. The others connect to this socket and sleep until the file is 
 system: the kernel releases the address when the first process ends, in any way, and the memory when the last one ends.
 If the first process dies before the memory is filled, a waiting process takes its place.
 
-`MPI.Win.Allocate_shared` cannot replace this: it shares memory among the ranks of one communicator only.
+`MPI.Win.Allocate_shared` cannot replace this. Its memory belongs to one communicator, while blocks of a search that
+are formed at different times use the same samples. It is created and freed by collective calls, which are impossible
+after the loss of a rank.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpi_learn.mpi.communicators import Communicator, Pause, handed_out, on_this_host
+from mpi_learn.mpi.communicators import Communicator, on_this_host
+from mpi_learn.mpi.messaging import Pause, handed_out
 
 Fill = Callable[[np.ndarray], None]
 """Fills the memory, (n_bytes,) uint8."""

@@ -7,11 +7,25 @@ import functools
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from mpi_learn.mpi.library import MPI
 
 Kind = TypeVar("Kind", bound=MPI.Comm)
+
+DERIVING = (
+    "Clone",
+    "Dup",
+    "Split",
+    "Split_type",
+    "Create",
+    "Create_group",
+    "Create_cart",
+    "Create_graph",
+    "Create_dist_graph",
+    "Create_dist_graph_adjacent",
+)
+"""The methods of `MPI.Intracomm` that return a derived communicator. `Remembering` overrides each of them."""
 
 
 class Remembering(MPI.Intracomm):
@@ -33,46 +47,6 @@ class Remembering(MPI.Intracomm):
             if part is not None and part != MPI.COMM_NULL:
                 with suppress(MPI.Exception):
                     part.Revoke()
-
-    def Clone(self) -> Self:
-        """A revocable `MPI.Comm.Clone`."""
-        return self._remembered(super().Clone())
-
-    def Dup(self, *arguments: Any, **options: Any) -> Self:
-        """A revocable `MPI.Comm.Dup`."""
-        return self._remembered(super().Dup(*arguments, **options))
-
-    def Split(self, *arguments: Any, **options: Any) -> MPI.Comm:
-        """A revocable `MPI.Comm.Split`."""
-        return self._remembered(super().Split(*arguments, **options))
-
-    def Split_type(self, *arguments: Any, **options: Any) -> MPI.Comm:
-        """A revocable `MPI.Comm.Split_type`."""
-        return self._remembered(super().Split_type(*arguments, **options))
-
-    def Create(self, *arguments: Any, **options: Any) -> MPI.Comm:
-        """A revocable `MPI.Intracomm.Create`."""
-        return self._remembered(super().Create(*arguments, **options))
-
-    def Create_group(self, *arguments: Any, **options: Any) -> MPI.Intracomm:
-        """A revocable `MPI.Intracomm.Create_group`."""
-        return self._remembered(super().Create_group(*arguments, **options))
-
-    def Create_cart(self, *arguments: Any, **options: Any) -> MPI.Cartcomm:
-        """A revocable `MPI.Intracomm.Create_cart`."""
-        return self._remembered(super().Create_cart(*arguments, **options))
-
-    def Create_graph(self, *arguments: Any, **options: Any) -> MPI.Graphcomm:
-        """A revocable `MPI.Intracomm.Create_graph`."""
-        return self._remembered(super().Create_graph(*arguments, **options))
-
-    def Create_dist_graph(self, *arguments: Any, **options: Any) -> MPI.Distgraphcomm:
-        """A revocable `MPI.Intracomm.Create_dist_graph`."""
-        return self._remembered(super().Create_dist_graph(*arguments, **options))
-
-    def Create_dist_graph_adjacent(self, *arguments: Any, **options: Any) -> MPI.Distgraphcomm:
-        """A revocable `MPI.Intracomm.Create_dist_graph_adjacent`."""
-        return self._remembered(super().Create_dist_graph_adjacent(*arguments, **options))
 
     def allreduce(self, sendobj: Any, op: Callable[[Any, Any], Any] = MPI.SUM) -> Any:
         """`MPI.Comm.allreduce`, in the order of the ranks, over this communicator itself."""
@@ -101,6 +75,19 @@ class Remembering(MPI.Intracomm):
         self._parts = [one for one in self._parts if one() is not None and one() != MPI.COMM_NULL]
         self._parts.append(weakref.ref(mine))
         return cast(Kind, mine)
+
+
+def _remembering(derive: Callable[..., MPI.Comm]) -> Callable[..., MPI.Comm]:
+    @functools.wraps(derive)
+    def method(self: Remembering, *arguments: Any, **options: Any) -> MPI.Comm:
+        return self._remembered(derive(self, *arguments, **options))
+
+    return method
+
+
+for _name in DERIVING:
+    if hasattr(MPI.Intracomm, _name):  # `mpi_learn.mpi.one_process` has only some of them
+        setattr(Remembering, _name, _remembering(getattr(MPI.Intracomm, _name)))
 
 
 class Revocable(Remembering):

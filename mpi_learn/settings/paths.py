@@ -1,11 +1,17 @@
-"""Output folders, and files that are replaced atomically."""
+"""Names of files, output folders, and files that are replaced atomically."""
 
 from __future__ import annotations
 
+import re
 import tempfile
 from pathlib import Path
 
 from mpi_learn.errors import ConfigurationError
+
+
+def file_name(text: str) -> str:
+    """`text` without characters that a file name must not contain, and without dots at the beginning."""
+    return re.sub(r"[/\0]|^\.+", "_", text)
 
 
 def make_folder(folder: Path, key: str) -> None:

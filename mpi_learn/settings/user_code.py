@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError, UserError
-from mpi_learn.settings.yaml_file import nearest
+from mpi_learn.settings.suggestions import nearest, suggestion
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,8 @@ class FunctionSignature:
         """Raises ConfigurationError if one of `arguments` is not a parameter, or if a required one is missing."""
         unknown = [] if self.accepts_any else [name for name in arguments if name not in self.names]
         if unknown:
-            near = nearest(unknown[0], self.names)
-            known = ", ".join(self.names) or "none"
             raise ConfigurationError(
-                f"{specification} has no parameter {unknown[0]}",
-                cure=f"{f'did you mean {near}? ' if near else ''}it has: {known}",
+                f"{specification} has no parameter {unknown[0]}", cure=suggestion(unknown[0], self.names, "it has")
             )
         missing = [name for name in self.required if name not in arguments]
         if missing:
@@ -109,22 +106,6 @@ def signature_of(specification: str, directory: Path | None = None) -> FunctionS
     if name in _other_names(tree):  # assigned or imported: this file does not define its parameters
         return FunctionSignature((), True)
     raise _no_such_function(source, name, [key for key in found if not key.startswith("_")])
-
-
-def imports_of(specification: str, directory: Path | None = None) -> set[str]:
-    """The top-level packages that a function imports, or else those that its file imports. Nothing is run."""
-    source, name = _parts(specification)
-    path = _found(source, directory) if source.endswith(".py") else _module_path(source, directory)
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    function = next((node for node in tree.body if getattr(node, "name", None) == name), tree)
-    return _imported(function) or _imported(tree)
-
-
-def _imported(tree: ast.AST) -> set[str]:
-    nodes = list(ast.walk(tree))
-    names = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
-    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
-    return {name.split(".")[0] for name in names}
 
 
 def _parts(specification: str) -> tuple[str, str]:
@@ -250,6 +231,4 @@ def _other_names(tree: ast.Module) -> set[str]:
 
 
 def _no_such_function(source: str, name: str, known: list[str]) -> ConfigurationError:
-    near = nearest(name, known)
-    cure = f"{f'did you mean {near}? ' if near else ''}it has: {', '.join(known[:12]) or 'no functions'}"
-    return ConfigurationError(f"there is no function {name}", where=source, cure=cure)
+    return ConfigurationError(f"there is no function {name}", where=source, cure=suggestion(name, known, "it has"))

@@ -8,7 +8,8 @@ from typing import Any
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.keras_.keras_callbacks import check_keras_callback, is_keras_callback, make_keras_callback
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.communicators import Communicator, agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.component import Component, Named, component, make_component
 
 

@@ -14,8 +14,10 @@ from mpi_learn.models.configuration import Framework, Gan, Losses, LossWeights, 
 from mpi_learn.optimizers.configuration import Adam, OptimizerConfiguration
 from mpi_learn.settings import other_names
 from mpi_learn.settings.component import Named, component, located
+from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, located_specification
-from mpi_learn.settings.yaml_file import InvalidValue, nearest, place, read_yaml, validated
+from mpi_learn.settings.validation import InvalidValue, place, validated
+from mpi_learn.settings.yaml_file import read_yaml
 
 LOWER_IS_BETTER = (
     "loss", "error", "mae", "mse", "mape", "msle", "entropy", "divergence", "hinge", "false", "perplexity", "poisson",
@@ -38,7 +40,7 @@ def _listed(value: Any) -> Any:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class EarlyStopping(_Section):
@@ -173,34 +175,34 @@ class TrainingConfiguration(_Section):
     seed: int = Field(0, ge=0, lt=2**31, description="Seed of initial weights, shuffling and dropout.")
 
     @model_validator(mode="after")
-    def _dealt(self) -> Self:
-        if self.data is None or self.data.share != "dynamic":
-            return self
-        if not isinstance(self.algorithm, ParameterServer) or self.algorithm.processes > 1:
+    def _fits_together(self) -> Self:
+        algorithm, is_dealt = self.algorithm, self.data is not None and self.data.share == "dynamic"
+        if is_dealt and (not isinstance(algorithm, ParameterServer) or algorithm.processes > 1):
             raise ValueError("data.share: dynamic needs downpour, easgd or gem with processes: 1: a master deals")
-        return self
-
-    @model_validator(mode="after")
-    def _synchronous_batchnorm(self) -> Self:
-        if self.sync_batchnorm and self.algorithm.name != "allreduce":
+        if self.sync_batchnorm and algorithm.name != "allreduce":
             raise ValueError("sync_batchnorm needs algorithm allreduce: only there all ranks make the same steps")
+        if self.gan is not None and (problem := self._problem_with(self.gan)):
+            raise ValueError(problem)
         return self
 
-    @model_validator(mode="after")
-    def _two_models(self) -> Self:
-        if self.gan is None:
-            return self
-        if not is_function(self.model):
-            raise ValueError("gan needs `model: file.py:function`, which returns {generator: …, discriminator: …}")
-        if self.loss is None:
-            raise ValueError("gan needs a loss for the discriminator's outputs")
-        if isinstance(self.metrics, dict) or not all(component(one).is_own for one in self.metrics):
-            raise ValueError("with gan, each of metrics is a file.py:function of (real, generated) samples")
-        if self.algorithm.name == "allreduce" and self.algorithm.compression == "top-k":
-            raise ValueError("gan does not go with compression: top-k, which would send a resting model's gradient")
-        if isinstance(self.algorithm, AllReduce) and self.algorithm.accumulate > 1 and self.gan.exchange == "model":
-            raise ValueError("gan with accumulate needs `exchange: batch`: with `model` the two models take turns")
-        return self
+    def _problem_with(self, gan: GanSection) -> str:
+        """Why this is not a training of two models; empty if it is."""
+        algorithm = self.algorithm
+        is_of_functions = isinstance(self.metrics, list) and all(component(one).is_own for one in self.metrics)
+        rules = {
+            "gan needs `model: file.py:function`, which returns {generator: …, discriminator: …}": is_function(
+                self.model
+            ),
+            "gan needs a loss for the discriminator's outputs": self.loss is not None,
+            "with gan, each of metrics is a file.py:function of (real, generated) samples": is_of_functions,
+            "gan does not support compression: top-k, which would send the gradient of a resting model": not (
+                isinstance(algorithm, AllReduce) and algorithm.compression == "top-k"
+            ),
+            "gan with accumulate needs `exchange: batch`: with `model` the two models take turns": not (
+                isinstance(algorithm, AllReduce) and algorithm.accumulate > 1 and gan.exchange == "model"
+            ),
+        }
+        return next((problem for problem, is_met in rules.items() if not is_met), "")
 
     def located(self, directory: Path) -> TrainingConfiguration:
         """The same with absolute paths; relative ones are relative to `directory`."""
@@ -249,8 +251,7 @@ class TrainingConfiguration(_Section):
         known = self.metric_names()
         if name in known or self.loss is None:
             return
-        near = nearest(name, known)
-        cure = f"{f'did you mean {near}? ' if near else ''}it produces: {', '.join(known)}"
+        cure = suggestion(name, known, "it produces")
         if name.startswith("val_") and name.removeprefix("val_") in known:
             cure += "; give data.validation or data.validation_fraction for val_ metrics"
         raise ConfigurationError(f"the training does not produce the metric {name}", where=where, cure=cure)

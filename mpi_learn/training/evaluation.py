@@ -10,8 +10,9 @@ import numpy as np
 from mpi_learn.algorithms.rank_layout import Layout
 from mpi_learn.data import Dataset, validation_batches
 from mpi_learn.models.model import Model
+from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place
-from mpi_learn.mpi.communicators import Communicator, agreed_errors
+from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.training.configuration import TrainingConfiguration
 
 VALIDATION_WIDTH = 4

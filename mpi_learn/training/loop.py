@@ -17,8 +17,9 @@ from mpi_learn.algorithms.rank_layout import layout_of
 from mpi_learn.data import Batch, Dataset, Dealer, load
 from mpi_learn.errors import ConfigurationError, MPILearnError
 from mpi_learn.models.model import Model
+from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place
-from mpi_learn.mpi.communicators import Communicator, agreed_errors, private
+from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.callbacks import Callbacks
@@ -26,7 +27,6 @@ from mpi_learn.training.configuration import TrainingConfiguration, read_configu
 from mpi_learn.training.result import OnUnsavable, Result, as_pair, check_saving
 from mpi_learn.training.resume import Checkpointing
 from mpi_learn.training.setup import (
-    ModelStatistics,
     build_model,
     check_settings,
     completed_dataset,
@@ -146,16 +146,20 @@ class Training:
         """All epochs that a resumed checkpoint has not finished. Collective."""
         self.checkpointing.resume()
         started_s = time.perf_counter()
-        waiting: list[Epoch] = []
+        unfinished: Epoch | None = None
         reason = self.state.ended_by
         self.callbacks.begin()
         for number in range(self.state.epoch, self.configuration.epochs):
             if reason is not None:
                 break
-            waiting.append(self._epoch(number))
-            while waiting and (reason or len(waiting) > 1 or not self._may_validate_later(number)):
-                reason = self._finish_epoch(waiting.pop(0), on_epoch, progress) or reason
-            if not waiting and (reason or self.checkpointing.is_due(number)):
+            epoch = self._epoch(number)
+            if unfinished is not None:
+                reason = self._finish_epoch(unfinished, on_epoch, progress)
+            if reason is None and self._may_validate_later(number):
+                unfinished = epoch
+                continue
+            unfinished, reason = None, self._finish_epoch(epoch, on_epoch, progress) or reason
+            if reason or self.checkpointing.is_due(number):
                 self.checkpointing.save()
         self.stopped_by = reason or "epochs"
         self._restore_best()
@@ -192,7 +196,7 @@ class Training:
             learning_rate=configuration.optimizer.learning_rate,
             make_optimizer=self._make_optimizer,
             make_deal=self._make_deal if is_dealt(configuration) else None,
-            batch_statistics=ModelStatistics(model) if configuration.sync_batchnorm and model.moving().size else None,
+            batch_statistics=model if configuration.sync_batchnorm and model.moving().size else None,
         )
 
     def _make_optimizer(self, options: AnyOptimizer | None, updates_per_epoch: float) -> Optimizer:
@@ -216,7 +220,7 @@ class Training:
         with agreed_errors(self.comm):
             with timeline.span("serve", IDLE) if self.worker is None else nullcontext():
                 self.algorithm.run(self._steps(number, sums))
-            weighted = weighted_statistics(ModelStatistics(self.model), float(self._n_own))
+            weighted = weighted_statistics(self.model, float(self._n_own))
         with timeline.span("synchronize", COMMUNICATION):
             self.algorithm.synchronize()
             sum_in_place(self.comm, sums)

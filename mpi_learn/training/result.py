@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import yaml
 
 from mpi_learn.data import Samples
 from mpi_learn.errors import SavingError
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.communicators import Communicator, agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.paths import write_whole
+from mpi_learn.settings.yaml_file import dumped
 from mpi_learn.training.configuration import TrainingConfiguration
 
 Arrays = np.ndarray | tuple[np.ndarray, ...] | dict[str, np.ndarray]
@@ -129,7 +130,7 @@ def save_result(folder: Path, configuration: TrainingConfiguration, result: Resu
     """
     folder.mkdir(parents=True, exist_ok=True)
     content = configuration.model_dump(mode="json", exclude_unset=True)
-    write_whole(folder / "training.yaml", yaml.safe_dump(content, sort_keys=False))
+    write_whole(folder / "training.yaml", dumped(content))
     columns = {
         name: [value if math.isfinite(value) else None for value in values] for name, values in result.history.items()
     }

@@ -13,7 +13,8 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import Algorithm
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.communicators import Communicator, agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.checkpoint_file import Arrays, Checkpoint, load_checkpoint, load_rank_arrays, save_checkpoint
 from mpi_learn.training.configuration import TrainingConfiguration

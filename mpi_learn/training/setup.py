@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout, layout_of
-from mpi_learn.data import Dataset, make_batches
+from mpi_learn.data import BatchOptions, Dataset, make_batches
 from mpi_learn.data.samples.batches import Batches, as_batch, completed
 from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
 from mpi_learn.data.samples.latent_noise import Noise
@@ -20,8 +20,9 @@ from mpi_learn.models.build import make_model
 from mpi_learn.models.configuration import Computing, ModelSettings
 from mpi_learn.models.model import Example, Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
+from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import broadcast_in_place
-from mpi_learn.mpi.communicators import Communicator, agreed_errors, host_name
+from mpi_learn.mpi.communicators import Communicator, host_name
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.optimizer import Optimizer
@@ -55,9 +56,7 @@ def build_model(configuration: TrainingConfiguration, comm: Communicator, datase
         if rank in layout.workers:
             model = build()
         if rank == first and model is not None:
-            validation = [] if dataset.validation is dataset.training else [dataset.validation]
-            for labels in chain.from_iterable(samples.labels() for samples in (dataset.training, *validation)):
-                model.check_labels(labels)
+            _check_labels(model, dataset)
     if layout.masters:
         sizes = comm.bcast(ModelSizes.of(model) if model is not None else None, root=first)
         model = model or WeightsOnly(sizes, build)
@@ -69,19 +68,11 @@ def build_model(configuration: TrainingConfiguration, comm: Communicator, datase
     return model
 
 
-@dataclass(frozen=True)
-class ModelStatistics:
-    """The batch statistics of a model; see `mpi_learn.algorithms.algorithm.BatchStatistics`."""
-
-    model: Model
-
-    def read(self) -> np.ndarray:
-        """See `BatchStatistics.read`."""
-        return self.model.moving()
-
-    def write(self, values: np.ndarray) -> None:
-        """See `BatchStatistics.write`."""
-        self.model.set_moving(values)
+def _check_labels(model: Model, dataset: Dataset) -> None:
+    """Raises UserError unless the model's losses accept all labels."""
+    validation = [] if dataset.validation is dataset.training else [dataset.validation]
+    for labels in chain.from_iterable(samples.labels() for samples in (dataset.training, *validation)):
+        model.check_labels(labels)
 
 
 def make_training_batches(
@@ -89,8 +80,7 @@ def make_training_batches(
 ) -> Batches | StreamedBatches:
     """The batches of one of `n_workers` workers."""
     section = configuration.data
-    return make_batches(
-        dataset,
+    options = BatchOptions(
         batch_size=configuration.batch_size,
         n_workers=n_workers,
         worker=worker,
@@ -98,6 +88,7 @@ def make_training_batches(
         shuffle=section is None or section.shuffle,
         drop_last=section is not None and section.drop_last,
     )
+    return make_batches(dataset, options)
 
 
 def is_dealt(configuration: TrainingConfiguration) -> bool:

@@ -63,7 +63,6 @@ class RecordedTimeline(Timeline):
 
     @contextmanager
     def span(self, name: str, kind: str) -> Iterator[None]:
-        """See `Timeline.span`."""
         start = time.perf_counter_ns()
         try:
             yield
@@ -71,7 +70,6 @@ class RecordedTimeline(Timeline):
             self._add(name, kind, start)
 
     def waiting(self, items: Iterable[Item]) -> Iterable[Item]:
-        """See `Timeline.waiting`."""
         iterator = iter(items)
         while True:
             start = time.perf_counter_ns()
@@ -83,11 +81,9 @@ class RecordedTimeline(Timeline):
             yield item
 
     def timed(self, optimizer: Optimizer) -> Optimizer:
-        """See `Timeline.timed`."""
         return TimedOptimizer(optimizer, self)
 
     def write(self) -> None:
-        """See `Timeline.write`."""
         lines = [json.dumps([name, kind, self._origin_ns + a, b - a]) for name, kind, a, b in self._events]
         self._events.clear()
         with self.file.open("a", encoding="utf-8") as stream:
@@ -111,12 +107,10 @@ class TimedOptimizer(Optimizer):
         self.layout, self._optimizer, self._timeline = optimizer.layout, optimizer, timeline
 
     def update(self, weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:
-        """See `Optimizer.update`."""
         with self._timeline.span("update", COMPUTE):
             self._optimizer.update(weights, gradient, scale)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """See `Optimizer.arrays`."""
         return self._optimizer.arrays()
 
 

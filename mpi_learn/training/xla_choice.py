@@ -11,8 +11,9 @@ from mpi_learn.algorithms.rank_layout import layout_of
 from mpi_learn.data import Batch, Dataset
 from mpi_learn.data.samples.batches import as_batch, completed
 from mpi_learn.models.model import Model
+from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place
-from mpi_learn.mpi.communicators import Communicator, agreed_errors
+from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.training.configuration import TrainingConfiguration
 
 WORTH_S = 60.0

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mpi_opt.cli.space_options import Seed, SpaceFile, StoreUrl, StrategyName, StudyName, Trials
+from mpi_opt.cli.space_options import Changes, SpaceFile, overriding
+from mpi_opt.cli.store_options import StoreUrl, StudyName, show, store_url
 from mpi_opt.cli.store_options import read_study as find_study
-from mpi_opt.cli.store_options import show, store_url
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,21 +21,12 @@ Values = Annotated[list[float] | None, typer.Option(help="Figure of merit; of se
 Spreads = Annotated[list[float] | None, typer.Option(help="Standard deviation of the value, in the same form.", min=0)]
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the commands to `app`."""
-    for command in (ask, tell):
-        app.command()(command)
-
-
+@overriding
 def ask(
     space: SpaceFile,
+    changes: Changes,
     k: Annotated[int, typer.Option("-k", help="Maximum number of trials.", min=1)] = 1,
     lines: Annotated[bool, typer.Option("--lines", help="Print one line per trial instead of a JSON list.")] = False,
-    trials: Trials = None,
-    strategy: StrategyName = None,
-    seed: Seed = None,
-    study: StudyName = None,
-    store: StoreUrl = None,
 ) -> None:
     """Print the next trials as JSON, for a workload system that runs them and reports with tell. Needs no MPI.
 
@@ -45,9 +36,7 @@ def ask(
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.study import ask_tell
 
-    changes = {"search.trials": trials, "search.strategy": strategy, "search.seed": seed}
-    configuration = read_study(space, changes | {"study": study, "store": store})
-    plan = Plan.of(configuration, space.resolve().parent)
+    plan = Plan.of(read_study(space, changes), space.resolve().parent)
     proposals = [json.dumps(one, ensure_ascii=False) for one in ask_tell.ask(plan, k)]
     if not lines:
         show(f"[{', '.join(proposals)}]")

@@ -36,8 +36,8 @@ def main(arguments: list[str] | None = None) -> None:
     # from the start: mpirun passes signals on at any time
     with request.listening() if rank == 0 else ignored_requests():
         status = mode.status(_search_everywhere(arguments, request), rank)
-        if "mpi_learn.mpi.communicators" in sys.modules:
-            setattr(sys.modules["mpi_learn.mpi.communicators"], "exit_status", status)  # noqa: B010 - not imported here
+        if "mpi_learn.mpi.process_end" in sys.modules:
+            setattr(sys.modules["mpi_learn.mpi.process_end"], "exit_status", status)  # noqa: B010 - not imported here
         sys.exit(status)
 
 
@@ -55,12 +55,12 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
     if isinstance(order, Launch):
         return int(_guarded(partial(launch, order, request), debug))
     if world is not None and not isinstance(world, int):
-        from mpi_learn.mpi import communicators as communication
+        from mpi_learn.mpi import lost_ranks, messaging
         from mpi_opt.worker.watchdog import end_unfinished
 
         try:
-            order = communication.handed_out(world, order)
-        except communication.FAILURES:
+            order = messaging.handed_out(world, order)
+        except lost_ranks.FAILURES:
             end_unfinished("rank 0 was lost before the search began")
     if isinstance(order, int):
         return order
@@ -116,21 +116,30 @@ def _guarded(command: Callable[[], Any], debug: bool, default: int | None = FINI
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINISHED
     except (MPILearnError, OSError) as error:  # such as a full disk, or a folder without write permission
-        if debug:
-            print(without_passwords(traceback.format_exc()), end="", file=sys.stderr, flush=True)
-        elif launched_rank() == 0 or isinstance(error, OSError):
-            print(f"mpi-opt: {without_passwords(str(error))}", file=sys.stderr, flush=True)
+        _report(error, debug)
         if launched_rank() > 0 and isinstance(error, MPILearnError):
             return FINISHED  # mpirun drops the message of rank 0 if another rank ends first with an error
         return INVALID if isinstance(error, UserError) else FAILED
     return default if value is None else value
 
 
+def _report(error: Exception, debug: bool) -> None:
+    if debug:
+        print(without_passwords(traceback.format_exc()), end="", file=sys.stderr, flush=True)
+    elif launched_rank() == 0 or isinstance(error, OSError):
+        print(f"mpi-opt: {without_passwords(str(error))}", file=sys.stderr, flush=True)
+
+
 def _app() -> typer.Typer:
     import typer
 
     from mpi_learn.cli.program_options import program_options
-    from mpi_opt.cli import ask_tell_commands, new_command, plan_command, results_commands, search_commands
+    from mpi_opt.cli.ask_tell_commands import ask, tell
+    from mpi_opt.cli.new_command import new
+    from mpi_opt.cli.plan_command import plan
+    from mpi_opt.cli.results_commands import best, results
+    from mpi_opt.cli.search_commands import check, search
+    from mpi_opt.cli.view_commands import dashboard, plot, report
 
     app = typer.Typer(
         name="mpi-opt",
@@ -140,11 +149,8 @@ def _app() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback(help=app.info.help)(program_options)
-    search_commands.register(app)
-    plan_command.register(app)
-    results_commands.register(app)
-    ask_tell_commands.register(app)
-    new_command.register(app)
+    for command in (search, check, plan, results, best, plot, report, dashboard, ask, tell, new):
+        app.command()(command)
     return app
 
 

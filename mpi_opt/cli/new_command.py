@@ -138,11 +138,6 @@ def objective(trial) -> float:
 '''
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command to `app`."""
-    app.command()(new)
-
-
 def new(
     name: Annotated[str, typer.Argument(help="Name of the files NAME.yaml and NAME.py in the current directory.")],
     kind: Annotated[

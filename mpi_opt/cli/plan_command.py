@@ -5,59 +5,42 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable
 from functools import partial
-from inspect import signature
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mpi_opt.cli.space_options import (
-    BlockSize,
-    Folds,
-    Seed,
-    SpaceFile,
-    StoreUrl,
-    StrategyName,
-    StudyName,
-    TimeLimit,
-    Trials,
-    overrides,
-)
+from mpi_opt.cli.space_options import Changes, SpaceFile, overriding, written
 
 if TYPE_CHECKING:
     from mpi_learn.algorithms.rank_layout import Layout as TrainingLayout
     from mpi_opt.configuration.configuration import StudyConfiguration
 
 
-def register(app: typer.Typer) -> None:
-    """Adds the command to `app`."""
-    app.command()(plan)
-
-
+@overriding
 def plan(
     space: SpaceFile,
+    changes: Changes,
     n: Annotated[int, typer.Option("-n", help="How many ranks.", min=1)],
-    trials: Trials = None,
-    strategy: StrategyName = None,
-    block_size: BlockSize = None,
-    folds: Folds = None,
-    seed: Seed = None,
-    study: StudyName = None,
-    store: StoreUrl = None,
-    time_limit: TimeLimit = None,
     slurm: Annotated[bool, typer.Option("--slurm", help="Print a batch script instead.")] = False,
 ) -> None:
     """Print the role of each of N ranks, or a batch script that starts the search. Needs no MPI."""
+    from mpi_opt.configuration.configuration import read_study
+    from mpi_opt.views.text.rank_plan import slurm_script
+
+    configuration = read_study(space, changes)
+    if slurm:
+        print(slurm_script(shlex.join([str(space), *written(changes)]), n))
+    else:
+        show_plan(configuration, n)
+
+
+def show_plan(configuration: StudyConfiguration, n: int) -> None:
+    """Prints the role of each of `n` ranks."""
     from rich.console import Console
 
-    from mpi_opt.configuration.configuration import read_study
     from mpi_opt.views.text.rank_picture import picture
-    from mpi_opt.views.text.rank_plan import notes, plan_text, slurm_script
+    from mpi_opt.views.text.rank_plan import notes, plan_text
 
-    options = (trials, strategy, block_size, folds, seed, study, store, time_limit)
-    configuration = read_study(space, overrides(*options))
-    if slurm:
-        print(slurm_script(shlex.join([str(space), *_written(*options)]), n))
-        return
     layout, wanted = configuration.layout(n), configuration.search.trials
     console = Console(highlight=False, soft_wrap=True)
     console.print(plan_text(layout, wanted), markup=False)
@@ -67,13 +50,6 @@ def plan(
         console.print(f"note: {note}", style="yellow", markup=False)
 
 
-def _written(*options: str | int | None) -> list[str]:
-    """Options as words of a command line; the arguments are in the order of the parameters of `overrides`."""
-    names = list(signature(overrides).parameters)
-    given = [(name, value) for name, value in zip(names, options, strict=True) if value is not None]
-    return [word for name, value in given for word in (f"--{name.replace('_', '-')}", str(value))]
-
-
 def _training_layout(configuration: StudyConfiguration) -> Callable[[int], TrainingLayout]:
     """A function from the number of ranks of a fold to their roles: equal, or those of the training algorithm."""
     from mpi_learn.algorithms.rank_layout import lay_out, layout_of
@@ -81,7 +57,7 @@ def _training_layout(configuration: StudyConfiguration) -> Callable[[int], Train
     if configuration.training is None:
         return lay_out
     from mpi_learn.algorithms.configuration import AlgorithmKey
-    from mpi_learn.settings.yaml_file import validated
+    from mpi_learn.settings.validation import validated
     from mpi_opt.configuration.placeholders import filled
 
     algorithm = {key: value for key, value in configuration.training.items() if key == "algorithm"}

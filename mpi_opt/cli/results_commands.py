@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mpi_learn.cli.exit_status import FINISHED, UNFINISHED
-from mpi_opt.cli import view_commands
 from mpi_opt.cli.store_options import StoreUrl, StudyName, read_study, read_trial, show, store_url
-from mpi_opt.core.trial import FINISHED as ENDED
 
 if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
@@ -24,13 +22,6 @@ State = Literal["queued", "running", "complete", "pruned", "failed"]
 
 TERMINAL_ROWS = 100
 """The number of trials that a terminal shows without ``--best``."""
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands to `app`, and those of `view_commands`."""
-    for command in (results, best):
-        app.command()(command)
-    view_commands.register(app)
 
 
 def results(
@@ -82,8 +73,8 @@ def best(
 
 def _finished_status(study: Study) -> int:
     """The exit status of a search that left the study as it is."""
-    n_ended = sum(study.record.counts.get(state, 0) for state in ENDED)
-    show(f"{study.name}: {'finished' if study.is_finished else 'not finished'}, {n_ended} trials have ended")
+    state = "finished" if study.is_finished else "not finished"
+    show(f"{study.name}: {state}, {study.record.n_ended} trials have ended")
     return FINISHED if study.is_finished else UNFINISHED
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from functools import wraps
+from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,39 +13,62 @@ import typer
 from mpi_learn.errors import ConfigurationError
 
 SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.yaml", help="Configuration of the study.")]
-Ranks = Annotated[int | None, typer.Option("-n", help="Number of ranks.", min=1)]
-Trials = Annotated[int | None, typer.Option(help="Total number of trials of the study.", min=1)]
-StrategyName = Annotated[str | None, typer.Option(help="bayesian, evolutionary, random, … or file.py:Class.")]
-BlockSize = Annotated[str | None, typer.Option(help="Number of ranks per block, or auto.")]
-Folds = Annotated[int | None, typer.Option(help="K of the K-fold cross-validation.", min=1)]
-Seed = Annotated[int | None, typer.Option(help="Seed of the random numbers.", min=0)]
-StudyName = Annotated[str | None, typer.Option(help="Name of the study in the store.")]
-StoreUrl = Annotated[str | None, typer.Option(help="Store, as a SQLAlchemy URL.")]
-TimeLimit = Annotated[str | None, typer.Option(help="For example 2h: no trial starts that would end later.")]
+Changes = Mapping[str, Any]
+"""Dotted key of the file, e.g. ``search.trials`` -> the value that overrides it; None keeps the file's."""
+
+OVERRIDES: dict[str, tuple[str, Any]] = {
+    "trials": (
+        "search.trials",
+        Annotated[int | None, typer.Option(help="Total number of trials of the study.", min=1)],
+    ),
+    "strategy": (
+        "search.strategy",
+        Annotated[str | None, typer.Option(help="bayesian, evolutionary, random, … or file.py:Class.")],
+    ),
+    "block_size": ("blocks.size", Annotated[str | None, typer.Option(help="Number of ranks per block, or auto.")]),
+    "folds": ("folds.number", Annotated[int | None, typer.Option(help="K of the K-fold cross-validation.", min=1)]),
+    "seed": ("search.seed", Annotated[int | None, typer.Option(help="Seed of the random numbers.", min=0)]),
+    "study": ("study", Annotated[str | None, typer.Option(help="Name of the study in the store.")]),
+    "store": ("store", Annotated[str | None, typer.Option(help="Store, as a SQLAlchemy URL.")]),
+    "time_limit": (
+        "search.time_limit",
+        Annotated[str | None, typer.Option(help="For example 2h: no trial starts that would end later.")],
+    ),
+}
+"""Option -> the dotted key of the file that it overrides, and its type."""
 
 
-def overrides(
-    trials: int | None = None,
-    strategy: str | None = None,
-    block_size: str | None = None,
-    folds: int | None = None,
-    seed: int | None = None,
-    study: str | None = None,
-    store: str | None = None,
-    time_limit: str | None = None,
-) -> dict[str, Any]:
-    """The values of the command line by the dotted key of the file, e.g. ``search.trials``."""
-    if block_size is not None and block_size != "auto" and not block_size.isdigit():
+def overriding(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options of `OVERRIDES` to a command, which receives their values as its argument `changes`.
+
+    Typer reads the options of a command from its signature.
+    """
+    own = [one for one in signature(command, eval_str=True).parameters.values() if one.name != "changes"]
+    options = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, (_, kind) in OVERRIDES.items()
+    ]
+
+    @wraps(command)
+    def with_options(**arguments: Any) -> Any:
+        changes = {key: arguments.pop(name) for name, (key, _) in OVERRIDES.items()}
+        changes["blocks.size"] = _block_size(changes["blocks.size"])
+        return command(changes=changes, **arguments)
+
+    read = {parameter.name: parameter for parameter in (*own, *options)}
+    with_options.__dict__["__signature__"] = signature(command).replace(parameters=list(read.values()))
+    with_options.__annotations__ = {name: parameter.annotation for name, parameter in read.items()}
+    return with_options
+
+
+def written(changes: Changes) -> list[str]:
+    """`changes` as words of a command line."""
+    given = {name: changes[key] for name, (key, _) in OVERRIDES.items() if changes[key] is not None}
+    return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def _block_size(text: str | None) -> int | str | None:
+    if text is not None and text != "auto" and not text.isdigit():
         raise ConfigurationError(
-            f"expected a number or auto, found {block_size!r}", where="--block-size", cure="write --block-size 4"
+            f"expected a number or auto, found {text!r}", where="--block-size", cure="write --block-size 4"
         )
-    return {
-        "search.trials": trials,
-        "search.strategy": strategy,
-        "blocks.size": int(block_size) if block_size and block_size.isdigit() else block_size,
-        "folds.number": folds,
-        "search.seed": seed,
-        "study": study,
-        "store": store,
-        "search.time_limit": time_limit,
-    }
+    return int(text) if text and text.isdigit() else text

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -53,18 +52,14 @@ def read_study(store: Store, name: str | None, *, trials: bool = True) -> Study:
     """
     from mpi_opt.study.study import Study
 
-    names = [study.name for study in store.studies()]
-    if name is None and len(names) == 1:
-        name = names[0]
-    if name in names:
-        return Study.read(store, name, trials=trials)
     if name is None:
-        problem = "which of its studies?" if names else "there are no studies in it yet"
-        cure = f"--study with one of: {', '.join(names)}" if names else "mpi-opt search creates one"
-        raise StoreError(problem, where=store.url, cure=cure)
-    near = get_close_matches(name, names, n=1)
-    cure = f"did you mean {near[0]!r}?" if near else f"one of: {', '.join(names)}"
-    raise StoreError(f"there is no study {name!r}", where=store.url, cure=cure)
+        names = [study.name for study in store.studies()]
+        if len(names) != 1:
+            problem = "which of its studies?" if names else "there are no studies in it yet"
+            cure = f"--study with one of: {', '.join(names)}" if names else "mpi-opt search creates one"
+            raise StoreError(problem, where=store.url, cure=cure)
+        name = names[0]
+    return Study.read(store, name, trials=trials)
 
 
 def read_trial(store: Store, study: Study, number: int | None) -> tuple[Study, TrialRecord]:
@@ -86,7 +81,7 @@ def read_trial(store: Store, study: Study, number: int | None) -> tuple[Study, T
         where = f"{store.url}: {study.name}"
         raise StoreError("no trial is complete yet", where=where, cure="see mpi-opt results")
     if trial is None:
-        n_trials = sum(study.record.counts.values())
+        n_trials = study.record.n_trials
         cure = f"its trials are 0 to {n_trials - 1}" if n_trials else "it has none yet"
         raise StoreError(f"there is no trial {number}", where=f"study {study.name}", cure=cure)
     lineage = [trial]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from mpi_learn.settings.paths import file_name
 from mpi_opt.cli.store_options import StoreUrl, StudyName, read_study, store_url
 from mpi_opt.errors import ConfigurationError
 
@@ -16,12 +17,6 @@ if TYPE_CHECKING:
     from mpi_opt.study.study import Study
 
 Kind = Literal["history", "parallel", "slice", "contour", "importance", "timeline", "curves", "pareto"]
-
-
-def register(app: typer.Typer) -> None:
-    """Adds the commands to `app`."""
-    for command in (plot, report, dashboard):
-        app.command()(command)
 
 
 def plot(
@@ -42,7 +37,7 @@ def plot(
     for name in options:
         if name not in fitting:
             raise ConfigurationError(f"{kind} has no such option", where=f"--{name}", cure="mpi-opt plot --help")
-    path = output or Path(f"{_file_name(chosen)}-{kind}.png")
+    path = output or Path(f"{file_name(chosen.name)}-{kind}.png")
     plots.save(plots.KINDS[kind](chosen, **options), path)
     print(path)
 
@@ -56,7 +51,7 @@ def report(
     chosen = _study(store, study)
     from mpi_opt.views.page.report import save_report
 
-    path = output or Path(f"{_file_name(chosen)}.html")
+    path = output or Path(f"{file_name(chosen.name)}.html")
     save_report(chosen, path)
     print(path)
 
@@ -89,10 +84,6 @@ def _study(store: str | None, name: str | None) -> Study:
 
     with Store.open(store_url(store), read_only=True) as opened:
         return read_study(opened, name)
-
-
-def _file_name(study: Study) -> str:
-    return study.view.removeprefix("study_")
 
 
 @contextmanager

@@ -5,15 +5,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from mpi_learn.settings.yaml_file import nearest, place, read_yaml, validated
+from mpi_learn.settings.paths import file_name
+from mpi_learn.settings.suggestions import nearest
+from mpi_learn.settings.validation import place, validated
+from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, Section, TrialSection, as_folds
 from mpi_opt.core.block_layout import Layout
@@ -71,8 +73,8 @@ class StudyConfiguration(Section):
 
     @property
     def file_name(self) -> str:
-        """The study's name without characters that a file name must not contain."""
-        return re.sub(r"[/\0]", "_", self.study)
+        """The name of files and folders of the study."""
+        return file_name(self.study)
 
     def merits(self) -> Merits:
         """The figures of merit.
@@ -121,6 +123,7 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     configuration = validated(StudyConfiguration, values, where)
     try:
         configuration.target()
+        _check_names(configuration.space)
         space = configuration.dimensions()
         _check_references(configuration, space)
         _check_folds(configuration)
@@ -150,9 +153,6 @@ def read_space(entries: Mapping[str, Mapping[str, Any]]) -> Space:
     dimensions: dict[str, Dimension] = {}
     for name, entry in entries.items():
         where = f"space.{name}"
-        if not str(name).isidentifier():
-            cure = "begin with a letter; write 2x as x2, for example"
-            raise SpaceError("a hyperparameter's name must be letters, digits and _", where=where, cure=cure)
         keys = dict(entry)
         kind = keys.pop("type", None)
         if not isinstance(kind, str) or kind not in DIMENSIONS:
@@ -176,6 +176,14 @@ def _dimension(kind: type[Real | Integer | Categorical], keys: dict[str, Any], w
         missing = [name for name in known if name not in keys and name not in ("prior", "step", "when")]
         cure = f"add {', '.join(f'{name}: …' for name in missing)}"
         raise SpaceError(f"{', '.join(missing)} missing", where=where, cure=cure) from None
+
+
+def _check_names(names: Iterable[str]) -> None:
+    for name in names:
+        if not name.isidentifier():
+            cure = "begin with a letter; write 2x as x2, for example"
+            problem = "a hyperparameter's name must be letters, digits and _"
+            raise SpaceError(problem, where=f"space.{name}", cure=cure)
 
 
 def _check_references(configuration: StudyConfiguration, space: Space) -> None:

@@ -1,11 +1,14 @@
-"""Placeholders ``$name`` in a ``training:`` section, which stand for hyperparameters."""
+"""The section ``training:`` of a ``space.yaml``: placeholders ``$name`` and arguments of the model's function."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.settings.user_code import is_function, signature_of
 from mpi_opt.core.space import Parameters
 
 REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
@@ -32,6 +35,43 @@ def filled(value: Any, parameters: Parameters) -> Any:
     if isinstance(value, str) and (match := REFERENCE.fullmatch(value)):
         return parameters[match[1]]
     return value
+
+
+def filled_training(
+    training: Mapping[str, Any], parameters: Parameters, directory: Path | None, *, guess: bool = False
+) -> dict[str, Any]:
+    """The section ``training:`` with the hyperparameters of a trial, including the arguments of the model's function.
+
+    Args:
+        training: The section, with ``$name`` as the placeholder of a hyperparameter.
+        parameters: The active hyperparameters.
+        directory: Relative paths are relative to this directory.
+        guess: Whether to guess the arguments of a function that does not exist any more: all hyperparameters that are
+            not used elsewhere.
+
+    Raises:
+        ConfigurationError: The model's function does not exist, or does not accept its arguments.
+    """
+    content: dict[str, Any] = filled(training, parameters)
+    model, own = str(content.get("model", "")), content.get("parameters") or {}
+    if not is_function(model) or not _is_arguments(own):  # invalid ones are reported when the section is read
+        return content
+    referred = set(references(training))
+    free = {name: value for name, value in parameters.items() if name not in referred}
+    try:
+        signature = signature_of(model, directory)
+        named = {name: value for name, value in parameters.items() if name in signature.names}
+        arguments = (free if signature.accepts_any else {}) | named | own
+        signature.check(arguments, model)
+    except ConfigurationError:
+        if not guess:
+            raise
+        arguments = free | own
+    return content | {"parameters": arguments} if arguments else content
+
+
+def _is_arguments(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
 def read_epochs(training: Mapping[str, Any]) -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.placeholders import read_epochs
@@ -26,7 +25,6 @@ class Plan:
         space: The search space.
         objective: What the blocks run; None if other programs run the trials.
         layout: The role of each rank.
-        directory: The directory that relative paths of the configuration start from.
         record: The configuration that is stored with the study.
         report: Whether the command line writes a report at the end.
         wait: Whether to wait for another search that runs the study.
@@ -36,7 +34,6 @@ class Plan:
     space: Space
     objective: Objective | None
     layout: Layout
-    directory: Path
     record: dict[str, Any] = field(default_factory=dict)
     report: bool = False
     wait: bool = False
@@ -59,20 +56,20 @@ class Plan:
             n_ranks: The number of ranks.
             options: `report` and `wait`.
         """
-        record = configuration.model_dump(mode="json") | {"directory": str(directory)}
+        content = json.loads(json.dumps(configuration.model_dump(), default=str))  # as the store returns it
+        record = content | {"directory": str(directory)}
         layout = configuration.layout(n_ranks)
-        return cls(configuration, configuration.dimensions(), objective, layout, directory, record, **options)
+        return cls(configuration, configuration.dimensions(), objective, layout, record, **options)
 
     @property
     def terms(self) -> Terms:
         """The settings that all trials share."""
         configuration = self.configuration
-        sample = self.space.decode(np.full(len(self.space), 0.5))
         return Terms(
             seed=configuration.search.seed,
             folds=configuration.folds.number,
             timeout_s=configuration.trial.timeout_s,
-            sample=sample,
+            sample=self.space.centre(),
             merits=configuration.merits(),
         )
 

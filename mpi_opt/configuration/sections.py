@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_serializer
 
-from mpi_learn.settings.yaml_file import InvalidValue
+from mpi_learn.settings.validation import InvalidValue
 
 
 class Section(BaseModel):

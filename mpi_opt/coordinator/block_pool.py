@@ -93,17 +93,8 @@ class BlockPool:
 
     def start_of(self, running: Running) -> Start:
         """The record of a trial that starts on its block, for the store."""
-        proposal = running.proposal
-        return Start(
-            number=proposal.number,
-            parameters=proposal.parameters,
-            attempt=running.attempt,
-            block=running.block,
-            ranks=",".join(map(str, self.ranks(running.block))),
-            hosts=self.hosts(running.block),
-            budget=proposal.budget,
-            resume_from=proposal.resume_from,
-        )
+        ranks = ",".join(map(str, self.ranks(running.block)))
+        return Start(running.proposal, running.attempt, running.block, ranks, self.hosts(running.block))
 
     def assemble(self) -> None:
         """Forms the blocks of the start of the search."""

@@ -13,7 +13,7 @@ from mpi_opt.coordinator.block_pool import TICK_S, BlockPool
 from mpi_opt.coordinator.failing_blocks import BlockHealth
 from mpi_opt.coordinator.settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
-from mpi_opt.coordinator.study_state import SEARCH_KILLED, StudyState
+from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.trial_queue import Running
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import SearchFailed
@@ -277,10 +277,10 @@ class Coordinator:
     def _requeue_running(self) -> None:
         """Requeues the running trials in the store at once: ``mpirun`` kills its ranks 0.25 s after its own SIGTERM."""
         is_suspect = not self.link.is_protected and self.stopping.may_be_a_death()
-        why = SEARCH_KILLED if is_suspect else f"the search ended: {self.why_stopped}"
+        why = f"the search ended: {self.why_stopped}"
         running = list(self.queue.running.values())
         if numbers := [one.number for one in running if not self._has_failed(one, why)]:
-            self.store.requeue(numbers, why)
+            self.store.requeue(numbers, why, "killed" if is_suspect else "lost")
 
     def _stop(self, why: str) -> None:
         """Starts no more trials."""

@@ -19,8 +19,8 @@ class FoldReports:
         reporters: The world ranks that have reported a value.
     """
 
-    def __init__(self, n_groups: int, merits: Merits | None = None) -> None:
-        self.n_groups, self._merits = n_groups, merits or Merits()
+    def __init__(self, n_groups: int, merits: Merits) -> None:
+        self.n_groups, self._merits = n_groups, merits
         self.reporters: set[int] = set()
         self._values: dict[int, dict[int, float]] = {}
 

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
     from mpi_opt.study.retrying_store import RetryingStore
 
 
-SEARCH_KILLED = "the search ended before the trial did"
-"""The error in the store of an attempt whose search was killed."""
-
-
 class StudyState:
     """The state of a study in this search, which follows the store.
 
@@ -61,7 +57,7 @@ class StudyState:
         """
         past = self._read()
         if running := self._left_running(past):
-            self._store.requeue(running, SEARCH_KILLED)
+            self._store.requeue(running, "the search ended before the trial did", "killed")
         if fatal := self._fatal(past):
             self._store.finish(fatal)
             past = self._read()
@@ -154,7 +150,7 @@ class StudyState:
         tried = [one.number for one in past.unfinished if one.attempts >= FATAL and one.number not in past.external]
         attempts = self._store.store.attempts(self._store.study_id, tried) if tried else []
         latest = {one.number: one for one in attempts}
-        n_ends = Counter(one.number for one in attempts if one.error == SEARCH_KILLED)
+        n_ends = Counter(one.number for one in attempts if one.outcome == "killed")
         error = f"the search was killed each of the {FATAL} times that this trial ran, probably because of it"
         return [
             Finish(Outcome(one.number, "failed", None, None, 0.0, error=error), one.attempt, one.block)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mpi_opt.coordinator.fold_reports import FoldReports
 from mpi_opt.core.trial import Proposal, TrialRecord
-from mpi_opt.study.open_study import Past, proposal_of
+from mpi_opt.study.open_study import Past
 
 STRANDED_S = 10.0
 """Time that a block has to answer after a failure on one rank, for which the others may wait, in seconds."""
@@ -66,7 +66,7 @@ class TrialQueue:
         """Queues the unfinished trials of the study, except those that run on a block or in a workload system."""
         running = past.external | set(self.running)
         self.waiting = [
-            (proposal_of(record), record.attempts + 1) for record in past.unfinished if record.number not in running
+            (record.proposal, record.attempts + 1) for record in past.unfinished if record.number not in running
         ]
         self.n_begun = len(past.ended) + len(running)
 
@@ -86,7 +86,7 @@ class TrialQueue:
 
     def take_back(self, record: TrialRecord) -> None:
         """Queues a trial that a workload system ran without a result."""
-        self.waiting.append((proposal_of(record), record.attempts + 1))
+        self.waiting.append((record.proposal, record.attempts + 1))
         self.n_begun -= 1
 
     def abandon(self, block: int, number: int, error: str, now_s: float) -> None:

@@ -140,6 +140,11 @@ class TrialRecord:
     figures_of_merit: dict[str, float] = field(default_factory=dict)
     uncertainties: dict[str, float] = field(default_factory=dict)
 
+    @property
+    def proposal(self) -> Proposal:
+        """The proposal of the strategy."""
+        return Proposal(self.number, self.parameters, self.budget, self.resume_from)
+
 
 def is_usable(value: object) -> bool:
     """Whether `value` can be a figure of merit: a finite real number, including those of NumPy."""

@@ -6,9 +6,12 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from mpi_learn.mpi import communicators as communication
-from mpi_learn.mpi.communicators import Communicator, Pause, RankLost
+from mpi_learn.mpi import communicators, lost_ranks, messaging, process_end
+from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.lost_ranks import RankLost
+from mpi_learn.mpi.messaging import Pause
 from mpi_opt.messages.link import CoordinatorLink, WorkerLink
+from mpi_opt.messages.lost_ranks import LostRanks
 from mpi_opt.messages.messages import (
     STOP,
     TO_COORDINATOR,
@@ -19,7 +22,6 @@ from mpi_opt.messages.messages import (
     End,
     Freed,
     Join,
-    Lost,
     Present,
     Stop,
     ToCoordinator,
@@ -61,7 +63,7 @@ class MPICoordinatorLink(CoordinatorLink):
         self.world = world
         self.has_called = False
         self.ended: set[int] = set()
-        self._lost: set[int] = set()
+        self._lost = LostRanks(world)
         self._is_new = True
 
     def send(self, rank: int, message: ToRank) -> None:
@@ -81,7 +83,7 @@ class MPICoordinatorLink(CoordinatorLink):
 
     @property
     def is_protected(self) -> bool:
-        return communication.is_protected()
+        return lost_ranks.is_protected()
 
     def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
         pause = Pause(LONGEST_PAUSE_S, YIELD_S)
@@ -100,25 +102,27 @@ class MPICoordinatorLink(CoordinatorLink):
             results: The return value of `MPIWorkerLink.receive_results` on the other ranks.
             may_finalize: Whether the processes continue after the search.
         """
-        gone = communication.lost_ranks(self.world) | self.ended
+        gone = self._lost.all() | self.ended
         is_final = bool(gone) or (self.is_protected and (self.has_called or not may_finalize))
         reachable = [rank for rank in range(1, self.world.size) if rank not in gone]
         # a rank that has not received the results would report the end of this process as a loss
-        communication.deliver(self.world, (results, is_final), reachable, TO_RANK, DELIVERY_S)
+        messaging.deliver(self.world, (results, is_final), reachable, TO_RANK, DELIVERY_S)
         if self.is_protected:
-            communication.await_deaths(self.world, self.ended, DELIVERY_S)
+            messaging.await_deaths(self.world, self.ended, DELIVERY_S)
         if is_final:
-            communication.skip_finalize(self.world, reachable)
+            process_end.skip_finalize(self.world, reachable)
 
     def _send(self, message: object, rank: int, tag: int) -> None:
         if rank not in self._lost:
-            communication.send_if_alive(self.world, message, rank, tag)
+            messaging.send_if_alive(self.world, message, rank, tag)
 
     def _arrived(self) -> list[tuple[int, ToCoordinator]]:
-        messages = self._losses() if self._is_new else []  # no later error reports the losses of an earlier search
-        self._is_new = False
+        messages: list[tuple[int, ToCoordinator]] = []
+        if self._is_new:  # no later error reports the losses of an earlier search
+            self._is_new = False
+            messages += self._losses()
         try:
-            while len(messages) < MOST_AT_ONCE and (found := communication.poll(self.world, tag=TO_COORDINATOR)):
+            while len(messages) < MOST_AT_ONCE and (found := messaging.poll(self.world, tag=TO_COORDINATOR)):
                 messages.append((found[1], found[0]))
                 if isinstance(found[0], Freed):
                     self.ended.discard(found[1])  # a late answer: the rank is alive
@@ -127,10 +131,8 @@ class MPICoordinatorLink(CoordinatorLink):
         return messages
 
     def _losses(self) -> list[tuple[int, ToCoordinator]]:
-        """The losses that have not been reported yet."""
-        lost = communication.lost_ranks(self.world)
-        new, self._lost = lost - self._lost, self._lost | lost
-        return [(0, Lost(frozenset(new)))] if new else []
+        lost = self._lost.report()
+        return [] if lost is None else [(0, lost)]
 
 
 class MPIWorkerLink(WorkerLink):
@@ -145,22 +147,22 @@ class MPIWorkerLink(WorkerLink):
 
     @property
     def has_thread(self) -> bool:
-        return communication.threads_may_call()
+        return communicators.threads_may_call()
 
     def send(self, message: ToCoordinator) -> None:
         self.world.send(message, dest=0, tag=TO_COORDINATOR)
 
     def poll(self, tag: int) -> object | None:
-        found = communication.poll(self.world, source=0, tag=tag)
+        found = messaging.poll(self.world, source=0, tag=tag)
         return None if found is None else found[0]
 
     def receive(self, meanwhile: Callable[[], None]) -> ToRank:
-        message: ToRank = communication.receive(self.world, source=0, tag=TO_RANK, meanwhile=meanwhile)[0]
+        message: ToRank = messaging.receive(self.world, source=0, tag=TO_RANK, meanwhile=meanwhile)[0]
         return message
 
     def form_block(self, join: Join, meanwhile: Callable[[], None]) -> Communicator:
         self._await_members(join, meanwhile)
-        return communication.group_of(self.world, join.ranks, f"mpi_opt block {join.block}")
+        return communicators.group_of(self.world, join.ranks, f"mpi_opt block {join.block}")
 
     def receive_results(self) -> Results:
         """Waits for the results of the search from rank 0. Drops stop messages that no trial has read.
@@ -168,13 +170,13 @@ class MPIWorkerLink(WorkerLink):
         Raises:
             RankLost: Rank 0 has died.
         """
-        message: tuple[Results, bool] = communication.receive(self.world, source=0, tag=TO_RANK)[0]
+        message: tuple[Results, bool] = messaging.receive(self.world, source=0, tag=TO_RANK)[0]
         results, is_final = message
-        with suppress(*communication.FAILURES):  # the trials of the next search have the same numbers
+        with suppress(*lost_ranks.FAILURES):  # the trials of the next search have the same numbers
             while self.poll(STOP) is not None:
                 pass
         if is_final:
-            communication.skip_finalize(self.world)
+            process_end.skip_finalize(self.world)
         return results
 
     def _await_members(self, join: Join, meanwhile: Callable[[], None]) -> None:
@@ -192,9 +194,9 @@ class MPIWorkerLink(WorkerLink):
             self._await_present(join.block, leader, meanwhile)
 
     def _send_present(self, block: int, ranks: Sequence[int]) -> None:
-        communication.send_to_all(self.world, Present(block), ranks, TO_MEMBER)
+        messaging.send_to_all(self.world, Present(block), ranks, TO_MEMBER)
 
     def _await_present(self, block: int, rank: int, meanwhile: Callable[[], None]) -> None:
         message = None
         while message != Present(block):  # other messages belong to blocks that were never formed
-            message, _, _ = communication.receive(self.world, source=rank, tag=TO_MEMBER, meanwhile=meanwhile)
+            message, _, _ = messaging.receive(self.world, source=rank, tag=TO_MEMBER, meanwhile=meanwhile)

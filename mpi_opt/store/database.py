@@ -1,4 +1,4 @@
-"""A connection to a database with three kinds of transactions: reading, frequent writes, and rare changes."""
+"""A connection to a database with two kinds of transactions: reading and writing."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from sqlalchemy import URL, Connection, Dialect
 from sqlalchemy.exc import DBAPIError
 
 from mpi_opt.store import connecting
-from mpi_opt.store.errors import damaged, explained
-from mpi_opt.store.statements import Cursor
+from mpi_opt.store.errors import StoreConflictError, damaged, explained
 
 
 class Database:
@@ -50,53 +49,33 @@ class Database:
         self._connection.engine.dispose()
 
     @contextmanager
-    def writing(self, *, durably: bool = True) -> Iterator[Cursor]:
+    def writing(self, *, durably: bool = True) -> Iterator[Connection]:
         """Runs the block in one transaction, which an exception rolls back.
-
-        Args:
-            durably: Whether SQLite waits until the commit is on the disk.
-
-        Yields:
-            A DBAPI cursor.
-        """
-        driver = self._driver
-        cursor = driver.cursor()
-        try:
-            if self._is_file and not durably:
-                cursor.execute("PRAGMA synchronous=NORMAL")
-            yield cursor
-            driver.commit()
-        except self.dialect.loaded_dbapi.Error as error:
-            self._roll_back(driver)
-            raise explained(error, self.url) from error
-        except BaseException:
-            self._roll_back(driver)
-            raise
-        finally:
-            if self._is_file and not durably:
-                cursor.execute("PRAGMA synchronous=FULL")
-            cursor.close()
-
-    @contextmanager
-    def changing(self) -> Iterator[Connection]:
-        """Runs the block, of rare statements, in one transaction, which an exception rolls back.
 
         SQLite takes the write lock at the beginning: values that are read in the block stay valid until the commit.
 
-        Yields:
-            A Core connection.
+        Args:
+            durably: Whether SQLite waits until the commit is on the disk.
         """
+        connection = self._connection
         try:
+            if self._is_file and not durably:
+                connection.exec_driver_sql("PRAGMA synchronous=NORMAL")
             if self.dialect.name == "sqlite":
-                self._connection.exec_driver_sql("BEGIN IMMEDIATE")
-            yield self._connection
-            self._connection.commit()
-        except DBAPIError as error:
-            self._connection.rollback()
-            raise explained(error.orig, self.url) from error
-        except BaseException:
-            self._connection.rollback()
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+            yield connection
+            connection.commit()
+        except BaseException as error:
+            connection.rollback()
+            match error:
+                case DBAPIError():
+                    raise explained(error.orig, self.url) from error
+                case StoreConflictError():
+                    raise error.at(self.url) from None
             raise
+        finally:
+            if self._is_file and not durably:
+                self._driver.execute("PRAGMA synchronous=FULL")
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -113,10 +92,3 @@ class Database:
     @property
     def _driver(self) -> Any:
         return self._connection.connection.driver_connection
-
-    def _roll_back(self, driver: Any) -> None:
-        """Rolls the transaction back; a broken connection is replaced at its next use."""
-        try:
-            driver.rollback()
-        except self.dialect.loaded_dbapi.Error:
-            self._connection.invalidate()

@@ -98,7 +98,7 @@ def damaged(how: str, where: str) -> StoreError:
     return StoreError(f"the database is damaged: {how}", where=where, cure=RECOVER)
 
 
-def conflict(where: str) -> StoreConflictError:
+def conflict(where: str = "") -> StoreConflictError:
     """The error when another process has started or ended a trial, or created the study, since it was read."""
     return StoreConflictError(
         "another process has changed this study or trial", where=where, cure="run the same command again"

@@ -64,7 +64,7 @@ class Leases:
         Raises:
             StoreError: The database cannot be written.
         """
-        with self._database.changing() as connection:
+        with self._database.writing() as connection:
             connection.execute(select(studies.c.id).where(studies.c.id == study_id).with_for_update())
             holder = _found(connection, study_id)
             if holder is not None and not is_gone(holder):
@@ -83,7 +83,7 @@ class Leases:
             StoreError: The database cannot be written.
         """
         mine = (leases.c.study_id == study_id, leases.c.token == token)
-        with self._database.changing() as connection:
+        with self._database.writing() as connection:
             return connection.execute(update(leases).where(*mine).values(renewed_at=at)).rowcount == 1
 
     def release(self, study_id: int, token: str) -> None:
@@ -92,7 +92,7 @@ class Leases:
         Raises:
             StoreError: The database cannot be written.
         """
-        with self._database.changing() as connection:
+        with self._database.writing() as connection:
             connection.execute(delete(leases).where(leases.c.study_id == study_id, leases.c.token == token))
 
 

@@ -59,11 +59,6 @@ def read_study(connection: Connection, name: str) -> StudyRecord | None:
     return None if row is None else _study(connection, row)
 
 
-def read_new_study(connection: Connection, name: str) -> StudyRecord:
-    """The study of this name, which exists."""
-    return _study(connection, connection.execute(select(studies).where(studies.c.name == name)).one())
-
-
 def read_merits(connection: Connection, study_id: int) -> Merits:
     """The figures of merit of a study."""
     columns = (studies.c.merits, studies.c.direction, studies.c.selection)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Literal, get_args
 
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.space import Parameters, Space
-from mpi_opt.core.trial import Outcome, State, TrialRecord
+from mpi_opt.core.trial import FINISHED, Outcome, Proposal, State, TrialRecord
+
+GivenUp = Literal["lost", "killed"]
+"""The outcome of an attempt without a result: its ranks were lost or it was stopped; or its search was killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,24 +19,18 @@ class Start:
     """A trial that starts on a block.
 
     Attributes:
-        number: The number of the trial.
-        parameters: Its active hyperparameters.
+        proposal: The proposal of the strategy.
         attempt: The attempt to run it, 1-based.
         block: The index of the block.
         ranks: The world ranks of the block, e.g. ``"1-4"``.
         hosts: The hosts of these ranks without duplicates, separated by commas.
-        budget: The granted epochs, or None.
-        resume_from: The trial from whose checkpoint the training continues, or None.
     """
 
-    number: int
-    parameters: Parameters
+    proposal: Proposal
     attempt: int
     block: int
     ranks: str
     hosts: str
-    budget: float | None = None
-    resume_from: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +91,16 @@ class StudyRecord:
         """Whether larger figures of merit are better."""
         return self.direction == "maximize"
 
+    @property
+    def n_trials(self) -> int:
+        """The number of trials in any state."""
+        return sum(self.counts.values())
+
+    @property
+    def n_ended(self) -> int:
+        """The number of finished trials."""
+        return sum(self.counts.get(state, 0) for state in FINISHED)
+
 
 @dataclass(frozen=True, slots=True)
 class FoldRecord:
@@ -117,7 +124,7 @@ class CurveRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One attempt to run a trial; `outcome` is ``complete``, ``pruned``, ``failed`` or ``lost``, None while it runs."""
+    """One attempt to run a trial; `outcome` is a finished `State` or a `GivenUp`, None while the attempt runs."""
 
     number: int
     attempt: int
@@ -128,6 +135,11 @@ class AttemptRecord:
     finished_at: str | None
     outcome: str | None
     error: str | None
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether the attempt ended without a result."""
+        return self.outcome in get_args(GivenUp)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,3 +190,8 @@ class Earlier:
 def now() -> str:
     """The time, UTC, as ISO-8601 text with microseconds."""
     return datetime.now(UTC).isoformat(timespec="microseconds")
+
+
+def readable(time: str) -> str:
+    """A time of the store for people: ``2026-01-31 12:00:00``."""
+    return time[:19].replace("T", " ")

@@ -7,7 +7,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from mpi_learn.settings.yaml_file import nearest
+from mpi_learn.settings.suggestions import nearest
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.checks import whole_number

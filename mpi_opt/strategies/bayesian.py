@@ -11,7 +11,7 @@ they have the same categories and all numbers differ by less than 1e-4 of their 
 almost repeat another one.
 
 The Gaussian process is implemented in this project (see `gaussian_process`), because that of scikit-optimize takes
-seconds per proposal with 200 trials or more. The other surrogate, a forest, is that of scikit-optimize.
+seconds per proposal with 200 trials or more.
 """
 
 from __future__ import annotations
@@ -49,16 +49,12 @@ from mpi_opt.strategies.surrogates.scalarization import drawn_weights
 
 FEWEST_VALUES = 4
 """Fewest values for a model."""
-MOST_DIMENSIONS = 60
-"""Largest number of hyperparameters for which ``surrogate: auto`` is a Gaussian process."""
 
 
 class BayesianOptions(Options):
     """The options of `Bayesian`.
 
     Attributes:
-        surrogate: ``gp``, a Gaussian process; ``forest``, extremely randomised trees; ``auto``, a forest for more than
-            60 hyperparameters and a Gaussian process otherwise.
         acquisition: The acquisition function: ``log-ei``, the logarithm of the expected improvement; ``ei``, the
             expected improvement; ``pi``, the probability of improvement; ``lcb``, the lower confidence bound.
         kappa: With ``lcb``: number of standard deviations below the mean. Larger values explore more.
@@ -71,7 +67,6 @@ class BayesianOptions(Options):
             from a stock that is prepared in the background.
     """
 
-    surrogate: Literal["auto", "gp", "forest"] = "auto"
     acquisition: Literal["log-ei", "ei", "pi", "lcb"] = "log-ei"
     kappa: float = Field(default=1.96, ge=0, allow_inf_nan=False)
     xi: float | None = Field(default=None, ge=0, allow_inf_nan=False)
@@ -107,8 +102,6 @@ class Bayesian(Strategy):
         self._encoding = Encoding(space)
         self._bookkeeping = Bookkeeping(space, self._options, remembers_points=True, encoding=self._encoding)
         self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed)
-        kind = self._options.surrogate
-        self._has_forest = kind == "forest" or (kind == "auto" and len(space) > MOST_DIMENSIONS)
         self._seed = seed
         self._prior: Prior | None = None
         self._proposer = self._new_proposer()
@@ -121,7 +114,7 @@ class Bayesian(Strategy):
 
     def learn(self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]) -> bool:
         """Adds the results of an earlier study to the model, as far as they agree with this study (see `Prior`)."""
-        rows = np.array([self._encoding.row(point) for point, _ in points])
+        rows = self._encoding.rows(point for point, _ in points)
         values = np.array([value for _, value in points])
         is_known = np.array([name in known for name in self._space])
         observed = Observations(rows, values, np.zeros_like(values))
@@ -185,7 +178,7 @@ class Bayesian(Strategy):
             self._stock.refill(lambda rows, count: self._search(np.vstack([self._pending_rows(), *rows]), count))
 
     def _new_proposer(self) -> Proposer:
-        return Proposer(self._encoding, self._seed, self._has_forest, self._options.criterion)
+        return Proposer(self._encoding, self._seed, self._options.criterion)
 
     def _search(self, pending: Floats, count: int) -> Callable[[], list[Floats]]:
         """A function that returns the next `count` rows, based on the current observations, in any thread."""
@@ -214,8 +207,8 @@ class Bayesian(Strategy):
         return rows
 
     def _pending_rows(self) -> Floats:
-        rows = [self._history.row(proposal) for _, proposal in sorted(self._bookkeeping.pending.items())]
-        return np.array(rows).reshape(-1, self._encoding.n_dimensions)
+        pending = self._bookkeeping.pending
+        return self._encoding.rows(pending[number].parameters for number in sorted(pending))
 
     def _is_allowed(self, row: Floats) -> bool:
         return self._bookkeeping.accepts(self._encoding.point(row))

@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 from pydantic import Field
 
-from mpi_learn.settings.yaml_file import nearest
+from mpi_learn.settings.suggestions import nearest
 from mpi_opt.core.pareto import dominates
 from mpi_opt.core.space import Integer, Parameters, Space, Value
 from mpi_opt.core.trial import Failed, Proposal

@@ -177,15 +177,15 @@ class Evolutionary(Strategy):
         """The point with the best weighted score of predicted cost and distance from earlier trials."""
         if len(points) == 1:
             return points[0]
-        rows, is_category = np.array([self._encoding.row(point) for point in points]), self._encoding.is_category
+        rows, is_category = self._encoding.rows(points), self._encoding.is_category
         observed = self._history.observations()
         n_figures, number = self._bookkeeping.n_figures, self._bookkeeping.n_asked
         if n_figures > 1:
             observed = observed.weighted(drawn_weights(n_figures, self._seed, number))
         if self._prediction is None or n_figures > 1:
             self._prediction = interpolated(observed, is_category)
-        pending = [self._history.row(proposal) for proposal in self._bookkeeping.pending.values()]
-        closeness = -distances(rows, np.vstack([observed.rows, *pending]), is_category).min(axis=1)
+        pending = self._encoding.rows(proposal.parameters for proposal in self._bookkeeping.pending.values())
+        closeness = -distances(rows, np.vstack([observed.rows, pending]), is_category).min(axis=1)
         weight = PREDICTION_WEIGHTS[number % len(PREDICTION_WEIGHTS)]
         scores = weight * _to_unit_range(self._prediction(rows)) + (1.0 - weight) * _to_unit_range(closeness)
         return points[int(np.argmin(scores))]

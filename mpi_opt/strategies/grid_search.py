@@ -6,17 +6,17 @@ both ends included; all other hyperparameters get all of their values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, final
 
 import numpy as np
 from pydantic import Field
 
-from mpi_learn.settings.yaml_file import nearest
 from mpi_opt.core.space import Categorical, Dimension, Parameters, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
+from mpi_opt.strategies.points.checks import unknown_hyperparameter
 from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.points.sampling import all_points, values_of
 from mpi_opt.strategies.strategy import Cost, Strategy
@@ -88,15 +88,13 @@ def _counts(space: Space, options: GridOptions) -> dict[str, int]:
     for name, count in given.items():
         where = f"search.options.points.{name}"
         if name not in space:
-            near = nearest(name, space)
-            cure = f"did you mean {near}?" if near else ""
-            raise ConfigurationError(f"{name} is not a hyperparameter", where=where, cure=cure)
+            raise unknown_hyperparameter(name, space, where)
         if count < 1:
             raise ConfigurationError(f"expected 1 or more, found {count}", where=where)
     return dict.fromkeys(continuous, N_POINTS) | given
 
 
-def _grid_values(dimension: Dimension, count: int | None) -> Sequence[Value]:
+def _grid_values(dimension: Dimension, count: int | None) -> Iterable[Value]:
     if count is None or isinstance(dimension, Categorical) or count >= dimension.size:
         return values_of(dimension)
     units = np.linspace(0, 1, count) if count > 1 else [0.5]

@@ -4,12 +4,13 @@ A population of networks is trained for a few epochs at a time. A network that i
 and the hyperparameters of one of the best (exploit), with its real hyperparameters changed slightly (explore). The
 lineage of the best network is a learnt schedule.
 
-It differs from the paper as follows. A selection that rewards what pays at once, such as a small learning rate,
-may be worse in the end (Dalibard and Jaderberg, arXiv:2109.13800, 2021); see ``experiments/population``.
+Selection is greedy: it favours hyperparameters that improve the network soon, such as a small learning rate, even if
+others lead to a better network in the end (Dalibard and Jaderberg, arXiv:2109.13800, 2021); see
+``experiments/population``. The method differs from the paper as follows:
 
 - Networks start on a scrambled Sobol sequence instead of random points.
 - A network is compared with those that were trained for as many epochs (truncation selection among peers).
-- With a `max_budget` few networks are replaced at first and many at the end, when what pays at once is what counts.
+- With a `max_budget` few networks are replaced at first and many at the end, when greedy selection does no harm.
 - There is no barrier: each trial continues, or replaces, the network that has waited longest.
 - Numbers with a log-uniform prior are multiplied or divided by 1 + `change`; others move by a part of their range.
 - With several figures of merit the best networks are those of the first Pareto fronts, and within a front those with
@@ -26,12 +27,12 @@ from typing import Any, final
 import numpy as np
 from pydantic import Field
 
-from mpi_learn.settings.yaml_file import nearest
 from mpi_opt.core.pareto import order
 from mpi_opt.core.space import Integer, Parameters, Real, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
+from mpi_opt.strategies.points.checks import unknown_hyperparameter
 from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.points.sobol import SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
@@ -247,8 +248,6 @@ class Population(Strategy):
     def _check_perturbed(self, name: str) -> None:
         where = "search.options.perturb"
         if name not in self._space:
-            near = nearest(name, self._space)
-            cure = f"did you mean {near}?" if near else ""
-            raise ConfigurationError(f"{name}: is not a hyperparameter", where=where, cure=cure)
+            raise unknown_hyperparameter(name, self._space, where)
         if any(name in (dimension.when or ()) for dimension in self._space.values()):
             raise ConfigurationError(f"{name}: other hyperparameters depend on it", where=where)

@@ -16,11 +16,12 @@ from mpi_opt.core.cross_validation import number_of_folds
 from mpi_opt.core.trial import FINISHED, FoldOutcome, Outcome, Proposal, TrialRecord, trial_seed
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
+from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError, StudyOwnedError
 from mpi_opt.store.records import Finish, Start
 from mpi_opt.study.external_results import Result
 from mpi_opt.study.lease import described
-from mpi_opt.study.open_study import EXTERNAL_RANKS, Past, open_study, proposal_of
+from mpi_opt.study.open_study import EXTERNAL_RANKS, Past, open_study
 from mpi_opt.study.study import Study
 
 if TYPE_CHECKING:
@@ -89,10 +90,11 @@ def _taken(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
         past.replay(study.strategy)
         queued = [record for record in past.unfinished if record.state == "queued"][:count]
         n_new = min(count - len(queued), rules.trials - len(past))
-        trials = [(proposal_of(record), record.attempts + 1) for record in queued]
+        trials = [(record.proposal, record.attempts + 1) for record in queued]
         trials += [(proposal, 1) for proposal in (study.strategy.ask(n_new) if n_new > 0 else [])]
         if trials:
-            study.store.start(study.record.id, [_start(proposal, attempt) for proposal, attempt in trials])
+            starts = [Start(proposal, attempt, BLOCK, EXTERNAL_RANKS, hosts="") for proposal, attempt in trials]
+            study.store.start(study.record.id, starts)
     return trials
 
 
@@ -125,7 +127,7 @@ def _check_given_out(
     where, number, trial = f"study {study.name}", result.number, trials.get(result.number)
     details = f"mpi-opt results --study {study.name} --trial {number}"
     if trial is None:
-        n_trials = sum(study.record.counts.values())
+        n_trials = study.record.n_trials
         cure = f"its trials are 0 to {n_trials - 1}" if n_trials else "it has none yet: mpi-opt ask"
         raise StoreError(f"there is no trial {number}", where=where, cure=cure)
     if trial.state in FINISHED:
@@ -182,19 +184,6 @@ def _read(result: Result, value: object, merits: Merits) -> tuple[float, ...]:
         ) from None
 
 
-def _start(proposal: Proposal, attempt: int) -> Start:
-    return Start(
-        number=proposal.number,
-        parameters=proposal.parameters,
-        attempt=attempt,
-        block=BLOCK,
-        ranks=EXTERNAL_RANKS,
-        hosts="",
-        budget=proposal.budget,
-        resume_from=proposal.resume_from,
-    )
-
-
 def _described(proposal: Proposal, attempt: int, plan: Plan) -> dict[str, Any]:
     """A proposal as a JSON object."""
     configuration = plan.configuration
@@ -217,7 +206,7 @@ def _seconds_since(started_at: str | None) -> float:
 
 
 def _check_shared(url: str) -> None:
-    if ":memory:" in url or url.rstrip("/") == "sqlite:":
+    if is_in_memory(parsed(url)):
         raise ConfigurationError(
             f"{url} is in memory: it is lost when this process ends", where="store", cure="write sqlite:///results.db"
         )

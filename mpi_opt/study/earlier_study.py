@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
+from mpi_opt.core.thinning import thinned
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_same, may_exist
@@ -91,7 +92,7 @@ def mapped(earlier: Study, space: Space, sign: float) -> list[Earlier]:
         raise ConfigurationError(
             f"{earlier.name} has no complete trial to transfer", where=WHERE, cure="remove the key"
         )
-    return _thinned(list(found.values()))
+    return list(thinned(list(found.values()), MOST))
 
 
 def _mapped(parameters: Parameters, space: Space, common: Sequence[str]) -> Parameters:
@@ -112,11 +113,3 @@ def _nearest(dimension: Dimension, value: Value) -> Value:
 
 def _is_alike(one: Dimension, other: Dimension) -> bool:
     return isinstance(one, Categorical) == isinstance(other, Categorical)
-
-
-def _thinned(found: list[Earlier]) -> list[Earlier]:
-    if len(found) <= MOST:
-        return found
-    rest = found[MOST // 2 :]
-    step = len(rest) / (MOST - MOST // 2)
-    return found[: MOST // 2] + [rest[int(index * step)] for index in range(MOST - MOST // 2)]

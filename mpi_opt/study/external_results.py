@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from mpi_learn.settings.yaml_file import validated
+from mpi_learn.settings.validation import validated
 from mpi_opt.configuration.sections import Section
 from mpi_opt.errors import ConfigurationError
 

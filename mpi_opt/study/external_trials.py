@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.store.errors import StoreNotReadyError
-from mpi_opt.study.open_study import Past, proposal_of
+from mpi_opt.study.open_study import Past
 
 if TYPE_CHECKING:
     from mpi_opt.study.retrying_store import RetryingStore
@@ -61,4 +61,4 @@ def reported(record: TrialRecord) -> tuple[Proposal, Outcome]:
         figures_of_merit=record.figures_of_merit,
         uncertainties=record.uncertainties,
     )
-    return proposal_of(record), outcome
+    return record.proposal, outcome

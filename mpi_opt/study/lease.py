@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from mpi_opt.store.errors import StoreError, StoreNotReadyError, StudyOwnedError
 from mpi_opt.store.leases import Leases
-from mpi_opt.store.records import LeaseRecord, now
+from mpi_opt.store.records import LeaseRecord, now, readable
 
 if TYPE_CHECKING:
     from mpi_opt.store import Store
@@ -195,7 +195,7 @@ def leased(
 
 def described(owner: LeaseRecord) -> str:
     """The process, host and time of the owner of a lease, as text."""
-    return f"process {owner.process} on {owner.host}, since {owner.since[:19].replace('T', ' ')} UTC"
+    return f"process {owner.process} on {owner.host}, since {readable(owner.since)} UTC"
 
 
 def _taken(

@@ -12,7 +12,7 @@ from mpi_opt.configuration.configuration import publishable
 from mpi_opt.configuration.sections import read_transfer
 from mpi_opt.core.cross_validation import number_of_folds
 from mpi_opt.core.figures_of_merit import Merits
-from mpi_opt.core.trial import UNFINISHED, Failed, Proposal, TrialRecord
+from mpi_opt.core.trial import UNFINISHED, Failed, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LASTING = ("space", "direction", "objective", "figure_of_merit", "selection", "folds", "training")
 """Keys that cannot change during a study."""
 
-DEFAULTS = {"selection": "mean"}
+DEFAULTS = {"selection": "mean", "figure_of_merit": "val_loss"}
 """Values of keys that older studies do not have."""
 
 EXTERNAL_RANKS = "external"
@@ -78,8 +78,8 @@ class Past:
 
     def replay(self, strategy: Strategy) -> None:
         """Passes all trials to a new strategy."""
-        ended = [(proposal_of(record), self._value(record)) for record in self.ended]
-        strategy.resume(ended, [proposal_of(record) for record in self.unfinished])
+        ended = [(record.proposal, self._value(record)) for record in self.ended]
+        strategy.resume(ended, [record.proposal for record in self.unfinished])
 
     def measure(self, yardsticks: Yardsticks, folds: Iterable[FoldRecord]) -> None:
         """Passes the folds of the complete trials to `yardsticks`."""
@@ -88,17 +88,12 @@ class Past:
             by_trial.setdefault(fold.number, []).append(fold)
         for record in self.ended:
             if record.state == "complete" and record.figure_of_merit is not None:
-                yardsticks.take(proposal_of(record), record.figure_of_merit, by_trial.get(record.number, []))
+                yardsticks.take(record.proposal, record.figure_of_merit, by_trial.get(record.number, []))
 
     def _value(self, record: TrialRecord) -> float | tuple[float, ...] | Failed:
         if record.figure_of_merit is None:
             return Failed(record.error or "failed")
         return self.merits.minimised(record, self.folds)
-
-
-def proposal_of(record: TrialRecord) -> Proposal:
-    """The proposal of a trial."""
-    return Proposal(record.number, record.parameters, record.budget, record.resume_from)
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from mpi_opt.store.errors import StoreNotReadyError
-from mpi_opt.store.records import Finish, Start
+from mpi_opt.store.records import Finish, GivenUp, Start
 from mpi_opt.study.progress import Progress
 
 if TYPE_CHECKING:
@@ -38,9 +38,9 @@ class RetryingStore:
         """Records the outcomes of trials."""
         self._retry(lambda: self.store.finish(self.study_id, finished))
 
-    def requeue(self, numbers: Iterable[int], why: str) -> None:
+    def requeue(self, numbers: Sequence[int], why: str, outcome: GivenUp = "lost") -> None:
         """Puts running trials back into the queue."""
-        self._retry(lambda: self.store.requeue(self.study_id, list(numbers), why))
+        self._retry(lambda: self.store.requeue(self.study_id, numbers, why, outcome))
 
     def event(self, kind: str, detail: str) -> None:
         """Records an event of the search."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from mpi_opt.core.trial import FINISHED, TrialRecord
+from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
+from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.study.trial_table import html_table, trial_columns, trial_row
 
 if TYPE_CHECKING:
@@ -68,8 +71,10 @@ class Study:
         """
         record = store.study(name)
         if record is None:
-            names = ", ".join(repr(other.name) for other in store.studies())
-            cure = f"its studies: {names}" if names else "there are no studies in it yet"
+            names = [other.name for other in store.studies()]
+            near = get_close_matches(name, names, n=1)
+            cure = f"one of: {', '.join(names)}" if names else "there are no studies in it yet"
+            cure = f"did you mean {near[0]!r}?" if near else cure
             raise StoreError(f"there is no study {name!r}", where=store.url, cure=cure)
         return cls(record, store.trials(record.id) if trials else [], store.address, _is_finished(store, record))
 
@@ -151,17 +156,17 @@ class Study:
         rows = [trial_row(trial, self.space, self.merits) for trial in self.trials]
         return pandas.DataFrame(rows, columns=trial_columns(self.space, self.merits))
 
-    def folds(self, numbers: list[int] | None = None) -> list[FoldRecord]:
+    def folds(self, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
         """The folds of the trials `numbers` (None: of all), read from the store at the time of the call."""
         with self._opened() as store:
             return store.folds(self.record.id, numbers)
 
-    def curves(self, numbers: list[int] | None = None) -> list[CurveRecord]:
+    def curves(self, numbers: Sequence[int] | None = None) -> list[CurveRecord]:
         """The metrics of the trials `numbers` (None: of all) per epoch, read from the store at the time of the call."""
         with self._opened() as store:
             return store.curves(self.record.id, numbers)
 
-    def attempts(self, numbers: list[int] | None = None) -> list[AttemptRecord]:
+    def attempts(self, numbers: Sequence[int] | None = None) -> list[AttemptRecord]:
         """The attempts to run the trials `numbers` (None: all), read from the store at the time of the call."""
         with self._opened() as store:
             return store.attempts(self.record.id, numbers)
@@ -200,7 +205,7 @@ class Study:
         return found
 
     def _opened(self) -> Store:
-        if self.store in ("sqlite://", "sqlite:///:memory:"):
+        if is_in_memory(parsed(self.store)):
             cure = 'search with a store in a file: store="sqlite:///results.db"'
             raise StoreError("the store was in memory and no longer exists", where=f"study {self.name}", cure=cure)
         return Store.open(self.store, read_only=True)
@@ -220,5 +225,4 @@ def _is_finished(store: Store, record: StudyRecord) -> bool:
     searches = [kind for kind in kinds if kind in (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED)]
     if searches:
         return searches[-1] == STUDY_FINISHED
-    n_ended = sum(record.counts.get(state, 0) for state in FINISHED)
-    return bool(n_ended >= record.configuration.get("search", {}).get("trials", 1))
+    return bool(record.n_ended >= record.configuration.get("search", {}).get("trials", 1))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 
 from mpi_learn.errors import MPILearnError
-from mpi_learn.mpi import communicators as communication
+from mpi_learn.mpi import agreement, communicators, lost_ranks, messaging
 from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.core.block_layout import fold_groups, folds_of_group
 from mpi_opt.core.figures_of_merit import Merits
@@ -51,10 +51,10 @@ class Block:
 
     def prepare(self) -> Ready:
         """Prepares the objective; an error becomes part of the message. Collective over the block."""
-        hosts = self.comm.gather(communication.host_name(), root=0) or []
+        hosts = self.comm.gather(communicators.host_name(), root=0) or []
         error = None
         try:
-            with communication.agreed_errors(self.comm):
+            with agreement.agreed_errors(self.comm):
                 self.objective.prepare(self.comm, self.terms.sample)
         except MPILearnError as mine:
             error = mine
@@ -77,7 +77,7 @@ class Block:
             return None
         parts = [part]
         while len(parts) < self.comm.size:
-            other, _, _ = communication.receive(self.comm, tag=TO_LEADER, meanwhile=check)
+            other, _, _ = messaging.receive(self.comm, tag=TO_LEADER, meanwhile=check)
             parts.append(other)
         return merged(parts, time.perf_counter() - started, self.terms.merits, assignment.yardstick)
 
@@ -93,7 +93,7 @@ class Block:
             self.fold_comm = self._split()
 
     def _split(self) -> Communicator:
-        return self.comm if self.comm.size == 1 else communication.split(self.comm, self.group, self.comm.rank)
+        return self.comm if self.comm.size == 1 else communicators.split(self.comm, self.group, self.comm.rank)
 
     def _run_part(self, assignment: Assignment, check: Callable[[], None]) -> PartOutcome:
         part = PartOutcome(assignment.number)
@@ -136,7 +136,7 @@ class Block:
 
     def _await_verdict(self, trial: Trial, check: Callable[[], None]) -> bool:
         while True:
-            verdict: Verdict = communication.receive(self.comm, source=0, tag=VERDICT, meanwhile=check)[0]
+            verdict: Verdict = messaging.receive(self.comm, source=0, tag=VERDICT, meanwhile=check)[0]
             if (verdict.number, verdict.fold) == (trial.number, trial.fold):
                 return verdict.continues  # other verdicts concern folds that have failed on this rank
 
@@ -153,9 +153,9 @@ class Block:
             figures = self.terms.merits.read(value) if trial.comm.rank == 0 else ()
         except BaseException as error:  # noqa: BLE001 - any exception of user code is the outcome of the trial
             self.watchdog.rest()
-            part.error = str(communication.described(error, self.comm.rank))
-            part.is_echo = communication.is_communication_error(error)
-            communication.release(trial.comm)
+            part.error = str(agreement.described(error, self.comm.rank))
+            part.is_echo = lost_ranks.is_communication_error(error)
+            lost_ranks.release(trial.comm)
             if self.comm.size > 1 and not part.is_echo:
                 self.reporter.abandon(self.index, trial.number, part.error)
             return False
@@ -178,12 +178,11 @@ def merged(parts: list[PartOutcome], duration_s: float, merits: Merits, yardstic
     number = parts[0].number
     if errors:
         return Outcome(number, "failed", None, None, duration_s, folds, errors[0].error)
+    state: State = "pruned" if any(part.was_stopped or part.is_clearly_worse for part in parts) else "complete"
     figures, spreads = merits.over_folds(folds)
-    is_clearly_worse = any(part.is_clearly_worse for part in parts)
-    if is_clearly_worse and yardstick is not None:
+    if yardstick is not None and any(part.is_clearly_worse for part in parts):
         values = _figures(folds)
         figures, spreads = (yardstick.expected(values),), (yardstick.uncertainty(values),)
-    state: State = "pruned" if is_clearly_worse or any(part.was_stopped for part in parts) else "complete"
     outcome = Outcome(number, state, figures[0], spreads[0] if spreads else None, duration_s, folds)
     outcome.figures_of_merit = merits.by_name(figures)
     outcome.uncertainties = merits.by_name(spreads) if spreads else {}

@@ -8,15 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.settings.paths import file_name
 from mpi_learn.settings.user_code import is_function, load_function, signature_of
-from mpi_learn.settings.yaml_file import place
+from mpi_learn.settings.validation import place
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
-from mpi_opt.configuration.placeholders import filled, references
+from mpi_opt.configuration.placeholders import filled_training, references
 from mpi_opt.core.objective import History, Objective
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Trial
@@ -133,21 +132,7 @@ class TrainingObjective(Objective):
         Raises:
             ConfigurationError: The training is invalid with these hyperparameters.
         """
-        content = filled(self.training, parameters)
-        model = str(content.get("model", ""))
-        if is_function(model):
-            signature = signature_of(model, self.directory)
-            referred = set(references(self.training))
-            named = {
-                name: value
-                for name, value in parameters.items()
-                if name in signature.names or (signature.accepts_any and name not in referred)
-            }
-            own = content.get("parameters") or {}
-            if isinstance(own, Mapping) and all(isinstance(name, str) for name in own):  # else: reading reports it
-                arguments: dict[str, Any] = {**named, **own}
-                content["parameters"] = arguments
-                signature.check(arguments, model)
+        content = filled_training(self.training, parameters, self.directory)
         return read_configuration(content | dict(changes or {}), directory=self.directory, where=where)
 
     def _changes(self, trial: Trial) -> dict[str, Any]:
@@ -209,7 +194,7 @@ def make_objective(configuration: StudyConfiguration, directory: Path) -> Object
         cure = "drive it with mpi-opt ask and tell, or write objective: file.py:function"
         raise ConfigurationError("other programs run the trials of this study", where="objective", cure=cure)
     if configuration.objective == "train":
-        checkpoints = Path.cwd() / f"{configuration.file_name}.checkpoints"
+        checkpoints = Path.cwd() / f"{file_name(configuration.study)}.checkpoints"
         return TrainingObjective(configuration.training or {}, configuration.figure_of_merit, directory, checkpoints)
     return FunctionObjective(configuration.objective, directory)
 
@@ -230,7 +215,7 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
     template = configuration.training or {}
     objective = TrainingObjective(template, configuration.figure_of_merit, directory)
     section = place(where, "training")
-    training = _placed(lambda: objective.configuration(_all_parameters(space), where=section), section)
+    training = _placed(lambda: objective.configuration(space.centre(), where=section), section)
     if training.data is None:
         raise ConfigurationError(
             "this section is required", where=place(section, "data"), cure="say which files to train on"
@@ -278,11 +263,6 @@ def _check_usage(configuration: StudyConfiguration, space: Space, directory: Pat
                 where=place(where, f"space.{name}"),
                 cure=f"write ${name} somewhere in training:, name it in {model}, or remove it from the space",
             )
-
-
-def _all_parameters(space: Space) -> Parameters:
-    """A point in the middle of each dimension."""
-    return space.decode(np.full(len(space), 0.5))
 
 
 def _placed(check: Callable[[], Any], where: str) -> Any:

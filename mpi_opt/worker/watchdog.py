@@ -33,8 +33,9 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from mpi_learn.cli.exit_status import UNFINISHED
-from mpi_learn.mpi import communicators as communication
-from mpi_learn.mpi.communicators import Communicator, RankLost
+from mpi_learn.mpi import lost_ranks, process_end
+from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.lost_ranks import RankLost
 from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.messages import TO_WATCHDOG, Disband, End
 
@@ -186,7 +187,7 @@ class Watchdog:
                 return
             self._why = kind, why
             if self.link.has_thread:
-                communication.release(comm)
+                lost_ranks.release(comm)
             if self._signal is None:
                 _raise_in(self._watched, _with_text(kind, why))
         if self._signal is not None:
@@ -238,7 +239,7 @@ def end_unfinished(why: str) -> NoReturn:
 def _say(why: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # the disk is full, or user code has closed standard error
         print(f"rank ends: {why}", file=sys.stderr, flush=True)
-    communication.flush()
+    process_end.flush()
 
 
 @contextlib.contextmanager
@@ -255,5 +256,5 @@ def in_this_process() -> Iterator[None]:
                 status = error.code or 0
             elif error is not None:
                 traceback.print_exception(error)
-            communication.flush()
+            process_end.flush()
             os._exit(status)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable
 
-from mpi_learn.mpi import communicators as communication
+from mpi_learn.mpi import lost_ranks, messaging
 from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.messages import (
@@ -70,7 +70,7 @@ class Worker:
         """
         try:
             self.serve()
-        except communication.FAILURES:
+        except lost_ranks.FAILURES:
             end_unfinished("the coordinator was lost")
         except BaseException:  # noqa: BLE001 - any error must end the process
             traceback.print_exc()
@@ -87,9 +87,9 @@ class Worker:
                 self._lead(block)
             else:
                 self._follow(block)
-        except communication.FAILURES as error:
+        except lost_ranks.FAILURES as error:
             if comm is not None:
-                communication.release(comm)
+                lost_ranks.release(comm)
             self.link.send(Broken(join.block, " ".join(str(error).split())))
             self._await_disband(join.block)
 
@@ -112,7 +112,7 @@ class Worker:
 
     def _follow(self, block: Block) -> None:
         while True:
-            order, _, _ = communication.receive(
+            order, _, _ = messaging.receive(
                 block.comm, source=0, tag=TO_MEMBER, meanwhile=lambda: self._check_dismissal(block.index)
             )
             if order.renew:
@@ -158,5 +158,5 @@ class LinkReporter:
 
     def abandon(self, block: int, number: int, error: str) -> None:
         """Without protection, asks the coordinator to give the block up if its trial does not end soon."""
-        if not communication.is_protected():
+        if not lost_ranks.is_protected():
             self.link.send(Abandoned(block, number, error))

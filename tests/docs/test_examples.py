@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 import typer
-import yaml
 
 from mpi_learn.cli.commands import app as mpi_learn_app
-from mpi_learn.settings.yaml_file import _Loader
+from mpi_learn.settings.yaml_file import parsed
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_opt.cli.main import _app as mpi_opt_app
 from mpi_opt.configuration.configuration import StudyConfiguration, read_study
@@ -55,7 +54,7 @@ def write_files(folder: Path, page: str) -> None:
 
 @pytest.mark.parametrize("example", examples("yaml"), ids=_ids)
 def test_yaml_example_is_valid(example):
-    content = yaml.load(example.code, _Loader)
+    content = parsed(example.code)
     if example.title:
         read_study(content) if "space" in content else read_configuration(content)
         return

@@ -7,9 +7,8 @@ import json
 import sys
 
 import pytest
-import yaml
 
-from mpi_learn.settings.yaml_file import _Loader
+from mpi_learn.settings.yaml_file import parsed
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.errors import ConfigurationError
 from tests.docs.pages import DOCS, ROOT
@@ -51,7 +50,7 @@ SPACES = sorted((ROOT / "searchspaces").glob("*.yaml"))
 
 @pytest.mark.parametrize("path", SPACES, ids=[path.name for path in SPACES])
 def test_schema_accepts_the_search_spaces_of_the_project(path):
-    _validate(yaml.load(path.read_text(), _Loader))
+    _validate(parsed(path.read_text()))
 
 
 @pytest.mark.parametrize(
@@ -67,7 +66,7 @@ def test_schema_accepts_the_search_spaces_of_the_project(path):
 )
 def test_schema_refuses_what_the_program_refuses(section, key, value):
     jsonschema = pytest.importorskip("jsonschema")
-    content = yaml.load((ROOT / "searchspaces/digits.yaml").read_text(), _Loader)
+    content = parsed((ROOT / "searchspaces/digits.yaml").read_text())
     (content if section is None else content[section])[key] = value
     with pytest.raises(jsonschema.ValidationError):
         _validate(content)

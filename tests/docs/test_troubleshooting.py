@@ -140,7 +140,7 @@ PROVOKED: dict[str, Callable[[], object]] = {
     "cannot read the file": lambda: run(["check", "spaces.yaml"]),
     "this is not YAML": lambda: _text("space.yaml", "study: [a\nspace: }", "check", "space.yaml"),
     "unknown key": lambda: _check(STUDY, {"search.trails": 3}),
-    "expected integer": lambda: _check(STUDY, {"search.trials": "many"}),
+    "expected an integer": lambda: _check(STUDY, {"search.trials": "many"}),
     "is used by nothing": lambda: _check(STUDY, {"space.width": {"type": "real", "low": 0, "high": 1}}),
     "is not a hyperparameter of the space": lambda: _check(STUDY, {"training.epochs": "$epochs"}),
     "there is no function": lambda: _check(STUDY, {"training.model": "model.py:model"}),

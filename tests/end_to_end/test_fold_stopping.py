@@ -122,7 +122,7 @@ def test_a_study_may_begin_to_stop_early_and_its_number_of_folds_stays(search, t
         ({"objective": "external"}, "the program that runs the trials"),
         ({"folds": {"number": 0, "stop_early": True}}, "folds.number"),
         ({"folds": {"number": 3, "stop_erly": True}}, "did you mean stop_early?"),
-        ({"folds": "many"}, "expected integer, found 'many'"),
+        ({"folds": "many"}, "expected an integer, found 'many'"),
     ],
 )
 def test_what_cannot_be_is_said(sections, message):

@@ -39,7 +39,7 @@ ONE_THREAD = """
 import threading, mpi4py
 mpi4py.rc.threads = False
 from mpi4py import MPI
-from mpi_learn.mpi import communicators
+from mpi_learn.mpi import lost_ranks, messaging
 from mpi_opt.cli.main import main
 
 assert MPI.Query_thread() == MPI.THREAD_SINGLE
@@ -50,7 +50,7 @@ def alone(call):
         return call(*arguments, **options)
     return checked
 
-communicators.poll, communicators.release = alone(communicators.poll), alone(communicators.release)
+messaging.poll, lost_ranks.release = alone(messaging.poll), alone(lost_ranks.release)
 """
 
 

@@ -13,8 +13,8 @@ from tests.world import in_world
 pytestmark = pytest.mark.mpi
 TIMEOUT_S = 30
 IMPORTS = (
-    "import os, sys, time; from mpi4py import MPI; from mpi_learn.mpi import communicators as comm; "
-    "from mpi_learn.training import resume; world = MPI.COMM_WORLD\n"
+    "import os, sys, time; from mpi4py import MPI; from mpi_learn.mpi import agreement, lost_ranks, messaging; "
+    "from mpi_learn.errors import TrainingError; from mpi_learn.training import resume; world = MPI.COMM_WORLD\n"
 )
 
 RAISED = {
@@ -28,9 +28,9 @@ RAISED = {
 def test_whatever_one_rank_raises_all_ranks_learn_of_it(what):
     program = (
         "try:\n"
-        "    with comm.agreed_errors(world):\n"
+        "    with agreement.agreed_errors(world):\n"
         f"        if world.rank == 1: {RAISED[what]}\n"
-        "except comm.TrainingError as error: print(error.rank, flush=True)\n"
+        "except TrainingError as error: print(error.rank, flush=True)\n"
     )
     done = in_world(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
     assert done.stdout.split() == ["1"] * 3, done.stderr
@@ -43,8 +43,8 @@ def test_where_one_ranks_part_of_a_checkpoint_cannot_be_read_no_rank_waits_for_i
         "    return {}\n"
         "resume.load_rank_arrays = load_own\n"
         "try:\n"
-        "    with comm.agreed_errors(world): resume.distributed(world, None, world.size)\n"
-        "except comm.TrainingError as error: print(error.rank, flush=True)\n"
+        "    with agreement.agreed_errors(world): resume.distributed(world, None, world.size)\n"
+        "except TrainingError as error: print(error.rank, flush=True)\n"
     )
     done = in_world(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
     assert done.stdout.split() == ["0"] * 3, done.stderr
@@ -62,7 +62,7 @@ def test_a_death_while_another_is_acknowledged_is_not_forgotten():
         "world.Set_errhandler(MPI.ERRORS_RETURN)\n"
         "if world.rank == 1: os.kill(os.getpid(), 9)\n"
         "if world.rank == 2:\n"
-        "    comm.receive(world, source=0)\n"
+        "    messaging.receive(world, source=0)\n"
         "    os.kill(os.getpid(), 9)\n"
         "class Dying:\n"  # the world, in which rank 2 dies when the first call has returned
         "    def __getattr__(self, name):\n"
@@ -75,8 +75,8 @@ def test_a_death_while_another_is_acknowledged_is_not_forgotten():
         "    while world.Get_failed().size < 2: world.Iprobe(source=0)\n"
         "lost = set()\n"
         "while lost != {1, 2}:\n"
-        "    try: comm.poll(world)\n"
-        "    except comm.RankLost: lost |= comm.lost_ranks(Dying())\n"
+        "    try: messaging.poll(world)\n"
+        "    except lost_ranks.RankLost: lost |= lost_ranks.acknowledge(Dying())\n"
         "print('all are known', flush=True); os._exit(0)\n"
     )
     done = mpirun(3, "-c", IMPORTS + program, timeout=TIMEOUT_S)
@@ -89,8 +89,8 @@ def test_a_death_while_another_is_acknowledged_is_not_forgotten():
     [
         ("from mpi_opt.worker.watchdog import end_process; end_process('it must')", -9),
         (
-            "from mpi_learn.mpi import communicators as comm; "
-            "comm.exit_status = 5; comm.skip_finalize(comm.MPI.COMM_SELF)",
+            "from mpi_learn.mpi import process_end; "
+            "process_end.exit_status = 5; process_end.skip_finalize(process_end.MPI.COMM_SELF)",
             5,
         ),
     ],

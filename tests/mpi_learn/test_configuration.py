@@ -12,6 +12,7 @@ import pytest
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.optimizers.configuration import Adam
+from mpi_learn.settings.yaml_file import dumped, parsed
 from mpi_learn.training.configuration import EarlyStopping, TrainingConfiguration, read_configuration
 from mpi_learn.training.state import Stopping
 
@@ -27,8 +28,8 @@ WRONG = {
     "argument of an optimizer": (
         {"optimizer": {"name": "adam", "betas": [0.5, 0.9]}}, "optimizer.betas: unknown key", "beta_1: X, beta_2: Y",
     ),
-    "wrong type": ({"batch_size": "many"}, "batch_size: expected integer", "'many'"),
-    "too small": ({"batch_size": 0}, "batch_size", "greater than or equal to 1, found 0"),
+    "wrong type": ({"batch_size": "many"}, "batch_size: expected an integer", "'many'"),
+    "too small": ({"batch_size": 0}, "batch_size", "1 or more, found 0"),
     "unknown optimizer": ({"optimizer": {"name": "adm"}}, "optimizer: there is no adm", "did you mean adam"),
     "option of another optimizer": (
         {"optimizer": {"name": "adam", "momentum": 0.9}}, "optimizer.momentum: unknown key", "beta_1",
@@ -89,10 +90,36 @@ def test_numbers_like_1e_4_are_numbers(tmp_path):
     assert read_configuration(tmp_path / "t.yaml").parameters == {"rate": 1e-4, "n": 3, "name": "e5"}
 
 
-@pytest.mark.parametrize("text", ["model: [", "- a", "a: 1\na: 2", ""])
-def test_what_is_not_a_mapping_is_refused_with_the_files_name(tmp_path, text):
+def test_yes_no_and_times_are_text_as_in_yaml_1_2(tmp_path):
+    (tmp_path / "t.yaml").write_text(
+        "model: m.py:f\nloss: mse\nparameters: {kinds: [yes, no, on, off], time: 1:30:00, code: 010}\n"
+        "data: {train: a.h5, features: X, labels: y, shuffle: no}\nsync_batchnorm: yes\n"
+    )
+    read = read_configuration(tmp_path / "t.yaml")
+    assert read.parameters == {"kinds": ["yes", "no", "on", "off"], "time": "1:30:00", "code": 10}
+    assert (read.data.shuffle, read.sync_batchnorm) == (False, True)
+
+
+def test_what_is_written_is_read_back_the_same():
+    content = {"b": [1, 1e-4, None, True], "a": {"x": "1e-4", "no": "no", "ü": "é: ü", "lines": "a\nb"}, "path": "~/x"}
+    assert parsed(dumped(content)) == content
+    assert list(parsed(dumped(content))) == list(content)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("model: [", r"line 1, column \d+: expected the node content"),
+        ("a: 1\nb: 2\na: 2", r'line 3, column 1: found duplicate key "a".*\n.*keep one of them'),
+        ("a:\n\tb: 1", "line 2, column 1: .*cannot start any token"),
+        ("a: 2020-13-45", "month must be in 1..12"),
+        ("- a", "expected `key: value` lines"),
+        ("", "expected `key: value` lines, found None"),
+    ],
+)
+def test_what_is_not_a_mapping_is_refused_with_file_and_line(tmp_path, text, said):
     (tmp_path / "t.yaml").write_text(text)
-    with pytest.raises(ConfigurationError, match=r"t\.yaml"):
+    with pytest.raises(ConfigurationError, match=rf"t\.yaml: .*{said}"):
         read_configuration(tmp_path / "t.yaml")
 
 

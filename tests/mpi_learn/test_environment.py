@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import subprocess
 import sys
 
@@ -99,3 +100,44 @@ make_model(ModelSettings(model="model.keras", loss="mse"), Example((), ()))
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, env=known | ours
     )
     assert json.loads(done.stdout) == {"CUDA_VISIBLE_DEVICES": "1", "OMP_NUM_THREADS": "1"}, done.stderr
+
+
+PAGE_FAULTS = """
+import ctypes, resource, sys
+from mpi_learn.environment import reuse_freed_memory
+
+library = ctypes.CDLL(None)
+library.malloc.restype, library.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+library.free.argtypes, library.memset.argtypes = [ctypes.c_void_p], [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+
+def page_faults():
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(3):
+        memory = library.malloc(40 * 2**20)
+        library.memset(memory, 1, 40 * 2**20)
+        library.free(memory)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+default = page_faults()
+reuse_freed_memory()
+page_faults()
+print(default, page_faults())
+"""
+
+
+with_glibc = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="Linux says: not the GNU C library")
+
+
+@with_glibc
+def test_freed_memory_is_used_again_without_page_faults():
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    default, reused = map(int, subprocess.check_output([sys.executable, "-c", PAGE_FAULTS], env=environment).split())
+    assert default > 3 * 40 * 2**20 / 4096 / 2
+    assert reused < 100
+
+
+@with_glibc
+def test_users_own_settings_of_memory_are_kept():
+    kept = os.environ | {"MALLOC_TRIM_THRESHOLD_": "131072"}
+    default, again = map(int, subprocess.check_output([sys.executable, "-c", PAGE_FAULTS], env=kept).split())
+    assert again > default / 2

@@ -11,7 +11,7 @@ import pytest
 from mpi_learn.algorithms import pair_exchange
 from mpi_learn.errors import TrainingError
 from mpi_learn.flat_layout import aligned_empty
-from mpi_learn.mpi.communicators import agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors
 from tests.mpi_learn.test_references import N, Rank, rows_of_host
 from tests.mpi_learn.thread_ranks import run_ranks
 
@@ -177,7 +177,7 @@ def test_failed_trainings_leave_no_exchanges_behind():
 def test_an_exchange_whose_communicator_has_failed_is_kept_only_until_mpi_gives_it_up():
     class Broken:
         def Test(self):  # noqa: N802
-            from mpi_learn.mpi.communicators import RankLost
+            from mpi_learn.mpi.lost_ranks import RankLost
 
             raise RankLost
 

@@ -14,7 +14,7 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn import train
-from mpi_learn.data import Batches, Dataset, Samples, validation_batches
+from mpi_learn.data import Batches, BatchOptions, Dataset, Samples, validation_batches
 from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import FlatLayout
@@ -67,9 +67,9 @@ def test_noise_belongs_to_a_place_and_is_normal():
 @pytest.mark.parametrize("n_workers", [1, 3])
 def test_workers_together_see_the_noise_of_one(n_workers):
     dataset = replace(unlabelled(), noise=Noise(seed=1, size=4, turns=2))
-    whole = list(Batches(dataset, batch_size=150, n_workers=1, worker=0, seed=5).epoch(1))
-    sizes = {"batch_size": 150 // n_workers, "n_workers": n_workers, "seed": 5}
-    shares = [list(Batches(dataset, worker=worker, **sizes).epoch(1)) for worker in range(n_workers)]
+    whole = list(Batches(dataset, BatchOptions(150, seed=5)).epoch(1))
+    options = [BatchOptions(150 // n_workers, n_workers, worker, seed=5) for worker in range(n_workers)]
+    shares = [list(Batches(dataset, one).epoch(1)) for one in options]
     assert len(whole) == 8
     for step, batch in enumerate(whole):
         for place in (0, 1):
@@ -123,7 +123,7 @@ def keras_loop(options: Gan, epochs: int, dataset: Dataset) -> tuple[list[np.nda
     ones, zeros = (lambda n: tf.ones((n, 1))), (lambda n: tf.zeros((n, 1)))
     rounds = 0
     for epoch in range(epochs):
-        for batch in Batches(dataset, batch_size=100, n_workers=1, worker=0, seed=3).epoch(epoch):
+        for batch in Batches(dataset, BatchOptions(100, seed=3)).epoch(epoch):
             turn = options.turns[rounds % len(options.turns)]
             rounds += 1
             real, noise = batch.x
@@ -153,7 +153,7 @@ def torch_loop(options: Gan, epochs: int, dataset: Dataset) -> tuple[list[np.nda
     optimizers = [torch.optim.SGD(one.parameters(), lr=0.05, momentum=0.9) for one in (d, g)]
     rounds = 0
     for epoch in range(epochs):
-        for batch in Batches(dataset, batch_size=100, n_workers=1, worker=0, seed=3).epoch(epoch):
+        for batch in Batches(dataset, BatchOptions(100, seed=3)).epoch(epoch):
             turn = options.turns[rounds % len(options.turns)]
             rounds += 1
             real, noise = map(torch.from_numpy, batch.x)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from mpi_learn.cli import launch as launching
-from mpi_learn.cli.exit_status import CONFIRMED, VARIABLE, LaunchMode
+from mpi_learn.cli.exit_status import CONFIRMED, STATUS_FILE, VARIABLE, LaunchMode
 from mpi_learn.cli.launch import Launch, launch
 from mpi_learn.cli.launchers import LAUNCHERS, check_allocation, check_world, launched, n_hosts
 from mpi_learn.cli.slurm import job_end_s, margin_s, seconds_left
@@ -154,6 +154,37 @@ def test_mpiruns_status_becomes_one_of_ours(mpirun, version, status, expected, c
     mpirun(f"exit {status}", version)
     assert launch(WANTED, StopRequest()) == expected
     assert ("a node or one of mpirun's daemons was lost" in capfd.readouterr().err) is (status == 0 and expected == 75)
+
+
+@pytest.mark.parametrize("mpiruns", [0, 1, 213])
+@pytest.mark.parametrize(("version", "written", "expected"), [("5.0.11", 0, 0), ("5.0.11", 75, 75), ("4.1.5", 0, 0)])
+def test_an_mpirun_that_fails_while_its_ranks_end_does_not_change_the_status(
+    mpirun, version, written, expected, mpiruns
+):
+    mpirun(f'echo {written} > "${STATUS_FILE}"; exit {mpiruns}', version)
+    assert launch(WANTED, StopRequest()) == expected
+
+
+SPACE = """
+study: parabola
+store: sqlite:///parabola.db
+objective: objective.py:objective
+space: {x: {type: real, low: 0.0, high: 2.0}}
+search: {strategy: random, trials: 2}
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [(["mpi_opt", "search", "space.yaml"], 0), (["mpi_learn", "train", "absent.yaml"], 2)],
+    ids=["mpi-opt", "mpi-learn"],
+)
+def test_rank_0_writes_its_status(mpirun, tmp_path, monkeypatch, arguments, status):
+    (tmp_path / "space.yaml").write_text(SPACE)
+    (tmp_path / "objective.py").write_text("def objective(trial):\n    return trial.parameters['x']\n")
+    monkeypatch.chdir(tmp_path)
+    mpirun('until [ "$1" = -np ]; do shift; done; shift 2; "$@"; exit 213')  # one rank, without MPI
+    assert launch(Launch(arguments, 1), StopRequest()) == status
 
 
 def test_ranks_are_asked_to_confirm_where_mpirun_survives_lost_ranks(mpirun):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pydantic import TypeAdapter
 
-from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import OptimizerConfiguration, Schedule
 from mpi_learn.optimizers.per_model import SeparateOptimizers
@@ -31,7 +31,8 @@ def start():
 
 
 def after(optimizer, scale=1.0):
-    weights = LAYOUT.flattened(LAYOUT.views(start()))
+    weights = aligned_empty(LAYOUT.size)
+    weights[:] = start()
     for gradient in gradients():
         optimizer.update(weights, gradient, scale)
     return weights

@@ -56,7 +56,7 @@ class ListedStore:
     def finish(self, study_id: int, finished) -> None:
         self.finished += finished
 
-    def requeue(self, study_id: int, numbers, error: str) -> None:
+    def requeue(self, study_id: int, numbers, error: str, outcome: str = "lost") -> None:
         self.requeued += numbers
 
     def event(self, study_id: int, kind: str, detail: str) -> None:

@@ -153,7 +153,7 @@ def test_study_may_be_named_instead_of_its_file(program, write, tmp_path):
         ([], '{"number": 1, "value"', "not JSON"),
         ([], "", "not JSON"),
         ([], "7", "expected an object"),
-        ([], '{"number": 1, "value": "0.1"}', "value: expected number"),
+        ([], '{"number": 1, "value": "0.1"}', "value: expected a number"),
         ([], '{"number": "1", "value": 0.1}', "number: expected"),
         ([], '{"number": 1, "valeu": 0.1}', "did you mean value?"),
         ([], '{"number": 1, "value": 0.1, "study": "another"}', "the result belongs to the study 'another'"),

@@ -10,7 +10,6 @@ from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
-from mpi_opt.coordinator.study_state import SEARCH_KILLED
 from mpi_opt.core.block_layout import Layout
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.fold_stopping import Yardsticks
@@ -19,6 +18,7 @@ from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import SearchFailed, UserError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, PartOutcome, Report
 from mpi_opt.store.errors import StoreFullError
+from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Decision
 from mpi_opt.worker.block import merged
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
@@ -48,7 +48,7 @@ def search(link, *, blocks=1, trials=6, strategy=None, store=None, **rules):
 def test_each_trial_is_run_once_recorded_and_told():
     strategy, store = search(link := ScriptedLink(squares), trials=7, blocks=3)
     assert sorted(strategy.told) == [(n, float(n * n)) for n in range(7)]
-    assert [start.number for start in store.started] == list(range(7))
+    assert [start.proposal.number for start in store.started] == list(range(7))
     assert sorted(finish.outcome.number for finish in store.finished) == list(range(7))
     assert link.dismissed
 
@@ -180,7 +180,7 @@ def test_a_continued_study_keeps_its_trials_and_runs_first_what_was_running():
         TrialRecord(3, "queued", {"x": 3}, attempts=2),
     ]
     strategy, store = search(ScriptedLink(squares), trials=6, store=ListedStore(records))
-    assert [(start.number, start.attempt) for start in store.started] == [(1, 2), (3, 3), (4, 1), (5, 1)]
+    assert [(start.proposal.number, start.attempt) for start in store.started] == [(1, 2), (3, 3), (4, 1), (5, 1)]
     assert store.requeued == [1]
     assert strategy.told[:2] == [(0, 4.0), (2, Failed("lost"))]
     assert "study_resumed" in store.events
@@ -233,7 +233,7 @@ class Deaths(ScriptedLink):
 def test_a_lost_rank_frees_its_trial():
     strategy, store = search(Deaths(squares, {2: 1}), blocks=3, trials=6)
     assert sorted(number for number, _ in strategy.told) == list(range(6))
-    assert [start.attempt for start in store.started if start.number == 2] == [1, 2]
+    assert [start.attempt for start in store.started if start.proposal.number == 2] == [1, 2]
     assert store.requeued == [2]
     assert "rank_lost" in store.events
 
@@ -242,14 +242,24 @@ def test_a_trial_whose_ranks_are_lost_again_and_again_has_failed():
     strategy, store = search(Deaths(squares, {2: 9}), blocks=4, trials=6, retries=1)
     assert isinstance(dict(strategy.told)[2], Failed)
     assert sorted(number for number, _ in strategy.told) == list(range(6))
-    assert len([start for start in store.started if start.number == 2]) == 2
+    assert len([start for start in store.started if start.proposal.number == 2]) == 2
 
 
 def test_only_losses_of_this_search_count_against_a_trial():
     cancelled = ListedStore([TrialRecord(0, "queued", {"x": 0}, attempts=2)])
     strategy, store = search(Deaths(squares, {0: 1}), blocks=3, trials=2, store=cancelled, retries=1)
-    assert [start.attempt for start in store.started if start.number == 0] == [3, 4]
+    assert [start.attempt for start in store.started if start.proposal.number == 0] == [3, 4]
     assert not isinstance(dict(strategy.told)[0], Failed)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "state"), [(("killed",) * 3, "failed"), (("killed", "lost", "killed"), "complete")]
+)
+def test_a_trial_that_ran_each_of_three_times_when_its_search_was_killed_has_failed(outcomes, state):
+    store = ListedStore([TrialRecord(0, "running", {"x": 0}, attempts=3)])
+    store.attempted = [AttemptRecord(0, n, 0, "1", "", "", "", outcome, "") for n, outcome in enumerate(outcomes, 1)]
+    search(ScriptedLink(squares), trials=1, store=store)
+    assert store.finished[0].outcome.state == state
 
 
 def test_a_rank_lost_just_before_the_search_is_cancelled_counts_against_no_trial():
@@ -438,7 +448,7 @@ def test_a_request_to_end_requeues_the_running_trials(state):
     link.receive = receive
     store = ListedStore()
     run(link, store, StopCondition(request), trials=100)
-    assert set(store.requeued) == {max(start.number for start in store.started)}
+    assert set(store.requeued) == {max(start.proposal.number for start in store.started)}
     assert [finish.outcome.number for finish in store.finished] == list(range(len(store.started) - 1))
     assert store.events == ["search_stopped"]
 
@@ -463,31 +473,27 @@ class Ambiguous(StopCondition):
         return True
 
 
-SUSPECT = (SEARCH_KILLED, Ambiguous)
-CANCELLED = ("the search ended: got SIGTERM", StopCondition)
-
-
 @pytest.mark.parametrize(
-    ("is_protected", "timeout_s", "why", "condition"),
+    ("is_protected", "timeout_s", "outcome", "condition"),
     [
-        (True, None, CANCELLED[0], Ambiguous),
-        (False, None, *SUSPECT),
-        (False, None, *CANCELLED),
+        (True, None, "lost", Ambiguous),
+        (False, None, "killed", Ambiguous),
+        (False, None, "lost", StopCondition),
         (False, 1e-9, None, Ambiguous),
     ],
 )
 def test_without_protection_a_running_trial_may_be_why_mpirun_ended_the_ranks(
-    is_protected, timeout_s, why, condition, monkeypatch
+    is_protected, timeout_s, outcome, condition, monkeypatch
 ):
     monkeypatch.setattr("mpi_opt.coordinator.coordinator.STOPPING_S", 0.1)
     monkeypatch.setattr("mpi_opt.coordinator.stopping.all_ranks_live", lambda: True)
     link, store, requeued, request = Deaf(squares, 0), ListedStore(), [], StopRequest()
     link.is_protected = is_protected
-    store.requeue = lambda study, numbers, why: requeued.append((numbers, why))
+    store.requeue = lambda study, *arguments: requeued.append(arguments)
     store.start = lambda study, starts: request.ask("SIGTERM")
     run(link, store, condition(request), trials=9, timeout_s=timeout_s)
-    assert requeued == ([] if why is None else [([0], why)])
-    assert [finish.outcome.number for finish in store.finished] == ([0] if why is None else [])
+    assert requeued == ([] if outcome is None else [([0], "the search ended: got SIGTERM", outcome)])
+    assert [finish.outcome.number for finish in store.finished] == ([0] if outcome is None else [])
 
 
 def test_no_trial_starts_that_would_end_after_the_time_limit():

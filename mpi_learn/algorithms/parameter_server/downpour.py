@@ -162,7 +162,6 @@ class GradientWorker(Worker):
         self.link.version = 0
 
     def step(self, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
-        """See `Worker.step`."""
         return swap_gradient(self.link, weights, gradient, batch_weight)
 
     def rank_state(self) -> dict[str, np.ndarray]:
@@ -190,14 +189,12 @@ class LocalStepsWorker(Worker):
         self._sum.clear()
 
     def step(self, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
-        """See `Worker.step`."""
         if batch_weight:
             self.optimizer.update(weights, gradient, 1.0 / batch_weight)
         self._sum.add(gradient, batch_weight)
         return self.finish_epoch(weights) if self._sum.n_terms == self.sync_every else True
 
     def finish_epoch(self, weights: np.ndarray) -> bool:
-        """See `Worker.finish_epoch`."""
         if not self._sum.n_terms:
             return True
         has_answer = swap_gradient(self.link, weights, self._sum.gradient, self._sum.weight)

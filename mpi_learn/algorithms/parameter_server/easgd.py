@@ -121,7 +121,6 @@ class ElasticWorker(Worker):
             weights[:] = self._own
 
     def step(self, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
-        """See `Worker.step`."""
         if batch_weight:
             self.optimizer.update(weights, gradient, 1.0 / batch_weight)
         self._n_steps += 1

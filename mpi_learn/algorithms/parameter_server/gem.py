@@ -134,14 +134,12 @@ class EnergyWorker(Worker):
             self._seen[:] = weights
 
     def step(self, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
-        """See `Worker.step`."""
         if batch_weight:
             self.optimizer.update(weights, gradient, 1.0 / batch_weight)
         self._n_steps += 1
         return self._exchange(weights) if self._n_steps % self.sync_every == 0 else True
 
     def finish_epoch(self, weights: np.ndarray) -> bool:
-        """See `Worker.finish_epoch`."""
         return self._n_steps % self.sync_every == 0 or self._exchange(weights)
 
     def rank_state(self) -> dict[str, np.ndarray]:

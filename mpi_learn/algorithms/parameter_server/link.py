@@ -91,27 +91,22 @@ class LocalLink(Link):
         self.deal: Deal | None = None
 
     def swap(self, vector: np.ndarray, batch_weight: float = 0) -> np.ndarray | None:
-        """See `Link.swap`."""
         self.centre.absorb(vector, batch_weight)
         self.centre.flush()  # a round of one worker
         self.centre.answer(vector)
         return vector
 
     def pull(self, vector: np.ndarray) -> np.ndarray | None:
-        """See `Link.pull`."""
         vector[:] = self.centre.weights
         return vector
 
     def push(self, vector: np.ndarray) -> None:
-        """See `Link.push`."""
         self.centre.absorb(vector, 0)
 
     def next_part(self) -> slice | None:
-        """See `Link.next_part`."""
         return self.deal() if self.deal is not None else None
 
     def end_epoch(self, *, has_failed: bool) -> None:
-        """See `Link.end_epoch`."""
         if not has_failed:
             self.centre.flush()
 
@@ -132,28 +127,23 @@ class RemoteLink(Link):
         self._has_pushed = False
 
     def swap(self, vector: np.ndarray, batch_weight: float = 0) -> np.ndarray | None:
-        """See `Link.swap`."""
         return self._answer(vector) if self._send(vector, SWAP, batch_weight) else None
 
     def pull(self, vector: np.ndarray) -> np.ndarray | None:
-        """See `Link.pull`."""
         self._has_pushed = False  # the master answers in order: it has finished with what was pushed before
         send_from(self.comm, make_header(), self.master, PULL)
         return self._answer(vector)
 
     def push(self, vector: np.ndarray) -> None:
-        """See `Link.push`."""
         self._has_pushed = self._send(vector, PUSH, 0)
 
     def next_part(self) -> slice | None:
-        """See `Link.next_part`."""
         header = make_header()
         send_from(self.comm, header, self.master, NEXT)
         receive_into(self.comm, header, self.master)
         return slice(int(header[0]), int(header[1])) if header[0] >= 0 else None
 
     def end_epoch(self, *, has_failed: bool) -> None:
-        """See `Link.end_epoch`."""
         self._has_pushed = False
         send_from(self.comm, make_header(), self.master, FAILED if has_failed else DONE)
 

@@ -48,7 +48,6 @@ class MasterRank(Algorithm):
         broadcast_in_place(self.comm, self.weights)
 
     def diagnostics(self) -> dict[str, float]:
-        """See `mean_staleness`."""
         return mean_staleness(self.comm, *self.server.staleness.take())
 
     def state(self) -> dict[str, np.ndarray]:

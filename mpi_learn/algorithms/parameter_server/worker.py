@@ -11,7 +11,7 @@ from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup, SampleDeal
 from mpi_learn.algorithms.parameter_server.centre import Centre
 from mpi_learn.algorithms.parameter_server.link import Link, LocalLink
 from mpi_learn.flat_layout import FAILED, WEIGHT
-from mpi_learn.mpi.collectives import broadcast_in_place, maximum, sum_in_place
+from mpi_learn.mpi.collectives import broadcast_in_place, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
 
 
@@ -69,7 +69,6 @@ class WorkerRank(Algorithm, SampleDealing):
         self._n_left = 0
 
     def run(self, steps: Iterable[np.ndarray]) -> None:
-        """See `Algorithm.run`."""
         has_finished = False
         try:
             self._begin_epoch()
@@ -83,7 +82,6 @@ class WorkerRank(Algorithm, SampleDealing):
                 self.worker.link.end_epoch(has_failed=not has_finished)
 
     def next_part(self) -> slice | None:
-        """See `SampleDealing.next_part`."""
         return self.worker.link.next_part() if self.worker is not None else None
 
     def synchronize(self) -> None:
@@ -93,7 +91,6 @@ class WorkerRank(Algorithm, SampleDealing):
         broadcast_in_place(self.comm, self.weights)
 
     def diagnostics(self) -> dict[str, float]:
-        """See `mean_staleness`."""
         return mean_staleness(self.comm, 0, 0, 0)
 
     def state(self) -> dict[str, np.ndarray]:
@@ -105,7 +102,6 @@ class WorkerRank(Algorithm, SampleDealing):
         return self.worker.rank_state() if self.worker is not None else {}
 
     def close(self) -> None:
-        """See `Algorithm.close`."""
         if self.group is not None:
             self.group.Free()
 
@@ -170,5 +166,5 @@ def mean_staleness(comm: Communicator, total: int, n: int, largest: int) -> dict
     """
     sums = np.array([total, n], np.float64)
     sum_in_place(comm, sums)
-    largest = maximum(comm, largest)
+    largest = max(comm.allgather(largest))
     return {"staleness": float(sums[0] / sums[1]), "largest_staleness": float(largest)} if sums[1] else {}

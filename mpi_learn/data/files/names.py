@@ -9,9 +9,7 @@ from dataclasses import dataclass, replace
 
 from mpi_learn.data.configuration import Names
 from mpi_learn.errors import DataError
-from mpi_learn.settings.yaml_file import nearest
-
-N_LISTED = 12
+from mpi_learn.settings.suggestions import suggestion
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,8 @@ def find(name: str, known: list[str], labels: Sequence[str] = ()) -> tuple[Colum
     plain, width = (with_width[1], int(with_width[2])) if with_width else (name, None)
     found = _fitting(plain, known, labels)
     if not found:
-        raise DataError(f"there is no {plain!r}", where=plain, cure=_suggestion(plain, known))
+        cure = suggestion(plain, known, "there are") if known else "the file contains no readable array"
+        raise DataError(f"there is no {plain!r}", where=plain, cure=cure)
     return tuple(Column(one, width) for one in found)
 
 
@@ -141,12 +140,3 @@ def _keys(name: str, found: Sequence[Column]) -> list[str]:
 
 def _stacked(names: list[str], known: list[str], labels: Sequence[str]) -> Request:
     return Request(tuple(column for name in names for column in find(name, known, labels)), True)
-
-
-def _suggestion(name: str, known: list[str]) -> str:
-    if not known:
-        return "the file contains no readable array"
-    near = nearest(name, known)
-    more = f" and {len(known) - N_LISTED} more" if len(known) > N_LISTED else ""
-    listed = f"there are: {', '.join(known[:N_LISTED])}{more}"
-    return f"did you mean {near!r}? {listed}" if near else listed

@@ -18,7 +18,7 @@ from mpi_learn.data.files.reader import Reader
 from mpi_learn.data.files.remote import Copies, find_urls
 from mpi_learn.data.formats.source import Source, open_source
 from mpi_learn.errors import DataError
-from mpi_learn.settings.yaml_file import nearest
+from mpi_learn.settings.suggestions import nearest
 
 OpenSource = Callable[[str], Source]
 Readers = tuple[Reader, Reader, Reader]

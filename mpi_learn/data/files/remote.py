@@ -14,8 +14,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mpi_learn.data.formats.optional import imported
 from mpi_learn.errors import DataError, UserError
+from mpi_learn.settings.optional_packages import imported
 
 N_TRIES = 3
 PAUSE_S = 1.0

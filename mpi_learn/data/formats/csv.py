@@ -1,18 +1,20 @@
-"""CSV files, also compressed with gzip."""
+"""CSV files, also compressed with gzip, read with pyarrow."""
 
 from __future__ import annotations
 
 import csv
 import gzip
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mpi_learn.data.formats.source import Description, Jagged, Source
+from mpi_learn.settings.optional_packages import imported
+
+BLOCK_BYTES = 2**24
+"""The file is parsed in blocks of this size; no line may be longer."""
 
 
 class CSV(Source):
@@ -43,46 +45,27 @@ class CSV(Source):
     def _columns(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         missing = [name for name in names if name not in self._held]
         if missing:
-            positions = [self.names().index(name) for name in missing]
-            self._held |= dict(zip(missing, self._parsed(positions), strict=True))
+            positions = [str(self.names().index(name)) for name in missing]
+            table = self._read(positions)
+            self._held |= {name: _as_numpy(table[key]) for name, key in zip(missing, positions, strict=True)}
         return {name: self._held[name] for name in names}
 
-    def _parsed(self, positions: list[int]) -> list[np.ndarray]:
-        """The columns at `positions`; cells are parsed one by one only if some are not numbers."""
-        try:
-            with self._opened() as lines, warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # NumPy warns about a table without rows
-                table = np.loadtxt(
-                    lines,
-                    delimiter=",",
-                    quotechar='"',
-                    comments=None,
-                    usecols=positions,
-                    ndmin=2,
-                    skiprows=int(self._has_names),
-                )
-            return (
-                [_whole(table[:, i]) for i in range(len(positions))] if len(table) else [np.zeros(0)] * len(positions)
-            )
-        except ValueError:
-            with self._opened() as lines:
-                rows = self._rows(lines)
-                return [_numbers(cells) for cells in zip(*([row[i] for i in positions] for row in rows), strict=True)]
-
-    def _rows(self, lines: Iterator[str]) -> Iterator[list[str]]:
-        reader = csv.reader(lines)
-        for number, row in enumerate(reader, start=1):
-            if (number == 1 and self._has_names) or not row:
-                continue
-            if len(row) != len(self._first_line):
-                raise ValueError(f"line {number} has {len(row)} cells, the first one has {len(self._first_line)}")
-            yield row
-
-    @contextmanager
-    def _opened(self) -> Iterator[Iterator[str]]:
-        opened = gzip.open if self.path.suffix == ".gz" else open
-        with opened(self.path, "rt", encoding="utf-8-sig", newline="") as lines:
-            yield lines
+    def _read(self, positions: list[str]) -> Any:
+        """The columns at `positions` as a table of pyarrow."""
+        reader = imported("pyarrow.csv", "parquet")
+        return reader.read_csv(
+            self.path,
+            reader.ReadOptions(
+                block_size=BLOCK_BYTES,
+                use_threads=False,  # errors then contain the row; the other cores belong to other ranks
+                column_names=[str(position) for position in range(len(self._first_line))],
+                skip_rows=int(self._has_names),
+            ),
+            reader.ParseOptions(newlines_in_values=True),
+            reader.ConvertOptions(
+                include_columns=positions, null_values=[""], true_values=[], false_values=[], timestamp_parsers=[]
+            ),
+        )
 
     @cached_property
     def _held(self) -> dict[str, np.ndarray]:
@@ -90,7 +73,8 @@ class CSV(Source):
 
     @cached_property
     def _first_line(self) -> list[str]:
-        with self._opened() as lines:
+        opened = gzip.open if self.path.suffix == ".gz" else open
+        with opened(self.path, "rt", encoding="utf-8-sig", newline="") as lines:
             return next(csv.reader(lines), [])
 
     @property
@@ -106,14 +90,16 @@ def _is_number(cell: str) -> bool:
     return True
 
 
-def _numbers(cells: tuple[str, ...]) -> np.ndarray:
-    """The cells as numbers, or as text if one is not a number."""
-    try:
-        return _whole(np.array([float(cell) if cell.strip() else np.nan for cell in cells]))
-    except ValueError:
-        return np.array(cells)
+def _as_numpy(column: Any) -> np.ndarray:
+    """A column as numbers, with NaN for empty cells, or as text."""
+    types = imported("pyarrow.types", "parquet")
+    if types.is_integer(column.type) and not column.null_count:
+        return np.asarray(column.to_numpy())
+    if types.is_integer(column.type) or types.is_floating(column.type) or types.is_null(column.type):
+        return _whole(column.cast("float64").to_numpy())
+    return np.asarray(column.cast("string").to_numpy().astype(str))
 
 
 def _whole(column: np.ndarray) -> np.ndarray:
     is_whole = np.isfinite(column).all() and (column == np.floor(column)).all() and (np.abs(column) < 2**53).all()
-    return column.astype(np.int64) if is_whole else column.copy()
+    return column.astype(np.int64) if is_whole and len(column) else column

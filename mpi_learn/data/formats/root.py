@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mpi_learn.data.formats.optional import imported
 from mpi_learn.data.formats.source import Description, Jagged, Source
+from mpi_learn.settings.optional_packages import imported
 
 TREES = ("TTree", "ROOT::RNTuple")
 N_TYPED = 1

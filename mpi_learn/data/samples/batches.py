@@ -31,6 +31,45 @@ class Batch:
     weights: tuple[np.ndarray, ...] = ()
 
 
+@dataclass(frozen=True)
+class BatchOptions:
+    """How the samples of an epoch are divided into batches.
+
+    Attributes:
+        batch_size: Samples per worker and step.
+        n_workers: The number of workers that share the samples.
+        worker: The number of this worker, from 0.
+        seed: The seed of the order; the same on all workers.
+        shuffle: Whether each epoch has a random order; otherwise the samples keep their order.
+        drop_last: Whether to leave out samples that do not fill a batch of each worker.
+    """
+
+    batch_size: int
+    n_workers: int = 1
+    worker: int = 0
+    seed: int = 0
+    shuffle: bool = True
+    drop_last: bool = False
+
+    @property
+    def step_samples(self) -> int:
+        """Samples per step, of all workers together."""
+        return self.batch_size * self.n_workers
+
+    def n_parts(self, dataset: Dataset) -> int:
+        """Steps per epoch, each counted once for all turns of the noise."""
+        n = dataset.n_training
+        return n // self.step_samples if self.drop_last else -(-n // self.step_samples)
+
+    def n_steps(self, dataset: Dataset) -> int:
+        """Steps per epoch, the same for all workers."""
+        return self.n_parts(dataset) * (dataset.noise.turns if dataset.noise is not None else 1)
+
+    def n_samples(self, dataset: Dataset) -> int:
+        """Samples per epoch, of all workers together."""
+        return min(dataset.n_training, self.n_parts(dataset) * self.step_samples)
+
+
 class Batches:
     """The batches of one worker.
 
@@ -43,58 +82,23 @@ class Batches:
     The noise depends on the position in the order, so that it is the same for any number of workers.
 
     A batch is gathered on request: 128 images of 784 float32 take 0.05 ms, less than a transfer from a thread.
-
-    Args:
-        dataset: The samples.
-        batch_size: Samples per worker and step.
-        n_workers: The number of workers that share the samples.
-        worker: The number of this worker, from 0.
-        seed: The seed of the order; the same on all workers.
-        shuffle: Whether each epoch has a random order; otherwise the samples keep their order.
-        drop_last: Whether to leave out samples that do not fill a batch of each worker.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        *,
-        batch_size: int,
-        n_workers: int,
-        worker: int,
-        seed: int,
-        shuffle: bool = True,
-        drop_last: bool = False,
-    ) -> None:
-        self.dataset, self.batch_size, self.n_workers, self.worker = dataset, batch_size, n_workers, worker
-        self.seed, self.shuffle, self.drop_last = seed, shuffle, drop_last
+    def __init__(self, dataset: Dataset, options: BatchOptions) -> None:
+        self.dataset, self.options = dataset, options
+        self.n_steps, self.n_samples = options.n_steps(dataset), options.n_samples(dataset)
         self._order: tuple[int, np.ndarray] | None = None
-
-    @property
-    def n_steps(self) -> int:
-        """Steps per epoch, the same for all workers."""
-        noise = self.dataset.noise
-        return self._n_parts * (noise.turns if noise is not None else 1)
-
-    @property
-    def n_samples(self) -> int:
-        """Samples per epoch, of all workers together."""
-        return min(self.dataset.n_training, self._n_parts * self.batch_size * self.n_workers)
 
     @property
     def least_samples(self) -> int:
         """The size of the smallest batch of any worker that is not empty."""
-        n, width = self.dataset.n_training, self.batch_size * self.n_workers
-        rest = n - (self._n_parts - 1) * width
-        return min(rest, width) // self.n_workers or 1
-
-    @property
-    def _n_parts(self) -> int:
-        n, width = self.dataset.n_training, self.batch_size * self.n_workers
-        return n // width if self.drop_last else -(-n // width)
+        n, width = self.dataset.n_training, self.options.step_samples
+        rest = n - (self.options.n_parts(self.dataset) - 1) * width
+        return min(rest, width) // self.options.n_workers or 1
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The `n_steps` batches of an epoch, counted from 0."""
-        for step in range(self._n_parts):
+        for step in range(self.options.n_parts(self.dataset)):
             yield from self._taken(epoch, self._part(step))
 
     def chunk(self, epoch: int, part: slice) -> Iterator[Batch]:
@@ -103,8 +107,9 @@ class Batches:
         Args:
             part: Positions in the epoch's order.
         """
-        for first in range(part.start, part.stop, self.batch_size):
-            yield from self._taken(epoch, slice(first, min(first + self.batch_size, part.stop)))
+        size = self.options.batch_size
+        for first in range(part.start, part.stop, size):
+            yield from self._taken(epoch, slice(first, min(first + size, part.stop)))
 
     def dealt(self, epoch: int, next_part: Callable[[], slice | None]) -> Iterator[Batch]:
         """The batches of all parts that a `Dealer` deals to this worker.
@@ -119,18 +124,18 @@ class Batches:
         """Has no effect: there is nothing to release."""
 
     def _taken(self, epoch: int, part: slice) -> Iterator[Batch]:
-        batch = as_batch(self.dataset.take_training(self._order_of(epoch)[part] if self.shuffle else part))
+        batch = as_batch(self.dataset.take_training(self._order_of(epoch)[part] if self.options.shuffle else part))
         return completed(batch, self.dataset, epoch, part.start)
 
     def _order_of(self, epoch: int) -> np.ndarray:
         if self._order is None or self._order[0] != epoch:
-            self._order = epoch, epoch_order(self.dataset.n_training, self.seed, epoch)
+            self._order = epoch, epoch_order(self.dataset.n_training, self.options.seed, epoch)
         return self._order[1]
 
     def _part(self, step: int) -> slice:
-        width = self.batch_size * self.n_workers
+        width = self.options.step_samples
         first = step * width
-        part = shares(min(width, self.dataset.n_training - first), self.n_workers, self.worker)
+        part = shares(min(width, self.dataset.n_training - first), self.options.n_workers, self.options.worker)
         return slice(first + part.start, first + part.stop)
 
 

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from mpi_learn.data.samples.batches import Batch, Batches, as_batch, completed
+from mpi_learn.data.samples.batches import Batch, Batches, BatchOptions, as_batch, completed
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.latent_noise import VALIDATION
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.data.samples.streamed_batches import StreamedBatches, streamed_validation
 
 
-def make_batches(dataset: Dataset, **options: Any) -> Batches | StreamedBatches:
-    """The batches of one worker. The caller closes them at the end.
-
-    Args:
-        dataset: The samples.
-        options: The other arguments of `Batches`.
-    """
+def make_batches(dataset: Dataset, options: BatchOptions) -> Batches | StreamedBatches:
+    """The batches of one worker. The caller closes them at the end."""
     is_streamed = isinstance(dataset.training, StreamedSamples)
-    return (StreamedBatches if is_streamed else Batches)(dataset, **options)
+    return (StreamedBatches if is_streamed else Batches)(dataset, options)
 
 
 def validation_batches(dataset: Dataset, *, batch_size: int, n_workers: int = 1, worker: int = 0) -> Iterator[Batch]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpi_learn.data.samples.batches import Batch, as_batch, completed
+from mpi_learn.data.samples.batches import Batch, BatchOptions, as_batch, completed
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.latent_noise import VALIDATION
@@ -35,61 +35,36 @@ class StreamedBatches:
 
     While a window is used, the next one is read, also across epochs. Two windows are in memory.
 
+    Without shuffling, each worker reads its share in order.
+
     Args:
         dataset: Its training samples are `StreamedSamples`, its training indices ascend.
-        batch_size, n_workers, worker, seed, drop_last: As for `Batches`.
-        shuffle: Whether each epoch has a random order; otherwise each worker reads its share in order.
+        options: As for `Batches`.
     """
 
-    def __init__(
-        self,
-        dataset: Dataset,
-        *,
-        batch_size: int,
-        n_workers: int,
-        worker: int,
-        seed: int,
-        shuffle: bool = True,
-        drop_last: bool = False,
-    ) -> None:
-        self.dataset, self.batch_size, self.n_workers, self.worker = dataset, batch_size, n_workers, worker
-        self.seed, self.shuffle, self.drop_last = seed, shuffle, drop_last
+    def __init__(self, dataset: Dataset, options: BatchOptions) -> None:
+        self.dataset, self.options = dataset, options
+        self.n_steps, self.n_samples = options.n_steps(dataset), options.n_samples(dataset)
         self.samples = streamed(dataset.training)
         indices, blocks = dataset.training_indices, self.samples.blocks
         self._blocks = blocks if indices is None else np.searchsorted(indices, blocks)
-        self._width = whole_batches(self.samples.window_samples, batch_size)
+        self._width = whole_batches(self.samples.window_samples, options.batch_size)
         self._order: tuple[int, np.ndarray, np.ndarray] | None = None
         self._ahead: ReadAhead[Window, tuple[Samples, np.ndarray]] = ReadAhead(self._read)
 
     @property
-    def n_steps(self) -> int:
-        """Steps per epoch, the same for all workers."""
-        noise = self.dataset.noise
-        return self._n_parts * (noise.turns if noise is not None else 1)
-
-    @property
     def least_samples(self) -> int:
         """The size of the smallest batch of any worker that is not empty."""
-        n, size = self.dataset.n_training, self.batch_size
-        sizes = {n * (worker + 1) // self.n_workers - n * worker // self.n_workers for worker in range(self.n_workers)}
-        return size if self.drop_last else min(share % size or size for share in sizes if share)
-
-    @property
-    def n_samples(self) -> int:
-        """Samples per epoch, of all workers together."""
-        n = self.dataset.n_training
-        return min(n, self._n_parts * self.batch_size * self.n_workers)
-
-    @property
-    def _n_parts(self) -> int:
-        n, width = self.dataset.n_training, self.batch_size * self.n_workers
-        return n // width if self.drop_last else -(-n // width)
+        n, size, n_workers = self.dataset.n_training, self.options.batch_size, self.options.n_workers
+        sizes = {n * (worker + 1) // n_workers - n * worker // n_workers for worker in range(n_workers)}
+        return size if self.options.drop_last else min(share % size or size for share in sizes if share)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The `n_steps` batches of an epoch, counted from 0."""
-        share = shares(self.dataset.n_training, self.n_workers, self.worker)
-        if self.drop_last:
-            share = slice(share.start, share.start + self._n_parts * self.batch_size)
+        options = self.options
+        share = shares(self.dataset.n_training, options.n_workers, options.worker)
+        if options.drop_last:
+            share = slice(share.start, share.start + options.n_parts(self.dataset) * options.batch_size)
         windows = self._windows(epoch, share)
         n_left = self.n_steps
         for window, following in zip(windows, windows[1:] + self._windows(epoch + 1, share)[:1], strict=True):
@@ -127,8 +102,9 @@ class StreamedBatches:
 
     def _batches(self, window: Window, following: Window | None) -> Iterator[Batch]:
         samples, order = self._ahead.take(window, following)
-        for first in range(0, len(order), self.batch_size):
-            batch = as_batch(samples.take(order[first : first + self.batch_size]))
+        size = self.options.batch_size
+        for first in range(0, len(order), size):
+            batch = as_batch(samples.take(order[first : first + size]))
             yield from completed(batch, self.dataset, window.epoch, window.start + first)
 
     def _read(self, window: Window) -> tuple[Samples, np.ndarray]:
@@ -143,8 +119,8 @@ class StreamedBatches:
                 self.samples.fill_chosen(room, at, self.dataset.training_indices[start:stop])
             at += stop - start
         order = np.arange(at)
-        if self.shuffle:
-            np.random.default_rng([self.seed, window.epoch, 1 + window.start]).shuffle(order)
+        if self.options.shuffle:
+            np.random.default_rng([self.options.seed, window.epoch, 1 + window.start]).shuffle(order)
         return room, order
 
     def _spans(self, window: Window) -> list[tuple[int, int]]:
@@ -164,8 +140,8 @@ class StreamedBatches:
         """The blocks in an epoch's order, and the starting position of each, followed by the end."""
         if self._order is None or self._order[0] != epoch:
             blocks = np.arange(len(self._blocks) - 1)
-            if self.shuffle:
-                np.random.default_rng([self.seed, epoch]).shuffle(blocks)
+            if self.options.shuffle:
+                np.random.default_rng([self.options.seed, epoch]).shuffle(blocks)
             starts = np.concatenate([[0], np.cumsum(np.diff(self._blocks)[blocks])])
             self._order = epoch, blocks, starts
         return self._order[1:]

@@ -21,7 +21,6 @@ import numpy as np
 from mpi_learn.known_data.simulation.partons import Flags, Integers, Partons, Points, Reals, summed
 
 GLUON, QUARK, W, Z, TOP = range(5)
-CLASS_NAMES = ("gluon", "quark", "W", "Z", "top")
 
 W_MASS_GEV, W_WIDTH_GEV = 80.38, 2.09
 Z_MASS_GEV, Z_WIDTH_GEV = 91.19, 2.50

@@ -7,8 +7,8 @@ from typing import Any
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.settings.component import Component, shown_arguments
+from mpi_learn.settings.suggestions import nearest
 from mpi_learn.settings.user_code import users_code
-from mpi_learn.settings.yaml_file import nearest
 
 INSTEAD = {
     "BackupAndRestore": "write `checkpoint: {path: FOLDER}`",

@@ -1,4 +1,4 @@
-"""How Keras computes: the dtype policy that models are built under, and layers that are computed again."""
+"""How Keras computes: in which precision, and which layers are computed again."""
 
 from __future__ import annotations
 
@@ -12,17 +12,6 @@ from keras.src.backend import AutocastScope  # not public, and no other way: the
 
 from mpi_learn.errors import ModelError
 from mpi_learn.models.configuration import Computing
-
-
-@contextmanager
-def policy(computing: Computing) -> Iterator[None]:
-    """A context in which models are built with the configured precision (Keras' dtype policy)."""
-    before = keras.config.dtype_policy()
-    keras.config.set_dtype_policy(computing.precision)
-    try:
-        yield
-    finally:
-        keras.config.set_dtype_policy(before)
 
 
 def check_precision(model: keras.Model, computing: Computing) -> None:

@@ -12,8 +12,8 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.outputs import LabelRule, Outputs, Shape
 from mpi_learn.settings.component import Component, make_component, shown_arguments
+from mpi_learn.settings.suggestions import nearest
 from mpi_learn.settings.user_code import users_code
-from mpi_learn.settings.yaml_file import nearest
 
 SHORT = ("accuracy", "acc", "crossentropy", "ce")
 """Names that Keras replaces by the shapes of labels and outputs."""

@@ -15,7 +15,7 @@ from torch.nn import functional
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.outputs import LabelRule, Shape
 from mpi_learn.settings.component import Component, make_component
-from mpi_learn.settings.yaml_file import nearest
+from mpi_learn.settings.suggestions import nearest
 
 Function = Callable[..., Any]
 

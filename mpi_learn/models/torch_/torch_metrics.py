@@ -15,8 +15,8 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.outputs import Shape
 from mpi_learn.models.torch_.torch_losses import Loss, matched
 from mpi_learn.settings.component import Component, make_component, shown_arguments
+from mpi_learn.settings.suggestions import nearest
 from mpi_learn.settings.user_code import users_code
-from mpi_learn.settings.yaml_file import nearest
 
 N_THRESHOLDS = 200
 """Of curves, as in Keras: with them the state of a curve is a sum over samples."""

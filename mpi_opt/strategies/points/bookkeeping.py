@@ -6,15 +6,13 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
-import numpy as np
-
 from mpi_opt.core.pareto import as_tuple
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.strategies.points.checks import observed_cost, whole_number
 from mpi_opt.strategies.points.constraint import Constraint
-from mpi_opt.strategies.points.encoding import Encoding, is_near
+from mpi_opt.strategies.points.encoding import Encoding, GrowingArray, is_near
 from mpi_opt.strategies.points.options import Options
 from mpi_opt.strategies.strategy import Cost
 
@@ -54,9 +52,7 @@ class Bookkeeping:
         is_always_new = any(math.isinf(dimension.size) and not dimension.when for dimension in space.values())
         self._remembers_points = remembers_points or not is_always_new
         self._seen: set[str] = set()
-        self._encoding = encoding
-        self._rows = np.empty((0 if encoding is None else 64, len(space)))
-        self._n_rows = 0
+        self._encoding, self._points = encoding, GrowingArray(len(space))
         self._observed: set[int] = set()
         self._initial = [self._checked(point, index) for index, point in enumerate(options.initial)]
 
@@ -72,7 +68,7 @@ class Bookkeeping:
         """Whether `parameters` may be proposed: a new point that satisfies the constraints and is not near another."""
         if not self.allows(parameters) or not self.is_new(parameters):
             return False
-        return self._encoding is None or not is_near(self._encoding.row(parameters), self._rows[: self._n_rows])
+        return self._encoding is None or not is_near(self._encoding.row(parameters), self._points.rows)
 
     def initial(self) -> Parameters | None:
         """Removes and returns the next known point that has not been seen; None if there is none."""
@@ -145,10 +141,7 @@ class Bookkeeping:
         if self._remembers_points or self._initial:
             self._seen.add(self._key(parameters))
         if self._encoding is not None:
-            if self._n_rows == len(self._rows):
-                self._rows = np.vstack([self._rows, np.empty_like(self._rows)])
-            self._rows[self._n_rows] = self._encoding.row(parameters)
-            self._n_rows += 1
+            self._points.append(self._encoding.row(parameters))
 
     def _key(self, parameters: Parameters) -> str:
         return repr([parameters.get(name, ...) for name in self._names])

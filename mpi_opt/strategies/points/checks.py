@@ -1,4 +1,4 @@
-"""Checks of the arguments that callers pass to a strategy."""
+"""Checks of the arguments and options that callers pass to a strategy."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from mpi_learn.settings.yaml_file import nearest
+from mpi_opt.core.space import Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.strategy import Cost
@@ -27,6 +29,13 @@ def whole_number(value: Any, where: str) -> int:
     if number < 0:
         raise ConfigurationError(f"expected a whole number of 0 or more, found {value!r}", where=where)
     return number
+
+
+def unknown_hyperparameter(name: str, space: Space, where: str) -> ConfigurationError:
+    """The error for an option that names a hyperparameter which `space` does not have."""
+    near = nearest(name, space)
+    hint = f"did you mean {near}? " if near else ""
+    return ConfigurationError(f"{name} is not a hyperparameter", where=where, cure=f"{hint}known: {', '.join(space)}")
 
 
 def observed_cost(proposal: Proposal, outcome: object, n_figures: int) -> Cost | None:

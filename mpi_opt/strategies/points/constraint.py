@@ -11,9 +11,9 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
-from mpi_learn.settings.yaml_file import nearest
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.strategies.points.checks import unknown_hyperparameter
 
 LARGEST_EXPONENT = 64
 
@@ -58,7 +58,7 @@ class Constraint:
     """
 
     def __init__(self, text: str, space: Space) -> None:
-        self.text = text
+        self.text, self._where = text, f"search.options.constraints: {text!r}"
         try:
             self._tree = ast.parse(text, mode="eval").body
         except SyntaxError as error:
@@ -80,18 +80,15 @@ class Constraint:
     def _check(self, node: ast.expr, space: Space) -> None:
         if isinstance(node, ast.Name):
             if node.id not in space:
-                near = nearest(node.id, space)
-                hint = f"did you mean {near}? " if near else ""
-                raise self._invalid(f"{node.id} is not a hyperparameter", f"{hint}known: {', '.join(space)}")
+                raise unknown_hyperparameter(node.id, space, self._where)
         elif not _is_known(node):
             raise self._invalid(f"{ast.unparse(node)!r} is not allowed in a constraint")
         for part in _parts(node):
             self._check(part, space)
 
-    def _invalid(
-        self, problem: str, cure: str = "write an expression such as units * layers < 4096"
-    ) -> ConfigurationError:
-        return ConfigurationError(problem, where=f"search.options.constraints: {self.text!r}", cure=cure)
+    def _invalid(self, problem: str) -> ConfigurationError:
+        cure = "write an expression such as units * layers < 4096"
+        return ConfigurationError(problem, where=self._where, cure=cure)
 
 
 def _is_known(node: ast.expr) -> bool:

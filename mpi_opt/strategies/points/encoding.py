@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import final
 
 import numpy as np
@@ -44,6 +45,10 @@ class Encoding:
         """The row of a point: shape (n_dimensions,), float64."""
         return self.from_units(self._space.encode(parameters))
 
+    def rows(self, points: Iterable[Parameters]) -> Floats:
+        """The rows of several points: shape (n, n_dimensions)."""
+        return np.array([self.row(point) for point in points]).reshape(-1, self.n_dimensions)
+
     def point(self, row: Floats) -> Parameters:
         """The nearest point of the space."""
         return self._space.decode(np.where(self.is_category, (row + 0.5) / self._n_categories, np.clip(row, 0, 1)))
@@ -61,6 +66,26 @@ class Encoding:
         """Rows from points of the unit cube, of any leading shape. Numbers are unchanged."""
         categories = np.minimum(np.floor(units * self._n_categories), self._n_categories - 1)
         return np.where(self.is_category, categories, units)
+
+
+@final
+class GrowingArray:
+    """Rows of `n_columns` numbers that are appended one by one, in amortised constant time."""
+
+    def __init__(self, n_columns: int) -> None:
+        self._allocated, self._n = np.empty((64, n_columns)), 0
+
+    @property
+    def rows(self) -> Floats:
+        """All rows, not copied: shape (n, n_columns)."""
+        return self._allocated[: self._n]
+
+    def append(self, row: Floats) -> None:
+        """Appends `row`, shape (n_columns,)."""
+        if self._n == len(self._allocated):
+            self._allocated = np.vstack([self._allocated, np.empty_like(self._allocated)])
+        self._allocated[self._n] = row
+        self._n += 1
 
 
 def is_near(row: Floats, others: Floats) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
-from mpi_learn.settings.yaml_file import validated
+from mpi_learn.settings.validation import validated
 from mpi_opt.errors import ConfigurationError
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, final, overload
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import final
 
 import numpy as np
 
@@ -101,7 +101,7 @@ def _decoded(dimension: Dimension, units: Floats) -> list[Value]:
 
 def all_points(
     space: Space,
-    values: Mapping[str, Sequence[Value]] | None = None,
+    values: Mapping[str, Iterable[Value]] | None = None,
     allows: Callable[[Parameters], bool] = lambda point: True,
 ) -> Iterator[Parameters]:
     """Yields every point of a finite space once; the last hyperparameter varies fastest.
@@ -119,7 +119,7 @@ def all_points(
 
 def _extended(
     space: Space,
-    values: Mapping[str, Sequence[Value]],
+    values: Mapping[str, Iterable[Value]],
     allows: Callable[[Parameters], bool],
     names: tuple[str, ...],
     partial: Parameters,
@@ -137,8 +137,8 @@ def _extended(
             yield from _extended(space, values, allows, rest, longer)
 
 
-def values_of(dimension: Dimension) -> Sequence[Value]:
-    """Every value of a finite dimension in order. Values are computed on access, because there may be very many."""
+def values_of(dimension: Dimension) -> Iterable[Value]:
+    """Every value of a finite dimension in order. Values are computed one at a time, because there may be very many."""
     if isinstance(dimension, Categorical):
         return dimension.categories
     assert isinstance(dimension, Real | Integer)
@@ -146,23 +146,13 @@ def values_of(dimension: Dimension) -> Sequence[Value]:
 
 
 @final
-class _Steps(Sequence[Value]):
+class _Steps(Iterable[Value]):
     """The values of a number with a step."""
 
     def __init__(self, dimension: Real | Integer) -> None:
-        assert dimension.step is not None
-        self._dimension, self._step, self._n = dimension, dimension.step, int(dimension.size)
+        self._dimension = dimension
 
-    def __len__(self) -> int:
-        return self._n
-
-    @overload
-    def __getitem__(self, index: int) -> Value: ...
-    @overload
-    def __getitem__(self, index: slice) -> Sequence[Value]: ...
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[one] for one in range(*index.indices(self._n))]
-        if not 0 <= index < self._n:
-            raise IndexError(index)
-        return self._dimension.exact(self._dimension.low + index * self._step)
+    def __iter__(self) -> Iterator[Value]:
+        low, step = self._dimension.low, self._dimension.step
+        assert step is not None
+        return (self._dimension.exact(low + index * step) for index in range(int(self._dimension.size)))

@@ -6,16 +6,13 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, final
+from typing import final
 
 import numpy as np
 from scipy.special import erfcx, log_ndtr, ndtr
 
 from mpi_opt.core.arrays import Floats
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
-
-if TYPE_CHECKING:
-    from mpi_opt.strategies.surrogates.forest import Forest
 
 _HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 
@@ -145,7 +142,7 @@ class Acquisition:
 
     def __init__(
         self,
-        model: GaussianProcess | Forest,
+        model: GaussianProcess,
         best: float,
         criterion: Criterion,
         log_success: Callable[[Floats], Floats] | None = None,
@@ -167,11 +164,7 @@ class Acquisition:
         return values + weights if self._criterion.has_logarithm else values * np.exp(weights)
 
     def with_slope(self, row: Floats) -> tuple[float, Floats]:
-        """The value and the gradient at one row (n_dimensions,). The probability of success is taken as constant.
-
-        Only a Gaussian process has gradients.
-        """
-        assert isinstance(self._model, GaussianProcess)
+        """The value and the gradient at one row (n_dimensions,). The probability of success is taken as constant."""
         mean, std, mean_slope, std_slope = self._model.predict_with_slopes(row)
         value = float(self._criterion.values(np.array([mean]), np.array([std]), self._best)[0])
         by_mean, by_std = self._criterion.slopes(mean, std, self._best)

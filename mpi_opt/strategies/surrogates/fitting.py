@@ -98,11 +98,11 @@ class Surrogate:
         likelihood = Likelihood(observed.rows, self._is_category)
         n_dimensions = observed.rows.shape[1]
         starts = [Hyperparameters.default(n_dimensions, name) for name in CORRELATIONS]
-        found = [_fitted(likelihood, observed, start, offsets) for start in starts]
+        found = [_best_choice(likelihood, observed, start, offsets) for start in starts]
         return min(found, key=lambda pair: pair[0])[1]
 
 
-def _fitted(
+def _best_choice(
     likelihood: Likelihood, observed: Observations, start: Hyperparameters, offsets: tuple[float, ...]
 ) -> tuple[float, Choice]:
     """The best choice with the correlation of `start`, and minus the logarithm of its density."""

@@ -23,6 +23,10 @@ SMALLEST_NOISE, LARGEST_NOISE = 1e-8, 1.0
 LENGTH_BOUNDS = (5e-3, 50.0)
 VARIANCE_PRIOR = 1.0
 """Weight of the prior that the variance is that of the data, as a number of points."""
+NOISE_PRIOR = (math.log(1e-5), 3.0)
+"""Mean and standard deviation of the logarithm of the noise."""
+CATEGORY_LENGTH_MEAN = math.log(0.8)
+"""Mean of the log length scale of a category. It is short and does not depend on the number of dimensions."""
 
 
 def _squared_exponential(r2: Floats) -> tuple[Floats, Floats]:
@@ -71,11 +75,6 @@ class Hyperparameters:
 def length_prior(n_dimensions: int) -> tuple[float, float]:
     """Mean and standard deviation of a log length scale; the mean grows with log √d (Hvarfner et al. 2024)."""
     return math.log(0.3) + 0.5 * math.log(n_dimensions), 1.3
-
-
-NOISE_PRIOR = (math.log(1e-5), 3.0)
-CATEGORY_LENGTH_MEAN = math.log(0.8)
-"""Mean of the log length scale of a category. It is short and does not depend on the number of dimensions."""
 
 
 def squared_distances(x: Floats, z: Floats, is_category: Bools) -> Floats:
@@ -173,14 +172,9 @@ def _prior(theta: Floats, length_means: Floats) -> tuple[float, Floats]:
     return 0.5 * (lengths @ lengths + noise * noise), np.append(-0.5 * lengths / std, noise / NOISE_PRIOR[1])
 
 
-def _solve(factor: Floats, right: Floats) -> Floats:
-    solution: Floats = lapack.dpotrs(factor, right, lower=1)[0]
-    return solution
-
-
 def _weighted_residuals(factor: Floats, y: Floats) -> tuple[Floats, float]:
     """K⁻¹ (y - mean) and (y - mean)ᵀ K⁻¹ (y - mean) with the generalised least-squares mean."""
-    both = _solve(factor, np.column_stack([y, np.ones_like(y)]))
+    both = lapack.dpotrs(factor, np.column_stack([y, np.ones_like(y)]), lower=1)[0]
     mean = both[:, 0].sum() / both[:, 1].sum()
     alpha = both[:, 0] - mean * both[:, 1]
     return alpha, float((y - mean) @ alpha)

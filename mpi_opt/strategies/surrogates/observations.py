@@ -10,7 +10,7 @@ import numpy as np
 
 from mpi_opt.core.arrays import Bools, Floats
 from mpi_opt.core.trial import Failed, Proposal
-from mpi_opt.strategies.points.encoding import Encoding
+from mpi_opt.strategies.points.encoding import Encoding, GrowingArray
 from mpi_opt.strategies.strategy import Cost
 from mpi_opt.strategies.surrogates.scalarization import scalarised
 
@@ -85,7 +85,7 @@ class Observations:
 
 @final
 class History:
-    """All observations of a search, in arrays that grow.
+    """All observations of a search.
 
     Args:
         encoding: The encoding of the search space.
@@ -97,9 +97,9 @@ class History:
 
     def __init__(self, encoding: Encoding, n_figures: int = 1) -> None:
         self._encoding = encoding
-        self._rows = np.empty((64, encoding.n_dimensions))
-        self._values, self._uncertainties = np.empty((64, n_figures)), np.zeros((64, n_figures))
-        self._n = self.n_values = 0
+        self._points = GrowingArray(encoding.n_dimensions)
+        self._values, self._uncertainties = GrowingArray(n_figures), GrowingArray(n_figures)
+        self.n_values = 0
 
     def add(self, proposal: Proposal, value: Cost | None, outcome: Cost | Failed) -> None:
         """Adds a trial that ended.
@@ -109,34 +109,24 @@ class History:
             value: Its cost or costs; None if it failed.
             outcome: What was reported, from which uncertainties are taken.
         """
-        if self._n == len(self._values):
-            self._rows = np.vstack([self._rows, np.empty_like(self._rows)])
-            self._values = np.vstack([self._values, np.empty_like(self._values)])
-            self._uncertainties = np.vstack([self._uncertainties, np.zeros_like(self._uncertainties)])
-        self._rows[self._n] = self.row(proposal)
-        self._values[self._n] = math.nan if value is None else value
         outcomes = outcome if isinstance(outcome, tuple | list) else (outcome,)
-        self._uncertainties[self._n] = [_uncertainty(one) for one in outcomes] if value is not None else 0.0
-        self._n += 1
+        self._points.append(self._encoding.row(proposal.parameters))
+        self._values.append(np.asarray(math.nan if value is None else value))
+        self._uncertainties.append(np.array([0.0 if value is None else _uncertainty(one) for one in outcomes]))
         self.n_values += value is not None
-
-    def row(self, proposal: Proposal) -> Floats:
-        """The row of a proposal: shape (n_dimensions,)."""
-        return self._encoding.row(proposal.parameters)
 
     def observations(self) -> Observations:
         """A copy of all observations, with the values scaled to [-1, 1] (see `scaled`)."""
-        values, uncertainties = scaled(self._values[: self._n], self._uncertainties[: self._n])
+        values, uncertainties = scaled(self._values.rows, self._uncertainties.rows)
         variances = uncertainties**2
         if values.shape[1] == 1:
             values, variances = values[:, 0], variances[:, 0]
-        return Observations(self._rows[: self._n].copy(), values, variances)
+        return Observations(self._points.rows.copy(), values, variances)
 
     def best_rows(self) -> Floats:
         """The rows of the best eight trials, for each figure of merit: shape (m, n_dimensions)."""
-        columns = self._values[: self._n].T
-        order = [np.argsort(column)[: min(8, self.n_values)] for column in columns]
-        return self._rows[np.concatenate(order)].copy()
+        order = [np.argsort(column)[: min(8, self.n_values)] for column in self._values.rows.T]
+        return self._points.rows[np.concatenate(order)]
 
 
 def scaled(values: Floats, uncertainties: Floats) -> tuple[Floats, Floats]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Literal, final
+from typing import Literal, final
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -18,9 +18,6 @@ from mpi_opt.strategies.surrogates.fitting import Success, Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 from mpi_opt.strategies.surrogates.maximize import maximise
 from mpi_opt.strategies.surrogates.observations import Observations
-
-if TYPE_CHECKING:
-    from mpi_opt.strategies.surrogates.forest import Forest
 
 Kind = Literal["global", "local", "other category"]
 N_GLOBAL, N_LOCAL, N_STARTS = 512, 256, 6
@@ -50,7 +47,7 @@ class Region:
         high: Shape (n_dimensions,), upper bounds.
     """
 
-    model: GaussianProcess | Forest
+    model: GaussianProcess
     best: float
     observed: Observations
     low: Floats
@@ -69,7 +66,6 @@ class Proposer:
     Args:
         encoding: The encoding of the search space.
         seed: 0 or more.
-        has_forest: Whether a forest replaces the Gaussian process.
         criterion: The acquisition function.
     """
 
@@ -77,10 +73,9 @@ class Proposer:
         self,
         encoding: Encoding,
         seed: int,
-        has_forest: bool = False,
         criterion: Criterion = LogExpectedImprovement(),  # noqa: B008 - it is immutable
     ) -> None:
-        self._encoding, self._seed, self._has_forest, self._criterion = encoding, seed, has_forest, criterion
+        self._encoding, self._seed, self._criterion = encoding, seed, criterion
         self._surrogate = Surrogate(encoding.is_category)
         n_levels = np.array([0 if levels is None else len(levels) for levels in encoding.levels])
         self._choices = np.flatnonzero(encoding.is_category & (n_levels > 1))
@@ -149,8 +144,6 @@ class Proposer:
         return rows
 
     def _kind(self, number: int, n_values: int) -> Kind:
-        if self._has_forest:
-            return "global"
         if number % OTHER_CATEGORY_EVERY == 2 and len(self._choices):
             return "other category"
         is_local = number % LOCAL_EVERY == 1 and n_values >= FEWEST_LOCAL + 2 * self._encoding.n_dimensions
@@ -173,11 +166,6 @@ class Proposer:
         if kind == "local":
             return self._local_region(observed)
         n = self._encoding.n_dimensions
-        if self._has_forest:
-            from mpi_opt.strategies.surrogates.forest import Forest
-
-            trees = Forest(observed, self._seed)
-            return Region(trees, trees.best, observed, np.zeros(n), np.ones(n))
         model, best = self._surrogate.fit(observed, has_distinct_categories=kind == "other category")
         return Region(model, best, observed, np.zeros(n), np.ones(n))
 
@@ -210,8 +198,6 @@ class Proposer:
         around = self._around(best, rng, n_local)
         around = np.where(self._encoding.is_category, around, np.clip(around, region.low, region.high))
         candidates = np.vstack([inside, around])
-        if self._has_forest:
-            n_starts = 0  # a forest has no gradients
         if success is not None and (is_likely := success.is_likely(candidates)).any():
             candidates, is_free = candidates[is_likely], is_allowed
             is_allowed = lambda row: bool(success.is_likely(row[None, :])[0]) and is_free(row)  # noqa: E731

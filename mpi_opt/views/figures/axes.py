@@ -6,6 +6,8 @@ import numpy as np
 
 from mpi_opt.core.space import Categorical, Dimension, Value
 
+MOST_PLACES = 24
+
 
 def place(dimension: Dimension, value: Value) -> float:
     """The position of `value` on an axis of its dimension: the value, or the index of a category."""
@@ -23,8 +25,8 @@ def spread(dimension: Dimension, places: list[float], seed: int = 0) -> np.ndarr
     return np.array(places) + width * (np.random.default_rng(seed).random(len(places)) - 0.5)
 
 
-def unit_places(dimension: Dimension, n: int = 24) -> tuple[np.ndarray, np.ndarray]:
-    """At most `n` evenly spaced units in [0, 1], shape (m,), and the positions of their values, shape (m,)."""
-    m = int(min(n, dimension.size))
+def unit_places(dimension: Dimension) -> tuple[np.ndarray, np.ndarray]:
+    """At most `MOST_PLACES` evenly spaced units in [0, 1], and the positions of their values; both of shape (m,)."""
+    m = int(min(MOST_PLACES, dimension.size))
     units = (np.arange(m) + 0.5) / m
     return units, np.array([place(dimension, dimension.decode(unit)) for unit in units])

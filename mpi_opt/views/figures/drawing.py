@@ -37,6 +37,7 @@ COLOURS = {
     "pruned": "#9aa3b2",
     "failed": "#d1453b",
     "lost": "#f0a59f",
+    "killed": "#f0a59f",
     "running": "#e0a100",
     "best": "#0b8a5c",
     "ink": "#222834",
@@ -62,9 +63,9 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
     return figure, figure.add_subplot()
 
 
-def shades(n: int, best: float = 0.0, worst: float = 0.92) -> np.ndarray:
+def shades(n: int) -> np.ndarray:
     """Colours of `n` trials, best first, from dark to light; shape (n, 4)."""
-    return np.asarray(matplotlib.colormaps[MERIT_MAP](np.linspace(best, worst, max(n, 1)))[:n])
+    return np.asarray(matplotlib.colormaps[MERIT_MAP](np.linspace(0.0, 0.92, max(n, 1)))[:n])
 
 
 def shortened(text: str, length: int = 26) -> str:

@@ -10,13 +10,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.store.records import readable
 from mpi_opt.views.figures.drawing import COLOURS, new_figure, styled
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
 
 if TYPE_CHECKING:
     from mpi_opt.study.study import Study
 
-OUTCOMES = ("complete", "pruned", "failed", "lost", "running")
+OUTCOMES = ("complete", "pruned", "failed", "lost", "killed", "running")
 
 
 @styled
@@ -38,8 +39,7 @@ def timeline(study: Study) -> Figure:
     patches = [Patch(color=COLOURS[outcome], label=outcome) for outcome in present]
     figure.legend(handles=patches, ncols=5, fontsize=8, loc="outside lower right")
     _label_blocks(axes, spans.blocks)
-    began = spans.began_at[:19].replace("T", " ")
-    axes.set(xlabel=f"time since {began} UTC [{unit}]", ylabel="block")
+    axes.set(xlabel=f"time since {readable(spans.began_at)} UTC [{unit}]", ylabel="block")
     axes.set_title(f"{study.name}: blocks busy {spans.utilisation:.0%} of the time")
     axes.grid(axis="y", visible=False)
     return figure

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.views.figures import series
 from mpi_opt.views.figures.drawing import COLOURS, new_figure, styled
 
 if TYPE_CHECKING:
@@ -27,7 +28,13 @@ def pareto(study: Study, x: str | None = None, y: str | None = None) -> Figure:
     Raises:
         ConfigurationError: The study has one figure of merit, or none of this name.
     """
-    x_name, y_name = _pair(study, x, y)
+    if not study.merits.are_several:
+        raise ConfigurationError(
+            "a Pareto front needs several figures of merit, and there is one",
+            where=f"study {study.name}",
+            cure="mpi-opt plot history",
+        )
+    x_name, y_name = series.two_of(study.merits.names, x, y, "figure of merit")
     trials = [trial for trial in study.trials if trial.state == "complete" and trial.figures_of_merit]
     trials.sort(key=lambda trial: trial.figures_of_merit[x_name])
     dominated, front = ([trial for trial in trials if bool(trial.pareto) is wanted] for wanted in (False, True))
@@ -70,22 +77,3 @@ def _places(trials: list[TrialRecord], x: str, y: str) -> tuple[list[float], lis
 def _is_increasing(study: Study, x: str) -> bool:
     """Whether a trial of the front dominates the area to its right."""
     return study.merits.directions[study.merits.names.index(x)] == "minimize"
-
-
-def _pair(study: Study, x: str | None, y: str | None) -> tuple[str, str]:
-    """The two figures of merit to show: those named, then the first ones."""
-    names = study.merits.names
-    if not study.merits.are_several:
-        raise ConfigurationError(
-            "a Pareto front needs several figures of merit, and there is one",
-            where=f"study {study.name}",
-            cure="mpi-opt plot history",
-        )
-    for name in (x, y):
-        if name is not None and name not in names:
-            raise ConfigurationError(
-                f"{name!r} is not a figure of merit of this study", cure=f"one of: {', '.join(names)}"
-            )
-    left = [name for name in names if name not in (x, y)]
-    first = x or left.pop(0)
-    return first, y or left.pop(0)

@@ -31,6 +31,7 @@ from mpi_opt.views.figures.drawing import (
 from mpi_opt.views.figures.gantt import timeline
 from mpi_opt.views.figures.importance import MIN_TRIALS, Surrogate
 from mpi_opt.views.figures.pareto_plot import pareto
+from mpi_opt.views.output_file import written_aside
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -155,7 +156,11 @@ def contour(study: Study, x: str | None = None, y: str | None = None) -> Figure:
         ConfigurationError: A hyperparameter does not exist, or too few trials are complete.
     """
     surrogate = _surrogate(study)
-    x, y = _pair(surrogate, x, y)
+    if len(surrogate.names) < 2:
+        raise ConfigurationError(
+            "a contour needs two hyperparameters, and the study has one", cure="mpi-opt plot slice"
+        )
+    x, y = series.two_of(surrogate.ranked(), x, y, "hyperparameter")
     (units_x, places_x), (units_y, places_y) = (unit_places(study.space[name]) for name in (x, y))
     means = surrogate.surface(x, y, units_x, units_y)
     figure, axes = new_figure(4.8, 3.8)
@@ -261,11 +266,8 @@ def save(figure: Figure, path: Path) -> None:
         raise ConfigurationError(
             f"{path.name!r} is not the name of a picture", where="-o", cure="end it in .png, .svg or .pdf"
         )
-    if not path.parent.is_dir():
-        raise ConfigurationError(f"the folder {path.parent} does not exist", where="-o", cure=f"mkdir -p {path.parent}")
-    aside = path.with_name(f".{path.stem}.unfinished{path.suffix}")
-    figure.savefig(aside, dpi=200, bbox_inches="tight")
-    aside.replace(path)
+    with written_aside(path) as aside:
+        figure.savefig(aside, dpi=200, bbox_inches="tight")
 
 
 def _surrogate(study: Study) -> Surrogate:
@@ -274,18 +276,3 @@ def _surrogate(study: Study) -> Surrogate:
         problem = f"this needs {MIN_TRIALS} complete trials with different figures of merit"
         raise ConfigurationError(problem, where=f"study {study.name}", cure="run more trials; see mpi-opt results")
     return surrogate
-
-
-def _pair(surrogate: Surrogate, x: str | None, y: str | None) -> tuple[str, str]:
-    """The two hyperparameters to show: those given, then the most important ones."""
-    for name in (x, y):
-        if name is not None and name not in surrogate.names:
-            cure = f"one of: {', '.join(surrogate.names)}"
-            raise ConfigurationError(f"{name!r} is not a hyperparameter of this study", cure=cure)
-    left = [name for name in surrogate.ranked() if name not in (x, y)]
-    if len(surrogate.names) < 2:
-        raise ConfigurationError(
-            "a contour needs two hyperparameters, and the study has one", cure="mpi-opt plot slice"
-        )
-    first = x or left.pop(0)
-    return first, y or left.pop(0)

@@ -7,7 +7,9 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from mpi_opt.core.thinning import thinned
 from mpi_opt.core.trial import TrialRecord, is_usable
+from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mpi_opt.store.records import CurveRecord
@@ -62,15 +64,27 @@ def curves_to_draw(study: Study) -> list[CurveRecord]:
     ordered = [trial.number for trial in study.ranked()]
     n_values = sum(len(curve.values) for curve in study.curves(ordered[:1]))
     most = min(MAX_TRIALS, max(MIN_TRIALS, MAX_VALUES // max(n_values, 1)))
-    return study.curves(None if len(ordered) <= most else some(ordered, most))
+    return study.curves(None if len(ordered) <= most else thinned(ordered, most))
 
 
-def some(ordered: list[int], most: int) -> list[int]:
-    """At most `most` elements of `ordered`: the first `most` / 2, then elements evenly spread over the rest."""
-    if len(ordered) <= most:
-        return ordered
-    first, rest = ordered[: most // 2], ordered[most // 2 :]
-    return first + rest[:: math.ceil(len(rest) / (most - len(first)))]
+def two_of(names: Sequence[str], x: str | None, y: str | None, kind: str) -> tuple[str, str]:
+    """Two of `names`: `x` and `y`, and the first others in place of None.
+
+    Args:
+        names: At least two names.
+        x: The first name.
+        y: The second name.
+        kind: What the names are, for the error.
+
+    Raises:
+        ConfigurationError: `x` or `y` is not one of `names`.
+    """
+    for name in (x, y):
+        if name is not None and name not in names:
+            raise ConfigurationError(f"{name!r} is not a {kind} of this study", cure=f"one of: {', '.join(names)}")
+    others = [name for name in names if name not in (x, y)]
+    first = x or others.pop(0)
+    return first, y or others.pop(0)
 
 
 def mean_curves(curves: Iterable[CurveRecord]) -> MeanCurves:

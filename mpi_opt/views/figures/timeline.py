@@ -43,24 +43,17 @@ class Timeline:
         """The blocks that ran at least one attempt."""
         return sorted({bar.block for bar in self.bars})
 
-    def busy_s(self, block: int) -> float:
-        """The seconds in which a trial ran on `block`."""
-        return _covered([(bar.begin_s, bar.end_s) for bar in self.bars if bar.block == block])
 
+def make_timeline(attempts: Sequence[AttemptRecord]) -> Timeline | None:
+    """The timeline of the attempts of a study, in any order; None without attempts.
 
-def make_timeline(attempts: Sequence[AttemptRecord], until: datetime | None = None) -> Timeline | None:
-    """The timeline of the attempts of a study; None without attempts.
-
-    Args:
-        attempts: The attempts, in any order.
-        until: The end of the bars of running attempts; default: the last known time.
+    The bars of running attempts end at the last known time.
     """
     if not attempts:
         return None
     ordered = sorted(attempts, key=lambda attempt: attempt.started_at)
     origin = _time(ordered[0].started_at)
-    known = [_time(stamp) for a in ordered for stamp in (a.started_at, a.finished_at) if stamp]
-    last = until or max(known)
+    last = max(_time(stamp) for a in ordered for stamp in (a.started_at, a.finished_at) if stamp)
     bars = [
         Bar(
             block=attempt.block,

@@ -18,17 +18,19 @@ from importlib import metadata, resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import yaml
-
+from mpi_learn.cli.terminal import duration
+from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.configuration import publishable
 from mpi_opt.core.cross_validation import number_of_folds
 from mpi_opt.core.space import Categorical
-from mpi_opt.core.trial import FINISHED, State
+from mpi_opt.core.trial import State
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.store.records import readable
 from mpi_opt.study.trial_table import cell, trial_columns, trial_row
 from mpi_opt.views.figures import series
 from mpi_opt.views.figures.importance import MIN_TRIALS, Surrogate
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
+from mpi_opt.views.output_file import written_aside
 from mpi_opt.views.page.report_data import as_script, report_data
 from mpi_opt.views.text.best_trial import winner_yaml
 from mpi_opt.views.text.tables import error_line
@@ -79,11 +81,8 @@ def save_report(study: Study, path: Path) -> None:
     """
     if path.is_dir():
         raise ConfigurationError(f"{path} is a folder", where="-o", cure=f"-o {path / 'report.html'}")
-    if not path.parent.is_dir():
-        raise ConfigurationError(f"the folder {path.parent} does not exist", where="-o", cure=f"mkdir -p {path.parent}")
-    aside = path.with_name(f".{path.name}.unfinished")
-    aside.write_text(report(study), encoding="utf-8")
-    aside.replace(path)
+    with written_aside(path) as aside:
+        aside.write_text(report(study), encoding="utf-8")
 
 
 def escaped(text: object) -> str:
@@ -104,7 +103,7 @@ def _summary(study: Study) -> str:
         aim = "Pareto front of " + ", ".join(f"{name} ({direction})" for direction, name in pairs)
     parts = [aim, f"strategy {study.record.strategy}", f"seed {study.record.seed}"]
     parts += [f"{folds} folds"] if folds != 1 else []
-    return ", ".join([*parts, f"created {study.record.created_at[:16].replace('T', ' ')} UTC"])
+    return ", ".join([*parts, f"created {readable(study.record.created_at)} UTC"])
 
 
 def _tiles(study: Study, spans: Timeline | None) -> str:
@@ -116,10 +115,9 @@ def _tiles(study: Study, spans: Timeline | None) -> str:
         (str(counts.get("complete", 0)), "trials complete" + (f"; {others}" if others else "")),
     ]
     if spans:
-        n_ended = sum(counts.get(state, 0) for state in FINISHED)
-        pace = 3600 * n_ended / spans.span_s if spans.span_s else 0.0
+        pace = 3600 * study.record.n_ended / spans.span_s if spans.span_s else 0.0
         tiles += [
-            (_duration(spans.span_s), "from first to last"),
+            (duration(spans.span_s), "from first to last"),
             (f"{pace:,.0f}" if pace > 100 else f"{pace:.3g}", "trials per hour"),
             (f"{spans.utilisation:.1%}", f"of the time busy, {len(spans.blocks)} blocks"),
         ]
@@ -181,9 +179,13 @@ def _failures(study: Study, attempts: Sequence[AttemptRecord], events: Sequence[
         parts.append(f"<p>and {len(reasons) - N_REASONS} other reasons: mpi-opt results --state failed</p>")
     rows = [(event.at, event.kind, event.detail) for event in events]
     rows += [
-        (str(attempt.finished_at), f"trial {attempt.number}", f"lost on block {attempt.block}: {attempt.error}")
+        (
+            str(attempt.finished_at),
+            f"trial {attempt.number}",
+            f"{attempt.outcome} on block {attempt.block}: {attempt.error}",
+        )
         for attempt in attempts
-        if attempt.outcome == "lost"
+        if attempt.is_given_up
     ]
     return "".join([*parts, _events(sorted(rows)[-200:]) if rows else ""])
 
@@ -205,7 +207,7 @@ def _reason(trials: Sequence[TrialRecord]) -> str:
 
 
 def _events(rows: Sequence[tuple[str, str, str]]) -> str:
-    lines = "\n".join(f"{at[:19].replace('T', ' ')}  {kind:<16} {detail}" for at, kind, detail in rows)
+    lines = "\n".join(f"{readable(at)}  {kind:<16} {detail}" for at, kind, detail in rows)
     head = f"{len(rows)} events of the search"
     return f"<details><summary>{head}</summary><pre>{escaped(lines)}</pre></details>"
 
@@ -231,7 +233,7 @@ def _reproduce(study: Study, attempts: Sequence[AttemptRecord]) -> str:
     }
     listed = "".join(f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in facts.items())
     shown = {key: value for key, value in publishable(study.configuration).items() if key != "directory"}
-    text = yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, default_flow_style=None, width=110)
+    text = dumped(shown)
     note = "The versions are those of the computer on which this page was written."
     return (
         f'<dl>{listed}</dl><p class="hint">{note}</p>'
@@ -244,9 +246,3 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.3g} s"
-    return f"{seconds / 60:.3g} min" if seconds < 7200 else f"{seconds / 3600:.3g} h"

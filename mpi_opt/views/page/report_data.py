@@ -9,6 +9,8 @@ from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
 from mpi_opt.core.space import Categorical, Dimension, Integer, Real, Space
+from mpi_opt.core.thinning import thinned
+from mpi_opt.store.records import readable
 from mpi_opt.views.figures import series
 from mpi_opt.views.figures.axes import place, unit_places
 from mpi_opt.views.text.tables import error_line
@@ -128,7 +130,7 @@ def _curves(study: Study, curves: Iterable[CurveRecord], index: dict[int, int]) 
         longest = max(map(len, means[name].values()))
         stride = math.ceil(longest / MAX_EPOCHS)
         most = max(200, MAX_CURVE_VALUES // (min(len(means), 6) * min(longest, MAX_EPOCHS)))
-        numbers = series.some(sorted(means[name], key=lambda number: ranks.get(number, math.inf)), most)
+        numbers = thinned(sorted(means[name], key=lambda number: ranks.get(number, math.inf)), most)
         values = {n: _shortened(means[name][n][::stride]) for n in numbers}
         limits = series.curve_range(v for curve in values.values() for v in curve if v is not None) or (0.0, 1.0)
         lines = [{"trial": index[n], "values": curve} for n, curve in values.items()]
@@ -164,7 +166,7 @@ def _blocks(spans: Timeline, index: dict[int, int]) -> dict[str, Any]:
     rows = {block: row for row, block in enumerate(spans.blocks)}
     return {
         "names": spans.blocks,
-        "began": spans.began_at[:19].replace("T", " "),
+        "began": readable(spans.began_at),
         "span": short(spans.span_s),
         "bars": [
             [rows[bar.block], index[bar.number], round(bar.begin_s, 3), round(bar.end_s, 3), bar.outcome]

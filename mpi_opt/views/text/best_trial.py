@@ -6,11 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from mpi_opt.core.space import Parameters
-from mpi_opt.errors import ConfigurationError
+from mpi_learn.settings.yaml_file import dumped
+from mpi_opt.configuration.placeholders import filled_training
 from mpi_opt.study.trial_table import cell
+from mpi_opt.views.figures.series import merit_name
 from mpi_opt.views.text.schedule import schedule_text
 
 if TYPE_CHECKING:
@@ -34,31 +33,20 @@ def winner_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False)
     if changes := schedule_text(study, trial):
         lines += ["# its hyperparameters changed during the training; the values below are the last ones:"]
         lines += [f"#   {line}" for line in changes.splitlines()]
-    content = trial.parameters if training is None else training_of(training, trial.parameters, directory)
+    content: dict[str, Any] = trial.parameters
+    if training is not None:
+        folder = None if directory is None else Path(directory)
+        filled = filled_training(training, trial.parameters, folder, guess=True)
+        content = {key: filled[key] for key in ("model", "parameters") if key in filled} | filled
     if training and directory:
         if is_elsewhere:
             content = _located(content, Path(directory))
         else:
             lines.append(f"# relative paths are relative to {directory}")
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100)
+    text = dumped(content)
     if "***" in text:
         lines.append("# *** replaces a password, which is not in the store: write it again")
     return "\n".join([*(cell(line, None) for line in lines), text])
-
-
-def training_of(training: dict[str, Any], parameters: Parameters, directory: str | None) -> dict[str, Any]:
-    """The ``training:`` section with `parameters` filled in, including the arguments of the model's function."""
-    from mpi_opt.configuration.placeholders import filled, references
-
-    content: dict[str, Any] = filled(training, parameters)
-    referred = set(references(training))
-    model = str(content.get("model", ""))
-    named = {name: value for name, value in parameters.items() if _takes(model, name, name in referred, directory)}
-    arguments = named | (content.get("parameters") or {})
-    if not arguments:
-        return content
-    rest = {key: value for key, value in content.items() if key not in ("model", "parameters")}
-    return {"model": content.get("model"), "parameters": arguments} | rest
 
 
 def _located(content: dict[str, Any], directory: Path) -> dict[str, Any]:
@@ -81,25 +69,9 @@ def _located(content: dict[str, Any], directory: Path) -> dict[str, Any]:
     return found
 
 
-def _takes(model: str, name: str, is_referred: bool, directory: str | None) -> bool:
-    """Whether the model's function has the hyperparameter as an argument.
-
-    If the function cannot be imported: whether the hyperparameter is not used elsewhere.
-    """
-    from mpi_learn.settings.user_code import is_function, signature_of
-
-    if not is_function(model):
-        return False
-    try:
-        signature = signature_of(model, None if directory is None else Path(directory))
-    except ConfigurationError:  # the file does not exist any more
-        return not is_referred
-    return name in signature.names or (signature.accepts_any and not is_referred)
-
-
 def _with_uncertainties(study: Study, trial: TrialRecord) -> str:
     """The figures of merit as text, by name, with their uncertainties."""
-    figures = {str(study.configuration.get("figure_of_merit", "figure of merit")): trial.figure_of_merit}
+    figures = {merit_name(study): trial.figure_of_merit}
     spreads = dict.fromkeys(figures, trial.uncertainty)
     if study.merits.are_several:
         figures, spreads = {name: trial.figures_of_merit.get(name) for name in study.merits.names}, trial.uncertainties

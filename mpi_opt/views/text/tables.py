@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_learn.cli.terminal import sparkline
 from mpi_opt.core.cross_validation import number_of_folds
+from mpi_opt.store.records import readable
 from mpi_opt.study.trial_table import cell, printable, trial_columns, trial_row
 
 if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
-    from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
+    from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord
     from mpi_opt.study.study import Study
 
 COLOURS = {
@@ -23,6 +24,7 @@ COLOURS = {
     "pruned": "36",
     "failed": "31",
     "lost": "31",
+    "killed": "31",
     "running": "33",
     "queued": "2",
 }
@@ -69,16 +71,15 @@ def studies_table(studies: Sequence[StudyRecord], *, colour: bool = False) -> st
             *(study.name, study.direction, study.strategy),
             *(study.counts.get(state, 0) for state in ("complete", "pruned", "failed", "running")),
             *((study.best.figure_of_merit, study.best.number) if study.best else (None, None)),
-            study.created_at[:19].replace("T", " "),
+            readable(study.created_at),
         )
         for study in studies
     ]
     return aligned(columns, rows, colour=colour)
 
 
-def trials_table(study: Study, trials: Sequence[TrialRecord] | None = None, *, colour: bool = False) -> str:
-    """A table with one line for each of `trials` (None: the best ten)."""
-    trials = study.ranked(("complete",))[:10] if trials is None else trials
+def trials_table(study: Study, trials: Sequence[TrialRecord], *, colour: bool = False) -> str:
+    """A table with one line for each of `trials`."""
     rows = [_short_row(study, trial) for trial in trials]
     hidden = _hidden_columns(study, rows)
     shown = [column for column in trial_columns(study.space, study.merits) if column not in hidden]
@@ -136,7 +137,7 @@ def trial_page(
         parts.append(_section("curves", curves_table(curves, colour=colour)))
     if attempts:
         parts.append(_section("attempts", _records_table(attempts, ATTEMPT_COLUMNS, colour)))
-    parts += [f"attempt {a.attempt} was lost: {a.error}" for a in attempts if a.outcome == "lost" and a.error]
+    parts += [f"attempt {a.attempt} was {a.outcome}: {a.error}" for a in attempts if a.is_given_up and a.error]
     if trial.error:
         parts.append(_section("error", printable(trial.error)))
     return "\n\n".join(parts)
@@ -177,11 +178,6 @@ def curves_table(curves: Sequence[CurveRecord], *, colour: bool = False) -> str:
         rows.append((curve.fold, curve.name, sparkline(curve.values), len(curve.values), *ends))
     columns = ("fold", "metric", "curve", "epochs", "first", "last", "lowest", "highest")
     return aligned(columns, rows, colour=colour)
-
-
-def events_table(events: Sequence[EventRecord], *, colour: bool = False) -> str:
-    """A table with one line per event."""
-    return aligned(("at", "kind", "detail"), [(e.at, e.kind, e.detail) for e in events], colour=colour)
 
 
 def to_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

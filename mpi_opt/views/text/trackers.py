@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from mpi_learn.settings.paths import file_name
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome, is_usable
 from mpi_opt.errors import ConfigurationError, without_passwords
@@ -46,7 +47,7 @@ class TensorBoard(Tracker):
         from tensorboardX import SummaryWriter
         from tensorboardX.summary import hparams
 
-        self._folder = Path(place or "runs") / _file_name(study)
+        self._folder = Path(place or "runs") / file_name(study)
         self._make_writer, self._hparams = SummaryWriter, hparams
 
     def record(self, outcome: Outcome, parameters: Parameters) -> None:
@@ -109,12 +110,10 @@ class Guarded(Tracker):
 
     Args:
         tracker: The tracker.
-        complain: Receives the reason, once.
     """
 
-    def __init__(self, tracker: Tracker, complain: Callable[[str], None]) -> None:
+    def __init__(self, tracker: Tracker) -> None:
         self._tracker: Tracker | None = tracker
-        self._complain = complain
 
     def record(self, outcome: Outcome, parameters: Parameters) -> None:
         self._try(lambda tracker: tracker.record(outcome, parameters))
@@ -129,18 +128,16 @@ class Guarded(Tracker):
             action(self._tracker)
         except _errors() as error:
             name, self._tracker = type(self._tracker).__name__, None
-            self._complain(
-                without_passwords(f"{name} failed and records no more trials ({error}); the store contains all of them")
-            )
+            problem = f"{name} failed and records no more trials ({error}); the store contains all of them"
+            print(without_passwords(problem), file=sys.stderr)
 
 
-def make_tracker(specification: str, study: str, complain: Callable[[str], None] | None = None) -> Tracker:
+def make_tracker(specification: str, study: str) -> Tracker:
     """Creates the tracker of a specification.
 
     Args:
         specification: ``tensorboard:FOLDER`` or ``mlflow:URI``; the folder or URI is optional.
         study: The name of the study.
-        complain: Receives a message if the tracker fails during the search; default: standard error.
 
     Raises:
         ConfigurationError: The kind is unknown, its library is not installed, or the server cannot be reached.
@@ -157,7 +154,7 @@ def make_tracker(specification: str, study: str, complain: Callable[[str], None]
     except _errors() as error:
         problem = without_passwords(f"{specification}: {error}")
         raise ConfigurationError(problem, where="track", cure="check the address, and that the server runs") from None
-    return Guarded(tracker, complain or (lambda text: print(text, file=sys.stderr)))
+    return Guarded(tracker)
 
 
 def _errors() -> tuple[type[Exception], ...]:
@@ -185,7 +182,3 @@ def _mean_curves(outcome: Outcome) -> dict[str, list[float]]:
         for name, values in fold.history.items()
     ]
     return {name: by_trial[outcome.number] for name, by_trial in series.mean_curves(curves).items()}
-
-
-def _file_name(study: str) -> str:
-    return "".join(c if c.isalnum() or c in "._-" else "_" for c in study)

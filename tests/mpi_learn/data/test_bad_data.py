@@ -104,7 +104,7 @@ TABLE = {
     "not ROOT": Bad(lambda d: (d / "a.root").write_text("x" * 99), ["a.root"], "damaged", {"train": "a.root"}),
     "not gzip": Bad(lambda d: (d / "a.csv.gz").write_text("p,q\n"), ["a.csv.gz"], "damaged", {"train": "a.csv.gz"}),
     "no such dataset": Bad(good, ["data.features", "a.h5", "'pixels'"], "there are: X, y", {"features": "pixels"}),
-    "a misspelt dataset": Bad(good, ["data.features", "a.h5", "'x'"], "did you mean 'X'", {"features": "x"}),
+    "a misspelt dataset": Bad(good, ["data.features", "a.h5", "'x'"], "did you mean X", {"features": "x"}),
     "no such labels": Bad(good, ["data.labels", "a.h5", "'label'"], "there are: X, y", {"labels": "label"}),
     "a dataset missing in the second file": Bad(
         lambda d: two(d, X=X), ["data.labels", "b.h5", "'y'"], "there are: X", BOTH
@@ -251,7 +251,10 @@ TABLE = {
         lambda d: (d / "a.csv").write_text("p,q,y\n1,2,0\n1,?,1\n"), ["data.features", "a.csv", "q"], "numeric", CSV
     ),
     "a line with a cell too few": Bad(
-        lambda d: (d / "a.csv").write_text("p,q,y\n1,2,0\n1,2\n"), ["a.csv", "line 3 has 2 cells"], "damaged", CSV
+        lambda d: (d / "a.csv").write_text("p,q,y\n1,2,0\n1,2\n"),
+        ["a.csv", "Row #3: Expected 3 columns, got 2"],
+        "damaged",
+        CSV,
     ),
     "a table of names alone": Bad(
         lambda d: (d / "a.csv").write_text("p,q,y\n"), ["data.train", "a.csv", "no sample"], "with samples", CSV

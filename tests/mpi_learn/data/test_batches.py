@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpi_learn.data import Batches, Dataset, Dealer, Samples, shares, validation_batches
+from mpi_learn.data import Batches, BatchOptions, Dataset, Dealer, Samples, shares, validation_batches
 
 
 def numbered(n: int) -> Dataset:
@@ -21,9 +21,7 @@ def flat(lists: list[list]) -> list:
 
 
 def seen(dataset: Dataset, n_workers: int, worker: int, batch_size: int = 4, epoch: int = 0, **options) -> list[list]:
-    batches = Batches(
-        dataset, batch_size=batch_size, n_workers=n_workers, worker=worker, seed=options.pop("seed", 7), **options
-    )
+    batches = Batches(dataset, BatchOptions(batch_size, n_workers, worker, **{"seed": 7} | options))
     return [batch.y[0].tolist() for batch in batches.epoch(epoch)]
 
 
@@ -52,7 +50,7 @@ def test_last_step_is_dealt_as_evenly_as_possible():
 
 def test_worker_without_samples_still_gets_batches_of_the_right_shape():
     dataset = numbered(2)
-    batches = Batches(dataset, batch_size=4, n_workers=3, worker=0, seed=7)
+    batches = Batches(dataset, BatchOptions(4, n_workers=3, seed=7))
     (batch,) = batches.epoch(0)
     assert batch.n_samples == 0
     assert batch.x[0].shape == (0, 1)
@@ -71,14 +69,14 @@ def test_samples_stay_in_order_without_shuffling():
 
 
 def test_features_and_labels_stay_together():
-    for batch in Batches(numbered(30), batch_size=4, n_workers=1, worker=0, seed=3).epoch(2):
+    for batch in Batches(numbered(30), BatchOptions(4, seed=3)).epoch(2):
         np.testing.assert_array_equal(batch.x[0][:, 0], batch.y[0])
 
 
 def test_images_of_bytes_stay_bytes_and_their_labels_become_int64():
     images = np.arange(5 * 4, dtype=np.uint8).reshape(5, 2, 2)
     samples = Samples((images,), (np.arange(5, dtype=np.uint8),))
-    batches = Batches(Dataset(samples, samples), batch_size=5, n_workers=1, worker=0, seed=0, shuffle=False)
+    batches = Batches(Dataset(samples, samples), BatchOptions(5, shuffle=False))
     (batch,) = batches.epoch(0)
     assert batch.x[0].dtype == np.uint8
     assert batch.y[0].dtype == np.int64
@@ -87,7 +85,7 @@ def test_images_of_bytes_stay_bytes_and_their_labels_become_int64():
 
 def test_batch_does_not_change_the_samples():
     dataset = numbered(4)
-    for batch in Batches(dataset, batch_size=4, n_workers=1, worker=0, seed=0, shuffle=False).epoch(0):
+    for batch in Batches(dataset, BatchOptions(4, shuffle=False)).epoch(0):
         batch.x[0][:] = -1
     assert dataset.training.x[0].min() == 0
 
@@ -130,10 +128,7 @@ def test_validation_samples_are_shared_out_in_order():
 @given(n=st.integers(0, 400), batch_size=st.integers(1, 9), n_workers=st.integers(1, 5), seed=st.integers(0, 99))
 def test_dealt_chunks_hold_every_sample_once_whoever_asks(n, batch_size, n_workers, seed):
     dealer = Dealer(n, batch_size=batch_size, n_workers=n_workers)
-    workers = [
-        Batches(numbered(n), batch_size=batch_size, n_workers=n_workers, worker=worker, seed=3)
-        for worker in range(n_workers)
-    ]
+    workers = [Batches(numbered(n), BatchOptions(batch_size, n_workers, worker, seed=3)) for worker in range(n_workers)]
     free = np.random.default_rng(seed)
     labels = []
     while (part := dealer.deal()) is not None:

@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from mpi_learn.data import Batches, DataConfiguration, Dataset, Samples, load, make_batches, validation_batches
+from mpi_learn.data import (
+    Batches,
+    BatchOptions,
+    DataConfiguration,
+    Dataset,
+    Samples,
+    load,
+    make_batches,
+    validation_batches,
+)
 from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
 from mpi_learn.errors import DataError
 
@@ -99,19 +108,19 @@ def test_sample_weights_come_with_their_samples(tmp_path, memory):
     weights = np.arange(N) * 0.5
     options = {"features": "X", "labels": "y", "weights": "w", "memory": memory}
     dataset = loaded(tmp_path, {"X": AGE, "y": LABELS, "w": weights}, **options)
-    batches = make_batches(dataset, batch_size=4, n_workers=1, worker=0, seed=1)
+    batches = make_batches(dataset, BatchOptions(4, seed=1))
     for batch in batches.epoch(0):
         np.testing.assert_array_equal(batch.weights[0], batch.x[0] * 0.5)
         assert batch.weights[0].dtype == np.float32
     batches.close()
-    (fold,) = Batches(dataset.fold(np.arange(3), np.arange(3, 5)), batch_size=9, n_workers=1, worker=0, seed=1).epoch(0)
+    (fold,) = Batches(dataset.fold(np.arange(3), np.arange(3, 5)), BatchOptions(9, seed=1)).epoch(0)
     assert sorted(fold.weights[0].tolist()) == [0.0, 0.5, 1.0]
 
 
 def test_class_weights_count_in_the_training_only():
     samples = Samples((AGE,), (LABELS,), (np.full(N, 2.0, np.float32),))
     dataset = Dataset(samples, samples, class_weights=ClassWeights({0: 5.0, 2: 0.5}))
-    (batch,) = Batches(dataset, batch_size=N, n_workers=1, worker=0, seed=0, shuffle=False).epoch(0)
+    (batch,) = Batches(dataset, BatchOptions(N, shuffle=False)).epoch(0)
     np.testing.assert_allclose(batch.weights[0], 2 * np.array([5.0, 1.0, 0.5])[LABELS])
     (batch,) = validation_batches(dataset, batch_size=N)
     np.testing.assert_allclose(batch.weights[0], 2)
@@ -135,8 +144,7 @@ def test_incomplete_batches_can_be_dropped(tmp_path, memory, n_workers):
     dataset = loaded(tmp_path, {"X": np.arange(23), "y": np.zeros(23)}, features="X", labels="y", memory=memory)
     seen: list[int] = []
     for worker in range(n_workers):
-        options = {"batch_size": 3, "n_workers": n_workers, "worker": worker, "seed": 0}
-        batches = make_batches(dataset, drop_last=True, **options)
+        batches = make_batches(dataset, BatchOptions(3, n_workers, worker, drop_last=True))
         found = [batch for epoch in range(2) for batch in batches.epoch(epoch)]
         batches.close()
         assert [batch.n_samples for batch in found] == [3] * (2 * batches.n_steps)
@@ -151,7 +159,7 @@ def test_smallest_batch_is_known_before_the_first(tmp_path, memory, n, n_workers
     dataset = loaded(tmp_path, {"X": np.arange(n), "y": np.zeros(n)}, features="X", labels="y", memory=memory)
     sizes = []
     for worker in range(n_workers):
-        batches = make_batches(dataset, batch_size=3, n_workers=n_workers, worker=worker, seed=0)
+        batches = make_batches(dataset, BatchOptions(3, n_workers, worker))
         sizes += [batch.n_samples for batch in batches.epoch(0) if batch.n_samples]
         batches.close()
     assert batches.least_samples == min(sizes)

@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
 
-from mpi_learn.data import DataConfiguration, Dealer, load, make_batches, memory_budget, validation_batches
+from mpi_learn.data import (
+    BatchOptions,
+    DataConfiguration,
+    Dealer,
+    load,
+    make_batches,
+    memory_budget,
+    validation_batches,
+)
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.errors import DataError
 from tests.mpi_learn.data.formats import FORMATS
@@ -38,7 +46,7 @@ def streamed(tmp_path, *, sizes=(50, 1, 70), window=40, **options):
 
 
 def seen(dataset, n_workers=1, worker=0, batch_size=4, epoch=0, seed=7, **options):
-    batches = make_batches(dataset, batch_size=batch_size, n_workers=n_workers, worker=worker, seed=seed, **options)
+    batches = make_batches(dataset, BatchOptions(batch_size, n_workers, worker, seed, **options))
     try:
         return [batch.y[0].tolist() for batch in batches.epoch(epoch)]
     finally:
@@ -69,7 +77,7 @@ def test_every_sample_is_used_exactly_once_an_epoch(tmp_path_factory, sizes, win
 
 
 def test_features_and_labels_stay_together(tmp_path):
-    batches = make_batches(streamed(tmp_path), batch_size=8, n_workers=1, worker=0, seed=3)
+    batches = make_batches(streamed(tmp_path), BatchOptions(8, seed=3))
     for batch in batches.epoch(2):
         assert batch.x[0].dtype == np.float32
         assert batch.y[0].dtype == np.int64
@@ -86,7 +94,7 @@ def test_order_is_another_one_every_epoch_and_the_same_for_the_same_seed(tmp_pat
 
 def test_a_later_epoch_is_the_same_whether_or_not_those_before_were_seen(tmp_path):
     dataset = streamed(tmp_path)
-    batches = make_batches(dataset, batch_size=4, n_workers=1, worker=0, seed=7)
+    batches = make_batches(dataset, BatchOptions(4, seed=7))
     epochs = [[batch.y[0].tolist() for batch in batches.epoch(epoch)] for epoch in range(3)]
     batches.close()
     assert epochs[2] == seen(dataset, epoch=2)
@@ -140,7 +148,7 @@ def test_taking_gives_what_samples_in_memory_give(tmp_path):
 def test_dealt_parts_hold_every_sample_once(tmp_path):
     dataset = streamed(tmp_path, window=12)
     dealer = Dealer(121, batch_size=2, n_workers=2)
-    workers = [make_batches(dataset, batch_size=2, n_workers=2, worker=worker, seed=3) for worker in range(2)]
+    workers = [make_batches(dataset, BatchOptions(2, 2, worker, seed=3)) for worker in range(2)]
     going, labels = [worker.dealt(0, dealer.deal) for worker in workers], []
     while going:
         for one in list(going):
@@ -227,7 +235,7 @@ def test_memory_of_the_host_is_what_the_control_group_allows(tmp_path, monkeypat
 def test_a_file_that_breaks_meanwhile_is_named_and_no_thread_is_left(tmp_path):
     dataset = streamed(tmp_path)
     (tmp_path / "part_2.h5").write_bytes(b"nothing that anybody could read")
-    batches = make_batches(dataset, batch_size=4, n_workers=1, worker=0, seed=7)
+    batches = make_batches(dataset, BatchOptions(4, seed=7))
     with pytest.raises(DataError, match=r"part_2\.h5"):
         list(batches.epoch(0))
     batches.close()
@@ -246,7 +254,7 @@ def test_the_thread_ends_with_the_batches_even_in_the_middle(tmp_path, monkeypat
     dataset = streamed(tmp_path, window=12)
     fill = StreamedSamples.fill
     monkeypatch.setattr(StreamedSamples, "fill", lambda *a: (time.sleep(0.01), fill(*a)))
-    batches = make_batches(dataset, batch_size=4, n_workers=1, worker=0, seed=7)
+    batches = make_batches(dataset, BatchOptions(4, seed=7))
     next(iter(batches.epoch(0)))
     assert reading_threads()
     batches.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import http.server
 import re
 import threading
@@ -225,6 +226,11 @@ def test_what_cannot_be_asked_says_why(name, changes, said, folder, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def text_for_a_number(folder: Path) -> None:
+    file = folder / "atlas-higgs-challenge-2014-v2.csv.gz"
+    file.write_bytes(gzip.decompress(file.read_bytes()).replace(b"-999.0", b"x"))
+
+
 DAMAGED = {
     "missing part": ("mnist", lambda folder: (folder / "t10k-labels-idx1-ubyte").unlink(), "found no t10k-labels"),
     "no idx": ("mnist", lambda f: (f / "train-labels-idx1-ubyte").write_bytes(b"x" * 9), "not a complete idx"),
@@ -241,8 +247,9 @@ DAMAGED = {
     "another CSV": (
         "higgs",
         lambda folder: (folder / "atlas-higgs-challenge-2014-v2.csv.gz").write_bytes(b"a,b\n1,2\n"),
-        "no column DER_mass_MMC",
+        "Column 'DER_mass_MMC'",
     ),
+    "text in a CSV": ("higgs", text_for_a_number, "invalid value 'x'"),
 }
 
 

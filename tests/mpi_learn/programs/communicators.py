@@ -5,7 +5,7 @@ from __future__ import annotations
 from mpi4py import MPI
 
 from mpi_learn.errors import TrainingError
-from mpi_learn.mpi import communicators
+from mpi_learn.mpi import communicators, messaging
 
 world = MPI.COMM_WORLD
 RANKS = [2, 0]
@@ -52,8 +52,8 @@ def check_private() -> None:
         if comm.rank == 0:
             comm.send("private", dest=1, tag=6)
         if comm.rank == 1:
-            assert communicators.receive(comm)[0] == "private"
-            assert communicators.receive(world)[0] == "the caller's"
+            assert messaging.receive(comm)[0] == "private"
+            assert messaging.receive(world)[0] == "the caller's"
     if world.rank == 0:
         request.wait()
 

@@ -6,7 +6,8 @@ import time
 
 from mpi4py import MPI
 
-from mpi_learn.mpi.communicators import release, split
+from mpi_learn.mpi.communicators import split
+from mpi_learn.mpi.lost_ranks import release
 
 
 def compare() -> None:

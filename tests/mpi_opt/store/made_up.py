@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from mpi_opt.core.space import Categorical, Integer, Real, Space
-from mpi_opt.core.trial import FoldOutcome, Outcome
+from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish, Start, StudyRecord
 
@@ -43,7 +43,9 @@ CONFIGURATION = {
 
 def start(number: int, parameters: dict | None = None, *, attempt: int = 1, block: int = 0) -> Start:
     """A trial that begins on ranks 1 to 3 of block `block`."""
-    return Start(number, parameters or {"x": 0.5}, attempt, block, f"{3 * block + 1}-{3 * block + 3}", "node1")
+    return Start(
+        Proposal(number, parameters or {"x": 0.5}), attempt, block, f"{3 * block + 1}-{3 * block + 3}", "node1"
+    )
 
 
 def finish(

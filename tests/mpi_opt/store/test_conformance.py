@@ -10,7 +10,7 @@ import pytest
 
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.space import Categorical, Integer, Real, Space
-from mpi_opt.core.trial import FoldOutcome, Outcome
+from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.store.records import Finish, StudyRecord
@@ -149,7 +149,7 @@ def test_trials_of_older_versions_that_share_a_place_come_by_time_and_number(sto
     store.start(study.id, [start(number) for number in range(4)])
     store.finish(study.id, [finish(3)])
     store.finish(study.id, [finish(2), finish(1), finish(0)])
-    with store._database.changing() as connection:
+    with store._database.writing() as connection:
         connection.exec_driver_sql("UPDATE trials SET ended = 0")
     assert [trial.number for trial in store.ended_trials(study.id)] == [3, 0, 1, 2]
 
@@ -234,8 +234,8 @@ def test_budget_and_origin_of_a_resumed_trial_are_kept(store: Store) -> None:
     from dataclasses import replace
 
     study = create(store)
-    store.start(study.id, [replace(start(0), budget=3.0, resume_from=None)])
-    store.start(study.id, [replace(start(1), budget=9.0, resume_from=0)])
+    store.start(study.id, [replace(start(0), proposal=Proposal(0, {"x": 0.5}, budget=3.0))])
+    store.start(study.id, [replace(start(1), proposal=Proposal(1, {"x": 0.5}, budget=9.0, resume_from=0))])
     assert [(t.budget, t.resume_from) for t in store.trials(study.id)] == [(3.0, None), (9.0, 0)]
 
 

@@ -200,10 +200,8 @@ def test_uncertain_values_count_less():
     assert min(abs(x - 0.3) for x in next_point(3.0)) < 0.1
 
 
-@pytest.mark.parametrize("surrogate", ["gp", "forest"])
-def test_both_surrogates_find_the_best_category(surrogate):
-    strategy = make_strategy("bayesian", MIXED, seed=1, options={"surrogate": surrogate})
-    _, told = run(strategy, MIXED, 40, outcome=lambda p: mixed_cost(p.parameters))
+def test_finds_the_best_category():
+    _, told = run(make_strategy("bayesian", MIXED, seed=1), MIXED, 40, outcome=lambda p: mixed_cost(p.parameters))
     assert min(told, key=lambda pair: pair[1])[0].parameters["e"] == "y"
 
 
@@ -344,7 +342,7 @@ def nearest_distance(space, points):
     return np.where(is_other, np.inf, differences[:, :, is_number].max(axis=2)).min()
 
 
-@pytest.mark.parametrize("options", [{}, {"await_refit_up_to": 0}, {"surrogate": "forest"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"await_refit_up_to": 0}], ids=str)
 def test_no_proposal_is_near_an_observed_or_pending_point(options):
     """The minimum is in a corner of one category, at which the acquisition function is largest again and again."""
     space = Space({"x": Real(-3, 5), "rate": Real(1e-4, 1, prior="log-uniform"), "kind": Categorical(("a", "b"))})

@@ -18,26 +18,11 @@ from mpi_opt.study.study import Study
 from tests.mpi_opt.store.made_up import SPACE, make_study
 from tests.timing import reference_s
 
-RUN = """
-import sys
-import typer
-from mpi_learn.errors import UserError
-from mpi_opt.cli import results_commands
-
-app = typer.Typer()
-results_commands.register(app)
-try:
-    app(sys.argv[1:], standalone_mode=False)
-except UserError as error:
-    print(error, file=sys.stderr)
-    sys.exit(2)
-"""
-
 HEAVY = {"mpi4py", "keras", "tensorflow", "torch", "pandas", "matplotlib", "sklearn"}
 
 
 def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", RUN, *arguments]
+    command = [sys.executable, "-m", "mpi_opt", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=60, check=False)
 
 
@@ -187,8 +172,10 @@ def test_results_of_10000_trials_come_within_a_second_without_heavy_imports(tmp_
     with Store.open(str(path)) as store:
         make_study(store, n_trials=10_000, n_blocks=500, n_epochs=1, n_folds=1)
     assert len(answer("results", "--study", "digits", cwd=tmp_path).splitlines()) == 10_001
-    check = f"    assert not {HEAVY} & set(sys.modules), sys.modules\n"
-    code = RUN.replace("except", f"{check}except", 1)
+    code = (
+        "import sys; from mpi_opt.cli.main import run; status = run(sys.argv[1:]);"
+        f"assert not {HEAVY} & set(sys.modules), sys.modules; sys.exit(status)"
+    )
     assert reference_s([sys.executable, "-c", code, "results", "--study", "digits"], tmp_path) < 1.0
 
 
@@ -220,7 +207,7 @@ def test_best_of_a_large_study_are_found_without_reading_the_others(
 def test_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
     with Store.open(str(tmp_path / "a.db")) as store:
         make_study(store, n_trials=3000, n_blocks=500, n_epochs=1, n_folds=1)
-    command = [sys.executable, "-c", RUN, "results", "--study", "digits"]
+    command = [sys.executable, "-m", "mpi_opt", "results", "--study", "digits"]
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "cwd": tmp_path}
     with subprocess.Popen(command, **options) as process:
         process.stdout.readline()

@@ -201,11 +201,7 @@ def test_page_is_drawn_in_a_browser(served: dashboard.Dashboard, browser, digits
 
 
 def test_command_prints_where_to_look_and_ends_with_ctrl_c(digits_file: Path) -> None:
-    code = (
-        "import typer; from mpi_opt.cli import results_commands; app = typer.Typer();"
-        "results_commands.register(app); app()"
-    )
-    command = [sys.executable, "-c", code, "dashboard", "--store", str(digits_file), "--port", "0"]
+    command = [sys.executable, "-m", "mpi_opt", "dashboard", "--store", str(digits_file), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         lines = [process.stdout.readline() for _ in range(3)]
         assert "http://127.0.0.1:" in lines[0] and "?token=" in lines[0]

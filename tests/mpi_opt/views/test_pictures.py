@@ -102,7 +102,6 @@ def test_utilisation_is_the_busy_part_of_all_blocks() -> None:
     spans = make_timeline(attempts)
     assert spans.span_s == 10
     assert spans.utilisation == pytest.approx(13 / 20)
-    assert spans.busy_s(1) == 5
     assert [bar.outcome for bar in spans.bars] == ["complete", "lost", "complete", "complete"]
 
 
@@ -201,10 +200,3 @@ def test_of_too_many_curves_the_best_are_drawn(digits: Study, monkeypatch: pytes
     drawn = {curve.number for curve in series.curves_to_draw(digits)}
     assert {trial.number for trial in digits.ranked()[:5]} <= drawn
     assert 5 < len(drawn) <= 10
-
-
-@pytest.mark.parametrize(("n", "most"), [(5, 10), (10, 10), (11, 10), (1000, 10), (7, 3), (3, 2)])
-def test_some_of_a_list_are_its_best_and_others(n: int, most: int) -> None:
-    chosen = series.some(list(range(n)), most)
-    assert len(chosen) <= most and len(set(chosen)) == len(chosen)
-    assert chosen[: most // 2] == list(range(min(n, most // 2)))

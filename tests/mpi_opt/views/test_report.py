@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mpi_opt.core.space import Categorical, Real, Space
-from mpi_opt.core.trial import FoldOutcome, Outcome
+from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish, Start
 from mpi_opt.study.study import Study
@@ -84,7 +84,7 @@ def test_what_comes_from_a_study_stays_text(tmp_path: Path, browser) -> None:
         study = store.create_study(EVIL, **options, space=space)
         for number in range(15):
             point = {EVIL: number / 20, "kind": EVIL}
-            store.start(study.id, [Start(number, point, 1, 0, "1", EVIL)])
+            store.start(study.id, [Start(Proposal(number, point), 1, 0, "1", EVIL)])
             folds = [FoldOutcome(fold, 0.1 * number, 1.0, {EVIL: [0.5, 0.1 * number]}) for fold in range(2)]
             failed = Outcome(number, "failed", None, None, 1.0, [], EVIL)
             outcome = Outcome(number, "complete", 0.1 * number, 0.01, 1.0, folds)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mpi_opt.views.text.best_trial import training_of
+from mpi_opt.configuration.placeholders import filled_training
 
 TRAINING = {
     "model": "net.py:build",
@@ -30,16 +30,16 @@ def test_model_gets_the_hyperparameters_that_its_function_names(
     tmp_path: Path, signature: str, arguments: dict
 ) -> None:
     (tmp_path / "net.py").write_text(f"raise SystemExit('it is read, not run')\ndef build({signature}):\n    pass\n")
-    content = training_of(TRAINING, POINT, str(tmp_path))
+    content = filled_training(TRAINING, POINT, tmp_path, guess=True)
     assert content["parameters"] == arguments
     assert content["optimizer"] == {"name": "adam", "learning_rate": 0.1}
     assert content["batch_size"] == 32
 
 
 def test_model_whose_file_is_gone_gets_what_nothing_else_takes(tmp_path: Path) -> None:
-    assert training_of(TRAINING, POINT, str(tmp_path))["parameters"] == {"units": 8, "depth": 2}
+    assert filled_training(TRAINING, POINT, tmp_path, guess=True)["parameters"] == {"units": 8, "depth": 2}
 
 
 def test_model_of_a_file_takes_nothing() -> None:
-    content = training_of({"model": "model.keras", "batch_size": "$batch"}, {"batch": 32}, None)
+    content = filled_training({"model": "model.keras", "batch_size": "$batch"}, {"batch": 32}, None)
     assert content == {"model": "model.keras", "batch_size": 32}

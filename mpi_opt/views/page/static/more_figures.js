@@ -187,7 +187,8 @@ function blocks() {
       return bar ? bar.trial : null;
     },
   });
-  const present = ["complete", "pruned", "failed", "lost", "running"].filter((o) => B.bars.some((bar) => bar[4] === o));
+  const outcomes = ["complete", "pruned", "failed", "lost", "killed", "running"];
+  const present = outcomes.filter((o) => B.bars.some((bar) => bar[4] === o));
   key(holder, present.map((outcome) => [outcome, COLOURS[outcome]]));
 }
 

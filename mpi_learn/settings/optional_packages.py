@@ -1,4 +1,4 @@
-"""Third-party readers, imported on first use."""
+"""Third-party packages, imported on first use."""
 
 from __future__ import annotations
 

@@ -1,0 +1,134 @@
+"""Tables and picture of the scaling experiment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from step_time import Link, fit
+
+MARK = "<!-- table -->\n"
+N_IMAGES, BATCH = 60_000, 128
+GRADIENT_BYTES = {"mlp": 4 * 235_146, "cnn": 4 * 421_576, "lstm": 4 * 82_186}
+ALONE = {"Keras": "Keras, 1 rank", "PyTorch": "PyTorch, 1 rank", "DDP": "DDP, 1 rank"}
+APART = {"Keras": "Keras, 2 ranks without Allreduce", "PyTorch": "PyTorch, 2 ranks without Allreduce"}
+DATA_CENTRE = Link(latency_s=10e-6, bytes_per_s=10e9 / 8)
+"""An assumption: 10 µs and 10 Gbit/s between neighbours of the ring. Not measured."""
+
+
+def show(results: dict[str, Any], folder: Path | None) -> str:
+    """The tables; with a folder they also replace the end of its README, and the picture is drawn."""
+    parts = [speed_table(model, programs) for model, programs in results["speeds"].items()]
+    parts += [prediction_table(results)]
+    if "network" in results:
+        parts += [many_ranks_table(results)]
+    text = "\n\n".join([*parts, f"Machine: {results['machine']}."])
+    if folder is not None:
+        readme = folder / "README.md"
+        readme.write_text(f"{readme.read_text().partition(MARK)[0]}{MARK}\n{text}\n")
+        draw(results, folder / "scaling.png")
+    return text
+
+
+def speed_table(model: str, programs: dict[str, Any]) -> str:
+    """Speed, speed-up over one rank of the same program, efficiency and communication of one network."""
+    lines = [
+        f"| {model} | epoch of 60,000 images, s | images/s | speed-up | efficiency | communication |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, found in programs.items():
+        speeds = found["samples_per_second"]
+        middle = median(speeds)
+        cells = [f"{N_IMAGES / middle:.1f}", f"{middle:,.0f} ({min(speeds):,.0f} to {max(speeds):,.0f})"]
+        alone = programs.get(ALONE[name.partition(",")[0]])
+        if alone is None or "without" in name:
+            cells += ["", ""]
+        else:
+            gain = median(a / b for a, b in zip(speeds, alone["samples_per_second"], strict=True))
+            cells += [f"{gain:.2f}", f"{gain / workers(name):.2f}"]
+        share = found.get("communication")
+        cells.append("" if share is None else f"{share:.1%}")
+        lines.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def workers(name: str) -> int:
+    """The ranks of a program, or the threads of its only rank."""
+    return int(name.partition(", ")[2].removeprefix("1 rank of ").split()[0])
+
+
+def prediction_table(results: dict[str, Any]) -> str:
+    """Predicted and measured speeds of the configurations that can be run here."""
+    lines = ["| network | configuration | predicted images/s | measured | error |", "|---|---|---|---|---|"]
+    here = fit(results["here"]) if len(results["here"]) > 1 else None
+    for model, programs in results["speeds"].items():
+        for framework, apart in APART.items():
+            measured = programs.get(f"{framework}, 2 ranks")
+            if here and measured and apart in programs:
+                compute_s = 2 * BATCH / median(programs[apart]["samples_per_second"])
+                predicted = 2 * BATCH / here.step_s(compute_s, GRADIENT_BYTES[model], 2)
+                lines.append(_line(model, f"{framework}, 2 ranks", predicted, median(measured["samples_per_second"])))
+        if "network" not in results:
+            continue
+        network = fit(results["network"]["allreduces"])
+        for hosts, measured in results["network"]["samples_per_second"].items():
+            compute_s = host_step_s(results, model, int(hosts))
+            predicted = int(hosts) * BATCH / network.step_s(compute_s, GRADIENT_BYTES[model], int(hosts))
+            lines.append(_line(model, f"PyTorch, {hosts} hosts of a slow network", predicted, measured[model]))
+    return "\n".join(lines)
+
+
+def host_step_s(results: dict[str, Any], model: str, ranks: int) -> float:
+    """Seconds of the computation of a step in PyTorch where `ranks` ranks share the two cores of this machine."""
+    alone_s = BATCH / median(results["speeds"][model]["PyTorch, 1 rank"]["samples_per_second"])
+    return alone_s * max(1, ranks / 2)
+
+
+def _line(model: str, configuration: str, predicted: float, measured: float) -> str:
+    error = predicted / measured - 1
+    return f"| {model} | {configuration} | {predicted:,.0f} | {measured:,.0f} | {error:+.0%} |"
+
+
+def many_ranks_table(results: dict[str, Any]) -> str:
+    """Predicted speed-up of ranks with a core each, over the emulated network and over an assumed faster one."""
+    slow = fit(results["network"]["allreduces"])
+    lines = [
+        f"The link fitted to the emulated network has {1e3 * slow.latency_s:.2f} ms and "
+        f"{8e-6 * slow.bytes_per_s:,.0f} Mbit/s.",
+        "",
+        "| ranks | " + " | ".join(f"{model}, emulated · 10 Gbit/s" for model in results["speeds"]) + " |",
+        "|---|" + "---|" * len(results["speeds"]),
+    ]
+    for ranks in (4, 16, 64, 256):
+        cells = [
+            " · ".join(f"{speed_up(results, model, link, ranks):.1f}" for link in (slow, DATA_CENTRE))
+            for model in results["speeds"]
+        ]
+        lines.append(f"| {ranks} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def speed_up(results: dict[str, Any], model: str, link: Link, ranks: int) -> float:
+    """Predicted speed of `ranks` ranks in PyTorch over that of one; negligible communication gives `ranks`."""
+    compute_s = host_step_s(results, model, 1)
+    return ranks * compute_s / link.step_s(compute_s, GRADIENT_BYTES[model], ranks)
+
+
+def draw(results: dict[str, Any], file: Path) -> None:
+    """Measured speed-ups of 1, 2 and 4 ranks, a panel for each network."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(3.4 * len(results["speeds"]), 3), layout="constrained")
+    for axes, (model, programs) in zip(
+        figure.subplots(1, len(results["speeds"])), results["speeds"].items(), strict=True
+    ):
+        for framework, alone in ALONE.items():
+            base = median(programs[alone]["samples_per_second"])
+            names = [f"{framework}, 1 rank", f"{framework}, 2 ranks", f"{framework}, 4 ranks"]
+            gains = [median(programs[name]["samples_per_second"]) / base for name in names]
+            axes.plot([1, 2, 4], gains, "o-", label=framework)
+        axes.axhline(2, color="0.8", lw=1)
+        axes.set(title=model, xlabel="ranks", ylabel="speed-up", xticks=[1, 2, 4], ylim=(0, 2.3))
+    axes.legend(frameon=False)
+    figure.savefig(file, dpi=120)

@@ -1,0 +1,17 @@
+"""Trains the lines of a file one after the other; run by ``measure.py`` with ``mpirun`` on hosts of a slow network.
+
+Rank 0 prints the samples per second of each training as one line of JSON.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from mpi4py import MPI
+
+from mpi_learn import train
+
+for line in Path(sys.argv[1]).read_text().splitlines():
+    speed = train(json.loads(line), MPI.COMM_WORLD).samples_per_second
+    if MPI.COMM_WORLD.rank == 0:
+        print(json.dumps({"samples_per_second": speed}), flush=True)

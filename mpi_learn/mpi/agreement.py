@@ -1,0 +1,41 @@
+"""Errors of one rank, raised on all ranks."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mpi_learn.errors import MPILearnError, TrainingError
+from mpi_learn.mpi.communicators import Communicator, host_name
+from mpi_learn.mpi.library import MPI
+
+
+@contextmanager
+def agreed_errors(comm: Communicator) -> Iterator[None]:
+    """Raises an error of one rank on all ranks. Collective over `comm` at the end of the block.
+
+    Communication over `comm` inside the block must not need a rank that may already have raised. An `MPILearnError` is
+    raised unchanged; any other error becomes a `TrainingError` with the rank's traceback. If several ranks raise, the
+    error of the lowest rank is raised.
+    """
+    mine: BaseException | None = None
+    try:
+        yield
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001 - every error must reach the other ranks
+        mine = error if isinstance(error, MPILearnError) else described(error, comm.rank)
+    first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
+    if first < comm.size:
+        raise comm.bcast(mine, root=first)
+
+
+def described(error: BaseException, rank: int) -> TrainingError:
+    """`error` as a `TrainingError` that can be sent: with rank, host and the traceback as text."""
+    text = "".join(traceback.format_exception(error))
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - the __str__ of a user's exception may raise anything
+        said = "(its text cannot be read)"
+    return TrainingError(f"{type(error).__name__}: {said}", rank=rank, host=host_name(), traceback=text)

@@ -1,0 +1,50 @@
+"""Lost ranks: how MPI reports them, which ranks are lost, and how the ranks that wait for them are freed."""
+
+from __future__ import annotations
+
+import os
+
+from mpi_learn.mpi.library import MPI
+
+LOSSES = tuple(getattr(MPI, name, -1) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED"))
+"""MPI's error classes for a failed process and for a communicator that was revoked because of one."""
+
+
+class RankLost(Exception):
+    """A rank of a communicator has died, or the communicator was revoked because a rank died."""
+
+
+FAILURES = (MPI.Exception, RankLost)
+"""The exceptions of communication over a broken communicator."""
+
+
+def acknowledge(comm: MPI.Comm) -> set[int]:
+    """Acknowledges the deaths in `comm`, so that receives from any source work again.
+
+    Returns:
+        All ranks of `comm` that are known to have died.
+    """
+    if not is_protected():
+        return set()
+    comm.Ack_failed()  # first: a rank that dies in between is reported twice rather than never
+    failed = comm.Get_failed()
+    return set(MPI.Group.Translate_ranks(failed, list(range(failed.size)), comm.group)) if failed.size else set()
+
+
+def is_protected() -> bool:
+    """Whether the job survives lost ranks: Open MPI 5 started with ``--with-ft ulfm``."""
+    return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - Open MPI spells it so
+
+
+def is_communication_error(error: BaseException) -> bool:
+    """Whether `error` reports a broken communicator."""
+    return isinstance(error, FAILURES)
+
+
+def release(comm: MPI.Comm) -> None:
+    """Revokes `comm` and communicators derived from it, so that calls of ranks that wait for this one raise.
+
+    Has no effect without protection (`is_protected`).
+    """
+    if comm.size > 1 and is_protected():
+        comm.Revoke()

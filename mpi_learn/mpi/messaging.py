@@ -1,0 +1,145 @@
+"""Sends and receives Python objects without busy waiting, also if ranks are lost.
+
+A rank that waits in ``recv`` or ``wait`` occupies a whole core. Ranks that may wait long for one another therefore
+wait with `receive`, which probes and sleeps for increasing times. Blocking collectives are used inside a training
+step, where all ranks arrive together.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from mpi_learn.mpi import lost_ranks
+from mpi_learn.mpi.library import MPI
+
+FIRST_PAUSE_S = 10e-6
+LONGEST_PAUSE_S = 0.1
+PATIENCE = 0.05
+"""A waiting rank sleeps for this fraction of the time waited so far, so its answer is at most 5 % late."""
+
+
+class Pause:
+    """Sleeps between two probes, for a fixed fraction of the time waited so far, between 10 µs and `longest_s`.
+
+    Args:
+        longest_s: The longest single sleep, in seconds. An answer may be late by this time.
+        yield_s: Time in seconds during which it yields the processor without sleeping.
+    """
+
+    def __init__(self, longest_s: float = LONGEST_PAUSE_S, yield_s: float = 0.0) -> None:
+        self.longest_s, self.yield_s = longest_s, yield_s
+        self.reset()
+
+    def reset(self) -> None:
+        """Restarts with short sleeps, after something happened."""
+        self._since = time.monotonic()
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds since something last happened."""
+        return time.monotonic() - self._since
+
+    def __call__(self) -> None:
+        """Sleeps once."""
+        waited_s = self.waited_s
+        if waited_s < self.yield_s:
+            os.sched_yield()
+            return
+        time.sleep(min(max(FIRST_PAUSE_S, PATIENCE * waited_s), self.longest_s))
+
+
+def receive(
+    comm: MPI.Comm,
+    source: int = MPI.ANY_SOURCE,
+    tag: int = MPI.ANY_TAG,
+    *,
+    meanwhile: Callable[[], None] | None = None,
+) -> tuple[Any, int, int]:
+    """Waits for a message without busy waiting.
+
+    Args:
+        meanwhile: Called between two probes, for callers that monitor something else; it may raise.
+
+    Returns:
+        The object, the rank that sent it, its tag.
+    """
+    pause = Pause()
+    while (found := poll(comm, source, tag)) is None:
+        if meanwhile is not None:
+            meanwhile()
+        pause()
+    return found
+
+
+def poll(comm: MPI.Comm, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -> tuple[Any, int, int] | None:
+    """A message that has arrived, as (object, source, tag), or None. Never waits.
+
+    Raises:
+        lost_ranks.RankLost: `source` has died; with any source, a rank has died and its death is not yet acknowledged.
+    """
+    status = MPI.Status()
+    try:
+        message = comm.improbe(source=source, tag=tag, status=status)
+        if message is None:
+            return None
+        return message.recv(), status.Get_source(), status.Get_tag()
+    except MPI.Exception as error:
+        if error.Get_error_class() in lost_ranks.LOSSES:
+            raise lost_ranks.RankLost(str(error)) from None
+        raise
+
+
+def send_if_alive(comm: MPI.Comm, message: Any, to: int, tag: int) -> None:
+    """Sends to a rank; has no effect if the rank has died."""
+    with suppress(MPI.Exception):
+        comm.send(message, dest=to, tag=tag)
+
+
+def send_to_all(comm: MPI.Comm, message: Any, ranks: Sequence[int], tag: int) -> None:
+    """Sends to several ranks at once; ranks that have died are ignored."""
+    requests = []
+    for rank in ranks:
+        with suppress(MPI.Exception):
+            requests.append(comm.isend(message, dest=rank, tag=tag))
+    for request in requests:
+        with suppress(MPI.Exception):
+            request.wait()
+
+
+def deliver(comm: MPI.Comm, message: Any, ranks: Sequence[int], tag: int, limit_s: float) -> None:
+    """Sends to several ranks; returns when each has received the message or has died, or after `limit_s`."""
+    requests = {}
+    for rank in ranks:
+        with suppress(MPI.Exception):
+            requests[rank] = comm.issend(message, dest=rank, tag=tag)
+    pause = Pause()
+    while requests and pause.waited_s < limit_s:
+        for rank, request in list(requests.items()):
+            is_done = True
+            with suppress(MPI.Exception):
+                is_done = request.test()[0]
+            if is_done:
+                del requests[rank]
+        for rank in lost_ranks.acknowledge(comm):
+            requests.pop(rank, None)
+        pause()
+
+
+def await_deaths(comm: MPI.Comm, ranks: Iterable[int], limit_s: float) -> None:
+    """Returns when all of `ranks` are known to have died, or after `limit_s`."""
+    pause, waiting = Pause(), set(ranks)
+    while waiting and pause.waited_s < limit_s:
+        pause()
+        waiting -= lost_ranks.acknowledge(comm)
+
+
+def handed_out(comm: MPI.Comm, message: Any) -> Any:
+    """Rank 0's `message`, on every rank. The other ranks sleep until rank 0 sends it. Collective over `comm`."""
+    if comm.rank != 0:
+        return receive(comm, source=0)[0]
+    send_to_all(comm, message, range(1, comm.size), tag=0)
+    return message

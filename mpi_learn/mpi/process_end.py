@@ -1,0 +1,62 @@
+"""Ends a process of which other ranks are lost or blocked, so that ``MPI_Finalize`` would wait forever."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from mpi_learn.mpi.library import MPI
+from mpi_learn.mpi.lost_ranks import is_protected
+from mpi_learn.mpi.messaging import receive
+
+AT_END = 32_101
+"""The tag of a rank's exit status: large, because the messages of user code have small tags."""
+
+
+def skip_finalize(world: MPI.Comm, reachable: Sequence[int] = ()) -> None:
+    """Makes this process end without ``MPI_Finalize``, which would wait forever for lost or blocked ranks.
+
+    Without protection (`is_protected`), ``mpirun`` counts such a process as failed. Rank 0 therefore waits until the
+    other ranks have reached their end, and ends the job with ``MPI_Abort``, which returns its status.
+
+    Args:
+        world: All ranks.
+        reachable: On rank 0: the ranks that call this function as well.
+    """
+    global skips_finalize
+    skips_finalize = True
+    atexit.register(_leave, world, reachable)
+
+
+skips_finalize = False
+"""Whether a rank of this job is lost or blocked, so that no call may require all ranks."""
+
+
+def _leave(world: MPI.Comm, reachable: Sequence[int]) -> None:
+    flush()
+    status = exit_status if exit_status is not None else int(hasattr(sys, "last_type"))
+    if is_protected() or world.size == 1:
+        os._exit(status)
+    if world.rank > 0:
+        world.send(status, dest=0, tag=AT_END)
+        while True:  # until rank 0 ends the job
+            time.sleep(1.0)
+    for rank in reachable:
+        status = max(status, receive(world, source=rank, tag=AT_END)[0])
+    print("some ranks wait for one that has failed: MPI_Abort ends them", file=sys.stderr, flush=True)
+    world.Abort(status)
+
+
+def flush() -> None:
+    """Flushes standard output and error. Errors are ignored: user code may have closed the streams."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+
+
+exit_status: int | None = None
+"""The exit status of a process that skips ``MPI_Finalize``; None: 1 after an uncaught exception, else 0."""

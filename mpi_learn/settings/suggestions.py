@@ -1,0 +1,28 @@
+"""Suggests the known name that is most similar to a misspelt one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+N_LISTED = 30
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The name in `known` that is most similar to `name`; None if none is similar."""
+    best = max(known, key=lambda other: _likeness(name.lower(), other.lower()), default=None)
+    return best if best is not None and _likeness(name.lower(), best.lower()) >= 0.5 else None
+
+
+def suggestion(name: str, known: Iterable[str], listing: str = "known") -> str:
+    """``did you mean adam? known: sgd, adam``; `listing` is the word before the list of names."""
+    names = list(known)
+    near = nearest(name, names)
+    more = f" and {len(names) - N_LISTED} more" if len(names) > N_LISTED else ""
+    return f"{f'did you mean {near}? ' if near else ''}{listing}: {', '.join(names[:N_LISTED]) or 'none'}{more}"
+
+
+def _likeness(name: str, other: str) -> float:
+    """Similarity from 0 to 1.2; a common beginning counts extra."""
+    n_alike = next((i for i, (a, b) in enumerate(zip(name, other, strict=False)) if a != b), min(len(name), len(other)))
+    return difflib.SequenceMatcher(None, name, other).ratio() + 0.2 * n_alike / max(len(name), 1)

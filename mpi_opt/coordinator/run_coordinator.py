@@ -1,0 +1,98 @@
+"""Runs a study on rank 0: opens it, takes its lease and runs the coordinator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from mpi_learn.cli.slurm import job_end_s
+from mpi_opt.coordinator.block_membership import BlockMembership
+from mpi_opt.coordinator.block_pool import BlockPool
+from mpi_opt.coordinator.coordinator import Coordinator
+from mpi_opt.coordinator.settings import SearchSettings
+from mpi_opt.coordinator.stopping import StopCondition
+from mpi_opt.study.lease import Lease, leased
+from mpi_opt.study.open_study import OpenStudy, open_study
+from mpi_opt.study.progress import Progress
+from mpi_opt.study.study import Study
+
+if TYPE_CHECKING:
+    from mpi_learn.cli.stop_request import StopRequest
+    from mpi_opt.configuration.plan import Plan
+    from mpi_opt.messages.link import CoordinatorLink
+
+UNPROTECTED = (
+    "a lost rank would end this search (the same command would resume it); "
+    "to survive it: mpirun --with-ft ulfm, with Open MPI 5 or newer"
+)
+
+
+def run_coordinator(
+    plan: Plan,
+    link: CoordinatorLink,
+    request: StopRequest,
+    block_numbers: Iterator[int],
+    show: Callable[[], Progress] | None,
+) -> Study:
+    """Runs the coordinator of a search. Always dismisses the workers.
+
+    Args:
+        plan: The plan of the search.
+        link: The link to the workers.
+        request: Requests to end the search.
+        block_numbers: The indices of the blocks, ascending and never used before.
+        show: Builds the observer of the search; None for no output.
+
+    Returns:
+        The study after the search.
+
+    Raises:
+        UserError: The study, its store or an option of the strategy is invalid, or another search runs the study.
+        SearchFailed: The first trials all failed, or every rank was lost.
+    """
+    pool = BlockPool(link, BlockMembership.of(plan.layout, block_numbers))
+    with ExitStack() as stack:
+        stack.callback(pool.dismiss)
+        progress = Progress() if show is None else show()
+        study = stack.enter_context(open_study(plan))
+        is_ending = lambda: request.reason is not None  # noqa: E731 - as an argument the line is too long
+        lease = stack.enter_context(
+            leased(study.store, study.record, wait=plan.wait, note=progress.note, is_ending=is_ending)
+        )
+        if lease is None:
+            progress.note(f"the search ends before its first trial: {request.why}")
+        else:
+            request.job_end_s = job_end_s()
+            settings = _settings(plan, study, lease, progress, request)
+            coordinator = Coordinator(pool, study.strategy, study.store, study.record.id, settings)
+            if show is not None:
+                progress.resumed(Study.read(study.store, study.record.name))
+                _announce(progress, link.is_protected, request.job_end_s)
+            coordinator.run()
+        return Study.read(study.store, study.record.name)
+
+
+def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, request: StopRequest) -> SearchSettings:
+    assert plan.objective is not None, "other programs run the trials of this study"
+    return SearchSettings(
+        plan.rules,
+        folds=plan.configuration.folds.number,
+        yardsticks=plan.yardsticks,
+        progress=progress,
+        stopping=StopCondition(request, plan.rules.time_limit_s, request.job_end_s),
+        new_strategy=study.new_strategy,
+        lease=lease,
+        study=study.record.key,
+        discard=plan.objective.discard,
+    )
+
+
+def _announce(progress: Progress, is_protected: bool, job_end_s: float | None) -> None:
+    """Shows what limits the search."""
+    if not is_protected:
+        progress.note(UNPROTECTED)
+    if job_end_s is not None:
+        left_min = (job_end_s - time.time()) / 60
+        progress.note(f"this batch job ends in {left_min:.0f} min; no trial starts that would likely end later")

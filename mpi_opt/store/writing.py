@@ -1,0 +1,236 @@
+"""The changes of the store. Every function runs its statements in a transaction that the caller has begun.
+
+Only the process that runs the latest attempt of a trial can change the trial: the statements of other processes match
+no row. The functions then raise `StoreConflictError`, and the caller rolls its transaction back.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import BindParameter, Connection, Delete, Insert, Update, bindparam, delete, insert, or_, select, update
+
+from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.space import Space
+from mpi_opt.core.trial import UNFINISHED, Outcome
+from mpi_opt.errors import without_passwords
+from mpi_opt.store import pareto_flags, schema
+from mpi_opt.store.errors import conflict
+from mpi_opt.store.records import Earlier, Finish, GivenUp, Start, now
+from mpi_opt.store.schema import (
+    TRIALS_PER_STUDY,
+    attempts,
+    events,
+    figures_of_merit,
+    fold_figures_of_merit,
+    folds,
+    metrics,
+    studies,
+    transferred,
+    trials,
+)
+
+Row = dict[str, Any]
+"""Values by column; the keys ``key`` and ``key_attempt`` select the row to change."""
+
+KEY: BindParameter[int] = bindparam("key")
+ATTEMPT: BindParameter[int] = bindparam("key_attempt")
+IS_UNFINISHED = or_(*(trials.c.state == state for state in UNFINISHED))  # IN does not work with executemany
+
+# The statements that each trial needs are built once, because building one takes longer than running it.
+INSERT_TRIAL, INSERT_ATTEMPT, INSERT_FOLD, INSERT_METRIC = map(insert, (trials, attempts, folds, metrics))
+RESTART_TRIAL = update(trials).where(trials.c.id == KEY, trials.c.attempts == ATTEMPT, trials.c.state == "queued")
+END_TRIAL = update(trials).where(trials.c.id == KEY, trials.c.attempts == ATTEMPT, IS_UNFINISHED)
+REQUEUE_TRIAL = update(trials).where(trials.c.id == KEY, IS_UNFINISHED)
+PLACE_ON_FRONT = update(trials).where(trials.c.id == KEY)
+END_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.attempt == ATTEMPT)
+LOSE_ATTEMPT = update(attempts).where(attempts.c.trial_id == KEY, attempts.c.finished_at.is_(None))
+COUNT_ENDED = update(studies).where(studies.c.id == KEY).values(n_ended=studies.c.n_ended + bindparam("count"))
+READ_ENDED = select(studies.c.n_ended).where(studies.c.id == KEY)
+
+
+def trial_id(study_id: int, number: int) -> int:
+    """The key of a trial in all tables."""
+    return study_id * TRIALS_PER_STUDY + number
+
+
+def create_study(
+    connection: Connection,
+    name: str,
+    merits: Merits,
+    strategy: str,
+    seed: int,
+    configuration: dict[str, Any],
+    space: Space,
+    earlier: Sequence[Earlier],
+) -> None:
+    """Inserts a study, its view, and the trials `earlier` of another study that are transferred to it."""
+    view = schema.view_name(name, connection.scalars(select(studies.c.view_name)).all())
+    row = {
+        "name": name,
+        "direction": merits.directions[0],
+        "selection": merits.selection,
+        "merits": schema.merits_to_json(merits),
+        "strategy": strategy,
+        "seed": seed,
+        "created_at": now(),
+        "configuration": json.dumps(configuration, default=str),
+        "space": schema.space_to_json(space),
+        "view_name": view,
+    }
+    connection.execute(insert(studies).values(row))
+    study_id = connection.scalars(select(studies.c.id).where(studies.c.name == name)).one()
+    connection.exec_driver_sql(schema.create_view(view, study_id, space, merits, connection.dialect))
+    rows = [
+        {"position": position, "parameters": json.dumps(one.parameters, ensure_ascii=False)}
+        | {"study_id": study_id, "figure_of_merit": one.figure_of_merit}
+        for position, one in enumerate(earlier)
+    ]
+    _run(connection, insert(transferred), rows)
+
+
+def start(connection: Connection, study_id: int, starts: Sequence[Start]) -> None:
+    """Records trials as running: inserts those that start for the first time, and an attempt of each."""
+    at = now()
+    first, again, begun = [], [], []
+    for one in starts:
+        proposal, key = one.proposal, trial_id(study_id, one.proposal.number)
+        changed = {"state": "running", "started_at": at, "attempts": one.attempt}
+        if one.attempt > 1:
+            again.append({"key": key, "key_attempt": one.attempt - 1} | changed)
+        else:
+            parameters = json.dumps(proposal.parameters, ensure_ascii=False)
+            new = {"id": key, "study_id": study_id, "number": proposal.number, "parameters": parameters}
+            first.append(new | {"budget": proposal.budget, "resume_from": proposal.resume_from} | changed)
+        where = {"block": one.block, "ranks": one.ranks, "hosts": one.hosts}
+        begun.append({"trial_id": key, "attempt": one.attempt, "started_at": at} | where)
+    _run(connection, INSERT_TRIAL, first)
+    _run_on_all(connection, RESTART_TRIAL, again)
+    _run(connection, INSERT_ATTEMPT, begun)
+
+
+def finish(connection: Connection, study_id: int, finished: Sequence[Finish], merits: Merits) -> None:
+    """Records the outcomes of trials: the trials, their folds, metrics and attempts, and the Pareto front."""
+    at, first = now(), _count_ended(connection, study_id, len(finished))
+    ended = {trial_id(study_id, one.outcome.number): one for one in finished}
+    _run_on_all(connection, END_TRIAL, [_trial(*pair, at, first + i) for i, pair in enumerate(ended.items())])
+    _run(connection, END_ATTEMPT, [_attempt(*pair, at) for pair in ended.items()])
+    _replace_folds(connection, ended)
+    if merits.are_several:
+        outcomes = {key: one.outcome for key, one in ended.items()}
+        on_front = pareto_flags.changes(connection, study_id, outcomes, merits)
+        _run(connection, insert(figures_of_merit), _figures(outcomes))
+        _run(connection, PLACE_ON_FRONT, [{"key": key, "pareto": pareto} for key, pareto in on_front.items()])
+
+
+def requeue(connection: Connection, study_id: int, reasons: Mapping[int, str], outcome: GivenUp = "lost") -> None:
+    """Puts running trials back into the queue; `reasons` are the errors of their attempts, by number of the trial."""
+    at, keys = now(), {trial_id(study_id, number): why for number, why in reasons.items()}
+    _run_on_all(connection, REQUEUE_TRIAL, [{"key": key, "state": "queued", "error": None} for key in keys])
+    lost = [{"key": key, "finished_at": at, "outcome": outcome, "error": clean(why)} for key, why in keys.items()]
+    _run(connection, LOSE_ATTEMPT, lost)
+
+
+def add_event(connection: Connection, study_id: int, kind: str, detail: str) -> None:
+    """Records an event of the search with the present time."""
+    _run(connection, insert(events), [{"study_id": study_id, "at": now(), "kind": kind, "detail": clean(detail)}])
+
+
+def _run(connection: Connection, statement: Insert | Update | Delete, rows: Sequence[Row]) -> int:
+    """Runs a statement once for each of `rows`; returns the number of rows of the table that have changed."""
+    return connection.execute(statement, rows).rowcount if rows else 0
+
+
+def _run_on_all(connection: Connection, statement: Update, rows: Sequence[Row]) -> None:
+    """Runs a statement once for each of `rows`.
+
+    Raises:
+        StoreConflictError: Another process has changed one of the rows: the statement did not match it.
+    """
+    if _run(connection, statement, rows) != len(rows):
+        raise conflict()
+
+
+def _count_ended(connection: Connection, study_id: int, count: int) -> int:
+    """Reserves `count` positions in the order of ending; locks the study's row until the transaction ends.
+
+    Returns:
+        The first of them.
+    """
+    connection.execute(COUNT_ENDED, {"key": study_id, "count": count})
+    return int(connection.execute(READ_ENDED, {"key": study_id}).scalar_one()) - count
+
+
+def _replace_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
+    """Inserts the folds, and their metrics and figures of merit, in place of those of earlier attempts."""
+    again = [key for key, one in ended.items() if one.attempt > 1]
+    for table in (folds, metrics, fold_figures_of_merit) if again else ():
+        connection.execute(delete(table).where(table.c.trial_id.in_(again)))
+    new, curves, figures = [], [], []
+    for key, fold in ((key, fold) for key, one in ended.items() for fold in one.outcome.folds):
+        this_fold = {"trial_id": key, "fold": fold.fold}
+        figure = {"figure_of_merit": _number(fold.figure_of_merit), "duration_s": fold.duration_s}
+        new.append(this_fold | figure)
+        for name, values in fold.history.items():
+            curves += [
+                this_fold | {"epoch": epoch, "name": name, "value": _number(value)}
+                for epoch, value in enumerate(values)
+            ]
+        figures += [
+            this_fold | {"name": name, "value": _number(value)} for name, value in fold.figures_of_merit.items()
+        ]
+    _run(connection, INSERT_FOLD, new)
+    _run(connection, INSERT_METRIC, curves)
+    _run(connection, insert(fold_figures_of_merit), figures)
+
+
+def _trial(key: int, finish: Finish, at: str, ended: int) -> Row:
+    """The columns that change when a trial ends as number `ended` of its study (0-based)."""
+    outcome = finish.outcome
+    return {
+        "key": key,
+        "key_attempt": finish.attempt,
+        "state": outcome.state,
+        "figure_of_merit": _number(outcome.figure_of_merit),
+        "uncertainty": _number(outcome.uncertainty),
+        "finished_at": at,
+        "duration_s": outcome.duration_s,
+        "error": clean(outcome.error),
+        "ended": ended,
+    }
+
+
+def _attempt(key: int, finish: Finish, at: str) -> Row:
+    """The columns that change when an attempt ends."""
+    return {
+        "key": key,
+        "key_attempt": finish.attempt,
+        "block": finish.block,
+        "finished_at": at,
+        "outcome": finish.outcome.state,
+        "error": clean(finish.outcome.error),
+    }
+
+
+def _figures(outcomes: Mapping[int, Outcome]) -> list[Row]:
+    """A row for each of several figures of merit of each trial."""
+    return [
+        {"trial_id": key, "name": name, "value": value, "uncertainty": _number(outcome.uncertainties.get(name))}
+        for key, outcome in outcomes.items()
+        for name, value in outcome.figures_of_merit.items()
+    ]
+
+
+def clean(text: str | None) -> str | None:
+    """`text` without passwords in URLs and without characters that databases refuse: NUL and unpaired surrogates."""
+    if text is None:
+        return None
+    return without_passwords(text).replace("\0", "�").encode("utf-8", "replace").decode("utf-8")
+
+
+def _number(value: float | None) -> float | None:
+    """`value` as a Python float; None in place of NaN, which some databases do not have."""
+    return None if value is None or math.isnan(value) else float(value)

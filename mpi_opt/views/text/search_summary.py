@@ -1,0 +1,41 @@
+"""The text at the end of a search: the best trials, the store and the next commands."""
+
+from __future__ import annotations
+
+from mpi_opt.errors import without_passwords
+from mpi_opt.store.connecting import is_in_memory, parsed
+from mpi_opt.study.study import Study
+from mpi_opt.views.text.schedule import schedule_text
+from mpi_opt.views.text.tables import trials_table
+
+
+def search_summary(study: Study, store: str, n_expected: int | None) -> str:
+    """The text at the end of a search.
+
+    Args:
+        study: The study after the search.
+        store: The URL of its store, as the user wrote it.
+        n_expected: The number of trials of the study; None if fewer are enough, because the search has a target.
+    """
+    if study.merits.are_several:
+        lines = ["", "the Pareto front:", trials_table(study, study.pareto()[:20]), ""]
+    else:
+        lines = ["", "the best trials:", trials_table(study, study.ranked(("complete",))[:5]), ""]
+    if study.best is not None and (changes := schedule_text(study, study.best)):
+        lines += ["hyperparameters of the best trial that changed during its training:", changes, ""]
+    n_ended = study.record.n_ended
+    if n_expected is not None and n_ended < n_expected:
+        lines.append(f"{n_ended} of {n_expected} trials have ended; to resume, run the same command again")
+    if not is_in_memory(parsed(store)):
+        store = without_passwords(store)
+        lines += [f"all trials are in {store}; try", f'  mpi-opt results --store {store} --sql "{_query(study)}"']
+    return "\n".join(lines)
+
+
+def _query(study: Study) -> str:
+    """A query in SQL for the best trials."""
+    order = "DESC" if study.record.maximize else "ASC"
+    if study.merits.are_several:
+        return f"SELECT * FROM {study.view} WHERE pareto = 1 ORDER BY figure_of_merit {order}"
+    columns = ", ".join(["number", *study.space, "figure_of_merit"])
+    return f"SELECT {columns} FROM {study.view} WHERE state = 'complete' ORDER BY figure_of_merit {order} LIMIT 5"
