@@ -52,7 +52,6 @@ ROWS = (
     Row(0.004, 1, 256),
     Row(0.003),
     Row(0.004),
-    Row(0.003, exchange_every=2, delay=2),
     Row(0.003, exchange_every=10, delay=3, neighbours="random"),
     Row(0.003, batch_size=32, exchange_every=10, delay=6, neighbours="random"),
     Row(0.003, batch_size=32, exchange_every=15, delay=12, outer=(0.7, 0.7)),
