@@ -206,11 +206,19 @@ def _sections(schema: dict[str, Any], prefix: str, seen: set[str] | None = None)
             if name in seen or "properties" not in part:
                 continue
             seen.add(name)
-            constant = part["properties"].get("name", {}).get("const")
-            title = f"{prefix}{key}: {{name: {constant}}}" if constant else f"{prefix}{key}"
+            wanted = _wanted_name(part)
+            title = f"{prefix}{key}: {{name: {wanted}}}" if wanted else f"{prefix}{key}"
             summary = part.get("description", "").split("\n\n")[0]
             yield f"## `{title}`\n\n{tidy(summary)}\n\n{_table(part, _definitions(schema))}"
             yield from _sections(part | {"$defs": _definitions(schema)}, f"{prefix}{key}.", seen)
+
+
+def _wanted_name(section: dict[str, Any]) -> str:
+    """The name that selects a section among several for the same key; empty if it is the only one."""
+    name = section["properties"].get("name", {})
+    if "name" in section.get("required", []) and "enum" in name:
+        return " | ".join(name["enum"])
+    return name.get("const", "") or ("file.py:function" if "pattern" in name else "")
 
 
 def _definitions(schema: dict[str, Any]) -> dict[str, Any]:
@@ -250,8 +258,8 @@ def _kind(entry: dict[str, Any], definitions: dict[str, Any]) -> str:
         return ", ".join(f"`{value}`" for value in entry["enum"])
     if "discriminator" in entry:
         return ", ".join(f"`{name}`" for name in entry["discriminator"]["mapping"])
-    if "anyOf" in entry:
-        kinds = [_kind(one, definitions) for one in entry["anyOf"] if one.get("type") != "null"]
+    if alternatives := entry.get("anyOf", entry.get("oneOf")):
+        kinds = [_kind(one, definitions) for one in alternatives if one.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))
     if "$ref" in entry:
         return "section"

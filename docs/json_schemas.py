@@ -16,6 +16,7 @@ from mpi_opt.strategies import STRATEGIES
 from mpi_opt.strategies.points.options import Options
 
 HYPERPARAMETER = {"type": "string", "pattern": r"^\$[A-Za-z_]\w*$", "description": "Takes a hyperparameter."}
+OWN_OPTIMIZER = {"$ref": "#/$defs/OwnOptimizer"}
 SCHEMA_URL = "https://json-schema.org/draft/2020-12/schema"
 REPRODUCIBLE = {
     "reproducible": {
@@ -125,7 +126,7 @@ def _is_title(key: str, value: Any) -> bool:
 
 
 def _with_short_forms(schema: Any) -> Any:
-    """Allows ``optimizer: adam`` for ``{name: adam}``, and a text for a list of one."""
+    """Allows ``optimizer: adam`` for ``{name: adam}``, also for functions, and a text for a list of one."""
     if isinstance(schema, list):
         return [_with_short_forms(one) for one in schema]
     if not isinstance(schema, dict):
@@ -135,6 +136,8 @@ def _with_short_forms(schema: Any) -> Any:
         rest = {key: value for key, value in schema.items() if key not in ("oneOf", "discriminator")}
         return rest | {"anyOf": [{"enum": names}, *schema["oneOf"]]}
     content = {key: _with_short_forms(value) for key, value in schema.items()}
+    if OWN_OPTIMIZER in content.get("oneOf", []):
+        content["anyOf"] = [*content.pop("oneOf"), {"type": "string", "pattern": ":"}]
     if content.get("type") == "array" and content.get("items") == {"type": "string"}:
         rest = {key: content.pop(key) for key in ("default", "description") if key in content}
         return rest | {"anyOf": [{"type": "string"}, content]}

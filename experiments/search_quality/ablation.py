@@ -1,12 +1,10 @@
-"""What each part of `bayesian` and `evolutionary` contributes: the same searches with one part switched off.
+"""What each part of `bayesian` contributes: paired searches with and without the part.
 
-``python ablation.py --strategy bayesian`` runs every variant on every problem and seed and appends one JSON line per
-search to ``ablation.jsonl``; searches that are already there are skipped. ``--print`` prints the tables, ``--readme``
-writes them into README.md.
+``python ablation.py`` runs every variant on its problems with ten seeds and appends one JSON line per search to
+``ablation.jsonl``. Searches that are already there are skipped. ``--readme`` writes the tables into README.md.
 
-A variant is a set of options of the strategy, and of attributes of its modules with their replacements. Parts that
-were removed after their ablation exist only in the code of commit `MEASURED`; to run those variants again, check that
-commit out and put it first on PYTHONPATH.
+A variant replaces options of the strategy or attributes of its modules. All variants refer to the code of commit
+`MEASURED`, which must be on PYTHONPATH. ``--label NAME`` records other code as variant NAME.
 """
 
 from __future__ import annotations
@@ -19,6 +17,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -33,139 +32,94 @@ from problems import Problem
 from protocol import regrets
 from searchers import Ours
 
-from mpi_opt.core.space import Categorical, Parameters, Space
+from mpi_opt.core.space import Parameters, Space
 
-MEASURED = "557b847"
-RESULTS = Path(__file__).with_name("ablation.jsonl")
-N_TRIALS, AFTER = 100, (25, 50, 100)
-CLOSE = 1e-4
-"""Proposals are counted as close if every number differs by less than this part of its range."""
+MEASURED = "a907213"
+HERE = Path(__file__).parent
+RESULTS, README = HERE / "ablation.jsonl", HERE / "README.md"
+BEGIN, END = "<!-- ablation: written by ablation.py --readme -->", "<!-- end of ablation -->"
+N_TRIALS = 60
+SATURATION = 1e-3
+"""Regrets below this part of the regret of random search count as equal."""
 
 PROPOSER, FITTING = "mpi_opt.strategies.surrogates.proposer", "mpi_opt.strategies.surrogates.fitting"
-EVOLUTION = "mpi_opt.strategies.evolutionary"
-
-
-def minimal_distance(distance: float) -> Callable[[], dict[str, Any]]:
-    """`bayesian` with proposals at least `distance` (part of the range, largest of all numbers) from earlier ones."""
-
-    def patches() -> dict[str, Any]:
-        from mpi_opt.strategies.bayesian import Bayesian
-
-        before = Bayesian._is_allowed
-
-        def is_allowed(self: Any, row: np.ndarray) -> bool:
-            if not before(self, row):
-                return False
-            rows = np.vstack([self._history._rows[: self._history._n], self._pending_rows()])
-            return not bool((np.abs(rows - row) < distance).all(axis=1).any())
-
-        least = {"mpi_opt.strategies.points.encoding:LEAST_DISTANCE": 1e-300}
-        return least | {"mpi_opt.strategies.bayesian:Bayesian._is_allowed": is_allowed}
-
-    return patches
-
-
-def offsets(*values: float) -> Callable[[], dict[str, Any]]:
-    """`bayesian` with a choice among these logarithmic transformations; infinity: none."""
-
-    def patches() -> dict[str, Any]:
-        before = import_module(FITTING).Surrogate._chosen
-        return {f"{FITTING}:Surrogate._chosen": lambda self, told, among=values: before(self, told, among)}
-
-    return patches
-
-
-def no_model_of_failures() -> dict[str, Any]:
-    """Failed trials are left out."""
-    before = import_module(PROPOSER).Proposer._proposed
-    return {
-        f"{PROPOSER}:Proposer._proposed": lambda self, told, *rest: before(self, told.succeeded(), *rest),
-    }
-
-
-def penalties_are_values() -> dict[str, Any]:
-    return {"mpi_opt.strategies.surrogates.observations:Observations.without_penalties": lambda self: self}
-
+ALL = "all parts"
 
 Change = dict[str, Any]
 """Option of the strategy, or ``module:attribute``, to value."""
 
-VARIANTS: dict[str, dict[str, Change | Callable[[], Change]]] = {
-    "bayesian": {
-        "all parts": {},
-        "no model of the neighbourhood": {f"{PROPOSER}:LOCAL_EVERY": 10**9},
-        "never leaves a category": {f"{PROPOSER}:OTHER_CATEGORY_EVERY": 10**9},
-        "leaves a category, no sceptical model": {f"{FITTING}:LARGEST_CATEGORY_LENGTH": math.inf},
-        "no logarithm": offsets(math.inf),
-        "logarithm or not": offsets(math.inf, 1.0),
-        "three logarithms or none": offsets(math.inf, 1.0, 0.1, 0.01),
-        "Matérn correlation only": {f"{FITTING}:CORRELATIONS": ("matern",)},
-        "Gaussian correlation only": {f"{FITTING}:CORRELATIONS": ("gaussian",)},
-        "an eighth of the candidates": {f"{PROPOSER}:N_GLOBAL": 64, f"{PROPOSER}:N_LOCAL": 32},
-        "one climb": {f"{PROPOSER}:N_STARTS": 1},
-        "no candidates near the best": {f"{PROPOSER}:N_LOCAL": 0},
-        "unlikely places allowed": {f"{FITTING}:LEAST_SUCCESS": 1e-300},
-        "no model of failures": no_model_of_failures,
-        "penalties are values": penalties_are_values,
-        "no forest above 60 hyperparameters": {"surrogate": "gp"},
-        "no distance": minimal_distance(0.0),
-        "distance 1e-3": minimal_distance(1e-3),
-    },
-    "evolutionary": {
-        "all parts": {},
-        "no interpolation": {"children": 1},
-        "no differences": {f"{EVOLUTION}:DIFFERENTIAL": 0.0},
-        "no wide mutations": {f"{EVOLUTION}:WIDE": 0.0},
-        "one logarithm": {f"{EVOLUTION}:OFFSETS": (1.0,)},
-        "no logarithm": {f"{EVOLUTION}:OFFSETS": (math.inf,)},
-        "logarithm or not": {f"{EVOLUTION}:OFFSETS": (1.0, math.inf)},
-        "best guess each time": {f"{EVOLUTION}:GUESS_WEIGHTS": (1.0,)},
-        "one weight of the distance": {f"{EVOLUTION}:GUESS_WEIGHTS": (0.9,)},
-    },
-}
 
-NAMES = (
+def offsets(*values: float) -> Callable[[], Change]:
+    """A choice among these logarithmic transformations; infinity stands for none."""
+
+    def change() -> Change:
+        before = import_module(FITTING).Surrogate._chosen
+        return {f"{FITTING}:Surrogate._chosen": lambda self, told, among=values: before(self, told, among)}
+
+    return change
+
+
+def no_model_of_failures() -> Change:
+    """Failed trials are left out."""
+    before = import_module(PROPOSER).Proposer._proposed
+    return {f"{PROPOSER}:Proposer._proposed": lambda self, told, *rest: before(self, told.succeeded(), *rest)}
+
+
+GENERAL = (
     "branin",
     "hartmann6",
     "rosenbrock4",
-    "levy8",
     "zakharov10",
+    "griewank6",
     "ackley5c",
     "branins4c",
     "conditional7",
+)
+CATEGORIES = (
+    "ackley5c",
+    "branins4c",
+    "conditional7",
+    "tree10",
+    "bowls60",
     "nasbench201.cifar10",
-    "hartmann6 noise",
+    "nasbench201.cifar100",
+    "nasbench201.imagenet",
 )
 FAILURES = ("branin fails", "hartmann6 penalty")
 LARGE = ("sphere80", "levy80")
-CATEGORIES = ("ackley5c", "branins4c", "conditional7", "nasbench201.cifar10")
-NOISE = 0.05
-ONLY = {
-    "never leaves a category": CATEGORIES,
-    "leaves a category, no sceptical model": CATEGORIES,
-    "unlikely places allowed": FAILURES,
-    "no model of failures": FAILURES,
-    "penalties are values": FAILURES[1:],
-    "no distance": NAMES[:-1],
-    "distance 1e-3": NAMES[:-1],
-    "no forest above 60 hyperparameters": LARGE,
-    "all parts": NAMES + FAILURES + LARGE,
+
+VARIANTS: dict[str, tuple[tuple[str, ...], Change | Callable[[], Change]]] = {
+    ALL: (tuple(dict.fromkeys(GENERAL + CATEGORIES + FAILURES + LARGE)), {}),
+    "no forest above 60 hyperparameters": (LARGE, {"surrogate": "gp"}),
+    "no model of the neighbourhood": (GENERAL, {f"{PROPOSER}:LOCAL_EVERY": 10**9}),
+    "no other category": (CATEGORIES, {f"{PROPOSER}:OTHER_CATEGORY_EVERY": 10**9}),
+    "other category, no sceptical model": (CATEGORIES, {f"{FITTING}:LARGEST_CATEGORY_LENGTH": math.inf}),
+    "a quarter of the effort": (GENERAL, {f"{PROPOSER}:N_THOROUGH": 0}),
+    "logarithm with offset 1 or none": (GENERAL, offsets(math.inf, 1.0)),
+    "three logarithms or none": (GENERAL, offsets(math.inf, 1.0, 0.1, 0.01)),
+    "always the logarithm with offset 1": (GENERAL, offsets(1.0)),
+    "no logarithm": (GENERAL, offsets(math.inf)),
+    "Matérn correlation only": (GENERAL, {f"{FITTING}:CORRELATIONS": ("matern",)}),
+    "unlikely places allowed": (FAILURES, {f"{FITTING}:LEAST_SUCCESS": 1e-300}),
+    "no model of failures": (FAILURES, no_model_of_failures),
+    "no minimal distance": (GENERAL, {"mpi_opt.strategies.points.encoding:LEAST_DISTANCE": 1e-300}),
 }
-"""The problems of a variant that can differ on some only; for all others `NAMES`."""
+"""Name -> the problems on which the variant can differ from `ALL`, and the change."""
 
 
-def all_problems() -> dict[str, tuple[Problem, float]]:
-    """Name -> problem and relative noise."""
-    known = {problem.name: problem for problem in [*functions.functions(), *unseen.unseen(), *problems.tables()]}
-    known["sphere80"] = functions.of_reals("sphere80", functions.cube(80, -3, 5), functions.sphere, 0.0)
-    known["levy80"] = functions.of_reals("levy80", functions.cube(80, -10, 10), functions.levy, 0.0)
-    known |= {"branin fails": fails(known["branin"]), "hartmann6 penalty": penalised(known["hartmann6"])}
-    found = {name: (problem, 0.0) for name, problem in known.items()}
-    return found | {f"{name} noise": (problem, NOISE) for name, problem in known.items()}
+@cache
+def all_problems() -> dict[str, Problem]:
+    """Name -> problem."""
+    large = [
+        functions.of_reals("sphere80", functions.cube(80, -3, 5), functions.sphere, 0.0),
+        functions.of_reals("levy80", functions.cube(80, -10, 10), functions.levy, 0.0),
+    ]
+    known = {one.name: one for one in [*functions.functions(), *unseen.unseen(), *problems.tables(), *large]}
+    return known | {"branin fails": fails(known["branin"]), "hartmann6 penalty": penalised(known["hartmann6"])}
 
 
 def fails(branin: Problem) -> Problem:
-    """Fails on four fifths of the space; two of the three minima are there, the third lies just beside."""
+    """Branin's function on a space of which four fifths fail, and with them the neighbourhood of one minimum."""
 
     def measure(parameters: Parameters) -> float:
         return math.nan if parameters["x1"] > 2.4 and parameters["x0"] < 9.5 else branin.measure(parameters)
@@ -182,28 +136,9 @@ def penalised(problem: Problem) -> Problem:
     return Problem(f"{problem.name} penalty", problem.space, measure, problem.regret)
 
 
-class Watched(Ours):
-    """A strategy whose proposals are compared with its earlier ones."""
-
-    def __init__(self, name: str, space: dict, seed: int, options: dict | None = None) -> None:
-        super().__init__(name, space, seed, options)
-        self._space = Space(space)
-        self._is_category = np.array([isinstance(dimension, Categorical) for dimension in space.values()])
-        self._rows = np.empty((0, len(space)))
-        self.n_close = 0
-
-    def ask(self) -> tuple[Any, Parameters]:
-        token, parameters = super().ask()
-        row = self._space.encode(parameters)
-        difference = np.where(self._is_category, self._rows != row, np.abs(self._rows - row))
-        self.n_close += bool((difference < CLOSE).all(axis=1).any())
-        self._rows = np.vstack([self._rows, row])
-        return token, parameters
-
-
 @contextmanager
-def patched(patches: dict[str, Any]) -> Iterator[None]:
-    """With attributes ``module:name.name`` replaced."""
+def patched(patches: Change) -> Iterator[None]:
+    """Replaces attributes ``module:name.name``."""
     before = []
     for target, value in patches.items():
         module, _, path = target.partition(":")
@@ -220,63 +155,114 @@ def patched(patches: dict[str, Any]) -> Iterator[None]:
             setattr(owner, name, value)
 
 
-def search(strategy: str, variant: str, problem: Problem, noise: float, seed: int) -> dict[str, Any]:
-    """One search as a line of the results."""
-    change = VARIANTS[strategy][variant]
-    change = change() if callable(change) else change
+def search(change: Change, problem: Problem, seed: int) -> dict[str, Any]:
+    """One search: the regret after half of the trials and after all, and the processor time."""
     patches = {key: value for key, value in change.items() if ":" in key}
     options = {key: value for key, value in change.items() if ":" not in key}
-    made: list[Watched] = []
-
-    def make(space: dict, seed: int) -> Watched:
-        made.append(Watched(strategy, space, seed, options))
-        return made[-1]
-
+    make = partial(Ours, "bayesian", options=options)
     started = time.process_time()
     with patched(patches), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        curve = regrets(problem, make, seed, N_TRIALS, noise)
-    return {
-        "regret": [float(f"{curve[n - 1]:.4g}") for n in AFTER],
-        "close": made[0].n_close,
-        "cpu_s": round(time.process_time() - started, 2),
-    }
+        curve = regrets(problem, make, seed, N_TRIALS)
+    regret = [float(f"{curve[n - 1]:.4g}") for n in (N_TRIALS // 2, N_TRIALS)]
+    return {"regret": regret, "cpu_s": round(time.process_time() - started, 2)}
 
 
-def read_results() -> list[dict[str, Any]]:
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
+def read_results() -> dict[tuple[str, str, int], dict[str, Any]]:
+    """(Variant, problem, seed) -> line."""
+    lines = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
+    return {(line["variant"], line["problem"], line["seed"]): line for line in lines}
 
 
-def run(strategy: str, variants: list[str], names: list[str] | None, seeds: range) -> None:
-    """Runs what is missing, seed by seed, so that a part of the results is balanced, too."""
-    known = all_problems()
-    done = {(one["strategy"], one["variant"], one["problem"], one["seed"]) for one in read_results()}
+def run(variants: list[str], among: list[str], seeds: range) -> None:
+    """Runs what is missing, seed by seed, so that interrupted results are paired, too."""
+    done = read_results()
     for seed in seeds:
-        for name in names or NAMES + FAILURES + LARGE:
-            for variant in variants:
-                key = (strategy, variant, name, seed)
-                if key not in done and (names or name in ONLY.get(variant, NAMES)):
-                    line = dict(zip(("strategy", "variant", "problem", "seed"), key, strict=True))
-                    line |= search(strategy, variant, *known[name], seed)
+        for variant in variants:
+            names, change = VARIANTS[variant]
+            for name in names:
+                if name in among and (variant, name, seed) not in done:
+                    found = search(change() if callable(change) else change, all_problems()[name], seed)
                     with RESULTS.open("a") as file:
+                        line = {"variant": variant, "problem": name, "seed": seed} | found
                         file.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+@cache
+def smallest_regret(name: str) -> float:
+    """`SATURATION` of the median regret of random search over 25 seeds."""
+    problem, best = all_problems()[name], []
+    space = Space(problem.space)
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        best.append(min(problem.regret(space.sample(rng)) for _ in range(N_TRIALS)))
+    return SATURATION * float(np.median(best))
+
+
+def difference(variant: str, name: str, index: int) -> tuple[float, float, int]:
+    """Mean over seeds of log10(regret of the variant / regret with all parts), its standard error, number of seeds."""
+    found, least = read_results(), smallest_regret(name)
+    seeds = [seed for one, problem, seed in found if (one, problem) == (variant, name) and (ALL, name, seed) in found]
+    logs = [
+        [math.log10(max(found[one, name, seed]["regret"][index], least)) for seed in seeds] for one in (variant, ALL)
+    ]
+    differences = np.subtract(*logs)
+    return float(differences.mean()), float(differences.std(ddof=1) / math.sqrt(len(seeds))), len(seeds)
+
+
+def table(variants: list[str], names: tuple[str, ...]) -> str:
+    """A row for each variant: the difference on average and on each problem, and the processor time."""
+    found = read_results()
+    head = ["", "mean, half of the trials", "mean", *names, "CPU time", "seeds"]
+    rows = [head, ["---"] * len(head)]
+    for variant in variants:
+        after = [[difference(variant, name, index) for name in names] for index in (0, 1)]
+        means = [_average(cells) for cells in after]
+        cells = [f"{mean:+.2f} ± {se:.2f}" for mean, se, _ in after[-1]]
+        keys = [key for key in found if key[0] == variant and key[1] in names and (ALL, *key[1:]) in found]
+        cpu_s = sum(found[key]["cpu_s"] for key in keys) / sum(found[ALL, *key[1:]]["cpu_s"] for key in keys)
+        rows.append([variant, *means, *cells, f"{cpu_s:.2f}", str(min(n for _, _, n in after[-1]))])
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _average(differences: list[tuple[float, float, int]]) -> str:
+    """The mean over problems, and its standard error."""
+    means, errors, _ = zip(*differences, strict=True)
+    return f"{np.mean(means):+.2f} ± {math.hypot(*errors) / len(errors):.2f}"
+
+
+def tables() -> str:
+    """One table for each set of problems."""
+    found, parts = read_results(), []
+    for names in dict.fromkeys(names for variant, (names, _) in VARIANTS.items() if variant != ALL):
+        variants = [
+            variant
+            for variant, (own, _) in VARIANTS.items()
+            if variant != ALL and own == names and all((variant, name, 1) in found for name in names)
+        ]
+        if variants:
+            parts.append(table(variants, names))
+    return "\n\n".join(parts)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--strategy", choices=list(VARIANTS), default="bayesian")
-    parser.add_argument("--variants", help="names, separated by commas; default: all")
+    parser.add_argument("--variants", help="names, separated by semicolons; default: all")
     parser.add_argument("--problems", help="names, separated by commas; default: all")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--label", help="run the code as it is, and record it as a variant of this name")
+    parser.add_argument("--label", help="record the current code as a variant of this name")
+    parser.add_argument("--readme", action="store_true", help="write the tables into README.md")
     given = parser.parse_args()
+    if given.readme:
+        before, _, rest = README.read_text().partition(BEGIN)
+        README.write_text(f"{before}{BEGIN}\n\n{tables()}\n\n{END}{rest.partition(END)[2]}")
+        return
     if given.label:
-        VARIANTS[given.strategy] = {given.label: {}}
-        ONLY[given.label] = NAMES + FAILURES
-    variants = given.variants.split(",") if given.variants else list(VARIANTS[given.strategy])
-    seeds = range(given.first_seed, given.first_seed + given.seeds)
-    run(given.strategy, variants, given.problems.split(",") if given.problems else None, seeds)
+        VARIANTS[given.label] = (VARIANTS[ALL][0], {})
+    variants = [given.label] if given.label else given.variants.split(";") if given.variants else list(VARIANTS)
+    names = given.problems.split(",") if given.problems else list(all_problems())
+    run(variants, names, range(given.first_seed, given.first_seed + given.seeds))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ def tables(results: Results) -> str:
     others = [label for label in results if label not in (*FIVE, *noisy, *tabulated)]
     parts = [
         _medians(results, [label for label in FIVE if label in results]),
-        *_headed("With 5 % relative noise in what is told; the regret is that of the true value:", results, noisy),
+        *_headed("With 5 % relative noise in observed values; the regret is that of the true value:", results, noisy),
         *_headed("Other functions:", results, others),
         _ranks(results, tabulated),
     ]

@@ -47,7 +47,7 @@ class AlgorithmSetup:
         weights: The model's weights, (n,) float32, changed in place; on a master its centre's.
         n_sums: Length of the sums behind a gradient.
         n_steps: Steps of a worker per epoch, the same on all workers.
-        learning_rate: The configured learning rate.
+        learning_rate: The configured learning rate; 0 for an optimizer of a framework.
         make_optimizer: Builds an optimizer with its learning rate schedule.
         make_deal: Begins to deal out the samples of an epoch; None: every worker has a fixed share.
         batch_statistics: To be averaged at every step; None: they are averaged elsewhere.

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from mpi_learn.optimizers.configuration import OptimizerConfiguration
+from mpi_learn.optimizers.configuration import FusedConfiguration
 from mpi_learn.settings.validation import InvalidValue
 
 
@@ -52,7 +52,7 @@ class Downpour(ParameterServer):
     name: Literal["downpour"] = "downpour"
     synchronous: bool = Field(False, description="Wait for a quorum of the workers and apply their mean gradient.")
     quorum: float = Field(1.0, gt=0, le=1, description="synchronous: the fraction of the workers to wait for.")
-    worker_optimizer: OptimizerConfiguration | None = Field(
+    worker_optimizer: FusedConfiguration | None = Field(
         None, description="sync_every > 1: updates a worker between two exchanges; null: sgd with the learning rate."
     )
 

@@ -20,10 +20,11 @@ import numpy as np
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS, N_SAMPLES, N_WORDS, WEIGHT, FlatLayout, aligned_empty
 from mpi_learn.models.configuration import Gan, ModelSettings, Turn
+from mpi_learn.models.framework_optimizers import FrameworkRule
 from mpi_learn.models.model import Arrays, Example, Model
 from mpi_learn.models.network import Network, Tensors
 from mpi_learn.models.outputs import Outputs, Shape, check_ranges
-from mpi_learn.settings.component import component, make_component
+from mpi_learn.settings.component import Component, component, make_component
 
 DISCRIMINATOR, GENERATOR = "discriminator", "generator"
 N_D, D_LOSS, N_G, G_LOSS, FIRST_GAN_METRIC = 3, 4, 5, 6, 7
@@ -59,6 +60,7 @@ class GanModel(Model):
         self._spans = [place for place, _ in self.layout.places()]
         for network, span in zip(self._both, self._spans, strict=True):
             network.give(self.weights[span])
+        self.has_constraints = any(one.has_constraints for one in self._both)
         compiled = partial(self.generator.compiled, example=example, weights=self.weights)
         self._steps = {turn: compiled(partial(self._step, turn)) for turn in set(self.options.turns)}
         self._forward = compiled(self._evaluated)
@@ -115,6 +117,9 @@ class GanModel(Model):
             network.set_integers(values)
             values = values[network.integers().size :]
         self.generator.set_random_state(values)
+
+    def optimizer(self, wanted: Component, number: int = 0) -> FrameworkRule:
+        return self._both[number].optimizer(wanted)
 
     def current(self) -> dict[str, Any]:
         """Both models, as the user's function returned them."""

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.framework_optimizers import FrameworkRule
+from mpi_learn.settings.component import Component
 
 Arrays = Sequence[np.ndarray]
 
@@ -65,6 +67,7 @@ class Model(ABC):
         is_xla: Whether XLA does.
         has_own_loss: Whether user code computes its loss, which may be a sum over the batch.
         least_samples: The smallest batch that the model can be trained with.
+        has_constraints: Whether the framework's optimizers constrain its weights after each step.
     """
 
     layout: FlatLayout
@@ -75,6 +78,7 @@ class Model(ABC):
     is_xla: bool = False
     has_own_loss: bool = False
     least_samples: int = 1
+    has_constraints: bool = False
 
     @abstractmethod
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
@@ -124,6 +128,18 @@ class Model(ABC):
     @abstractmethod
     def set_counters(self, values: np.ndarray) -> None:
         """Replaces the values of `counters`."""
+
+    @abstractmethod
+    def optimizer(self, wanted: Component, number: int = 0) -> FrameworkRule:
+        """An optimizer of the framework, for `weights`.
+
+        Args:
+            wanted: Its name or the user's function, with arguments.
+            number: The model that it updates, if there are several in one vector.
+
+        Raises:
+            ConfigurationError: It is not available for this model.
+        """
 
     @abstractmethod
     def current(self) -> Any:

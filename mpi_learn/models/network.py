@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.framework_optimizers import FrameworkRule
 from mpi_learn.models.model import Arrays, Example
 from mpi_learn.models.outputs import LabelRule, Shape
 from mpi_learn.settings.component import Component
@@ -23,6 +24,10 @@ class Network(Protocol):
 
     framework: str
     layout: FlatLayout
+
+    @property
+    def has_constraints(self) -> bool:
+        """See `Model.has_constraints`."""
 
     def tried(self, x: Arrays) -> list[Shape]:
         """The shapes of the outputs for a few samples."""
@@ -71,6 +76,9 @@ class Network(Protocol):
 
     def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         """`function` of (flat weights, x, y) and lists of tensors, as one of (x, y) and lists of arrays."""
+
+    def optimizer(self, wanted: Component) -> FrameworkRule:
+        """An optimizer of the framework for the trainable arrays; the weights have been given by now."""
 
     def close(self) -> None:
         """Releases what the framework holds."""

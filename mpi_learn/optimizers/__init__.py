@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.optimizers.configuration import AnyOptimizer
+from mpi_learn.optimizers.configuration import Fused
 
 if TYPE_CHECKING:
     from mpi_learn.optimizers.optimizer import Optimizer
 
 
-def make_optimizer(options: AnyOptimizer, layout: FlatLayout, rate: Callable[[int], float] | None = None) -> Optimizer:
-    """The optimizer that a section of the configuration names.
+def make_optimizer(options: Fused, layout: FlatLayout, rate: Callable[[int], float] | None = None) -> Optimizer:
+    """The fused optimizer that a section of the configuration names.
 
     Args:
         options: One of the classes of `mpi_learn.optimizers.configuration`.
@@ -23,4 +23,5 @@ def make_optimizer(options: AnyOptimizer, layout: FlatLayout, rate: Callable[[in
     from mpi_learn.optimizers.optimizer import RuleOptimizer  # loads numba, which reading a configuration must not
     from mpi_learn.optimizers.rules.table import RULES
 
-    return RuleOptimizer(options, RULES[options.name](options, layout), rate or (lambda step: options.learning_rate))
+    rule = RULES[options.name](options, layout)
+    return RuleOptimizer(options, rule, rate or (lambda step: options.learning_rate), options.weight_decay)

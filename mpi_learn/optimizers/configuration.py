@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from mpi_learn.settings import other_names
+from mpi_learn.settings.component import Component
+from mpi_learn.settings.user_code import is_function
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 Epsilon = Annotated[float, Field(gt=0, description="Added to a denominator, against division by zero.")]
@@ -48,10 +50,6 @@ class Options(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     other_names: ClassVar[dict[str, str]] = other_names.OPTIMIZER
 
-    learning_rate: float = Field(0.001, gt=0, allow_inf_nan=False, description="The step size.")
-    weight_decay: float = Field(
-        0.0, ge=0, description="Decoupled: every step multiplies the weights by 1 − learning_rate × this."
-    )
     clip_norm: float | None = Field(None, gt=0, description="Largest norm of the gradient; a longer one is scaled.")
     clip_value: float | None = Field(
         None, gt=0, description="Largest absolute value of an element; larger ones are cut."
@@ -59,7 +57,14 @@ class Options(BaseModel):
     schedule: Schedule = Field(Schedule(), description="How the learning rate changes during the training.")
 
 
-class Sgd(Options):
+class FusedOptions(Options):
+    """The options of the optimizers of MPI Learn."""
+
+    learning_rate: float = Field(0.001, gt=0, allow_inf_nan=False, description="The step size.")
+    weight_decay: float = Field(0.0, ge=0, description=DECAY)
+
+
+class Sgd(FusedOptions):
     """Stochastic gradient descent."""
 
     name: Literal["sgd"] = "sgd"
@@ -68,7 +73,7 @@ class Sgd(Options):
     nesterov: bool = Field(False, description="Use Nesterov momentum.")
 
 
-class Adam(Options):
+class Adam(FusedOptions):
     """Adam (Kingma & Ba 2015)."""
 
     name: Literal["adam"] = "adam"
@@ -77,19 +82,17 @@ class Adam(Options):
     epsilon: Epsilon = 1e-7
 
 
-class AdamW(Options):
+class AdamW(FusedOptions):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
 
     name: Literal["adamw"] = "adamw"
-    weight_decay: float = Field(
-        0.004, ge=0, description="Decoupled: every step multiplies the weights by 1 − learning_rate × this."
-    )
+    weight_decay: float = Field(0.004, ge=0, description=DECAY)
     beta_1: Fraction = Field(0.9, description="Decay of the mean gradient.")
     beta_2: Fraction = Field(0.999, description="Decay of the mean squared gradient.")
     epsilon: Epsilon = 1e-7
 
 
-class RmsProp(Options):
+class RmsProp(FusedOptions):
     """RMSProp (Tieleman & Hinton 2012)."""
 
     name: Literal["rmsprop"] = "rmsprop"
@@ -99,7 +102,7 @@ class RmsProp(Options):
     epsilon: Epsilon = 1e-7
 
 
-class AdaDelta(Options):
+class AdaDelta(FusedOptions):
     """Adadelta (Zeiler 2012)."""
 
     name: Literal["adadelta"] = "adadelta"
@@ -107,7 +110,7 @@ class AdaDelta(Options):
     epsilon: Epsilon = 1e-7
 
 
-class AdaGrad(Options):
+class AdaGrad(FusedOptions):
     """Adagrad (Duchi et al. 2011)."""
 
     name: Literal["adagrad"] = "adagrad"
@@ -115,7 +118,7 @@ class AdaGrad(Options):
     epsilon: Epsilon = 1e-7
 
 
-class Lars(Options):
+class Lars(FusedOptions):
     """Layer-wise adaptive rates on momentum (You et al. 2017)."""
 
     name: Literal["lars"] = "lars"
@@ -125,7 +128,7 @@ class Lars(Options):
     epsilon: Epsilon = 1e-8
 
 
-class Lamb(Options):
+class Lamb(FusedOptions):
     """Layer-wise adaptive rates on Adam (You et al. 2020)."""
 
     name: Literal["lamb"] = "lamb"
@@ -134,10 +137,66 @@ class Lamb(Options):
     epsilon: Epsilon = 1e-7
 
 
+class FrameworkOptimizer(Options):
+    """An optimizer of Keras or PyTorch, that of the model. Further keys are its arguments.
+
+    Each step copies the weights into the variables of a Keras model and back.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: Literal["adafactor", "adamax", "asgd", "ftrl", "lion", "muon", "nadam", "radam", "rprop"] = Field(
+        description="Keras has adafactor, adamax, ftrl, lion, muon and nadam; PyTorch has adafactor, adamax, asgd, "
+        "muon, nadam, radam and rprop."
+    )
+    learning_rate: float | None = Field(
+        None, gt=0, allow_inf_nan=False, description="The step size; null: the default of the framework."
+    )
+    weight_decay: float = Field(0.0, ge=0, description=DECAY)
+
+    @property
+    def component(self) -> Component:
+        """Name and arguments."""
+        rate: dict[str, Any] = {} if self.learning_rate is None else {"learning_rate": self.learning_rate}
+        return Component.model_construct(name=self.name, **rate, **(self.model_extra or {}))
+
+
+class OwnOptimizer(Options):
+    """An optimizer that a function or class creates, for a PyTorch model from its parameters.
+
+    Further keys, among them the learning rate, are its arguments.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+
+    name: str = Field(
+        pattern=r".:\w+$",
+        description="file.py:function or package.module:Class. It returns an optimizer of the model's framework.",
+    )
+
+    @property
+    def component(self) -> Component:
+        """Name and arguments."""
+        return Component.model_construct(name=self.name, **(self.model_extra or {}))
+
+
 def _named(value: Any) -> Any:
     """``optimizer: adam`` is short for ``optimizer: {name: adam}``."""
     return {"name": value} if isinstance(value, str) else value
 
 
-AnyOptimizer = Sgd | Adam | AdamW | RmsProp | AdaDelta | AdaGrad | Lars | Lamb
-OptimizerConfiguration = Annotated[AnyOptimizer, Field(discriminator="name"), BeforeValidator(_named)]
+def _is_own(value: Any) -> str:
+    name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
+    return "(function)" if isinstance(name, str) and is_function(name) else "(name)"  # in brackets: no key of a file
+
+
+Fused = Sgd | Adam | AdamW | RmsProp | AdaDelta | AdaGrad | Lars | Lamb
+NotFused = FrameworkOptimizer | OwnOptimizer
+AnyOptimizer = Fused | NotFused
+FusedConfiguration = Annotated[Fused, Field(discriminator="name"), BeforeValidator(_named)]
+_ByName = Annotated[Fused | FrameworkOptimizer, Field(discriminator="name")]
+OptimizerConfiguration = Annotated[
+    Annotated[_ByName, Tag("(name)")] | Annotated[OwnOptimizer, Tag("(function)")],
+    Discriminator(_is_own),
+    BeforeValidator(_named),
+]

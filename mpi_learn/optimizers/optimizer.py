@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Protocol
 
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Options
-from mpi_learn.optimizers.rules.rule import Float, Rule, clipped, sum_of_squares
+from mpi_learn.optimizers.rules.rule import Float, clipped, sum_of_squares
 
 
 class Optimizer(ABC):
@@ -36,17 +37,36 @@ class Optimizer(ABC):
         """The state that a checkpoint holds: the arrays themselves, to be read or filled."""
 
 
+class UpdateRule(Protocol):
+    """One step of a method on flat float32 vectors: a `Rule`, or an optimizer of a framework."""
+
+    layout: FlatLayout
+    learning_rate: float
+    has_schedule: bool
+
+    @property
+    def state(self) -> Mapping[str, np.ndarray]:
+        """The state that a checkpoint holds: the arrays themselves, to be read or filled."""
+
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+        """See `Rule.apply`."""
+
+
 class RuleOptimizer(Optimizer):
     """Applies an update rule, with clipping, decoupled weight decay and a learning rate that may change every step.
 
     Args:
-        options: Learning rate, weight decay and clipping.
+        options: Clipping.
         rule: The method.
         rate: The learning rate of a step, counted from 0.
+        weight_decay: Decoupled weight decay.
     """
 
-    def __init__(self, options: Options, rule: Rule, rate: Callable[[int], float]) -> None:
+    def __init__(
+        self, options: Options, rule: UpdateRule, rate: Callable[[int], float], weight_decay: float = 0.0
+    ) -> None:
         self.options, self.rule, self.rate, self.layout = options, rule, rate, rule.layout
+        self.weight_decay = weight_decay
         self._n_steps = np.zeros(1, np.int64)  # an array, so that a checkpoint can fill it
 
     @property
@@ -56,7 +76,7 @@ class RuleOptimizer(Optimizer):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The number of steps, and the rule's vectors."""
-        return {"n_steps": self._n_steps} | self.rule.state
+        return {"n_steps": self._n_steps, **self.rule.state}
 
     def update(self, weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:
         """Scales, then clips each element, then the norm; then applies the rule."""
@@ -69,5 +89,5 @@ class RuleOptimizer(Optimizer):
             scale *= min(1.0, options.clip_norm / max(norm, 1e-30))
         rate = self.rate(self.n_steps)
         self._n_steps += 1
-        keep = Float(1 - rate * options.weight_decay)
+        keep = Float(1 - rate * self.weight_decay)
         self.rule.apply(weights, gradient, self.n_steps, Float(rate), Float(scale), keep)

@@ -21,6 +21,7 @@ class Rate:
         epochs: Epochs of the whole training.
         n_workers: Number of workers, for ``scale``.
         history: Returns the history so far, metric -> one value per epoch; for ``plateau``.
+        chosen: Returns the rate that callbacks have set, or None.
     """
 
     base: float
@@ -29,9 +30,12 @@ class Rate:
     epochs: int = 1
     n_workers: int = 1
     history: Callable[[], Mapping[str, Sequence[float]]] = dict
+    chosen: Callable[[], float | None] = lambda: None
 
     def __call__(self, step: int) -> float:
         """The learning rate of `step`, counted from 0."""
+        if (chosen := self.chosen()) is not None:
+            return chosen
         epoch = step / self.steps_per_epoch
         warmup = self.schedule.warmup_epochs
         rate = self.base * self._scale() * self._shape(max(epoch - warmup, 0.0), max(self.epochs - warmup, 1e-9))

@@ -47,8 +47,12 @@ def component(value: Named) -> Component:
 
 
 def located(value: Any, directory: Path) -> Any:
-    """`value` with relative paths of Python files resolved against `directory`; also for lists and mappings."""
-    if isinstance(value, Component):
+    """`value` with relative paths of Python files resolved against `directory`.
+
+    Args:
+        value: A name, a section with a `name`, or a list or mapping of them.
+    """
+    if isinstance(value, BaseModel) and hasattr(value, "name"):
         return value.model_copy(update={"name": located_specification(value.name, directory)})
     if isinstance(value, dict):
         return {key: located(one, directory) for key, one in value.items()}

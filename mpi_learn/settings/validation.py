@@ -131,7 +131,7 @@ def _key_of(error: Any, model_class: type[BaseModel], data: Any) -> _Key:
         if is_absent or str(part) in content:
             key, data = _inside(key, str(part)), content.get(str(part))
         else:
-            chosen = tuple(model for model in key.models if part in (model.__name__, _tag(model)))
+            chosen = tuple(model for model in key.models if part in (model.__name__, *_tags(model)))
             key = _Key(key.path, key.section, chosen or key.types)
     return key
 
@@ -161,17 +161,20 @@ def _choices(types: Sequence[Any]) -> list[str]:
     for kind in types:
         if get_origin(kind) is Literal:
             found += map(str, get_args(kind))
-        elif tag := _tag(kind):
-            found.append(tag)
+        elif tags := _tags(kind):
+            found += tags
         else:
             found += _choices(get_args(kind))
     return list(dict.fromkeys(found))
 
 
-def _tag(kind: Any) -> str | None:
-    """The `name` of a model class that is selected by its name."""
-    fields = kind.model_fields if isinstance(kind, type) and issubclass(kind, BaseModel) else {}
-    return fields["name"].default if "name" in fields and isinstance(fields["name"].default, str) else None
+def _tags(kind: Any) -> list[str]:
+    """The names of a model class that is selected by its `name`."""
+    field = kind.model_fields.get("name") if isinstance(kind, type) and issubclass(kind, BaseModel) else None
+    if field is None:
+        return []
+    literals = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    return [field.default] if isinstance(field.default, str) else list(literals)
 
 
 def _explained(error: Any, key: _Key) -> tuple[str, str]:

@@ -11,6 +11,7 @@ from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.component import Component, Named, component, make_component
+from mpi_learn.training.learning_rate import LearningRate
 
 
 class Callbacks:
@@ -22,6 +23,7 @@ class Callbacks:
         first: The rank of the first worker.
         model: Of this rank.
         epochs: Number of epochs of the whole training.
+        rate: Set on all ranks if a callback sets that of the model's optimizer.
 
     Raises:
         ConfigurationError: No such callback, or one that is not available.
@@ -29,53 +31,82 @@ class Callbacks:
     Collective over `comm`.
     """
 
-    def __init__(self, wanted: Sequence[Named], comm: Communicator, first: int, model: Model, epochs: int) -> None:
-        self.comm, self.first, self.model = comm, first, model
+    def __init__(
+        self, wanted: Sequence[Named], comm: Communicator, first: int, model: Model, epochs: int, rate: LearningRate
+    ) -> None:
+        self.comm, self.first, self.model, self.rate = comm, first, model, rate
         self._are_wanted = bool(wanted)
         self._functions: list[Callable[[int, dict[str, float], Any], Any]] = []
         self._of_keras: list[Any] = []
         with agreed_errors(comm):
             if comm.rank == first:
                 for one in map(component, wanted):
-                    made = _made(one, model.framework)
+                    made = _made(one, model.framework, rate.fixed_by)
                     (self._of_keras if is_keras_callback(made) else self._functions).append(made)
             for one in self._of_keras:
                 one.set_params({"epochs": epochs, "verbose": 0})
 
-    def begin(self) -> None:
+    def begin(self, epoch: int) -> None:
         """Before the first epoch of this run. Collective."""
-        self._all("on_train_begin")
+        self._call(epoch, "on_train_begin")
+
+    def before_epoch(self, epoch: int) -> None:
+        """Before the steps of an epoch. Collective."""
+        self._call(epoch, "on_epoch_begin", epoch)
 
     def after_epoch(self, epoch: int, metrics: dict[str, float]) -> bool:
         """Calls the callbacks; returns whether one of them stops the training. Collective.
 
         A function stops it by returning True, a callback of Keras by ``self.model.stop_training = True``.
         """
+        return self._call(epoch, "on_epoch_end", epoch, metrics)
+
+    def end(self, epoch: int) -> None:
+        """After the last epoch. Collective."""
+        self._call(epoch, "on_train_end")
+
+    def _call(self, epoch: int, name: str, *arguments: Any) -> bool:
+        """Calls a method of all callbacks, and functions after an epoch; returns whether one of them stops."""
         if not self._are_wanted:
             return False
-        stops = False
+        stops, rate = False, None
         with agreed_errors(self.comm):
             if self.comm.rank == self.first:
                 model = self.model.current()
-                stops = True in [bool(one(epoch, dict(metrics), model)) for one in self._functions]
-        self._all("on_epoch_end", epoch, dict(metrics))
-        stops |= any(bool(getattr(one.model, "stop_training", False)) for one in self._of_keras)
-        return bool(self.comm.bcast(stops, root=self.first))
+                optimizer = getattr(model, "optimizer", None) if self.model.framework == "keras" else None
+                before = _shown(optimizer, self.rate.at(epoch))
+                if name == "on_epoch_end":
+                    stops = True in [bool(one(arguments[0], dict(arguments[1]), model)) for one in self._functions]
+                for one in self._of_keras:
+                    one.set_model(model)
+                    getattr(one, name)(*(dict(part) if isinstance(part, dict) else part for part in arguments))
+                    stops |= bool(getattr(model, "stop_training", False))
+                if optimizer is not None and float(optimizer.learning_rate) != before:
+                    rate = float(optimizer.learning_rate)
+                    self._check_rate()
+        stops, rate = self.comm.bcast((stops, rate), root=self.first)
+        if rate is not None:
+            self.rate.set(rate)
+        return bool(stops)
 
-    def end(self) -> None:
-        """After the last epoch. Collective."""
-        self._all("on_train_end")
-
-    def _all(self, name: str, *arguments: Any) -> None:
-        if not self._are_wanted:
-            return
-        with agreed_errors(self.comm):
-            for one in self._of_keras:
-                one.set_model(self.model.current())
-                getattr(one, name)(*arguments)
+    def _check_rate(self) -> None:
+        if self.rate.fixed_by:
+            raise ConfigurationError(
+                f"a callback sets the learning rate, but {self.rate.fixed_by}",
+                where="callbacks",
+                cure="leave one of the two out",
+            )
 
 
-def _made(wanted: Component, framework: str) -> Any:
+def _shown(optimizer: Any, rate: float) -> float:
+    """Gives the optimizer of a Keras model the learning rate; returns it as the optimizer's variable holds it."""
+    if optimizer is None:
+        return rate
+    optimizer.learning_rate = rate
+    return float(optimizer.learning_rate)
+
+
+def _made(wanted: Component, framework: str, fixed_by: str) -> Any:
     if wanted.is_own:
         made = make_component(wanted, 3)
     elif framework == "keras":
@@ -85,7 +116,7 @@ def _made(wanted: Component, framework: str) -> Any:
             f"there is no callback {wanted.name}", where="callbacks", cure="write file.py:function"
         )
     if is_keras_callback(made):
-        check_keras_callback(made)
+        check_keras_callback(made, fixed_by)
     elif not callable(made):
         raise ConfigurationError(
             f"expected a callback, found {type(made).__name__}",

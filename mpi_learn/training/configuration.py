@@ -7,28 +7,20 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce, ParameterServer
+from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce, Downpour, ParameterServer
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import Framework, Gan, Losses, LossWeights, Metrics
-from mpi_learn.optimizers.configuration import Adam, OptimizerConfiguration
+from mpi_learn.optimizers.configuration import Adam, NotFused, OptimizerConfiguration
 from mpi_learn.settings import other_names
 from mpi_learn.settings.component import Named, component, located
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, located_specification
 from mpi_learn.settings.validation import InvalidValue, place, validated
 from mpi_learn.settings.yaml_file import read_yaml
+from mpi_learn.training.metric_direction import direction_of
 
-LOWER_IS_BETTER = (
-    "loss", "error", "mae", "mse", "mape", "msle", "entropy", "divergence", "hinge", "false", "perplexity", "poisson",
-    "logcosh", "log_cosh",
-)  # fmt: skip
-HIGHER_IS_BETTER = (
-    "acc", "auc", "precision", "recall", "f1", "fbeta", "iou", "r2", "similarity", "sensitivity", "specificity", "true",
-)  # fmt: skip
-"""Parts of the names of metrics whose direction is known. A name with a part of both kinds is a loss."""
-
-NAMED = ("loss", "metrics", "weighted_metrics", "callbacks")
+NAMED = ("loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
 """Keys that name functions."""
 
 
@@ -185,6 +177,15 @@ class TrainingConfiguration(_Section):
             raise ValueError(problem)
         return self
 
+    @model_validator(mode="after")
+    def _fused_on_masters(self) -> Self:
+        if isinstance(self.algorithm, Downpour) and isinstance(self.optimizer, NotFused):
+            raise InvalidValue(
+                f"downpour updates the weights on a master, which has no model for {self.optimizer.name}",
+                "write algorithm: allreduce, clusters, easgd or gem, or another optimizer, such as adam",
+            )
+        return self
+
     def _problem_with(self, gan: GanSection) -> str:
         """Why this is not a training of two models; empty if it is."""
         algorithm = self.algorithm
@@ -210,6 +211,9 @@ class TrainingConfiguration(_Section):
             "model": located_specification(self.model, directory),
             **{key: located(getattr(self, key), directory) for key in NAMED},
         }
+        if self.gan is not None:
+            own = {key: getattr(self.gan, key) for key in ("discriminator_optimizer", "generator_optimizer")}
+            changes["gan"] = self.gan.model_copy(update=located(own, directory))
         if self.data is not None:
             changes["data"] = self.data.located(directory)
         if self.trace is not None:
@@ -255,14 +259,6 @@ class TrainingConfiguration(_Section):
         if name.startswith("val_") and name.removeprefix("val_") in known:
             cure += "; give data.validation or data.validation_fraction for val_ metrics"
         raise ConfigurationError(f"the training does not produce the metric {name}", where=where, cure=cure)
-
-
-def direction_of(metric: str) -> Literal["min", "max"] | None:
-    """The better direction of a metric, by its name; None if it is not known."""
-    name = metric.lower()
-    if any(part in name for part in LOWER_IS_BETTER):
-        return "min"
-    return "max" if any(part in name for part in HIGHER_IS_BETTER) else None
 
 
 def read_configuration(

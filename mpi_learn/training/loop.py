@@ -24,6 +24,7 @@ from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
+from mpi_learn.training.learning_rate import LearningRate
 from mpi_learn.training.result import OnUnsavable, Result, as_pair, check_saving
 from mpi_learn.training.resume import Checkpointing
 from mpi_learn.training.setup import (
@@ -120,11 +121,12 @@ class Training:
         with agreed_errors(comm):
             self.batches = make_training_batches(configuration, dataset, len(workers), self.worker or 0)
             check_settings(configuration, model, self.batches)
+            self.state = State(Stopping(configuration.early_stopping, configuration.target))
+            self.rate = LearningRate(configuration, len(self.layout.groups), self.state)
             setup = self._algorithm_setup()
-        self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs)
+        self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs, self.rate)
         with agreed_errors(comm):  # its collectives come first, then what may raise
             self.algorithm = make_algorithm(configuration.algorithm, setup)
-            self.state = State(Stopping(configuration.early_stopping, configuration.target))
         self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state)
         self.stopped_by, self.monitor = "epochs", Monitor()
         self.seconds, self.steps_s, self._n_own = 0.0, 0.0, 0  # `_n_own`: samples of this rank in the present epoch
@@ -148,10 +150,11 @@ class Training:
         started_s = time.perf_counter()
         unfinished: Epoch | None = None
         reason = self.state.ended_by
-        self.callbacks.begin()
+        self.callbacks.begin(self.state.epoch)
         for number in range(self.state.epoch, self.configuration.epochs):
             if reason is not None:
                 break
+            self.callbacks.before_epoch(number)
             epoch = self._epoch(number)
             if unfinished is not None:
                 reason = self._finish_epoch(unfinished, on_epoch, progress)
@@ -163,7 +166,7 @@ class Training:
                 self.checkpointing.save()
         self.stopped_by = reason or "epochs"
         self._restore_best()
-        self.callbacks.end()
+        self.callbacks.end(self.state.epoch)
         self.seconds = time.perf_counter() - started_s
 
     def result(self) -> Result:
@@ -193,7 +196,7 @@ class Training:
             weights=model.weights,
             n_sums=model.n_sums,
             n_steps=self.batches.n_steps,
-            learning_rate=configuration.optimizer.learning_rate,
+            learning_rate=self.rate.base,
             make_optimizer=self._make_optimizer,
             make_deal=self._make_deal if is_dealt(configuration) else None,
             batch_statistics=model if configuration.sync_batchnorm and model.moving().size else None,
@@ -201,14 +204,13 @@ class Training:
 
     def _make_optimizer(self, options: AnyOptimizer | None, updates_per_epoch: float) -> Optimizer:
         """See `make_training_optimizer`; its updates are on the timeline."""
-        n_workers, layout, history = len(self.layout.groups), self.model.layout, lambda: self.state.history.columns
-        made = make_training_optimizer(self.configuration, layout, n_workers, options, updates_per_epoch, history)
+        made = make_training_optimizer(self.configuration, self.model, options, updates_per_epoch, self.rate)
         return self.timeline.timed(made)
 
     def _make_deal(self) -> Deal:
         """Begins to deal out the samples of an epoch."""
-        n_workers = len(self.layout.groups)
-        return Dealer(self.batches.n_samples, batch_size=self.configuration.batch_size, n_workers=n_workers).deal
+        batch_size, n_workers = self.configuration.batch_size, len(self.layout.groups)
+        return Dealer(self.batches.n_samples, batch_size=batch_size, n_workers=n_workers).deal
 
     def _epoch(self, number: int) -> Epoch:
         """The steps of one epoch, and the start of its validation. Collective.

@@ -108,6 +108,7 @@ class Checkpointing:
             "epoch": self.state.epoch,
             "history": self.state.history.columns,
             "stopping": stopping.state(),
+            "learning_rate": self.state.learning_rate,
             "shapes": model.layout.shapes,
             "training": self.configuration.model_dump(mode="json"),
             "is_xla": model.is_xla,
@@ -143,6 +144,7 @@ class Checkpointing:
             self.model.compile_step(bool(checkpoint.metadata.get("is_xla")))
         state, arrays = self.state, checkpoint.arrays
         state.stopping.restore(checkpoint.metadata["stopping"])
+        state.learning_rate = checkpoint.metadata.get("learning_rate")
         state.stopping.best_weights = arrays.get("best_weights")
         state.stopping.best_statistics = arrays.get("best_moving")
         state.ended_by = state.stopping.reason({name: column[-1] for name, column in state.history.columns.items()})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -24,13 +23,13 @@ from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator, host_name
 from mpi_learn.optimizers import make_optimizer
-from mpi_learn.optimizers.configuration import AnyOptimizer
-from mpi_learn.optimizers.optimizer import Optimizer
+from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer, NotFused
+from mpi_learn.optimizers.optimizer import Optimizer, RuleOptimizer
 from mpi_learn.optimizers.per_model import SeparateOptimizers
-from mpi_learn.optimizers.schedule import Rate
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.evaluation import Validator
+from mpi_learn.training.learning_rate import LearningRate
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
 
 N_IN_EXAMPLE = 8
@@ -121,6 +120,14 @@ def check_settings(configuration: TrainingConfiguration, model: Model, batches: 
                 where=where,
                 cure=f"it produces: {', '.join(names)}, and the same with val_",
             )
+    gan, optimizer = configuration.gan, configuration.optimizer
+    of_gan = (gan.discriminator_optimizer, gan.generator_optimizer) if gan is not None else ()
+    if model.has_constraints and not all(isinstance(one or optimizer, NotFused) for one in of_gan or (optimizer,)):
+        raise ConfigurationError(
+            "the model has constraints on its weights, which only an optimizer of Keras applies",
+            where="optimizer",
+            cure="write `optimizer: {name: keras.optimizers:CLASS, learning_rate: …}`, or leave the constraints out",
+        )
     size, least_samples = configuration.batch_size, batches.least_samples
     if is_dealt(configuration):
         least_samples = batches.n_samples % size or size
@@ -188,36 +195,45 @@ def completed_dataset(dataset: Dataset, configuration: TrainingConfiguration, co
 
 def make_training_optimizer(
     configuration: TrainingConfiguration,
-    layout: FlatLayout,
-    n_workers: int,
+    model: Model,
     options: AnyOptimizer | None,
     updates_per_epoch: float,
-    history: Callable[[], Mapping[str, Sequence[float]]],
+    rate: LearningRate,
 ) -> Optimizer:
     """An optimizer with its learning rate schedule; for a GAN one per model.
 
     Args:
         configuration: Of the training.
-        layout: Of the weights.
-        n_workers: For schedules that scale with it.
+        model: Of this rank.
         options: A section of the configuration; None: ``optimizer:``, or for a GAN the section of each model.
         updates_per_epoch: Number of updates by this optimizer.
-        history: Returns the history so far, for schedules that depend on it.
+        rate: Of the training.
+
+    Raises:
+        ConfigurationError: An optimizer of the framework that is not available for the model.
     """
 
-    def make(part: FlatLayout, chosen: AnyOptimizer, updates: float) -> Optimizer:
-        rate = Rate(chosen.learning_rate, chosen.schedule, updates, configuration.epochs, n_workers, history)
-        return make_optimizer(chosen, part, rate)
+    def make(number: int, part: FlatLayout, wanted: AnyOptimizer, updates: float) -> Optimizer:
+        is_settable = options is None
+        if not isinstance(wanted, NotFused):
+            steps = rate.of_steps(wanted.learning_rate, wanted.schedule, updates, is_settable=is_settable)
+            return make_optimizer(wanted, part, steps)
+        rule = model.optimizer(wanted.component, number)
+        rate.follow(rule, wanted.schedule)
+        steps = rate.of_steps(rule.learning_rate, wanted.schedule, updates, is_settable=is_settable)
+        decay = wanted.weight_decay if isinstance(wanted, FrameworkOptimizer) else 0.0
+        return RuleOptimizer(wanted, rule, steps, decay)
 
     gan = configuration.gan
     if gan is None:
-        return make(layout, options or configuration.optimizer, updates_per_epoch)
+        return make(0, model.layout, options or configuration.optimizer, updates_per_epoch)
     own = (gan.discriminator_optimizer, gan.generator_optimizer)
     optimizers = []
-    for number, (_, part) in enumerate(layout.places()):
+    for number, (_, part) in enumerate(model.layout.places()):
+        wanted = options or own[number] or configuration.optimizer
         share = sum(turn[number] for turn in gan.turns) / len(gan.turns)
-        optimizers.append(make(part, options or own[number] or configuration.optimizer, updates_per_epoch * share))
-    return SeparateOptimizers(layout, optimizers)
+        optimizers.append(make(number, part, wanted, updates_per_epoch * share))
+    return SeparateOptimizers(model.layout, optimizers)
 
 
 def open_timeline(configuration: TrainingConfiguration, comm: Communicator, layout: Layout) -> Timeline:

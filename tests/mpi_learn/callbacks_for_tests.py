@@ -52,3 +52,27 @@ def of_batches():
 
 def nothing():
     return 3
+
+
+def falling(epoch, rate):
+    return rate * (0.5 if epoch % 2 else 0.9)
+
+
+def make_scheduler():
+    import keras
+
+    return keras.callbacks.LearningRateScheduler(falling)
+
+
+def halved_once(epoch, metrics, model):
+    """A function that sets the learning rate."""
+    if epoch == 1:
+        model.optimizer.learning_rate = 0.5 * model.optimizer.learning_rate
+    return False
+
+
+def make_stopped_rate():
+    """Almost no learning from the third epoch on."""
+    import keras
+
+    return keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 if epoch < 2 else 1e-9)

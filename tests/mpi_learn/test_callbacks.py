@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -18,6 +19,7 @@ from mpi_learn.training.callbacks import Callbacks
 from tests.mpi_learn.models_for_tests import line
 from tests.mpi_learn.thread_ranks import run_ranks
 from tests.mpirun import mpirun
+from tests.world import in_world
 
 HERE = Path(__file__).parent
 FILE = str(HERE / "callbacks_for_tests.py")
@@ -53,6 +55,51 @@ def test_callback_of_keras_sees_the_trained_model_and_stops_the_training(tmp_pat
         assert [float(row["val_loss"]) for row in csv.DictReader(file)] == pytest.approx(result.history["val_loss"])
 
 
+def keras_loop(callback, epochs=6, rate=0.2):
+    """`fit` with all samples in one batch, and the rates that the callback sets."""
+    import keras
+
+    keras.utils.set_random_seed(0)
+    model = load_function(KERAS["model"])()
+    model.compile(optimizer=keras.optimizers.SGD(rate), loss="mse")
+    (x,), (y,) = line().training.x, line().training.y
+    validation = (line().validation.x[0], line().validation.y[0])
+    return model.fit(x, y, len(x), epochs, verbose=0, shuffle=False, validation_data=validation, callbacks=[callback])
+
+
+SETTING = {
+    "scheduler": ("LearningRateScheduler", {"schedule": f"{FILE}:falling"}),
+    "plateau": ("ReduceLROnPlateau", {"monitor": "val_loss", "patience": 1, "factor": 0.3, "min_delta": 0.05}),
+}
+
+
+@pytest.mark.parametrize("name", SETTING)
+def test_callback_sets_the_learning_rate_as_in_fit(name):
+    import keras
+
+    kind, arguments = SETTING[name]
+    made = {key: load_function(one) if ":" in str(one) else one for key, one in arguments.items()}
+    expected = keras_loop(getattr(keras.callbacks, kind)(**made)).history
+    wanted = {"name": kind} | arguments if name == "plateau" else f"{FILE}:make_scheduler"
+    sgd = {"name": "sgd", "learning_rate": 0.2}
+    common = KERAS | {"callbacks": [wanted], "epochs": 6, "batch_size": 200, "optimizer": sgd}
+    found = train(common, MPI.COMM_SELF, data=line())
+    assert len(set(expected["learning_rate"])) > 1
+    np.testing.assert_allclose(found.history["loss"], expected["loss"], rtol=1e-4)
+    np.testing.assert_allclose(found.history["val_loss"], expected["val_loss"], rtol=1e-4)
+
+
+def test_learning_rate_that_a_callback_has_set_is_in_the_checkpoint(tmp_path):
+    def run(epochs, checkpoint=None):
+        common = KERAS | {"callbacks": f"{FILE}:halved_once", "epochs": epochs, "batch_size": 64}
+        section = {"checkpoint": {"path": str(tmp_path)}} if checkpoint else {}
+        return train(common | {"optimizer": "nadam"} | section, MPI.COMM_SELF, data=line()).history
+
+    whole = run(5)
+    run(3, checkpoint=True)
+    assert run(5, checkpoint=True) == whole
+
+
 REFUSED = {
     "early stopping": (KERAS, "EarlyStopping", "write `early_stopping: {metric"),
     "of a factory": (KERAS, "keras.callbacks:TerminateOnNaN", "TerminateOnNaN is not available as a callback"),
@@ -60,6 +107,21 @@ REFUSED = {
     "arguments": (KERAS, "CSVLogger", "CSVLogger with \\(\\)"),
     "batches": (KERAS, f"{FILE}:of_batches", "acts on batches"),
     "no function": (KERAS, f"{FILE}:nothing", "expected a callback, found int"),
+    "two schedules": (
+        KERAS | {"optimizer": {"name": "sgd", "schedule": {"name": "cosine"}}},
+        "ReduceLROnPlateau",
+        "ReduceLROnPlateau sets the learning rate, but optimizer.schedule determines it",
+    ),
+    "schedule and a function": (
+        KERAS | {"optimizer": {"name": "sgd", "schedule": {"name": "cosine"}}},
+        f"{FILE}:halved_once",
+        "a callback sets the learning rate, but optimizer.schedule",
+    ),
+    "schedule of the optimizer": (
+        KERAS | {"optimizer": f"{HERE}/optimizers_for_tests.py:with_schedule"},
+        f"{FILE}:halved_once",
+        "the optimizer has a schedule of its own",
+    ),
     "keras for torch": (TORCH, "CSVLogger", "there is no callback CSVLogger"),
 }
 
@@ -73,7 +135,8 @@ def test_callback_that_is_not_available_is_refused(common, name, said):
 def test_callback_that_raises_before_the_first_epoch_ends_the_training_on_all_ranks():
     def run(comm):
         with pytest.raises(TrainingError, match="boom"):
-            Callbacks([f"{FILE}:raising_in_set_params"], comm, 1, SimpleNamespace(framework="keras"), epochs=1)
+            rate = SimpleNamespace(fixed_by="")
+            Callbacks([f"{FILE}:raising_in_set_params"], comm, 1, SimpleNamespace(framework="keras"), 1, rate)
 
     run_ranks(2, run)
 
@@ -102,3 +165,36 @@ def test_callbacks_are_called_on_the_first_worker_and_stop_all_ranks(tmp_path):
     done = mpirun(3, str(tmp_path / "program.py"), env={"PYTHONPATH": str(Path(__file__).parents[2])})
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[0, 2, 0], ["callback"] * 3]
+
+
+RATES = f"""
+import json
+from mpi4py import MPI
+from mpi_learn import train
+from tests.mpi_learn.models_for_tests import line
+
+world, found = MPI.COMM_WORLD, {{}}
+sgd = {{"name": "sgd", "learning_rate": 0.1}}
+training = {KERAS!r} | {{"batch_size": 50, "optimizer": sgd, "callbacks": "{FILE}:make_stopped_rate"}}
+for name in ("allreduce", "downpour"):
+    result = train(training | {{"algorithm": name}}, world, data=line())
+    found[name] = world.gather(result.history["loss"])
+if world.rank == 0:
+    print(json.dumps(found))
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.parametrize("name", ["allreduce", "downpour"])
+def test_learning_rate_of_a_callback_is_that_of_all_ranks(name, tmp_path_factory):
+    """From the third epoch on the rate is almost 0, and the loss remains the same, with a master and without one."""
+    for loss in learning_rates(str(tmp_path_factory.getbasetemp()))[name]:
+        assert loss[0] > 1.2 * loss[2]
+        assert loss[2] == pytest.approx(loss[3], rel=1e-4)
+
+
+@cache
+def learning_rates(folder):
+    done = in_world(2, "-c", RATES, cwd=Path(folder))
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)

@@ -13,13 +13,12 @@ from mpi_learn.settings.user_code import users_code
 INSTEAD = {
     "BackupAndRestore": "write `checkpoint: {path: FOLDER}`",
     "EarlyStopping": "write `early_stopping: {metric: val_loss, patience: 3}`",
-    "LearningRateScheduler": "write `optimizer: {schedule: {name: cosine}}`, or step, exponential",
-    "ReduceLROnPlateau": "write `optimizer: {schedule: {name: plateau}}`",
     "ModelCheckpoint": "write `checkpoint: {path: FOLDER}`, and train with --output FOLDER",
     "SwapEMAWeights": "it changes the weights of one rank alone",
     "TerminateOnNaN": "write `early_stopping: …`: NaN is no improvement",
 }
 """Callbacks of Keras that change the training of one rank alone, or save its model, and what to write instead."""
+SETTING_THE_RATE = ("LearningRateScheduler", "ReduceLROnPlateau")
 OF_BATCHES = tuple(f"on_{kind}batch_{at}" for kind in ("", "train_", "test_", "predict_") for at in ("begin", "end"))
 
 
@@ -49,13 +48,26 @@ def is_keras_callback(made: Any) -> bool:
     return keras is not None and isinstance(made, keras.callbacks.Callback)
 
 
-def check_keras_callback(made: Any) -> None:
-    """Raises ConfigurationError if the callback acts on batches, or is one of `INSTEAD`."""
+def check_keras_callback(made: Any, fixed_by: str) -> None:
+    """Checks that a callback is available in a distributed training.
+
+    Args:
+        made: The callback.
+        fixed_by: Why callbacks cannot set the learning rate; empty if they can.
+
+    Raises:
+        ConfigurationError: It acts on batches, is one of `INSTEAD`, or sets a learning rate that cannot be set.
+    """
     import keras
 
-    name = next((cls.__name__ for cls in type(made).__mro__ if cls.__name__ in INSTEAD), None)
-    if name is not None:
-        raise _not_available(name)
+    names = [cls.__name__ for cls in type(made).__mro__]
+    for name in names:
+        if name in INSTEAD:
+            raise _not_available(name)
+        if name in SETTING_THE_RATE and fixed_by:
+            raise ConfigurationError(
+                f"{name} sets the learning rate, but {fixed_by}", where="callbacks", cure="leave one of the two out"
+            )
     plain = keras.callbacks.Callback
     if any(method in vars(made) or getattr(type(made), method) is not getattr(plain, method) for method in OF_BATCHES):
         raise ConfigurationError(

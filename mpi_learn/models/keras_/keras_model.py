@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from mpi_learn.flat_layout import N_SAMPLES, N_WORDS, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.framework_optimizers import FrameworkRule
 from mpi_learn.models.keras_.keras_compile import CompiledModel
 from mpi_learn.models.keras_.keras_network import (
     KerasNetwork,
@@ -35,6 +36,7 @@ from mpi_learn.models.keras_.keras_network import (
 )
 from mpi_learn.models.keras_.keras_passes import Found, Pass, StatefulPass, StatelessPass
 from mpi_learn.models.model import Arrays, Example, Model
+from mpi_learn.settings.component import Component
 
 LOSS_OF_N, FIRST_STATE = 3, 4
 """Indices of sums: the loss times the number of samples, and the first metric state."""
@@ -56,6 +58,7 @@ class KerasModel(Model):
         self.weights = aligned_empty(self.layout.size)
         self.network.give(self.weights)
         self._training, self._inference = self._passes(example)
+        self.has_constraints = self.network.has_constraints
         self.has_xla = not self.compiled.has_train_step
         self._initial = [tf.constant(one) for one in self.compiled.initial]
         self._n_states = sum(one.size for one in self.compiled.initial)
@@ -116,6 +119,9 @@ class KerasModel(Model):
 
     def set_counters(self, values: np.ndarray) -> None:
         self.network.set_integers(values)
+
+    def optimizer(self, wanted: Component, number: int = 0) -> FrameworkRule:
+        return self.network.optimizer(wanted)
 
     def current(self) -> keras.Model:
         return self.network.take(self.weights)

@@ -17,8 +17,10 @@ import tensorflow as tf
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.framework_optimizers import FrameworkRule
 from mpi_learn.models.keras_.keras_checkpointing import check_precision, recomputed
 from mpi_learn.models.keras_.keras_losses import keras_loss, label_rule
+from mpi_learn.models.keras_.keras_optimizer import KerasRule
 from mpi_learn.models.model import Arrays, Example, named
 from mpi_learn.models.outputs import LabelRule, Shape
 from mpi_learn.settings.component import Component
@@ -186,6 +188,14 @@ class KerasNetwork:
         with tracing():
             traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
         return lambda x, y: [one.numpy() for one in traced(flat(), tensors(x), tensors(y))]
+
+    def optimizer(self, wanted: Component) -> FrameworkRule:
+        return KerasRule(wanted, self.model.trainable_variables, self.layout, self.parts)
+
+    @property
+    def has_constraints(self) -> bool:
+        """Whether a trainable variable has a constraint."""
+        return any(one.constraint is not None for one in self.model.trainable_variables)
 
     def close(self) -> None:
         """Drops Keras' global state, so that memory does not grow from model to model."""

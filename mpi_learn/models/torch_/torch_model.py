@@ -13,13 +13,14 @@ import torch
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS, N_SAMPLES, N_WORDS, WEIGHT, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.framework_optimizers import FrameworkRule
 from mpi_learn.models.model import Arrays, Example, Model, named
 from mpi_learn.models.outputs import LabelRule, Outputs, check_ranges, key_of
 from mpi_learn.models.torch_.torch_checkpointing import resting
 from mpi_learn.models.torch_.torch_losses import Loss, make_loss
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, arguments_of, flat_outputs, tensors
-from mpi_learn.settings.component import component
+from mpi_learn.settings.component import Component, component
 
 FIRST_STATE = 3
 """Index of the first metric state in the sums."""
@@ -107,6 +108,9 @@ class TorchModel(Model):
     def set_counters(self, values: np.ndarray) -> None:
         self.network.set_integers(values)
         self.network.set_random_state(values[self.network.integers().size :])
+
+    def optimizer(self, wanted: Component, number: int = 0) -> FrameworkRule:
+        return self.network.optimizer(wanted)
 
     def current(self) -> torch.nn.Module:
         """The module, whose parameters are views of `weights`."""

@@ -14,10 +14,12 @@ import torch
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.framework_optimizers import FrameworkRule
 from mpi_learn.models.model import Arrays, Example, named
 from mpi_learn.models.outputs import LabelRule, Shape
 from mpi_learn.models.torch_.torch_checkpointing import TorchCalls, resting
 from mpi_learn.models.torch_.torch_losses import make_loss
+from mpi_learn.models.torch_.torch_optimizer import TorchRule
 from mpi_learn.settings.component import Component
 
 Tensors = Sequence[Any]
@@ -36,6 +38,7 @@ class TorchNetwork:
     """
 
     framework = "torch"
+    has_constraints = False
 
     def __init__(self, module: torch.nn.Module, settings: ModelSettings) -> None:
         _check_parameters(module)
@@ -126,6 +129,9 @@ class TorchNetwork:
                 return [torch.as_tensor(one).detach().numpy() for one in function(None, tensors(x), tensors(y))]
 
         return call
+
+    def optimizer(self, wanted: Component) -> FrameworkRule:
+        return TorchRule(wanted, self.parameters, self.layout)
 
     def close(self) -> None:
         pass

@@ -31,12 +31,15 @@ class Rule(ABC):
 
     Attributes:
         state: Name -> float32 vector of the length of the weights.
+        learning_rate: As configured.
+        has_schedule: Whether it determines the learning rate itself.
     """
 
+    has_schedule = False
     state_names: tuple[str, ...] = ()
 
     def __init__(self, options: Any, layout: FlatLayout) -> None:
-        self.options, self.layout = options, layout
+        self.options, self.layout, self.learning_rate = options, layout, float(options.learning_rate)
         self.state = {name: aligned_empty(layout.size) for name in self.state_names}
         for vector in self.state.values():
             vector[:] = self.initial_state()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.settings.yaml_file import nearest
+from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
@@ -33,9 +33,7 @@ def whole_number(value: Any, where: str) -> int:
 
 def unknown_hyperparameter(name: str, space: Space, where: str) -> ConfigurationError:
     """The error for an option that names a hyperparameter which `space` does not have."""
-    near = nearest(name, space)
-    hint = f"did you mean {near}? " if near else ""
-    return ConfigurationError(f"{name} is not a hyperparameter", where=where, cure=f"{hint}known: {', '.join(space)}")
+    return ConfigurationError(f"{name} is not a hyperparameter", where=where, cure=suggestion(name, space))
 
 
 def observed_cost(proposal: Proposal, outcome: object, n_figures: int) -> Cost | None:

@@ -61,7 +61,8 @@ def _located(content: dict[str, Any], directory: Path) -> dict[str, Any]:
             return [each(item, locate) for item in value]
         return locate(value, directory) if isinstance(value, str) else value
 
-    found = {k: each(v, located_specification) if k in ("model", "loss", "metrics") else v for k, v in content.items()}
+    named = ("model", "loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
+    found = {k: each(v, located_specification) if k in named else v for k, v in content.items()}
     data = found.get("data")
     if isinstance(data, dict):
         files = ("train", "validation")

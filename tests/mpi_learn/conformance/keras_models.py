@@ -10,6 +10,17 @@ def dense(units: int = 8):
     return keras.Sequential([layers.Input((5,)), layers.Dense(units, "tanh"), layers.Dense(1)])
 
 
+def constrained():
+    bounded = layers.Dense(6, "tanh", kernel_constraint=keras.constraints.MaxNorm(0.5))
+    frozen = layers.Dense(4, "tanh", trainable=False)
+    return keras.Sequential([layers.Input((5,)), bounded, frozen, layers.Dense(1)])
+
+
+def make_optimizer(learning_rate: float, beta_1: float = 0.9):
+    """An optimizer as users write it."""
+    return keras.optimizers.Adamax(learning_rate, beta_1=beta_1, clipnorm=0.5)
+
+
 def classes(norm: bool = False, dropout: float = 0.0, n: int = 3, activation: str | None = "softmax"):
     parts = [layers.Input((5,)), layers.Dense(8, "tanh")]
     parts += [layers.BatchNormalization()] if norm else []

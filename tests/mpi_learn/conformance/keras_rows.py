@@ -31,6 +31,16 @@ def _picked(arrays, names):
 
 ROWS: dict[str, Row] = {
     "sequential": row("Sequential models", "dense", {"loss": "mse", "metrics": ["mae"]}),
+    "optimizer of the framework": row(
+        "optimizers of Keras", "penalised",
+        {"loss": "mse", "optimizer": {"name": "nadam", "learning_rate": 0.05, "beta_1": 0.8}}, compiled={"loss": "mse"},
+        optimizer=lambda module: module.keras.optimizers.Nadam(0.05, beta_1=0.8), is_slow=False,
+    ),
+    "own optimizer": row(
+        "optimizers of your own; constraints on weights", "constrained",
+        {"loss": "mse", "optimizer": {"name": "$make_optimizer", "learning_rate": 0.02, "beta_1": 0.7}},
+        compiled={"loss": "mse"}, optimizer=lambda module: module.make_optimizer(0.02, beta_1=0.7),
+    ),
     "classes": row("class numbers", "classes", OF_CLASSES, y="k"),
     "one-hot": row(
         "one-hot labels; arguments of losses and metrics", "classes",
@@ -206,6 +216,10 @@ ROWS: dict[str, Row] = {
         "models that cannot be saved whole: their weights are", "cannot_be_saved", {"loss": "mse"}, saved=".weights.h5",
     ),
     # refused
+    "constraints": row(
+        "constraints on weights with an optimizer of MPI Learn", "constrained", {"loss": "mse"},
+        refused="constraints on its weights, which only an optimizer of Keras applies",
+    ),
     "two optimizers": row(
         "a GAN as one model", "TwoOptimizers", {"loss": "mse"},
         refused="train_step of TwoOptimizers never calls self.optimizer",

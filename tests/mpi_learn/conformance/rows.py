@@ -31,6 +31,7 @@ class Row:
         labels: The y that `fit` takes, from the arrays; None: no labels.
         options: Further arguments of `fit`, from the arrays; PyTorch: name -> value of metrics.
         weight: PyTorch: what the loss of a batch is a mean over.
+        optimizer: The framework's optimizer, from the module of models and, for PyTorch, the parameters; None: SGD.
         is_slow: Whether three ranks are started only with the slow tests.
         is_exact: Whether three ranks train like one: not with batch statistics or random numbers of each rank.
         loose: Names in the history that are means over each rank's batches, and so depend on the number of ranks.
@@ -50,6 +51,7 @@ class Row:
     labels: Callable[[Arrays], Any] = lambda arrays: arrays["y"]
     options: Callable[[Arrays], dict[str, Any]] = lambda arrays: {}
     weight: Callable[[Arrays], float] = lambda arrays: len(arrays["X"])
+    optimizer: Callable[..., Any] | None = None
     is_exact: bool = True
     is_slow: bool = True
     loose: tuple[str, ...] = ()

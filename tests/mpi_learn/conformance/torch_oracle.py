@@ -16,7 +16,8 @@ def by_the_framework(row: Row, module: Any, training: Arrays, validation: Arrays
     model = getattr(module, row.model)(**row.parameters)
     torch.manual_seed(SEED * 1_000_003)
     loss_of, n = row.fit(module), len(training["X"])
-    optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=RATE)
+    trained = [one for one in model.parameters() if one.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=RATE) if row.optimizer is None else row.optimizer(module, trained)
     drop_last = row.data.get("drop_last", False)
     history: dict[str, list[float]] = {"loss": [], "val_loss": []}
     for _ in range(EPOCHS):

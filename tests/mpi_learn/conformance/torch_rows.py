@@ -55,6 +55,16 @@ def class_weight(batch):
 
 
 ROWS: dict[str, Row] = {
+    "optimizer of the framework": row(
+        "optimizers of PyTorch", "dense", mse,
+        {"loss": "mse", "optimizer": {"name": "nadam", "learning_rate": 0.05, "betas": [0.8, 0.99]}},
+        optimizer=lambda module, parameters: module.torch.optim.NAdam(parameters, lr=0.05, betas=(0.8, 0.99)),
+    ),
+    "own optimizer": row(
+        "optimizers of your own, with parameter groups", "dense", mse,
+        {"loss": "mse", "optimizer": {"name": "$make_groups", "lr": 0.05, "momentum": 0.9}},
+        optimizer=lambda module, parameters: module.make_groups(parameters, 0.05, 0.9),
+    ),
     "sequential": row(
         "Sequential modules", "dense", mse, {"loss": "mse", "metrics": ["mae", "mse"]},
         measured=lambda b: {

@@ -1,0 +1,72 @@
+"""Optimizers of Keras and PyTorch, by name or created by a function of the user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.settings.component import Component, shown_arguments
+from mpi_learn.settings.user_code import load_function, users_code
+
+
+class FrameworkRule(Protocol):
+    """An optimizer of a framework as an update of a flat vector; see `mpi_learn.optimizers.optimizer.UpdateRule`.
+
+    Attributes:
+        learning_rate: The rate with which the optimizer was created.
+        has_schedule: Whether the optimizer computes its rate itself, so that `apply` does not set it.
+    """
+
+    layout: FlatLayout
+    learning_rate: float
+    has_schedule: bool
+
+    @property
+    def state(self) -> Mapping[str, np.ndarray]:
+        """The optimizer's state. Values that are written into these arrays are used in the next step."""
+
+    def apply(
+        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: np.float32, scale: np.float32, keep: np.float32
+    ) -> None:
+        """Makes one step; `weights` are those of the model."""
+
+
+def created(wanted: Component, kind: type, package: ModuleType, *positional: Any) -> Any:
+    """The optimizer that the configuration names.
+
+    Args:
+        wanted: Its name, or a function, and the arguments.
+        kind: The framework's class of optimizers.
+        package: The framework's module with all optimizers.
+        positional: Arguments before those of the configuration.
+
+    Raises:
+        ConfigurationError: There is no such optimizer, or it does not take the arguments.
+    """
+    framework = kind.__module__.split(".")[0]
+    make = load_function(wanted.name) if wanted.is_own else _class_named(wanted.name, kind, package)
+    where = f"optimizer: {wanted.name}"
+    with users_code(f"calling it with ({shown_arguments(wanted.arguments)})", where):
+        made = make(*positional, **wanted.arguments)
+    if not isinstance(made, kind):
+        raise ConfigurationError(
+            f"expected a {framework} optimizer for a {framework} model, found {type(made).__name__}",
+            where=where,
+            cure=f"return an instance of {package.__name__}.Optimizer",
+        )
+    return made
+
+
+def _class_named(name: str, kind: type, package: ModuleType) -> Any:
+    classes = [one for one in vars(package).values() if isinstance(one, type) and issubclass(one, kind)]
+    by_name = {one.__name__.lower(): one for one in classes}
+    if name not in by_name:
+        raise ConfigurationError(
+            f"{package.__name__} has no {name}", where="optimizer.name", cure=f"it has: {', '.join(sorted(by_name))}"
+        )
+    return by_name[name]

@@ -1,0 +1,95 @@
+"""An optimizer of Keras as an update of a flat vector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.framework_optimizers import created
+from mpi_learn.settings.component import Component
+from mpi_learn.settings.user_code import users_code
+
+Split = Callable[[Any], Sequence[Any]]
+"""A flat vector -> the arrays in it, in the dtypes of the variables."""
+
+
+class KerasRule:
+    """Applies an optimizer to the variables of a model, which receive the weights before each step.
+
+    See `FrameworkRule`. Constraints of the variables are applied, as in `fit`.
+
+    Args:
+        wanted: The optimizer.
+        variables: The trainable variables of a model.
+        layout: Of the variables.
+        split: Splits a flat vector into arrays for the variables.
+
+    Raises:
+        ConfigurationError: The optimizer is not available here, or cannot be applied to the variables.
+    """
+
+    def __init__(self, wanted: Component, variables: Sequence[Any], layout: FlatLayout, split: Split) -> None:
+        self.layout, self._variables, self._split = layout, variables, split
+        where = f"optimizer: {wanted.name}"
+        self._optimizer = created(wanted, keras.optimizers.Optimizer, keras.optimizers)
+        with users_code("building it", where):
+            self._optimizer.build(self._variables)
+        parts = getattr(self._optimizer, "optimizers", [self._optimizer])  # those of a MultiOptimizer
+        for part in parts:
+            _check(part, where)
+        self._settable = [part for part in parts if isinstance(part._learning_rate, keras.Variable)]
+        self.has_schedule = not self._settable
+        self.learning_rate = max(float(part.learning_rate) for part in parts)
+        self._shares = [float(part.learning_rate) / (self.learning_rate or 1.0) for part in self._settable]
+        vector, numbers = tf.TensorSpec([layout.size]), tf.TensorSpec([3])
+        with users_code("a step", where):
+            step = tf.function(self._eager_step, input_signature=[vector, vector, numbers], autograph=False)
+            self._step = step.get_concrete_function()
+        names = (f"{type(self._optimizer).__name__}.{number}" for number in range(len(self._optimizer.variables)))
+        self._arrays = {name: np.array(one) for name, one in zip(names, self._optimizer.variables, strict=True)}
+        self._may_be_changed = False
+
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        if not self._may_be_changed:  # else a checkpoint may have filled them, and no step has been made since
+            for array, variable in zip(self._arrays.values(), self._optimizer.variables, strict=True):
+                array[...] = np.asarray(variable)
+        self._may_be_changed = True
+        return self._arrays
+
+    def apply(
+        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: np.float32, scale: np.float32, keep: np.float32
+    ) -> None:
+        if self._may_be_changed:
+            for array, variable in zip(self._arrays.values(), self._optimizer.variables, strict=True):
+                variable.assign(array)
+            self._may_be_changed = False
+        numbers = tf.constant([rate, scale, keep])
+        weights[:] = self._step(tf.convert_to_tensor(weights), tf.convert_to_tensor(gradient), numbers).numpy()
+
+    def _eager_step(self, weights: tf.Tensor, gradient: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+        rate, scale, keep = tf.unstack(numbers)
+        for variable, value in zip(self._variables, self._split(weights * keep), strict=True):
+            variable.assign(value)
+        for part, share in zip(self._settable, self._shares, strict=True):
+            part.learning_rate = share * rate
+        self._optimizer.apply(self._split(gradient * scale), self._variables)
+        return tf.concat([tf.reshape(tf.cast(one.value, tf.float32), [-1]) for one in self._variables], 0)
+
+
+def _check(optimizer: Any, where: str) -> None:
+    """Raises ConfigurationError for an option of Keras that changes more than the update of the weights."""
+    problem = cure = ""
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer) or optimizer.loss_scale_factor is not None:
+        problem, cure = "loss scaling is not available", "write `precision: mixed_bfloat16`, which needs none"
+    elif optimizer.use_ema and optimizer.ema_overwrite_frequency is None:
+        problem = "use_ema replaces the weights at the end of `fit`, which is not available"
+        cure = "give ema_overwrite_frequency, or leave use_ema out"
+    if problem:
+        raise ConfigurationError(problem, where=where, cure=cure)

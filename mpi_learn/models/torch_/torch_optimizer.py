@@ -1,0 +1,134 @@
+"""An optimizer of PyTorch as an update of a flat vector."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.flat_layout import FlatLayout, aligned_empty
+from mpi_learn.models.framework_optimizers import created
+from mpi_learn.settings.component import Component
+from mpi_learn.settings.user_code import users_code
+
+Parameters = list[torch.nn.Parameter]
+
+
+class Entry(NamedTuple):
+    """The place of a value in the state of an optimizer.
+
+    Attributes:
+        number: Of the parameter, or of the parameter group.
+        key: Of the value.
+        is_of_group: Whether a parameter group holds it.
+    """
+
+    number: int
+    key: str
+    is_of_group: bool
+
+    def within(self, optimizer: torch.optim.Optimizer, parameters: Parameters) -> dict[str, Any]:
+        """The mapping that holds the value."""
+        if self.is_of_group:
+            return optimizer.param_groups[self.number]
+        found: dict[str, Any] = optimizer.state[parameters[self.number]]
+        return found
+
+
+class TorchRule:
+    """Applies an optimizer to the parameters of a module, which are views of the weights.
+
+    See `FrameworkRule`. PyTorch's optimizers create their state in the first step. A second optimizer, which makes a
+    step with copies of the parameters, shows what the state consists of.
+
+    Args:
+        wanted: The optimizer; a function receives the parameters, then the arguments.
+        parameters: The trainable parameters, views of the weights.
+        layout: Of the parameters.
+
+    Raises:
+        ConfigurationError: The optimizer is not available here, or cannot be applied to the parameters.
+    """
+
+    has_schedule = False
+
+    def __init__(self, wanted: Component, parameters: Parameters, layout: FlatLayout) -> None:
+        self.layout, self._parameters = layout, parameters
+        if not wanted.is_own:
+            arguments = {"lr" if name == "learning_rate" else name: one for name, one in wanted.arguments.items()}
+            wanted = Component.model_construct(name=wanted.name, **arguments)
+        self._optimizer = _created(wanted, parameters)
+        rates = [float(group["lr"]) for group in self._optimizer.param_groups]
+        self.learning_rate = max(rates)
+        self._shares = [rate / (self.learning_rate or 1.0) for rate in rates]
+        self._examples = _state_after_a_step(wanted, parameters)
+        name = type(self._optimizer).__name__
+        self._arrays = {
+            f"{name}.{number}": np.array(torch.as_tensor(one)) for number, one in enumerate(self._examples.values())
+        }
+        self._has_state = np.zeros(1, np.int64)  # an array, so that a checkpoint can fill it
+        self._may_be_changed = False
+        self._gradient = aligned_empty(layout.size)
+        self._gradients = [torch.from_numpy(view) for view in layout.views(self._gradient)]
+
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        if self._has_state[0] and not self._may_be_changed:  # else a checkpoint may have filled the arrays
+            for entry, array in zip(self._examples, self._arrays.values(), strict=True):
+                array[...] = torch.as_tensor(entry.within(self._optimizer, self._parameters)[entry.key])
+        self._may_be_changed = True
+        return self._arrays | {f"{type(self._optimizer).__name__}.has_state": self._has_state}
+
+    def apply(
+        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: np.float32, scale: np.float32, keep: np.float32
+    ) -> None:
+        if self._may_be_changed and self._has_state[0]:
+            self._fill()
+        self._may_be_changed = False
+        if keep != 1:
+            weights *= keep
+        np.multiply(gradient, scale, out=self._gradient)
+        for parameter, own in zip(self._parameters, self._gradients, strict=True):
+            parameter.grad = own
+        for group, share in zip(self._optimizer.param_groups, self._shares, strict=True):
+            group["lr"] = share * float(rate)
+        self._optimizer.step()
+        self._has_state[0] = 1
+
+    def _fill(self) -> None:
+        """Copies the arrays, which a checkpoint may have filled, into the optimizer."""
+        for (entry, example), array in zip(self._examples.items(), self._arrays.values(), strict=True):
+            value = torch.from_numpy(array.copy()) if isinstance(example, torch.Tensor) else type(example)(array)
+            entry.within(self._optimizer, self._parameters)[entry.key] = value
+
+
+def _created(wanted: Component, parameters: Parameters) -> torch.optim.Optimizer:
+    optimizer: torch.optim.Optimizer = created(wanted, torch.optim.Optimizer, torch.optim, parameters)
+    return optimizer
+
+
+def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[Entry, Any]:
+    """The values in the state of such an optimizer after a step with other parameters of the same shapes."""
+    copies = [torch.nn.Parameter(one.detach().clone()) for one in parameters]
+    optimizer, where = _created(wanted, copies), f"optimizer: {wanted.name}"
+    before = [dict(group) for group in optimizer.param_groups]
+    for one in copies:
+        one.grad = torch.zeros_like(one)
+    with users_code("a step with a gradient", where):
+        optimizer.step()
+    found: dict[Entry, Any] = {}
+    for number, one in enumerate(copies):
+        found |= {Entry(number, key, False): value for key, value in optimizer.state[one].items() if value is not None}
+    for number, group in enumerate(optimizer.param_groups):
+        changed = {key: value for key, value in group.items() if value is not before[number].get(key)}
+        found |= {Entry(number, key, True): value for key, value in changed.items() if key not in ("params", "lr")}
+    for entry, value in found.items():
+        if not isinstance(value, torch.Tensor | int | float):
+            raise ConfigurationError(
+                f"its state {entry.key} is of type {type(value).__name__}, which a checkpoint cannot contain",
+                where=where,
+                cure="use an optimizer whose state consists of tensors and numbers",
+            )
+    return found

@@ -1,0 +1,189 @@
+"""Optimizers of Keras and PyTorch, and of the user: the same steps as in `fit` and in a plain loop.
+
+The conformance table (`test_conformance.py`) compares them over several batches, and three ranks with one.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from mpi4py import MPI
+
+from mpi_learn import train
+from mpi_learn.errors import ConfigurationError, TrainingError
+from tests.mpi_learn.models_for_tests import line
+from tests.mpi_learn.test_gan import configuration, unlabelled
+from tests.world import in_world
+
+HERE = Path(__file__).parent
+FILE = str(HERE / "optimizers_for_tests.py")
+TORCH = {"model": f"{HERE}/torch_models_for_tests.py:build_regression", "loss": "mse", "epochs": 5}
+KERAS = TORCH | {"model": f"{HERE}/models_for_tests.py:build_regression"}
+BY_FRAMEWORK = {"keras": KERAS, "torch": TORCH}
+
+
+def trained(common, optimizer, **others):
+    return train(common | {"optimizer": optimizer} | others, MPI.COMM_SELF, data=line())
+
+
+def weights(result):
+    found = result.model
+    arrays = found.get_weights() if hasattr(found, "get_weights") else [one.detach() for one in found.parameters()]
+    return np.concatenate([np.ravel(one) for one in arrays])
+
+
+CLIPPED = {"clip_value": 0.3, "schedule": {"name": "step", "every": 2, "factor": 0.5, "warmup_epochs": 1}}
+SAME = {
+    "keras": ("keras", {"name": "keras.optimizers:SGD", "learning_rate": 0.1} | CLIPPED, {"name": "sgd"} | CLIPPED),
+    "torch": ("torch", {"name": "torch.optim:SGD", "lr": 0.1} | CLIPPED, {"name": "sgd"} | CLIPPED),
+    "norm": (
+        "torch", {"name": "torch.optim:SGD", "lr": 0.1, "momentum": 0.9, "clip_norm": 0.1},
+        {"name": "sgd", "momentum": 0.9, "clip_norm": 0.1},
+    ),
+    "decay": (
+        "keras", {"name": "adamax", "learning_rate": 0.1, "weight_decay": 0.5},
+        {"name": "keras.optimizers:Adamax", "weight_decay": 0.5},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("framework", "optimizer", "same"), SAME.values(), ids=SAME)
+def test_clipping_decay_and_schedule_are_those_of_the_fused_optimizers(framework, optimizer, same):
+    common = BY_FRAMEWORK[framework] | {"batch_size": 100}
+    found, expected = trained(common, optimizer), trained(common, {"learning_rate": 0.1} | same)
+    np.testing.assert_allclose(weights(found), weights(expected), atol=1e-5)
+    np.testing.assert_allclose(found.history["val_loss"], expected.history["val_loss"], rtol=1e-4)
+
+
+def test_rate_of_a_schedule_of_the_optimizer_itself_is_kept():
+    found = trained(KERAS | {"epochs": 6, "batch_size": 200}, f"{FILE}:with_schedule")
+    decaying = {"name": "sgd", "learning_rate": 0.05, "schedule": {"name": "exponential", "every": 2, "factor": 0.5}}
+    expected = trained(KERAS | {"epochs": 6, "batch_size": 200}, decaying)
+    np.testing.assert_allclose(weights(found), weights(expected), atol=1e-5)
+
+
+class InterruptionError(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("framework", "optimizer"),
+    [("keras", "nadam"), ("torch", "nadam"), ("torch", {"name": f"{FILE}:counting", "lr": 0.05})],
+    ids=["keras", "torch", "numbers"],
+)
+def test_resumed_training_has_the_state_of_the_optimizer(framework, optimizer, tmp_path):
+    def interrupted(epoch, metrics):
+        if epoch == 3:
+            raise InterruptionError
+        return False
+
+    common = BY_FRAMEWORK[framework] | {"optimizer": optimizer, "batch_size": 64}
+    whole = train(common, MPI.COMM_SELF, data=line())
+    checkpointed = common | {"checkpoint": {"path": str(tmp_path / "c"), "every": 2}}
+    with pytest.raises(TrainingError, match="InterruptionError"):
+        train(checkpointed, MPI.COMM_SELF, data=line(), on_epoch=interrupted)
+    resumed = train(checkpointed, MPI.COMM_SELF, data=line())
+    assert resumed.history == whole.history
+    np.testing.assert_array_equal(weights(resumed), weights(whole))
+
+
+@pytest.mark.parametrize("framework", BY_FRAMEWORK)
+def test_optimizer_that_starts_from_the_checkpoint_of_another_one_has_a_new_state(framework, tmp_path):
+    common = BY_FRAMEWORK[framework] | {"batch_size": 64}
+    trained(common, "adam", checkpoint={"path": str(tmp_path / "adam")}, epochs=2)
+    began = {"start_from": str(tmp_path / "adam"), "path": str(tmp_path / "nadam")}
+    found = trained(common, "nadam", checkpoint=began, epochs=4)
+    assert np.isfinite(weights(found)).all()
+    assert found.history["loss"][-1] < found.history["loss"][0]
+
+
+ALGORITHMS = {"easgd": "easgd", "gem": "gem", "clusters": {"name": "clusters", "size": 1}}
+
+
+@pytest.mark.parametrize(("framework", "name"), [("keras", "easgd"), *(("torch", name) for name in ALGORITHMS)])
+def test_every_algorithm_whose_workers_update_their_weights_takes_it(framework, name):
+    adamax = {"name": "adamax", "learning_rate": 0.05}
+    found = trained(BY_FRAMEWORK[framework], adamax, algorithm=ALGORITHMS[name], batch_size=32)
+    assert found.history["val_loss"][-1] < 0.5 * found.history["val_loss"][0]
+
+
+def test_models_of_a_gan_have_optimizers_of_the_framework():
+    own = {"generator_optimizer": {"name": "nadam", "learning_rate": 0.005}}
+    file = TORCH["model"].partition(":")[0]
+    found = train(configuration(file, gan=own, epochs=1, optimizer="adamax"), MPI.COMM_SELF, data=unlabelled())
+    assert np.isfinite(found.history["loss"]).all()
+
+
+REFUSED = {
+    "unknown": (KERAS, "nadm", "there is no nadm.*did you mean nadam.*adadelta.*adamax"),
+    "of the other framework": (TORCH, "ftrl", "torch.optim has no ftrl.*nadam"),
+    "argument": (KERAS, {"name": "nadam", "beta": 1}, "nadam: calling it with \\(beta=1\\) raised"),
+    "argument of a function": (TORCH, {"name": f"{FILE}:counting", "rate": 1}, "unexpected keyword argument 'rate'"),
+    "no function": (KERAS, f"{FILE}:no_such", "there is no function no_such"),
+    "no optimizer": (KERAS, f"{FILE}:nothing", "expected a keras optimizer for a keras model, found int"),
+    "for another model": (TORCH, f"{FILE}:with_averages", "calling it with"),
+    "needs the loss again": (TORCH, "torch.optim:LBFGS", "LBFGS: a step with a gradient raised"),
+    "needs sparse gradients": (TORCH, "torch.optim:SparseAdam", "a step with a gradient raised.*dense"),
+    "state": (TORCH, f"{FILE}:listing", "state gradients is of type list"),
+    "moving averages": (KERAS, f"{FILE}:with_averages", "use_ema replaces the weights at the end of `fit`"),
+    "scaled loss": (KERAS, {"name": "nadam", "loss_scale_factor": 8.0}, "loss scaling is not available"),
+    "two schedules": (
+        KERAS, {"name": f"{FILE}:with_schedule", "schedule": {"name": "cosine"}}, "schedule of its own.*leave one",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("common", "optimizer", "said"), REFUSED.values(), ids=REFUSED)
+def test_optimizer_that_is_not_available_is_refused(common, optimizer, said):
+    with pytest.raises(ConfigurationError, match=f"(?s){said}"):
+        trained(common, optimizer)
+
+
+def test_master_cannot_hold_an_optimizer_of_a_framework():
+    with pytest.raises(ConfigurationError, match=r"(?s)downpour updates .* on a master.*write algorithm: allreduce"):
+        trained(TORCH, "nadam", algorithm="downpour")
+
+
+PROGRAM = f"""
+import json
+import numpy as np
+from mpi4py import MPI
+from mpi_learn import train
+from mpi_learn.errors import UserError
+from tests.mpi_learn.models_for_tests import line
+
+world, found = MPI.COMM_WORLD, {{}}
+for name in ("allreduce", "clusters", "easgd"):
+    algorithm = {{"name": name}} | ({{"size": 1}} if name == "clusters" else {{}})
+    training = {TORCH!r} | {{"algorithm": algorithm, "optimizer": "nadam", "batch_size": 32}}
+    result = train(training, world, data=line())
+    everywhere = world.gather(result.history["val_loss"])
+    found[name] = everywhere
+    resumed = training | {{"checkpoint": {{"path": f"c-{{name}}"}}}}
+    train(resumed | {{"epochs": 3}}, world, data=line())
+    found[f"{{name}} resumed"] = train(resumed, world, data=line()).history
+    found[f"{{name}} whole"] = result.history
+    try:
+        train(training | {{"optimizer": "torch.optim:LBFGS"}}, world, data=line())
+    except UserError as error:
+        found[f"{{name}} refused"] = world.gather(str(error))
+if world.rank == 0:
+    print(json.dumps(found))
+"""
+
+
+@pytest.mark.mpi
+def test_two_ranks_agree_resume_and_are_refused_together(tmp_path):
+    done = in_world(2, "-c", PROGRAM, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    alone = trained(TORCH | {"batch_size": 64}, "nadam").history["val_loss"]
+    np.testing.assert_allclose(found["allreduce"], [alone, alone], rtol=1e-4)
+    for name in ("allreduce", "clusters", "easgd"):
+        assert found[name][0] == found[name][1]
+        assert len(set(found[f"{name} refused"])) == 1
+        if name != "clusters":  # the exchanges of clusters depend on time
+            assert found[f"{name} resumed"] == found[f"{name} whole"]
