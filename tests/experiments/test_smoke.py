@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
@@ -21,10 +23,10 @@ WITH_MPI = {
 """Script -> what its output must contain."""
 
 
-def smoke(script: str) -> str:
+def smoke(script: str, *arguments: str) -> str:
     """The output of a script's short form."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    command = [sys.executable, str(EXPERIMENTS / script), "--smoke"]
+    command = [sys.executable, str(EXPERIMENTS / script), "--smoke", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=800, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -45,6 +47,15 @@ def test_the_short_form_compares_strategies_on_the_table_of_the_repository():
     output = smoke("strategies/compare.py")
     for name in ("random", "bayesian", "evolutionary", "halving"):
         assert re.search(rf"\| `{name}` \| 2 \|", output), output
+
+
+def test_the_short_form_trains_replicas_of_clusters_in_one_process(tmp_path):
+    file = tmp_path / "images.h5"
+    with h5py.File(file, "w") as images:
+        images["X"], images["y"] = np.zeros((10_300, 28, 28), np.uint8), np.zeros(10_300, np.uint8)
+    output = smoke("slow_link/replicas.py", "--data", str(file))
+    assert re.search(r"\| `allreduce` \| 256 \| 0.002 \| – \| – \| 1 \| \d\.\d{3} \|", output), output
+    assert re.search(r"\| outer 0.7, 0.7 \| 32 \|", output), output
 
 
 def test_every_folder_is_listed_and_has_a_readme():

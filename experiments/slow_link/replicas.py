@@ -1,0 +1,191 @@
+"""Clusters as replicas in one process: the loss as a function of the steps that an exchange takes. No network, no MPI.
+
+    python experiments/slow_link/replicas.py --data mnist.h5            # prints the table of the README; ten minutes
+    python experiments/slow_link/replicas.py --data mnist.h5 --smoke    # a few steps of each row
+
+The replicas follow the equations of ``mpi_learn/algorithms/clusters.py``. The loss is that of the images on which
+settings are tuned, not of the test set.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+
+SHAPES = ((784, 788), (788,), (788, 788), (788,), (788, 10), (10,))
+N_WEIGHTS = sum(math.prod(shape) for shape in SHAPES)
+N_TRAINING, N_VALIDATION, N_EPOCHS = 10_240, 10_000, 2
+BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-7
+
+
+@dataclass(frozen=True)
+class Row:
+    """Settings of a row of the table.
+
+    Attributes:
+        n_replicas: Clusters; 1 is ``allreduce``.
+        batch_size: Samples per cluster and step.
+        exchange_every: Steps between two exchanges.
+        delay: Steps from the snapshot until the result is applied.
+        outer: Learning rate and momentum of the outer optimizer; None: the mean.
+    """
+
+    learning_rate: float
+    n_replicas: int = 4
+    batch_size: int = 64
+    exchange_every: int = 1
+    delay: int = 1
+    neighbours: str = "all"
+    outer: tuple[float, float] | None = None
+
+
+ROWS = (
+    Row(0.002, 1, 256),
+    Row(0.003, 1, 256),
+    Row(0.004, 1, 256),
+    Row(0.003),
+    Row(0.004),
+    Row(0.003, exchange_every=10, delay=3, neighbours="random"),
+    Row(0.003, batch_size=32, exchange_every=10, delay=6, neighbours="random"),
+    Row(0.003, batch_size=32, exchange_every=15, delay=12, outer=(0.7, 0.7)),
+)
+
+
+class Replicas:
+    """A network of two hidden layers per cluster, all with the same initial weights; Adam."""
+
+    def __init__(self, n: int, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        first = torch.empty(1, N_WEIGHTS)
+        for array, n_inputs in zip(arrays(first), (784, 784, 788, 788, 788, 788), strict=True):
+            array.uniform_(-1 / math.sqrt(n_inputs), 1 / math.sqrt(n_inputs), generator=generator)
+        self.weights = first.repeat(n, 1).requires_grad_()
+        self.mean, self.square, self.n_steps = torch.zeros(n, N_WEIGHTS), torch.zeros(n, N_WEIGHTS), 0
+
+    def step(self, x: torch.Tensor, y: torch.Tensor, rate: float) -> None:
+        """One step of each replica.
+
+        Args:
+            x: (replicas, samples, 784).
+            y: (replicas, samples).
+            rate: Learning rate.
+        """
+        losses = torch.nn.functional.cross_entropy(outputs(self.weights, x).flatten(0, 1), y.flatten(), reduction="sum")
+        (gradient,) = torch.autograd.grad(losses / y.shape[1], self.weights)
+        self.n_steps += 1
+        self.mean.lerp_(gradient, 1 - BETA_1)
+        self.square.lerp_(gradient.square(), 1 - BETA_2)
+        alpha = rate * math.sqrt(1 - BETA_2**self.n_steps) / (1 - BETA_1**self.n_steps)
+        with torch.no_grad():
+            self.weights -= alpha * self.mean / (self.square.sqrt() + EPSILON)
+
+
+def arrays(weights: torch.Tensor) -> list[torch.Tensor]:
+    """The layers' arrays as views of flat `weights`, (replicas, n)."""
+    parts = weights.split([math.prod(shape) for shape in SHAPES], dim=1)
+    return [part.view(-1, *shape) for part, shape in zip(parts, SHAPES, strict=True)]
+
+
+def outputs(weights: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """(replicas, samples, 10)."""
+    w1, b1, w2, b2, w3, b3 = arrays(weights)
+    hidden = torch.relu(torch.baddbmm(b1[:, None], x, w1))
+    return torch.baddbmm(b3[:, None], torch.relu(torch.baddbmm(b2[:, None], hidden, w2)), w3)
+
+
+class Exchanges:
+    """Delayed exchanges between replicas; the outer optimizer is Nesterov momentum on the mean of all."""
+
+    def __init__(self, row: Row, weights: torch.Tensor) -> None:
+        self.row, self.n_rounds, self.due = row, 0, None
+        self.common, self.velocity = weights[0].clone(), torch.zeros(N_WEIGHTS)
+        self.snapshot = weights
+
+    def begin(self, weights: torch.Tensor, step: int) -> None:
+        """Takes the snapshots of a round after `step` steps, unless one is under way."""
+        if self.due is None and self.row.n_replicas > 1 and step % self.row.exchange_every == 0:
+            self.snapshot, self.due = weights.clone(), step + self.row.delay
+
+    def apply(self, weights: torch.Tensor) -> None:
+        """``w ← w + (target − snapshot)``."""
+        if self.row.outer is not None:
+            rate, momentum = self.row.outer
+            change = self.common - self.snapshot.mean(0)
+            self.velocity = momentum * self.velocity - rate * change
+            self.common = self.common + momentum * self.velocity - rate * change
+            target = self.common
+        elif self.row.neighbours == "all":
+            target = self.snapshot.mean(0)
+        else:
+            order = np.random.default_rng([len(weights), self.n_rounds]).permutation(len(weights))
+            target = torch.empty_like(self.snapshot)
+            for pair in order.reshape(-1, 2):
+                target[pair] = self.snapshot[pair].mean(0)
+        weights += target - self.snapshot
+        self.n_rounds, self.due = self.n_rounds + 1, None
+
+
+def train(row: Row, samples: tuple[torch.Tensor, ...], seed: int, n_steps: int) -> Iterator[float]:
+    """The validation loss after each epoch of `n_steps` steps."""
+    x, y, x_validation, y_validation = samples
+    replicas = Replicas(row.n_replicas, seed)
+    weights = replicas.weights.detach()
+    exchanges, width = Exchanges(row, weights), row.batch_size * row.n_replicas
+    for epoch in range(N_EPOCHS):
+        order = torch.tensor(np.random.default_rng([seed, epoch]).permutation(len(x)))
+        for step in range(n_steps):
+            part = order[step * width : (step + 1) * width].view(row.n_replicas, row.batch_size)
+            replicas.step(x[part], y[part], row.learning_rate)
+            if exchanges.due is not None and replicas.n_steps >= exchanges.due:
+                exchanges.apply(weights)
+            exchanges.begin(weights, replicas.n_steps)
+        if exchanges.due is not None:
+            exchanges.apply(weights)
+        weights[:] = weights.mean(0)
+        yield float(torch.nn.functional.cross_entropy(outputs(weights[:1], x_validation[None])[0], y_validation))
+
+
+def read(file: Path) -> tuple[torch.Tensor, ...]:
+    """Images and labels for training, then those for validation."""
+    with h5py.File(file) as data:
+        x = torch.tensor(np.asarray(data["X"][: N_TRAINING + N_VALIDATION], np.float32).reshape(-1, 784) / 255)
+        y = torch.tensor(np.asarray(data["y"][: N_TRAINING + N_VALIDATION], np.int64))
+    return x[:N_TRAINING], y[:N_TRAINING], x[N_TRAINING:], y[N_TRAINING:]
+
+
+def cells(row: Row, losses: list[float]) -> list[str]:
+    """A row of the table."""
+    spread = f" ± {np.std(losses, ddof=1):.3f}" if len(losses) > 1 else ""
+    found = [str(len(losses)), f"{np.mean(losses):.3f}{spread}"]
+    if row.n_replicas == 1:
+        return ["`allreduce`", str(row.batch_size), str(row.learning_rate), "–", "–", *found]
+    name = f"outer {row.outer[0]}, {row.outer[1]}" if row.outer is not None else row.neighbours
+    return [name, str(row.batch_size), str(row.learning_rate), str(row.exchange_every), str(row.delay), *found]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, required=True, help="the file that `mpi-learn prepare mnist --to` wrote")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of each row")
+    parser.add_argument("--smoke", action="store_true", help="two steps per epoch, one run of each row")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    samples = read(arguments.data)
+    print("| exchange | samples per step | learning rate | exchange every | steps it takes | runs | loss |")
+    print("|---|---|---|---|---|---|---|")
+    for row in ROWS:
+        n_steps = 2 if arguments.smoke else N_TRAINING // (row.batch_size * row.n_replicas)
+        n_seeds = 1 if arguments.smoke else arguments.seeds
+        losses = [list(train(row, samples, seed, n_steps))[-1] for seed in range(n_seeds)]
+        print("| " + " | ".join(cells(row, losses)) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,69 @@
+"""The runs of the experiment: algorithm and settings of each row of the tables."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+
+N_RANKS, N_TRAINING = 8, 10_240
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training.
+
+    Attributes:
+        algorithm: The section ``algorithm:``.
+        learning_rate: The one of Adam.
+        batch_size: Samples per rank and step.
+        hosts: Hosts that share the ranks evenly.
+    """
+
+    algorithm: dict
+    learning_rate: float
+    batch_size: int = 32
+    hosts: int = 4
+    epochs: int = 2
+    seed: int = 0
+
+    @property
+    def key(self) -> str:
+        """The key of its result: everything on which it depends."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+
+def clusters(size: int = 2, **options: object) -> dict:
+    """An algorithm section."""
+    return {"name": "clusters", "size": size, **options}
+
+
+def seeds(run: Run, n: int = 3) -> list[Run]:
+    """The same run with `n` seeds."""
+    return [replace(run, seed=seed) for seed in range(n)]
+
+
+OUTER = {"name": "nesterov", "learning_rate": 0.7, "momentum": 0.7}
+ALLREDUCE = {"name": "allreduce"}
+
+RUNS = {
+    "allreduce, rate 0.002": [Run(ALLREDUCE, 0.002)],
+    "allreduce": seeds(Run(ALLREDUCE, 0.003)),
+    "allreduce, rate 0.004": seeds(Run(ALLREDUCE, 0.004)),
+    "downpour": [Run({"name": "downpour"}, 0.001)],
+    "clusters": seeds(Run(clusters(), 0.002)),
+    "clusters, rate 0.004": [Run(clusters(), 0.004)],
+    "clusters, batch 16": seeds(Run(clusters(), 0.002, 16)),
+    "clusters, batch 16, rate 0.004": [Run(clusters(), 0.004, 16)],
+    "clusters, batch 16, outer": seeds(Run(clusters(exchange_every=15, outer=OUTER), 0.003, 16)),
+    "clusters, batch 16, outer every 5": seeds(Run(clusters(exchange_every=5, outer=OUTER), 0.003, 16)),
+    "clusters, batch 8": [Run(clusters(), 0.002, 8)],
+    "clusters, batch 8, rate 0.001": [Run(clusters(), 0.001, 8)],
+    "clusters, batch 16, 4 epochs": [Run(clusters(), 0.002, 16, epochs=4)],
+    "clusters of 1": [Run(clusters(1), 0.002)],
+    "clusters of 4": [Run(clusters(4), 0.002)],
+    "clusters of 8": [Run(clusters(8), 0.002)],
+    "8 hosts": [Run(clusters(1), 0.002, hosts=8)],
+    "2 hosts": [Run(clusters(4), 0.002, hosts=2)],
+    "1 host": [Run(clusters(8), 0.002, hosts=1)],
+}
+"""Rows of the tables. Rows whose names differ only in ``, rate …`` make the same computations."""
