@@ -60,22 +60,33 @@ class Database:
         connection = self._connection
         try:
             if self._is_file and not durably:
-                connection.exec_driver_sql("PRAGMA synchronous=NORMAL")
+                self._driver.execute("PRAGMA synchronous=NORMAL")
+            connection.begin()
             if self.dialect.name == "sqlite":
-                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                self._driver.execute("BEGIN IMMEDIATE")
             yield connection
             connection.commit()
         except BaseException as error:
-            connection.rollback()
+            self._roll_back()
             match error:
                 case DBAPIError():
                     raise explained(error.orig, self.url) from error
+                case self.dialect.loaded_dbapi.Error():
+                    raise explained(error, self.url) from error
                 case StoreConflictError():
                     raise error.at(self.url) from None
             raise
         finally:
             if self._is_file and not durably:
                 self._driver.execute("PRAGMA synchronous=FULL")
+
+    def _roll_back(self) -> None:
+        """Rolls the transaction back; a broken connection is replaced at its next use."""
+        try:
+            self._connection.rollback()
+        except DBAPIError:
+            self._connection.invalidate()
+            self._connection.rollback()
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:

@@ -8,10 +8,25 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import BindParameter, Connection, Delete, Insert, Update, bindparam, delete, insert, or_, select, update
+from sqlalchemy import (
+    BindParameter,
+    Connection,
+    Dialect,
+    Insert,
+    Select,
+    Update,
+    bindparam,
+    delete,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.space import Space
@@ -40,8 +55,9 @@ KEY: BindParameter[int] = bindparam("key")
 ATTEMPT: BindParameter[int] = bindparam("key_attempt")
 IS_UNFINISHED = or_(*(trials.c.state == state for state in UNFINISHED))  # IN does not work with executemany
 
-# The statements that each trial needs are built once, because building one takes longer than running it.
 INSERT_TRIAL, INSERT_ATTEMPT, INSERT_FOLD, INSERT_METRIC = map(insert, (trials, attempts, folds, metrics))
+INSERT_FIGURE, INSERT_FOLD_FIGURE = map(insert, (figures_of_merit, fold_figures_of_merit))
+INSERT_EVENT, INSERT_TRANSFERRED = map(insert, (events, transferred))
 RESTART_TRIAL = update(trials).where(trials.c.id == KEY, trials.c.attempts == ATTEMPT, trials.c.state == "queued")
 END_TRIAL = update(trials).where(trials.c.id == KEY, trials.c.attempts == ATTEMPT, IS_UNFINISHED)
 REQUEUE_TRIAL = update(trials).where(trials.c.id == KEY, IS_UNFINISHED)
@@ -89,7 +105,7 @@ def create_study(
         | {"study_id": study_id, "figure_of_merit": one.figure_of_merit}
         for position, one in enumerate(earlier)
     ]
-    _run(connection, insert(transferred), rows)
+    _run(connection, INSERT_TRANSFERRED, rows)
 
 
 def start(connection: Connection, study_id: int, starts: Sequence[Start]) -> None:
@@ -122,7 +138,7 @@ def finish(connection: Connection, study_id: int, finished: Sequence[Finish], me
     if merits.are_several:
         outcomes = {key: one.outcome for key, one in ended.items()}
         on_front = pareto_flags.changes(connection, study_id, outcomes, merits)
-        _run(connection, insert(figures_of_merit), _figures(outcomes))
+        _run(connection, INSERT_FIGURE, _figures(outcomes))
         _run(connection, PLACE_ON_FRONT, [{"key": key, "pareto": pareto} for key, pareto in on_front.items()])
 
 
@@ -136,12 +152,40 @@ def requeue(connection: Connection, study_id: int, reasons: Mapping[int, str], o
 
 def add_event(connection: Connection, study_id: int, kind: str, detail: str) -> None:
     """Records an event of the search with the present time."""
-    _run(connection, insert(events), [{"study_id": study_id, "at": now(), "kind": kind, "detail": clean(detail)}])
+    _run(connection, INSERT_EVENT, [{"study_id": study_id, "at": now(), "kind": kind, "detail": clean(detail)}])
 
 
-def _run(connection: Connection, statement: Insert | Update | Delete, rows: Sequence[Row]) -> int:
-    """Runs a statement once for each of `rows`; returns the number of rows of the table that have changed."""
-    return connection.execute(statement, rows).rowcount if rows else 0
+def _run(connection: Connection, statement: Insert | Update | Select[Any], rows: Sequence[Row]) -> Any:
+    """Runs a statement once for each of `rows`, on the driver: SQLAlchemy takes several times as long per statement.
+
+    Returns:
+        The cursor of the driver (PEP 249); None without rows.
+    """
+    if not rows:
+        return None
+    text, arguments = _compiled(statement, tuple(rows[0]), connection.dialect)
+    cursor = connection.connection.cursor()
+    if len(rows) == 1:
+        cursor.execute(text, arguments(rows[0]))
+    else:
+        cursor.executemany(text, [arguments(row) for row in rows])
+    return cursor
+
+
+@cache
+def _compiled(
+    statement: Insert | Update | Select[Any], columns: tuple[str, ...], dialect: Dialect
+) -> tuple[str, Callable[[Row], Any]]:
+    """The text of a statement for the driver, and a function from a row to the arguments that the driver expects."""
+    compiled = statement.compile(dialect=dialect, column_keys=list(columns))
+    constants = {name: value for name, value in compiled.params.items() if name not in columns}
+    if compiled.positiontup is None:  # the driver expects names
+        return str(compiled), lambda row: constants | row
+    if len(compiled.positiontup) == 1:
+        (only,) = compiled.positiontup
+        return str(compiled), lambda row: (row[only],)
+    in_order = itemgetter(*compiled.positiontup)
+    return str(compiled), lambda row: in_order(constants | row)
 
 
 def _run_on_all(connection: Connection, statement: Update, rows: Sequence[Row]) -> None:
@@ -150,7 +194,8 @@ def _run_on_all(connection: Connection, statement: Update, rows: Sequence[Row]) 
     Raises:
         StoreConflictError: Another process has changed one of the rows: the statement did not match it.
     """
-    if _run(connection, statement, rows) != len(rows):
+    cursor = _run(connection, statement, rows)
+    if cursor is not None and cursor.rowcount != len(rows):
         raise conflict()
 
 
@@ -160,8 +205,9 @@ def _count_ended(connection: Connection, study_id: int, count: int) -> int:
     Returns:
         The first of them.
     """
-    connection.execute(COUNT_ENDED, {"key": study_id, "count": count})
-    return int(connection.execute(READ_ENDED, {"key": study_id}).scalar_one()) - count
+    _run(connection, COUNT_ENDED, [{"key": study_id, "count": count}])
+    ((n_ended,),) = _run(connection, READ_ENDED, [{"key": study_id}]).fetchall()
+    return int(n_ended) - count
 
 
 def _replace_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
@@ -184,7 +230,7 @@ def _replace_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
         ]
     _run(connection, INSERT_FOLD, new)
     _run(connection, INSERT_METRIC, curves)
-    _run(connection, insert(fold_figures_of_merit), figures)
+    _run(connection, INSERT_FOLD_FIGURE, figures)
 
 
 def _trial(key: int, finish: Finish, at: str, ended: int) -> Row:
