@@ -76,31 +76,41 @@ class Surrogate:
         if size != self._anchor_size or self._anchor is None:
             anchor = observed.first(size).thinned(LARGEST_FIT // 2)
             self._anchor, self._anchor_size = self._chosen(anchor), size
-        observed = observed.thinned(LARGEST_FIT)
-        y, variances = _standardised(observed, self._anchor.offset)
+        longest_category = LARGEST_CATEGORY_LENGTH if has_distinct_categories else math.inf
+        return self._fitted(observed.thinned(LARGEST_FIT), self._anchor, longest_category)
+
+    def fit_part(self, observed: Observations) -> tuple[GaussianProcess, float]:
+        """Fits a model to a part of the observations, independent of anchors and without a logarithm."""
+        return self._fitted(observed, self._chosen(observed, (math.inf,)))
+
+    def _fitted(
+        self, observed: Observations, start: Choice, longest_category: float = math.inf
+    ) -> tuple[GaussianProcess, float]:
+        y, variances = _standardised(observed, start.offset)
         likelihood = Likelihood(observed.rows, self._is_category)
-        found = likelihood.fit(y, variances, self._anchor.hyperparameters, N_ITERATIONS)
-        if has_distinct_categories:
-            found = found.with_lengths_up_to(LARGEST_CATEGORY_LENGTH, self._is_category)
+        found = likelihood.fit(y, variances, start.hyperparameters, N_ITERATIONS)
+        found = found.with_lengths_up_to(longest_category, self._is_category)
         model = GaussianProcess(observed.rows, y, self._is_category, found, variances)
         return model, float(model.predict(observed.rows)[0].min())
 
-    def _chosen(self, observed: Observations) -> Choice:
+    def _chosen(self, observed: Observations, offsets: tuple[float, ...] = OFFSETS) -> Choice:
         """The choice with the largest posterior density."""
         likelihood = Likelihood(observed.rows, self._is_category)
         n_dimensions = observed.rows.shape[1]
         starts = [Hyperparameters.default(n_dimensions, name) for name in CORRELATIONS]
-        found = [_best_choice(likelihood, observed, start) for start in starts]
+        found = [_best_choice(likelihood, observed, start, offsets) for start in starts]
         return min(found, key=lambda pair: pair[0])[1]
 
 
-def _best_choice(likelihood: Likelihood, observed: Observations, start: Hyperparameters) -> tuple[float, Choice]:
+def _best_choice(
+    likelihood: Likelihood, observed: Observations, start: Hyperparameters, offsets: tuple[float, ...]
+) -> tuple[float, Choice]:
     """The best choice with the correlation of `start`, and minus the logarithm of its density."""
-    cost, offset, found = math.inf, 1.0, start
-    for _ in range(2):
+    cost, offset, found = math.inf, 1.0 if len(offsets) > 1 else offsets[0], start
+    for _ in range(min(2, len(offsets))):
         found = likelihood.fit(*_standardised(observed, offset), found, N_ANCHOR_ITERATIONS)
-        costs = [_cost(likelihood, observed, other, found) for other in OFFSETS]
-        cost, offset = min(costs), OFFSETS[int(np.argmin(costs))]
+        costs = [_cost(likelihood, observed, other, found) for other in offsets]
+        cost, offset = min(costs), offsets[int(np.argmin(costs))]
     return cost, Choice(offset, found)
 
 

@@ -19,6 +19,8 @@ def maximise(
     acquisition: Acquisition,
     encoding: Encoding,
     candidates: Floats,
+    low: Floats,
+    high: Floats,
     is_allowed: Callable[[Floats], bool],
     n_starts: int,
 ) -> Floats | None:
@@ -31,6 +33,8 @@ def maximise(
         acquisition: The function to maximise.
         encoding: The encoding of the search space.
         candidates: Shape (m, n_dimensions).
+        low: Shape (n_dimensions,), lower bounds of the local searches (numbers only).
+        high: Shape (n_dimensions,), upper bounds.
         is_allowed: Whether a row may be proposed.
         n_starts: Number of local searches.
 
@@ -40,7 +44,7 @@ def maximise(
     values = acquisition(candidates)
     order = np.argsort(-values, kind="stable")
     starts = [candidates[index] for index in _apart(candidates, order, n_starts)]
-    maxima = [_local_maximum(acquisition, encoding, start) for start in starts]
+    maxima = [_local_maximum(acquisition, encoding, start, low, high) for start in starts]
     maxima.sort(key=lambda maximum: -maximum[1])
     best_start = values[order[0]]
     for row, value in maxima:
@@ -65,29 +69,32 @@ def _apart(candidates: Floats, order: Ints, n: int) -> list[int]:
     return chosen
 
 
-def _local_maximum(acquisition: Acquisition, encoding: Encoding, row: Floats) -> tuple[Floats, float]:
+def _local_maximum(
+    acquisition: Acquisition, encoding: Encoding, row: Floats, low: Floats, high: Floats
+) -> tuple[Floats, float]:
     """A local search from `row`: the maximum and its value."""
     is_smooth = np.array([levels is None for levels in encoding.levels])
     is_stepped = not is_smooth.all()
     value = -math.inf
     for _ in range(N_ROUNDS):
         if is_smooth.any():
-            row = _along_gradient(acquisition, row, is_smooth)
+            row = _along_gradient(acquisition, row, is_smooth, low, high)
         before, (row, value) = value, _stepped(acquisition, encoding, encoding.snapped(row))
         if not is_stepped or value <= before + 1e-6:
             break
     return row, value
 
 
-def _along_gradient(acquisition: Acquisition, row: Floats, is_smooth: Bools) -> Floats:
+def _along_gradient(acquisition: Acquisition, row: Floats, is_smooth: Bools, low: Floats, high: Floats) -> Floats:
     def cost(part: Floats) -> tuple[float, Floats]:
         moved = row.copy()
         moved[is_smooth] = part
         value, slope = acquisition.with_slope(moved)
         return -value, -slope[is_smooth]
 
-    bounds, options = [(0.0, 1.0)] * int(is_smooth.sum()), {"maxiter": 40, "ftol": 1e-10}
-    found = minimize(cost, row[is_smooth], jac=True, method="L-BFGS-B", bounds=bounds, options=options)
+    bounds = list(zip(low[is_smooth], high[is_smooth], strict=True))
+    start = np.clip(row[is_smooth], low[is_smooth], high[is_smooth])
+    found = minimize(cost, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": 40, "ftol": 1e-10})
     moved = row.copy()
     moved[is_smooth] = found.x
     return moved

@@ -70,6 +70,11 @@ class Observations:
         spread = others[np.linspace(0, len(others) - 1, n - n // 2).astype(int)]
         return self._kept(np.sort(np.concatenate([order[: n // 2], spread])))
 
+    def nearest(self, n: int, row: Floats, is_category: Bools) -> Observations:
+        """The `n` observations nearest to `row`, shape (n_dimensions,). Keeps the order."""
+        difference = np.where(is_category, 0.5 * (self.rows != row), self.rows - row)
+        return self._kept(np.sort(np.argsort((difference * difference).sum(axis=1), kind="stable")[:n]))
+
     def first(self, n: int) -> Observations:
         """The first `n` observations."""
         return self._kept(slice(n))

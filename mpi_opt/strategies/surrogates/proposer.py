@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
-from typing import final
+from typing import Literal, final
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -18,9 +19,13 @@ from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 from mpi_opt.strategies.surrogates.maximize import maximise
 from mpi_opt.strategies.surrogates.observations import Observations
 
+Kind = Literal["global", "local", "other category"]
 N_GLOBAL, N_LOCAL, N_STARTS = 512, 256, 6
+LOCAL_EVERY = 3
+"""One in `LOCAL_EVERY` proposals comes from a model of the neighbourhood of the incumbent."""
 OTHER_CATEGORY_EVERY = 4
 """One in `OTHER_CATEGORY_EVERY` proposals has another category than the incumbent, in each hyperparameter in turn."""
+FEWEST_LOCAL, LARGEST_LOCAL = 16, 100
 N_THOROUGH = 16
 """After this many proposals of one call, each is searched for with a quarter of the effort."""
 
@@ -28,6 +33,30 @@ N_THOROUGH = 16
 @cache
 def _threads() -> ThreadpoolController:
     return ThreadpoolController()
+
+
+@dataclass(frozen=True)
+class Region:
+    """A model and the box in which it is used.
+
+    Attributes:
+        model: Fitted to `observed`.
+        best: The smallest value, in units of the model.
+        observed: The observations in the region, none failed.
+        low: Shape (n_dimensions,), lower bounds.
+        high: Shape (n_dimensions,), upper bounds.
+    """
+
+    model: GaussianProcess
+    best: float
+    observed: Observations
+    low: Floats
+    high: Floats
+
+    @property
+    def extent(self) -> Floats:
+        """The side lengths: shape (n_dimensions,)."""
+        return self.high - self.low
 
 
 @final
@@ -90,62 +119,89 @@ class Proposer:
         is_allowed: Callable[[Floats], bool],
     ) -> list[Floats]:
         succeeded = observed.succeeded()
-        has_failures = len(succeeded.values) < len(observed.values)
-        success = Success(observed, self._encoding.is_category) if has_failures else None
-        log_success = None if success is None else success.log_probability
-        models: dict[bool, tuple[GaussianProcess, float]] = {}
+        success = None
+        if len(succeeded.values) < len(observed.values):
+            success = Success(observed, self._encoding.is_category)
+        regions: dict[Kind, Region] = {}
         rows: list[Floats] = []
         for index in range(count):
-            excluded = self._excluded(number + index, succeeded)
-            is_other = excluded is not None
-            taken = np.vstack([pending, *rows])
-            if is_other not in models:
-                models[is_other] = self._surrogate.fit(succeeded, has_distinct_categories=is_other)
-                models[is_other][0].pretend(taken)
-            acquisition = Acquisition(*models[is_other], self._criterion, log_success, excluded)
-            is_free = lambda row, taken=taken: not is_near(row, taken) and is_allowed(row)  # noqa: E731
+            kind = self._kind(number + index, len(succeeded.values))
+            if kind not in regions:
+                regions[kind] = self._region(kind, succeeded)
+                regions[kind].model.pretend(np.vstack([pending, *rows]))
+            excluded = self._excluded(number + index, succeeded) if kind == "other category" else None
+            acquisition = self._acquisition(regions[kind], success, excluded)
             rng = np.random.default_rng([self._seed, number + index, 1])
             effort = 1.0 if index < N_THOROUGH else 0.25
-            row = self._best_row(acquisition, succeeded, success, rng, effort, is_free)
+            taken = np.vstack([pending, *rows])
+            is_free = lambda row, taken=taken: not is_near(row, taken) and is_allowed(row)  # noqa: E731
+            row = self._best_row(regions[kind], acquisition, success, rng, effort, is_free)
             if row is None:
                 break
             rows.append(row)
-            for model, _ in models.values():
-                model.pretend(row[None, :])
+            for region in regions.values():
+                region.model.pretend(row[None, :])
         return rows
+
+    def _kind(self, number: int, n_values: int) -> Kind:
+        if number % OTHER_CATEGORY_EVERY == 2 and len(self._choices):
+            return "other category"
+        is_local = number % LOCAL_EVERY == 1 and n_values >= FEWEST_LOCAL + 2 * self._encoding.n_dimensions
+        return "local" if is_local else "global"
 
     def _excluded(self, number: int, observed: Observations) -> tuple[int, float] | None:
         """A dimension of categories and the incumbent's category there, which proposal `number` must not have.
 
         Returns:
-            None unless it is the turn of another category and the incumbent has an active hyperparameter with one.
+            None if no hyperparameter that is active in the incumbent has another category.
         """
-        if number % OTHER_CATEGORY_EVERY != 2:
-            return None
-        incumbent = observed.rows[int(np.argmin(observed.values))]
-        choices = self._choices[self._encoding.is_active(incumbent)[self._choices]]
+        best = observed.rows[int(np.argmin(observed.values))]
+        choices = self._choices[self._encoding.is_active(best)[self._choices]]
         if not len(choices):
             return None
         index = int(choices[number // OTHER_CATEGORY_EVERY % len(choices)])
-        return index, float(incumbent[index])
+        return index, float(best[index])
+
+    def _region(self, kind: Kind, observed: Observations) -> Region:
+        if kind == "local":
+            return self._local_region(observed)
+        n = self._encoding.n_dimensions
+        model, best = self._surrogate.fit(observed, has_distinct_categories=kind == "other category")
+        return Region(model, best, observed, np.zeros(n), np.ones(n))
+
+    def _local_region(self, observed: Observations) -> Region:
+        """A model of the neighbourhood of the incumbent, which may fit where one model of the whole space does not."""
+        n = max(FEWEST_LOCAL + 2 * self._encoding.n_dimensions, len(observed.values) // 3)
+        incumbent = observed.rows[int(np.argmin(observed.values))]
+        near = observed.nearest(min(n, LARGEST_LOCAL), incumbent, self._encoding.is_category)
+        model, best = self._surrogate.fit_part(near)
+        return Region(model, best, near, near.rows.min(axis=0), near.rows.max(axis=0))
+
+    def _acquisition(self, region: Region, success: Success | None, excluded: tuple[int, float] | None) -> Acquisition:
+        log_success = None if success is None else success.log_probability
+        return Acquisition(region.model, region.best, self._criterion, log_success, excluded)
 
     def _best_row(
         self,
+        region: Region,
         acquisition: Acquisition,
-        observed: Observations,
         success: Success | None,
         rng: np.random.Generator,
         effort: float,
         is_allowed: Callable[[Floats], bool],
     ) -> Floats | None:
         """The allowed row with the largest acquisition function; None if no row is allowed."""
-        best = observed.rows[np.argsort(observed.values, kind="stable")[:5]]
+        best = region.observed.rows[np.argsort(region.observed.values, kind="stable")[:5]]
         n_global, n_local, n_starts = (math.ceil(effort * number) for number in (N_GLOBAL, N_LOCAL, N_STARTS))
-        candidates = np.vstack([self._anywhere(rng, n_global), self._around(best, rng, n_local)])
+        anywhere = self._anywhere(rng, n_global)
+        inside = self._on_levels(np.where(self._encoding.is_category, anywhere, region.low + anywhere * region.extent))
+        around = self._around(best, rng, n_local)
+        around = np.where(self._encoding.is_category, around, np.clip(around, region.low, region.high))
+        candidates = np.vstack([inside, around])
         if success is not None and (is_likely := success.is_likely(candidates)).any():
             candidates, is_free = candidates[is_likely], is_allowed
             is_allowed = lambda row: bool(success.is_likely(row[None, :])[0]) and is_free(row)  # noqa: E731
-        return maximise(acquisition, self._encoding, candidates, is_allowed, n_starts)
+        return maximise(acquisition, self._encoding, candidates, region.low, region.high, is_allowed, n_starts)
 
     def _anywhere(self, rng: np.random.Generator, count: int) -> Floats:
         """Rows drawn from the priors: shape (count, n_dimensions)."""

@@ -168,8 +168,7 @@ def test_a_search_learns_from_a_penalty_as_from_a_failure(name, n_figures):
         strategy.resume([(Proposal(number, points[number]), value) for number, value in enumerate(values)])
         return [MIXED.encode(proposal.parameters) for proposal in strategy.ask(6)]
 
-    # the scaled values differ by rounding, and local searches amplify this difference
-    np.testing.assert_allclose(asked(1e6), asked(Failed("out of memory")), atol=1e-3)
+    np.testing.assert_allclose(asked(1e6), asked(Failed("out of memory")), atol=1e-6)
 
 
 def test_where_trials_fail_is_known_at_a_bounded_cost_however_many_there_were():
