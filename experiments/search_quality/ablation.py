@@ -1,7 +1,8 @@
 """What each part of `bayesian` contributes: paired searches with and without the part.
 
 ``python ablation.py`` runs every variant on its problems with ten seeds and appends one JSON line per search to
-``ablation.jsonl``. Searches that are already there are skipped. ``--readme`` writes the tables into README.md.
+``ablation.jsonl``, or to ``ablation_N.jsonl`` with ``--trials N``. Searches that are already there are skipped.
+``--readme`` writes the tables into README.md.
 
 A variant replaces options of the strategy or attributes of its modules. All variants refer to the code of commit
 `MEASURED`, which must be on PYTHONPATH. ``--label NAME`` records other code as variant NAME.
@@ -36,9 +37,10 @@ from mpi_opt.core.space import Parameters, Space
 
 MEASURED = "a907213"
 HERE = Path(__file__).parent
-RESULTS, README = HERE / "ablation.jsonl", HERE / "README.md"
+README = HERE / "README.md"
 BEGIN, END = "<!-- ablation: written by ablation.py --readme -->", "<!-- end of ablation -->"
-N_TRIALS = 60
+N_TRIALS = (60, 100)
+"""Numbers of trials of the searches in README.md; the first is the default."""
 SATURATION = 1e-3
 """Regrets below this part of the regret of random search count as equal."""
 
@@ -155,7 +157,7 @@ def patched(patches: Change) -> Iterator[None]:
             setattr(owner, name, value)
 
 
-def search(change: Change, problem: Problem, seed: int) -> dict[str, Any]:
+def search(change: Change, problem: Problem, seed: int, n_trials: int) -> dict[str, Any]:
     """One search: the regret after half of the trials and after all, and the processor time."""
     patches = {key: value for key, value in change.items() if ":" in key}
     options = {key: value for key, value in change.items() if ":" not in key}
@@ -163,45 +165,51 @@ def search(change: Change, problem: Problem, seed: int) -> dict[str, Any]:
     started = time.process_time()
     with patched(patches), warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        curve = regrets(problem, make, seed, N_TRIALS)
-    regret = [float(f"{curve[n - 1]:.4g}") for n in (N_TRIALS // 2, N_TRIALS)]
+        curve = regrets(problem, make, seed, n_trials)
+    regret = [float(f"{curve[n - 1]:.4g}") for n in (n_trials // 2, n_trials)]
     return {"regret": regret, "cpu_s": round(time.process_time() - started, 2)}
 
 
-def read_results() -> dict[tuple[str, str, int], dict[str, Any]]:
+def results_file(n_trials: int) -> Path:
+    """The file with the results of searches of `n_trials` trials."""
+    return HERE / ("ablation.jsonl" if n_trials == N_TRIALS[0] else f"ablation_{n_trials}.jsonl")
+
+
+def read_results(n_trials: int) -> dict[tuple[str, str, int], dict[str, Any]]:
     """(Variant, problem, seed) -> line."""
-    lines = [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.is_file() else []
+    file = results_file(n_trials)
+    lines = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
     return {(line["variant"], line["problem"], line["seed"]): line for line in lines}
 
 
-def run(variants: list[str], among: list[str], seeds: range) -> None:
+def run(variants: list[str], among: list[str], seeds: range, n_trials: int) -> None:
     """Runs what is missing, seed by seed, so that interrupted results are paired, too."""
-    done = read_results()
+    done = read_results(n_trials)
     for seed in seeds:
         for variant in variants:
             names, change = VARIANTS[variant]
             for name in names:
                 if name in among and (variant, name, seed) not in done:
-                    found = search(change() if callable(change) else change, all_problems()[name], seed)
-                    with RESULTS.open("a") as file:
+                    found = search(change() if callable(change) else change, all_problems()[name], seed, n_trials)
+                    with results_file(n_trials).open("a") as file:
                         line = {"variant": variant, "problem": name, "seed": seed} | found
                         file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 @cache
-def smallest_regret(name: str) -> float:
+def smallest_regret(name: str, n_trials: int) -> float:
     """`SATURATION` of the median regret of random search over 25 seeds."""
     problem, best = all_problems()[name], []
     space = Space(problem.space)
     for seed in range(25):
         rng = np.random.default_rng(seed)
-        best.append(min(problem.regret(space.sample(rng)) for _ in range(N_TRIALS)))
+        best.append(min(problem.regret(space.sample(rng)) for _ in range(n_trials)))
     return SATURATION * float(np.median(best))
 
 
-def difference(variant: str, name: str, index: int) -> tuple[float, float, int]:
+def difference(variant: str, name: str, index: int, n_trials: int) -> tuple[float, float, int]:
     """Mean over seeds of log10(regret of the variant / regret with all parts), its standard error, number of seeds."""
-    found, least = read_results(), smallest_regret(name)
+    found, least = read_results(n_trials), smallest_regret(name, n_trials)
     seeds = [seed for one, problem, seed in found if (one, problem) == (variant, name) and (ALL, name, seed) in found]
     logs = [
         [math.log10(max(found[one, name, seed]["regret"][index], least)) for seed in seeds] for one in (variant, ALL)
@@ -210,13 +218,13 @@ def difference(variant: str, name: str, index: int) -> tuple[float, float, int]:
     return float(differences.mean()), float(differences.std(ddof=1) / math.sqrt(len(seeds))), len(seeds)
 
 
-def table(variants: list[str], names: tuple[str, ...]) -> str:
+def table(variants: list[str], names: tuple[str, ...], n_trials: int) -> str:
     """A row for each variant: the difference on average and on each problem, and the processor time."""
-    found = read_results()
-    head = ["", "mean, half of the trials", "mean", *names, "CPU time", "seeds"]
+    found = read_results(n_trials)
+    head = ["", f"mean, {n_trials // 2} trials", f"mean, {n_trials} trials", *names, "CPU time", "seeds"]
     rows = [head, ["---"] * len(head)]
     for variant in variants:
-        after = [[difference(variant, name, index) for name in names] for index in (0, 1)]
+        after = [[difference(variant, name, index, n_trials) for name in names] for index in (0, 1)]
         means = [_average(cells) for cells in after]
         cells = [f"{mean:+.2f} ± {se:.2f}" for mean, se, _ in after[-1]]
         keys = [key for key in found if key[0] == variant and key[1] in names and (ALL, *key[1:]) in found]
@@ -231,18 +239,14 @@ def _average(differences: list[tuple[float, float, int]]) -> str:
     return f"{np.mean(means):+.2f} ± {math.hypot(*errors) / len(errors):.2f}"
 
 
-def tables() -> str:
-    """One table for each set of problems."""
-    found, parts = read_results(), []
-    for names in dict.fromkeys(names for variant, (names, _) in VARIANTS.items() if variant != ALL):
-        variants = [
-            variant
-            for variant, (own, _) in VARIANTS.items()
-            if variant != ALL and own == names and all((variant, name, 1) in found for name in names)
-        ]
-        if variants:
-            parts.append(table(variants, names))
-    return "\n\n".join(parts)
+def tables(n_trials: int) -> str:
+    """A table for each set of problems on which variants were measured, with at least two seeds."""
+    found = read_results(n_trials)
+    measured: dict[tuple[str, ...], list[str]] = {}
+    for variant, (names, _) in VARIANTS.items():
+        if variant != ALL and (on := tuple(name for name in names if (variant, name, 1) in found)):
+            measured.setdefault(on, []).append(variant)
+    return "\n\n".join(table(variants, names, n_trials) for names, variants in measured.items())
 
 
 def main() -> None:
@@ -250,19 +254,21 @@ def main() -> None:
     parser.add_argument("--variants", help="names, separated by semicolons; default: all")
     parser.add_argument("--problems", help="names, separated by commas; default: all")
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--trials", type=int, default=N_TRIALS[0])
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--label", help="record the current code as a variant of this name")
     parser.add_argument("--readme", action="store_true", help="write the tables into README.md")
     given = parser.parse_args()
     if given.readme:
+        text = "\n\n".join(filter(None, map(tables, N_TRIALS)))
         before, _, rest = README.read_text().partition(BEGIN)
-        README.write_text(f"{before}{BEGIN}\n\n{tables()}\n\n{END}{rest.partition(END)[2]}")
+        README.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
         return
     if given.label:
         VARIANTS[given.label] = (VARIANTS[ALL][0], {})
     variants = [given.label] if given.label else given.variants.split(";") if given.variants else list(VARIANTS)
     names = given.problems.split(",") if given.problems else list(all_problems())
-    run(variants, names, range(given.first_seed, given.first_seed + given.seeds))
+    run(variants, names, range(given.first_seed, given.first_seed + given.seeds), given.trials)
 
 
 if __name__ == "__main__":
