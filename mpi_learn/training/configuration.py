@@ -209,7 +209,7 @@ class TrainingConfiguration(_Section):
         """The same with absolute paths; relative ones are relative to `directory`."""
         changes: dict[str, Any] = {
             "model": located_specification(self.model, directory),
-            **{key: located(getattr(self, key), directory) for key in NAMED},
+            **{key: located(getattr(self, key), directory) for key in NAMED if key in self.model_fields_set},
         }
         if self.gan is not None:
             own = {key: getattr(self.gan, key) for key in ("discriminator_optimizer", "generator_optimizer")}

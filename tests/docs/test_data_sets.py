@@ -9,9 +9,11 @@ import pytest
 
 from mpi_learn.known_data import DATA_SETS
 from mpi_learn.known_data.simulation import simulate_jets
-from mpi_learn.known_data.simulation.heavy_decays import CLASS_NAMES
 from mpi_learn.known_data.simulation.particle_jets import JET_FEATURES
 from tests.docs.pages import DOCS
+
+CLASS_NAMES = ("gluon", "quark", "W", "Z", "top")
+"""Of the simulated jets, by the number of the class."""
 
 PAGE = (DOCS / "data-sets.md").read_text(encoding="utf-8")
 

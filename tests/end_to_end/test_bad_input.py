@@ -395,7 +395,7 @@ CASES = [
         "training.optimizer.momentun",
         0.9,
         "space.yaml: training.optimizer.momentun: unknown key",
-        "known keys: learning_rate",
+        "known keys: clip_norm, clip_value, schedule, learning_rate",
     ),
     (
         "training.optimizer.learning_rate",

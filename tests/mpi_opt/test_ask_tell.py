@@ -145,7 +145,7 @@ def test_study_may_be_named_instead_of_its_file(program, write, tmp_path):
     [
         (["--number", "9", "--value", "1"], "", "there is no trial 9"),
         (["--number", "0", "--value", "1"], "", "trial 0 has finished before"),
-        (["--number", "1", "--value", "nan"], "", "expected finite number"),
+        (["--number", "1", "--value", "nan"], "", "expected a finite number"),
         (["--number", "1", "--value", "low"], "", "valid number"),
         (["--number", "1"], "", "expected a value, why the trial failed"),
         (["--number", "1", "--value", "1", "--failed", "no"], "", "expected a value, why the trial failed"),
