@@ -119,10 +119,10 @@ def draw(results: dict[str, Any], file: Path) -> None:
     """Measured speed-ups of 1, 2 and 4 ranks, a panel for each network."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(3.4 * len(results["speeds"]), 3), layout="constrained")
-    for axes, (model, programs) in zip(
-        figure.subplots(1, len(results["speeds"])), results["speeds"].items(), strict=True
-    ):
+    models = results["speeds"]
+    figure = Figure(figsize=(3.4 * len(models), 3), layout="constrained")
+    panels = figure.subplots(1, len(models), squeeze=False)[0]
+    for axes, (model, programs) in zip(panels, models.items(), strict=True):
         for framework, alone in ALONE.items():
             base = median(programs[alone]["samples_per_second"])
             names = [f"{framework}, 1 rank", f"{framework}, 2 ranks", f"{framework}, 4 ranks"]
