@@ -23,7 +23,7 @@ from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.core.trial import Trial
 from mpi_opt.errors import MPILearnError, SearchFailed
-from mpi_opt.messages.link import CoordinatorLink, WorkerLink
+from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.worker.block import Block
@@ -195,8 +195,10 @@ def _run_coordinator(
 ) -> Study:
     """Runs the coordinator on rank 0 and sends its results to the other ranks."""
     try:
+        from mpi_opt.coordinator.run_coordinator import run_coordinator  # other ranks do not load it
+
         with _listening(request) as listening:
-            study = _coordinate(plan, link, listening, _BLOCKS, show)
+            study = run_coordinator(plan, link, listening, _BLOCKS, show)
     except MPILearnError as error:
         link.send_results((None, error), may_finalize=everywhere)
         raise
@@ -212,13 +214,15 @@ def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: Stop
     """Runs the coordinator in a second thread and trials in the calling thread, where signals can interrupt them."""
     from mpi4py import MPI
 
+    from mpi_opt.coordinator.run_coordinator import run_coordinator
+
     coordinator = SerialCoordinatorLink()
     worker = SerialWorkerLink(coordinator, MPI.COMM_SELF)
     done: Future[Study] = Future()
 
     def coordinate() -> None:
         try:
-            done.set_result(_coordinate(plan, coordinator, listening, itertools.count(), show))
+            done.set_result(run_coordinator(plan, coordinator, listening, itertools.count(), show))
         except BaseException as error:  # noqa: BLE001 - raised in the calling thread
             done.set_exception(error)
         finally:
@@ -235,18 +239,6 @@ def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: Stop
         finally:
             thread.join()
     return done.result()
-
-
-def _coordinate(
-    plan: Plan,
-    link: CoordinatorLink,
-    request: StopRequest,
-    block_numbers: Iterator[int],
-    show: Callable[[], Progress] | None,
-) -> Study:
-    from mpi_opt.coordinator.run_coordinator import run_coordinator  # other ranks do not load it
-
-    return run_coordinator(plan, link, request, block_numbers, show)
 
 
 def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Worker], None], *, may_end_process: bool) -> None:

@@ -15,7 +15,7 @@ from statistics import median
 
 import numpy as np
 
-N_COLUMNS, N_ROWS, N_COPIES, N_TURNS = 21, 3_000, 170, 1
+N_COLUMNS, N_ROWS, N_COPIES, N_TURNS = 21, 3_000, 170, 3
 NAMES = [f"c{i}" for i in range(N_COLUMNS)]
 
 
@@ -53,7 +53,7 @@ def main() -> None:
     values = np.random.default_rng(0).normal(size=(N_ROWS, N_COLUMNS))
     lines = "".join(",".join(f"{value:.6g}" for value in row) + "\n" for row in values)
     text = ",".join(NAMES) + "\n" + N_COPIES * lines
-    print(f"{len(text) / 1e6:.0f} MB, {N_COLUMNS} columns, {N_ROWS * N_COPIES:,} rows, {N_TURNS} turn\n")
+    print(f"{len(text) / 1e6:.0f} MB, {N_COLUMNS} columns, {N_ROWS * N_COPIES:,} rows, {N_TURNS} turns\n")
     print("| table | reader | CPU seconds | peak memory of the process, MB |\n|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "table.csv"

@@ -57,9 +57,14 @@ def run_coordinator(
         stack.callback(pool.dismiss)
         progress = Progress() if show is None else show()
         study = stack.enter_context(open_study(plan))
-        is_ending = lambda: request.reason is not None  # noqa: E731 - as an argument the line is too long
         lease = stack.enter_context(
-            leased(study.store, study.record, wait=plan.wait, note=progress.note, is_ending=is_ending)
+            leased(
+                study.store,
+                study.record,
+                wait=plan.wait,
+                note=progress.note,
+                is_ending=lambda: request.reason is not None,
+            )
         )
         if lease is None:
             progress.note(f"the search ends before its first trial: {request.why}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any
 
@@ -172,7 +172,7 @@ def _run(connection: Connection, statement: Insert | Update | Select[Any], rows:
     return cursor
 
 
-@cache
+@lru_cache(maxsize=256)  # a process may open many stores, each with a dialect of its own
 def _compiled(
     statement: Insert | Update | Select[Any], columns: tuple[str, ...], dialect: Dialect
 ) -> tuple[str, Callable[[Row], Any]]:

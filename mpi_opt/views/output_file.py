@@ -19,5 +19,8 @@ def written_aside(path: Path) -> Iterator[Path]:
     if not path.parent.is_dir():
         raise ConfigurationError(f"the folder {path.parent} does not exist", where="-o", cure=f"mkdir -p {path.parent}")
     aside = path.with_name(f".{path.stem}.unfinished{path.suffix}")
-    yield aside
-    aside.replace(path)
+    try:
+        yield aside
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -19,8 +19,11 @@ WITH_MPI = {
     "calorimeter_gan/compare.py": r"\| default \| 1 \| \d\.\d{3} \| \d+\.\d{3} \|",
     "calorimeter_gan/linear_scan.py": r"\b0 +complete +\d",
     "mpi_learn/measure.py": r"\| thread \| 1 \| \d+\.\d (.|\n)*\| MPI Learn \| 1 \|(.|\n)*\| allreduce \| 2 \|",
+    "scaling/measure.py": r"\| PyTorch, 2 ranks \| \d+\.\d \| (.|\n)*\| mlp \| PyTorch, 2 ranks \| [\d,]+ \|",
 }
 """Script -> what its output must contain."""
+SLOW = {"scaling/measure.py"}
+"""Scripts that only `make slow` runs."""
 
 
 def smoke(script: str, *arguments: str) -> str:
@@ -34,7 +37,9 @@ def smoke(script: str, *arguments: str) -> str:
 
 @pytest.mark.mpi
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("script", WITH_MPI)
+@pytest.mark.parametrize(
+    "script", [pytest.param(one, marks=[pytest.mark.slow] if one in SLOW else []) for one in WITH_MPI]
+)
 def test_the_short_form_prints_its_table_and_writes_nothing_beside_it(script):
     folder = (EXPERIMENTS / script).parent
     before = {file: file.stat().st_mtime_ns for file in folder.glob("*.*")}

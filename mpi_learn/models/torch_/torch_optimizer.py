@@ -40,8 +40,8 @@ class Entry(NamedTuple):
 class TorchRule:
     """Applies an optimizer to the parameters of a module, which are views of the weights.
 
-    See `FrameworkRule`. PyTorch's optimizers create their state in the first step. A second optimizer, which makes a
-    step with copies of the parameters, shows what the state consists of.
+    See `FrameworkRule`. PyTorch's optimizers create their state in the first step. The entries of the state are
+    therefore read from a second optimizer, after a step with copies of the parameters.
 
     Args:
         wanted: The optimizer; a function receives the parameters, then the arguments.

@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mpi_opt.views.output_file import written_aside
+
+
+def test_a_file_that_cannot_be_finished_leaves_the_earlier_one_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("earlier")
+    with pytest.raises(OSError, match="disk full"), written_aside(path) as aside:
+        aside.write_text("half")
+        raise OSError("disk full")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert path.read_text() == "earlier"
+
+
+def test_a_finished_file_replaces_the_earlier_one(tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    path.write_text("earlier")
+    with written_aside(path) as aside:
+        aside.write_text("new")
+        assert path.read_text() == "earlier"
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert path.read_text() == "new"
