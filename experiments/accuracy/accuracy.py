@@ -80,7 +80,7 @@ def table(results: dict) -> str:
     """The results as Markdown; the judgement is made of the means over seeds."""
     found = {name: [results[key_of(name, n)] for n in SEEDS if key_of(name, n) in results] for name in SETTINGS}
     last = {name: [run["val_accuracy"][-1] for run in runs] for name, runs in found.items() if runs}
-    lines = ["| algorithm | ranks | seeds | accuracy after 5 epochs | each seed | off `allreduce 1` | wanted |"]
+    lines = ["| algorithm | ranks | seeds | accuracy after 5 epochs | each seed | difference from `allreduce 1` | target |"]
     lines.append("|---|---|---|---|---|---|---|")
     base = statistics.mean(last["allreduce 1"]) if "allreduce 1" in last else None
     for name, values in last.items():
@@ -123,7 +123,7 @@ def main() -> None:
                 RESULTS.write_text(json.dumps(results, indent=1))
             print(name, seed, results[key]["val_accuracy"], flush=True)
     before, _, _ = README.read_text().partition(MARK)
-    README.write_text(f"{before}{MARK}\n\n{table(results)}\n\nWhat each training.yaml said:\n\n{settings()}\n")
+    README.write_text(f"{before}{MARK}\n\n{table(results)}\n\nSettings of each algorithm:\n\n{settings()}\n")
 
 
 if __name__ == "__main__":

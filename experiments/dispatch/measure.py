@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     n = parser.parse_args().ranks
     rounds = parser.parse_args().rounds
-    print("| what | measured | wanted |\n|---|---|---|")
+    print("| quantity | measured | target |\n|---|---|---|")
     memory = [trials_per_second(5, 30_000, "sqlite://") for _ in range(3)]
     print(
         f"| trials/s, 5 ranks, store in memory (best of 3; all: {_all(memory)}) | {max(memory):,.0f} | ≥ 5,000 |",
