@@ -55,7 +55,7 @@ def commands_page() -> str:
     lines = [NOTE, "# Commands\n"]
     lines.append(
         "`mpi-opt` is the same as `python -m mpi_opt`, and `mpi-learn` as `python -m mpi_learn`. Exit status: 0 "
-        "finished, 1 failed, 2 invalid input, 75 ended in order before it was finished (the same command continues), "
+        "finished, 1 failed, 2 invalid input, 75 shut down before it was finished (the same command continues), "
         "130 interrupted by the user. Both programs take `--version` and `--debug`, which shows the traceback of an "
         "error and may come before or after the command; every command takes `--help`.\n"
     )
@@ -133,7 +133,7 @@ Batch normalisation uses the batch of each rank, and dropout the random numbers 
 HYPERPARAMETERS = """\
 ## `space`: a hyperparameter
 
-One line each: `NAME: {type: …, …}`. The model's function takes the name, or it stands as `$NAME` in `training`.
+One line each: `NAME: {type: …, …}`. The hyperparameter is an argument of the model's function, or `$NAME` in `training`.
 """
 
 TRAINING = """\
@@ -236,7 +236,7 @@ def _table(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
     rows = []
     for key, entry in schema["properties"].items():
         if key == "name" and "const" in entry:
-            continue  # stands in the heading
+            continue  # it is in the heading
         default = "required" if key in required else _shown_default(entry)
         rows.append((f"`{key}`", _kind(entry, definitions), default, tidy(entry.get("description", ""))))
     return _rows(("key", "type", "default", "meaning"), rows)

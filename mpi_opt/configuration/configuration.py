@@ -1,6 +1,6 @@
 """The keys of a ``space.yaml`` with their types, defaults and meanings. No MPI, framework or database.
 
-`training` is a ``training.yaml`` in which a value ``$name`` stands for the value of a hyperparameter.
+`training` is a ``training.yaml`` in which ``$name`` is replaced by the value of a hyperparameter.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class StudyConfiguration(Section):
     trial: TrialSection = Field(default_factory=TrialSection, description="The limits of one trial.")
     track: str | None = Field(None, description="`tensorboard:FOLDER` or `mlflow:URI`, which also records the trials.")
     training: dict[str, Any] | None = Field(
-        None, description="A training.yaml, in which `$name` stands for a hyperparameter."
+        None, description="A training.yaml, in which `$name` is replaced by the value of a hyperparameter."
     )
 
     @property
