@@ -133,7 +133,7 @@ Batch normalisation uses the batch of each rank, and dropout the random numbers 
 HYPERPARAMETERS = """\
 ## `space`: a hyperparameter
 
-One line each: `NAME: {type: …, …}`. The hyperparameter is an argument of the model's function, or `$NAME` in `training`.
+One line each: `NAME: {type: …, …}`. NAME is an argument of the model's function, or `$NAME` occurs in `training`.
 """
 
 TRAINING = """\
@@ -144,7 +144,8 @@ inactive is left out.
 """
 
 EDITORS = """\
-Unknown keys are errors, and the nearest known one is named. Relative paths start in the file's own folder.
+An unknown key is an error; the message names the most similar known key. Relative paths are relative to the folder of
+the file.
 
 Editors complete and check the file with [{schema}.schema.json](../schema/{schema}.schema.json). With the YAML extension
 of Visual Studio Code, or any editor that runs yaml-language-server, write as the first line

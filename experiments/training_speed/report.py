@@ -103,7 +103,8 @@ def masters(results: dict) -> str:
     ]
     steps = [[name, f"{ms:.2f} ms", f"{times:.2f}×"] for name, (ms, times) in found["optimizers"].items()]
     first = _table(["parameters", "updates/s of a master with Adam", "target"], rows)
-    head = ["one step of 10 million parameters", "time", f"relative to copying its bytes at {found['copy_gb_per_s']:.1f} GB/s"]
+    copying = f"relative to copying its bytes at {found['copy_gb_per_s']:.1f} GB/s"
+    head = ["one step of 10 million parameters", "time", copying]
     return f"{first}\n\n{_table(head, steps)}"
 
 

@@ -63,7 +63,7 @@ class StudyConfiguration(Section):
         BeforeValidator(as_folds, json_schema_input_type=Annotated[int, Field(ge=1)] | FoldsSection),
     ] = Field(
         default_factory=FoldsSection,
-        description="K of the K-fold cross-validation; 1: the validation data as given. Or a mapping.",
+        description="K of the K-fold cross-validation; 1: the validation data as given. Or a mapping, see below.",
     )
     trial: TrialSection = Field(default_factory=TrialSection, description="The limits of one trial.")
     track: str | None = Field(None, description="`tensorboard:FOLDER` or `mlflow:URI`, which also records the trials.")

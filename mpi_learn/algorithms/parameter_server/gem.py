@@ -10,7 +10,7 @@ element by element. θ − s is the change by other workers since the last pull;
 that θ − s is zero if no other worker has changed the centre before the first exchange.
 
 With several masters, a lower master adds the pushes of its workers to its own weights. After as many pushes as it has
-workers it hands up their sum and takes the weights of the first master.
+workers it sends their sum to the first master and takes its weights.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class LowerEnergyCentre(Centre):
         vector[:] = self.weights
 
     def flush(self) -> None:
-        """Hands up the sum of the pushes and takes the first master's weights."""
+        """Sends the sum of the pushes to the first master and takes its weights."""
         if not self._n_pushes:
             return
         self._n_pushes = 0
