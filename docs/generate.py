@@ -29,7 +29,7 @@ from mpi_learn.cli.commands import app as mpi_learn_app
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_opt.cli.main import _app as mpi_opt_app
 from mpi_opt.configuration.configuration import DIMENSIONS, StudyConfiguration
-from mpi_opt.strategies import STRATEGIES
+from mpi_opt.strategies import STRATEGIES, strategy_class
 from mpi_opt.strategies.points.options import Options
 
 DOCS = Path(__file__).parent
@@ -112,7 +112,7 @@ def strategies_page() -> str:
     for name in STRATEGIES:
         own = option_properties(options_of(name))
         own = {key: value for key, value in own.items() if key not in Options.model_fields}
-        lines.append(f"## `{name}`\n\n{_module_summary(STRATEGIES[name])}\n")
+        lines.append(f"## `{name}`\n\n{_module_summary(strategy_class(name))}\n")
         lines.append(_table({"properties": own}, {}) if own else "No options of its own.\n")
     return "\n".join(lines)
 

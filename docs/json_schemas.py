@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_opt.configuration.configuration import DIMENSIONS, StudyConfiguration
-from mpi_opt.strategies import STRATEGIES
+from mpi_opt.strategies import STRATEGIES, strategy_class
 from mpi_opt.strategies.points.options import Options
 
 HYPERPARAMETER = {"type": "string", "pattern": r"^\$[A-Za-z_]\w*$", "description": "Takes a hyperparameter."}
@@ -77,7 +77,7 @@ def dimension_schema(kind: str) -> dict[str, Any]:
 
 def options_of(strategy: str) -> type[Options]:
     """The options model in a strategy's file; `Options` where it has none of its own."""
-    module = inspect.getmodule(STRATEGIES[strategy])
+    module = inspect.getmodule(strategy_class(strategy))
     models = [one for one in vars(module).values() if inspect.isclass(one) and issubclass(one, Options)]
     return next((one for one in models if one.__module__ == module.__name__), Options)
 

@@ -47,13 +47,14 @@ def of_population(n: int, seed: int) -> tuple[float, list[float]]:
     space = {"rate": Real(LOW, HIGH, prior="log-uniform")}
     strategy = make_strategy("population", space, seed=seed, options={"population": n, "max_budget": N_ROUNDS})
     rng, saved = np.random.default_rng(seed), {None: np.full(len(CURVATURES), 3.0)}
-    losses = []
+    losses, rates = [], {None: []}  # trial -> the rates of the training that it continues, and its own
     while proposals := strategy.ask(1):
         (one,) = proposals
         saved[one.number] = trained(saved[one.resume_from], one.parameters["rate"], rng)
+        rates[one.number] = [*rates[one.resume_from], one.parameters["rate"]]
         losses.append(loss(saved[one.number]))
         strategy.tell(one, losses[-1])
-    return min(losses), [row["parameters"]["rate"] for row in strategy.schedule()]
+    return min(losses), rates[int(np.argmin(losses))]
 
 
 def main() -> None:

@@ -63,9 +63,9 @@ def seconds_per_trial(name: str) -> list[float]:
 
 def _primed(name: str, points: object, n_told: int) -> object:
     searcher = SEARCHERS[name](SPACE, 0)
-    for _ in range(n_told):
+    for number in range(n_told):
         _, parameters = points.ask()
-        searcher._strategy.tell(Proposal(searcher._strategy.state()["asked"], parameters), cost(parameters))
+        searcher._strategy.tell(Proposal(number, parameters), cost(parameters))
     return searcher
 
 

@@ -63,8 +63,8 @@ def offsets(*values: float) -> Callable[[], Change]:
 
 def no_model_of_failures() -> Change:
     """Failed trials are left out."""
-    before = import_module(PROPOSER).Proposer._proposed
-    return {f"{PROPOSER}:Proposer._proposed": lambda self, told, *rest: before(self, told.succeeded(), *rest)}
+    before = import_module(PROPOSER).Proposer.propose
+    return {f"{PROPOSER}:Proposer.propose": lambda self, told, *rest: before(self, told.succeeded(), *rest)}
 
 
 GENERAL = (

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from mpi_learn.settings.paths import file_name
-from mpi_learn.settings.suggestions import nearest
+from mpi_learn.settings.suggestions import nearest, suggestion
 from mpi_learn.settings.validation import place, validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
@@ -167,7 +167,7 @@ def _dimension(kind: type[Real | Integer | Categorical], keys: dict[str, Any], w
     known = [one.name for one in fields(kind)]
     for key in keys:
         if key not in known:
-            raise SpaceError(f"unknown key {key!r}", where=where, cure=_did_you_mean(key, known))
+            raise SpaceError(f"unknown key {key!r}", where=where, cure=suggestion(key, known))
     try:
         return kind(**keys)
     except SpaceError as error:
@@ -196,7 +196,7 @@ def _check_references(configuration: StudyConfiguration, space: Space) -> None:
     for name in references(configuration.training or {}):
         if name not in space:
             raise ConfigurationError(
-                f"${name} is not a hyperparameter of the space", where="training", cure=_did_you_mean(name, list(space))
+                f"${name} is not a hyperparameter of the space", where="training", cure=suggestion(name, space)
             )
 
 
@@ -222,11 +222,6 @@ def _check_folds(configuration: StudyConfiguration) -> None:
             where="folds.stop_early",
             cure="remove it",
         )
-
-
-def _did_you_mean(name: str, known: list[str]) -> str:
-    near = nearest(name, known)
-    return f"did you mean {near}?" if near else f"known: {', '.join(known)}"
 
 
 def _set(values: dict[str, Any], key: str, value: Any) -> None:
