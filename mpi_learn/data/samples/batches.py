@@ -130,8 +130,8 @@ class Batches:
     def _order_of(self, epoch: int) -> np.ndarray:
         """The order of the samples in an epoch: a permutation that depends on the seed and the epoch alone."""
         if self._order is None or self._order[0] != epoch:
-            generator = np.random.default_rng([self.options.seed, epoch])
-            self._order = epoch, generator.permutation(self.dataset.n_training)
+            seed, n = self.options.seed, self.dataset.n_training
+            self._order = epoch, np.random.default_rng([seed, epoch]).permutation(n)
         return self._order[1]
 
     def _part(self, step: int) -> slice:
