@@ -57,11 +57,9 @@ class SynchronousAllReduce(Algorithm):
         """All ranks have the same weights already."""
 
     def state(self) -> dict[str, np.ndarray]:
-        """The optimizer's state."""
         return self.optimizer.arrays()
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """What this rank's reduction has held back."""
         return self.reduction.arrays()
 
     def _exchange(self, step: np.ndarray) -> bool:

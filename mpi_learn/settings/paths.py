@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mpi_learn.errors import ConfigurationError
@@ -32,8 +35,21 @@ def make_folder(folder: Path, key: str) -> None:
         ) from error
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside `path` for a new file, which replaces that at `path` when the block ends without an error.
+
+    Readers never see an incomplete file.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        yield aside
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
 def write_whole(path: Path, text: str) -> None:
-    """Writes a temporary file and renames it, so that readers never see an incomplete file."""
-    temporary = path.with_name(f".{path.name}.writing")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    """Writes a text file; see `replacing`."""
+    with replacing(path) as aside:
+        aside.write_text(text, encoding="utf-8")

@@ -93,7 +93,6 @@ class FirstCentre(Centre):
             self._update(vector, batch_weight)
 
     def answer(self, vector: np.ndarray) -> None:
-        """Answers with the weights."""
         vector[:] = self.weights
 
     def flush(self) -> None:
@@ -103,7 +102,6 @@ class FirstCentre(Centre):
             self._round.clear()
 
     def state(self) -> dict[str, np.ndarray]:
-        """The optimizer's state."""
         return self.optimizer.arrays()
 
     def _update(self, gradient: np.ndarray, batch_weight: float) -> None:
@@ -136,7 +134,6 @@ class LowerCentre(Centre):
             self.flush()
 
     def answer(self, vector: np.ndarray) -> None:
-        """Answers with the weights."""
         vector[:] = self.weights
 
     def flush(self) -> None:
@@ -163,10 +160,6 @@ class GradientWorker(Worker):
 
     def step(self, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
         return swap_gradient(self.link, weights, gradient, batch_weight)
-
-    def rank_state(self) -> dict[str, np.ndarray]:
-        """Nothing."""
-        return {}
 
 
 class LocalStepsWorker(Worker):
@@ -202,7 +195,6 @@ class LocalStepsWorker(Worker):
         return has_answer
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """The state of the worker's optimizer."""
         return {f"optimizer.{name}": array for name, array in self.optimizer.arrays().items()}
 
 

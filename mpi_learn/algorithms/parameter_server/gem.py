@@ -57,7 +57,6 @@ class EnergyCentre(Centre):
         self.weights = weights
 
     def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
-        """Adds a push."""
         self.weights += vector
         self.version += 1
 
@@ -81,7 +80,6 @@ class LowerEnergyCentre(Centre):
         self._n_pushes = 0
 
     def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
-        """Adds a push."""
         self.weights += vector
         self.version += 1
         self._pushed += vector
@@ -90,7 +88,6 @@ class LowerEnergyCentre(Centre):
             self.flush()
 
     def answer(self, vector: np.ndarray) -> None:
-        """Answers with the weights."""
         vector[:] = self.weights
 
     def flush(self) -> None:
@@ -143,7 +140,6 @@ class EnergyWorker(Worker):
         return self._n_steps % self.sync_every == 0 or self._exchange(weights)
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """Momentum m, last pulled weights s, the number of exchanges, and the state of the worker's optimizer."""
         optimizer = {f"optimizer.{name}": array for name, array in self.optimizer.arrays().items()}
         own: dict[str, np.ndarray] = {"seen": self._seen, "energy": self._energy, "n_exchanges": self._n_exchanges}
         return own | optimizer
