@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mpi_learn.errors import ConfigurationError
@@ -32,8 +34,21 @@ def make_folder(folder: Path, key: str) -> None:
         ) from error
 
 
+@contextmanager
+def replaced_whole(path: Path) -> Iterator[Path]:
+    """A temporary file that is renamed to `path` at the end, so that readers never see an incomplete file.
+
+    It has the suffix of `path`, and is removed if the block raises.
+    """
+    temporary = path.with_name(f".{path.stem}.writing{path.suffix}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def write_whole(path: Path, text: str) -> None:
-    """Writes a temporary file and renames it, so that readers never see an incomplete file."""
-    temporary = path.with_name(f".{path.name}.writing")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    """Writes a text file; readers never see an incomplete one."""
+    with replaced_whole(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
