@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Options
 from mpi_learn.optimizers.rules.rule import Float, clipped, sum_of_squares
+from mpi_learn.update_rule import UpdateRule
 
 
 class Optimizer(ABC):
@@ -35,21 +35,6 @@ class Optimizer(ABC):
     @abstractmethod
     def arrays(self) -> dict[str, np.ndarray]:
         """The state that a checkpoint holds: the arrays themselves, to be read or filled."""
-
-
-class UpdateRule(Protocol):
-    """One step of a method on flat float32 vectors: a `Rule`, or an optimizer of a framework."""
-
-    layout: FlatLayout
-    learning_rate: float
-    has_schedule: bool
-
-    @property
-    def state(self) -> Mapping[str, np.ndarray]:
-        """The state that a checkpoint holds: the arrays themselves, to be read or filled."""
-
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
-        """See `Rule.apply`."""
 
 
 class RuleOptimizer(Optimizer):

@@ -37,19 +37,19 @@ def make_folder(folder: Path, key: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path` for a new file, which replaces that at `path` when the block ends without an error.
+    """A temporary file that replaces that at `path` when the block ends without an error.
 
-    Readers never see an incomplete file.
+    Readers never see an incomplete file. The temporary file has the suffix of `path`.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
-        yield aside
-        aside.replace(path)
+        yield temporary
+        temporary.replace(path)
     finally:
-        aside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Writes a text file; see `replacing`."""
-    with replacing(path) as aside:
-        aside.write_text(text, encoding="utf-8")
+    """Writes a text file; readers never see an incomplete one."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

@@ -10,8 +10,8 @@ from mpi_learn.models.keras_.keras_callbacks import check_keras_callback, is_ker
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.component import Component, Named, component, make_component
-from mpi_learn.training.learning_rate import LearningRate
 
 
 class Callbacks:
@@ -86,7 +86,7 @@ class Callbacks:
                     self._check_rate()
         stops, rate = self.comm.bcast((stops, rate), root=self.first)
         if rate is not None:
-            self.rate.set(rate)
+            self.rate.chosen = rate
         return bool(stops)
 
     def _check_rate(self) -> None:

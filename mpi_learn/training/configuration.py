@@ -14,11 +14,11 @@ from mpi_learn.models.configuration import Framework, Gan, Losses, LossWeights, 
 from mpi_learn.optimizers.configuration import Adam, NotFused, OptimizerConfiguration
 from mpi_learn.settings import other_names
 from mpi_learn.settings.component import Named, component, located
+from mpi_learn.settings.metric_direction import direction_of
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, located_specification
 from mpi_learn.settings.validation import InvalidValue, place, validated
 from mpi_learn.settings.yaml_file import read_yaml
-from mpi_learn.training.metric_direction import direction_of
 
 NAMED = ("loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
 """Keys that name functions."""
