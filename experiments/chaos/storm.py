@@ -79,8 +79,8 @@ def figures(database: Path) -> dict[str, float]:
 
 
 def undisturbed(data: Path, size: int, folds: int) -> dict[str, float]:
-    """The figures of merit of a search in which nothing happens."""
-    with tempfile.TemporaryDirectory() as name, Launched(Path(name), 1 + 2 * size, space(data, size, folds)) as search:
+    """The figures of merit of a search on one block in which no rank is killed."""
+    with tempfile.TemporaryDirectory() as name, Launched(Path(name), 1 + size, space(data, size, folds)) as search:
         status = search.wait(LIMIT_S)
         found = figures(Path(name) / "storm.db")
     assert status == 0, status
