@@ -141,7 +141,7 @@ def searched(checkout: Path, n: int, objective: str, trials: int) -> Iterator[tu
             cwd=folder,
             env=environment_of(checkout),
             check=True,
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
         )
         yield folder, done.stdout
