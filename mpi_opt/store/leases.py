@@ -78,8 +78,7 @@ class Leases:
             return connection.execute(update(leases).where(*mine).values(renewed_at=at)).rowcount == 1
 
     def release(self, study_id: int, token: str) -> None:
-        """Deletes the lease of the search `token`; does nothing if this search no longer owns the study.
-        """
+        """Deletes the lease of the search `token`; does nothing if this search no longer owns the study."""
         with self._database.writing() as connection:
             connection.execute(delete(leases).where(leases.c.study_id == study_id, leases.c.token == token))
 
