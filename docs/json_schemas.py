@@ -145,7 +145,7 @@ def _with_short_forms(schema: Any) -> Any:
 
 
 def _section(schema: dict[str, Any], key: str) -> dict[str, Any]:
-    """What stands under `key`, which may as well be the name of a user's key."""
+    """The value of `key`, which may also be the name of a user's key."""
     return schema[key] if isinstance(schema.get(key), dict) else {}
 
 

@@ -29,7 +29,7 @@ def test_an_installation_has_every_file_of_the_packages():
     patterns = dict(written["options.package_data"])
     root = SETUP.parent
     for path in [*root.glob("mpi_opt/**/*"), *root.glob("mpi_learn/**/*")]:
-        if path.is_dir() or path.suffix in (".py", ".pyc"):
+        if path.is_dir() or path.suffix == ".py" or "__pycache__" in path.parts:
             continue
         package = next(folder for folder in path.parents if (folder / "__init__.py").exists())
         name = ".".join(package.relative_to(root).parts)

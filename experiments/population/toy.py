@@ -1,8 +1,8 @@
 """Population-based training against the best constant learning rate of a grid, on noisy descent: ``python toy.py``.
 
 The loss is a quadratic in 50 dimensions with curvatures from 0.02 to 1, and every gradient has noise. A large learning
-rate gets near the minimum soon and never close to it; a small one gets close, late. Networks and grid get the same
-number of steps, each and in all, and both may choose by the loss after any round.
+rate approaches the minimum fast but stays at some distance; a small one comes closer, but slowly. Population and grid
+make the same number of steps per network and in total. Both use the smallest loss after any round.
 """
 
 from __future__ import annotations

@@ -52,11 +52,11 @@ Change = dict[str, Any]
 
 
 def offsets(*values: float) -> Callable[[], Change]:
-    """A choice among these logarithmic transformations; infinity stands for none."""
+    """A choice among these offsets of the logarithm; infinity means no logarithm."""
 
     def change() -> Change:
         before = import_module(FITTING).Surrogate._chosen
-        return {f"{FITTING}:Surrogate._chosen": lambda self, told, among=values: before(self, told, among)}
+        return {f"{FITTING}:Surrogate._chosen": lambda self, observed, among=values: before(self, observed, among)}
 
     return change
 

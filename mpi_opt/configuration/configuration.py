@@ -1,6 +1,6 @@
 """The keys of a ``space.yaml`` with their types, defaults and meanings. No MPI, framework or database.
 
-`training` is a ``training.yaml`` in which a value ``$name`` stands for the value of a hyperparameter.
+`training` is a ``training.yaml`` in which ``$name`` is replaced by the value of a hyperparameter.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class StudyConfiguration(Section):
         BeforeValidator(as_folds, json_schema_input_type=Annotated[int, Field(ge=1)] | FoldsSection),
     ] = Field(
         default_factory=FoldsSection,
-        description="K of the K-fold cross-validation; 1: the validation data as given. Or a mapping.",
+        description="K of the K-fold cross-validation; 1: the validation data as given. Or a mapping, see below.",
     )
     trial: TrialSection = Field(default_factory=TrialSection, description="The limits of one trial.")
     track: str | None = Field(None, description="`tensorboard:FOLDER` or `mlflow:URI`, which also records the trials.")
     training: dict[str, Any] | None = Field(
-        None, description="A training.yaml, in which `$name` stands for a hyperparameter."
+        None, description="A training.yaml, in which `$name` is replaced by the value of a hyperparameter."
     )
 
     @property

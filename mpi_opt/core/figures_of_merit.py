@@ -232,7 +232,7 @@ def _name(figure_of_merit: str) -> str:
 
 
 def read_target(target: float | Sequence[float | None] | None, merits: Merits) -> Target | None:
-    """The target of a configuration: a number, or one per figure, where None stands for any value.
+    """The target of a configuration: a number, or one per figure, where None means any value.
 
     Raises:
         ConfigurationError: The numbers of targets and figures of merit differ.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed", "search_stopped"
-"""Events that a search records: it came to its end; it continues a study; it ended before the study was finished."""
+"""Events that a search records: the study is finished; a study continues; the search ended before it was finished."""
 
 N_SHOWN = 10
 """How many trials a notebook shows."""
@@ -37,8 +37,8 @@ class Study:
         record: The study without its trials.
         trials: All trials, by number.
         store: The store's URL.
-        is_finished: Whether the last search of the study came to its end: all trials have ended, the target was
-            reached, or the strategy has no more proposals. Where no search ran (`ask` and `tell`): whether as many
+        is_finished: Whether the last search finished the study: all trials have ended, the target was reached, or the
+            strategy has no more proposals. For a study that no search has run (`ask` and `tell`): whether as many
             trials have ended as the configuration says.
     """
 
