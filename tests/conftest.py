@@ -1,7 +1,7 @@
 """Hooks for all tests: how tests are distributed to processes, and when a missing component is an error.
 
-With ``pytest -n`` (pytest-xdist) the tests of a file stay in one process. Files that start ``mpirun`` form the groups of
-`GROUPS`, each of which stays in one process. Tests of a promised time are marked ``timing``, by hand or by
+With ``pytest -n`` (pytest-xdist) the tests of a file stay in one process. Files that start ``mpirun`` form the groups
+of `GROUPS`, each of which stays in one process. Tests of a promised time are marked ``timing``, by hand or by
 `measures_time`, and run alone: ``make test`` runs them last.
 
 With ``REQUIRE_ALL=1`` in the environment, as in CI, a test that skips because a component is missing fails.
