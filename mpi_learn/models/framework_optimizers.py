@@ -2,41 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import ModuleType
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any, TypeVar
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.settings.component import Component, shown_arguments
 from mpi_learn.settings.user_code import load_function, users_code
 
-
-class FrameworkRule(Protocol):
-    """An optimizer of a framework as an update of a flat vector; see `mpi_learn.optimizers.optimizer.UpdateRule`.
-
-    Attributes:
-        learning_rate: The rate with which the optimizer was created.
-        has_schedule: Whether the optimizer computes its rate itself, so that `apply` does not set it.
-    """
-
-    layout: FlatLayout
-    learning_rate: float
-    has_schedule: bool
-
-    @property
-    def state(self) -> Mapping[str, np.ndarray]:
-        """The optimizer's state. Values that are written into these arrays are used in the next step."""
-
-    def apply(
-        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: np.float32, scale: np.float32, keep: np.float32
-    ) -> None:
-        """Makes one step; `weights` are those of the model."""
+OptimizerType = TypeVar("OptimizerType")
 
 
-def created(wanted: Component, kind: type, package: ModuleType, *positional: Any) -> Any:
+def created(wanted: Component, kind: type[OptimizerType], package: ModuleType, *positional: Any) -> OptimizerType:
     """The optimizer that the configuration names.
 
     Args:

@@ -20,11 +20,11 @@ import numpy as np
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS, N_SAMPLES, N_WORDS, WEIGHT, FlatLayout, aligned_empty
 from mpi_learn.models.configuration import Gan, ModelSettings, Turn
-from mpi_learn.models.framework_optimizers import FrameworkRule
 from mpi_learn.models.model import Arrays, Example, Model
 from mpi_learn.models.network import Network, Tensors
 from mpi_learn.models.outputs import Outputs, Shape, check_ranges
 from mpi_learn.settings.component import Component, component, make_component
+from mpi_learn.update_rule import UpdateRule
 
 DISCRIMINATOR, GENERATOR = "discriminator", "generator"
 N_D, D_LOSS, N_G, G_LOSS, FIRST_GAN_METRIC = 3, 4, 5, 6, 7
@@ -100,25 +100,22 @@ class GanModel(Model):
         return tuple(generate(x, ()))
 
     def moving(self) -> np.ndarray:
-        return np.concatenate([one.state() for one in self._both])
+        return np.concatenate([one.moving() for one in self._both])
 
     def set_moving(self, values: np.ndarray) -> None:
-        self.discriminator.set_state(values)
-        self.generator.set_state(values[self.discriminator.state().size :])
+        self.discriminator.set_moving(values)
+        self.generator.set_moving(values[self.discriminator.moving().size :])
 
     def counters(self) -> np.ndarray:
-        """The place in the round, the models' integers, the state of the framework's random generator."""
-        own = [one.integers() for one in self._both]
-        return np.concatenate([[self._place], *own, self.generator.random_state()]).astype(np.int64)
+        """The place in the round, then the counters of both models."""
+        return np.concatenate([[self._place], *(one.counters() for one in self._both)]).astype(np.int64)
 
     def set_counters(self, values: np.ndarray) -> None:
         self._place, values = int(values[0]), values[1:]
-        for network in self._both:
-            network.set_integers(values)
-            values = values[network.integers().size :]
-        self.generator.set_random_state(values)
+        self.discriminator.set_counters(values)
+        self.generator.set_counters(values[self.discriminator.counters().size :])
 
-    def optimizer(self, wanted: Component, number: int = 0) -> FrameworkRule:
+    def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
         return self._both[number].optimizer(wanted)
 
     def current(self) -> dict[str, Any]:

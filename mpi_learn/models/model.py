@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.framework_optimizers import FrameworkRule
 from mpi_learn.settings.component import Component
+from mpi_learn.update_rule import UpdateRule
 
 Arrays = Sequence[np.ndarray]
 
@@ -39,12 +39,14 @@ class Example:
 
     def part(self, first: int, stop: int) -> Example:
         """Samples `first` to `stop` - 1."""
-        x, y, weights = ([one[first:stop] for one in arrays] for arrays in (self.x, self.y, self.weights))
-        return Example(x, y, weights, self.x_names, self.y_names)
+        return self._each(lambda one: one[first:stop])
 
     def doubled(self) -> Example:
         """Every sample twice."""
-        x, y, weights = ([np.concatenate([one, one]) for one in arrays] for arrays in (self.x, self.y, self.weights))
+        return self._each(lambda one: np.concatenate([one, one]))
+
+    def _each(self, change: Callable[[np.ndarray], np.ndarray]) -> Example:
+        x, y, weights = (list(map(change, arrays)) for arrays in (self.x, self.y, self.weights))
         return Example(x, y, weights, self.x_names, self.y_names)
 
 
@@ -130,7 +132,7 @@ class Model(ABC):
         """Replaces the values of `counters`."""
 
     @abstractmethod
-    def optimizer(self, wanted: Component, number: int = 0) -> FrameworkRule:
+    def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
         """An optimizer of the framework, for `weights`.
 
         Args:

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.framework_optimizers import FrameworkRule
 from mpi_learn.models.model import Arrays, Example
 from mpi_learn.models.outputs import LabelRule, Shape
 from mpi_learn.settings.component import Component
+from mpi_learn.update_rule import UpdateRule
 
 Tensors = Sequence[Any]
 Loss = Callable[[Any, Any], Any]
@@ -30,10 +30,10 @@ class Network(Protocol):
         """See `Model.has_constraints`."""
 
     def tried(self, x: Arrays) -> list[Shape]:
-        """The shapes of the outputs for a few samples."""
+        """The shapes of the outputs for a few samples; builds the model."""
 
     def give(self, weights: np.ndarray) -> None:
-        """Copies the trainable arrays into `weights`, (layout.size,) float32."""
+        """Copies the trainable arrays into `weights`, (layout.size,) float32, from which the model may compute."""
 
     def take(self, weights: np.ndarray) -> Any:
         """The framework's own model, with these weights."""
@@ -44,23 +44,17 @@ class Network(Protocol):
     def save_weights(self, path: Path, weights: np.ndarray) -> Path:
         """Writes the weights alone."""
 
-    def state(self) -> np.ndarray:
-        """The non-trainable real numbers; see `Model.moving`."""
+    def moving(self) -> np.ndarray:
+        """See `Model.moving`."""
 
-    def set_state(self, values: np.ndarray) -> None:
-        """Replaces the non-trainable real numbers by the first of `values`."""
+    def set_moving(self, values: np.ndarray) -> None:
+        """Replaces the values of `moving` by the first of `values`."""
 
-    def integers(self) -> np.ndarray:
-        """The non-trainable integers; see `Model.counters`."""
+    def counters(self) -> np.ndarray:
+        """See `Model.counters`."""
 
-    def set_integers(self, values: np.ndarray) -> None:
-        """Replaces the non-trainable integers by the first of `values`."""
-
-    def random_state(self) -> np.ndarray:
-        """The state of the framework's own random generator, int64."""
-
-    def set_random_state(self, values: np.ndarray) -> None:
-        """Replaces what `random_state` gives."""
+    def set_counters(self, values: np.ndarray) -> None:
+        """Replaces the values of `counters` by the first of `values`."""
 
     def parts(self, flat: Any) -> list[Any]:
         """The trainable arrays in `flat`, as tensors."""
@@ -75,9 +69,13 @@ class Network(Protocol):
         """(losses, further results) of `function`, and the gradient of each loss by its parts."""
 
     def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
-        """`function` of (flat weights, x, y) and lists of tensors, as one of (x, y) and lists of arrays."""
+        """`function` of (flat weights, x, y) and lists of tensors, as one of (x, y) and lists of arrays.
 
-    def optimizer(self, wanted: Component) -> FrameworkRule:
+        Raises:
+            ModelError: Models, loss and data do not fit together.
+        """
+
+    def optimizer(self, wanted: Component) -> UpdateRule:
         """An optimizer of the framework for the trainable arrays; the weights have been given by now."""
 
     def close(self) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.models.framework_optimizers import FrameworkRule
 from mpi_learn.models.model import Arrays, Model
 from mpi_learn.settings.component import Component
+from mpi_learn.update_rule import UpdateRule
 
 
 class ModelSizes(NamedTuple):
@@ -57,7 +57,7 @@ class WeightsOnly(Model):
     def set_counters(self, values: np.ndarray) -> None:
         self._counters[:] = values
 
-    def optimizer(self, wanted: Component, number: int = 0) -> FrameworkRule:
+    def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
         raise ConfigurationError("a master has no model, which an optimizer of a framework needs", where="optimizer")
 
     def current(self) -> Any:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable
 
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Options
 from mpi_learn.optimizers.rules.rule import Float, clipped, sum_of_squares
+from mpi_learn.update_rule import UpdateRule
 
 
 class Optimizer(ABC):
@@ -37,21 +37,6 @@ class Optimizer(ABC):
         """The state that a checkpoint holds: the arrays themselves, to be read or filled."""
 
 
-class UpdateRule(Protocol):
-    """One step of a method on flat float32 vectors: a `Rule`, or an optimizer of a framework."""
-
-    layout: FlatLayout
-    learning_rate: float
-    has_schedule: bool
-
-    @property
-    def state(self) -> Mapping[str, np.ndarray]:
-        """The state that a checkpoint holds: the arrays themselves, to be read or filled."""
-
-    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
-        """See `Rule.apply`."""
-
-
 class RuleOptimizer(Optimizer):
     """Applies an update rule, with clipping, decoupled weight decay and a learning rate that may change every step.
 
@@ -75,7 +60,6 @@ class RuleOptimizer(Optimizer):
         return int(self._n_steps[0])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The number of steps, and the rule's vectors."""
         return {"n_steps": self._n_steps, **self.rule.state}
 
     def update(self, weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from mpi_learn.errors import ConfigurationError
@@ -32,8 +35,21 @@ def make_folder(folder: Path, key: str) -> None:
         ) from error
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file that replaces that at `path` when the block ends without an error.
+
+    Readers never see an incomplete file. The temporary file has the suffix of `path`.
+    """
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
+    try:
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
 def write_whole(path: Path, text: str) -> None:
-    """Writes a temporary file and renames it, so that readers never see an incomplete file."""
-    temporary = path.with_name(f".{path.name}.writing")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.replace(path)
+    """Writes a text file; readers never see an incomplete one."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")

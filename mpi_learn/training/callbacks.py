@@ -10,20 +10,20 @@ from mpi_learn.models.keras_.keras_callbacks import check_keras_callback, is_ker
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.component import Component, Named, component, make_component
-from mpi_learn.training.learning_rate import LearningRate
 
 
 class Callbacks:
     """The callbacks of one training. They are called on the first worker, whose model they see.
 
     Args:
-        wanted: As configured.
-        comm: Of the training.
+        wanted: The callbacks in the configuration.
+        comm: All ranks of the training.
         first: The rank of the first worker.
-        model: Of this rank.
+        model: The model of this rank.
         epochs: Number of epochs of the whole training.
-        rate: Set on all ranks if a callback sets that of the model's optimizer.
+        rate: The learning rate, set on all ranks if a callback sets that of the model's optimizer.
 
     Raises:
         ConfigurationError: No such callback, or one that is not available.
@@ -86,7 +86,7 @@ class Callbacks:
                     self._check_rate()
         stops, rate = self.comm.bcast((stops, rate), root=self.first)
         if rate is not None:
-            self.rate.set(rate)
+            self.rate.chosen = rate
         return bool(stops)
 
     def _check_rate(self) -> None:

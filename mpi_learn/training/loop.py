@@ -24,7 +24,6 @@ from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
-from mpi_learn.training.learning_rate import LearningRate
 from mpi_learn.training.result import OnUnsavable, Result, as_pair, check_saving
 from mpi_learn.training.resume import Checkpointing
 from mpi_learn.training.setup import (
@@ -32,6 +31,7 @@ from mpi_learn.training.setup import (
     check_settings,
     completed_dataset,
     is_dealt,
+    make_learning_rate,
     make_training_batches,
     make_training_optimizer,
     make_validator,
@@ -100,7 +100,7 @@ def train(
 
 
 class Training:
-    """One training. A context: its end frees what it holds besides the model. Collective.
+    """One training. A context manager, which at the end frees everything except the model. Collective.
 
     Args:
         configuration: A validated one.
@@ -122,12 +122,12 @@ class Training:
             self.batches = make_training_batches(configuration, dataset, len(workers), self.worker or 0)
             check_settings(configuration, model, self.batches)
             self.state = State(Stopping(configuration.early_stopping, configuration.target))
-            self.rate = LearningRate(configuration, len(self.layout.groups), self.state)
+            self.rate = make_learning_rate(configuration, len(self.layout.groups), self.state)
             setup = self._algorithm_setup()
         self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs, self.rate)
         with agreed_errors(comm):  # its collectives come first, then what may raise
             self.algorithm = make_algorithm(configuration.algorithm, setup)
-        self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state)
+        self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state, self.rate)
         self.stopped_by, self.monitor = "epochs", Monitor()
         self.seconds, self.steps_s, self._n_own = 0.0, 0.0, 0  # `_n_own`: samples of this rank in the present epoch
 

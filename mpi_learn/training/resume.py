@@ -15,6 +15,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.checkpoint_file import Arrays, Checkpoint, load_checkpoint, load_rank_arrays, save_checkpoint
 from mpi_learn.training.configuration import TrainingConfiguration
@@ -32,7 +33,7 @@ class Checkpointing:
     Args:
         configuration: Of the training.
         comm: All ranks of the training.
-        model, algorithm, state: What is saved and restored.
+        model, algorithm, state, rate: What is saved and restored.
     """
 
     def __init__(
@@ -42,9 +43,10 @@ class Checkpointing:
         model: Model,
         algorithm: Algorithm,
         state: State,
+        rate: LearningRate,
     ) -> None:
         self.configuration, self.comm = configuration, comm
-        self.model, self.algorithm, self.state = model, algorithm, state
+        self.model, self.algorithm, self.state, self.rate = model, algorithm, state, rate
 
     def is_due(self, epoch: int) -> bool:
         """Whether a checkpoint is written after an epoch, counted from 0."""
@@ -108,7 +110,7 @@ class Checkpointing:
             "epoch": self.state.epoch,
             "history": self.state.history.columns,
             "stopping": stopping.state(),
-            "learning_rate": self.state.learning_rate,
+            "learning_rate": self.rate.chosen,
             "shapes": model.layout.shapes,
             "training": self.configuration.model_dump(mode="json"),
             "is_xla": model.is_xla,
@@ -144,7 +146,7 @@ class Checkpointing:
             self.model.compile_step(bool(checkpoint.metadata.get("is_xla")))
         state, arrays = self.state, checkpoint.arrays
         state.stopping.restore(checkpoint.metadata["stopping"])
-        state.learning_rate = checkpoint.metadata.get("learning_rate")
+        self.rate.chosen = checkpoint.metadata.get("learning_rate")
         state.stopping.best_weights = arrays.get("best_weights")
         state.stopping.best_statistics = arrays.get("best_moving")
         state.ended_by = state.stopping.reason({name: column[-1] for name, column in state.history.columns.items()})

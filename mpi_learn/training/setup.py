@@ -24,16 +24,17 @@ from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator, host_name
 from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer, NotFused
+from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.optimizer import Optimizer, RuleOptimizer
 from mpi_learn.optimizers.per_model import SeparateOptimizers
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.evaluation import Validator
-from mpi_learn.training.learning_rate import LearningRate
+from mpi_learn.training.state import State
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
 
 N_IN_EXAMPLE = 8
-"""Samples from which a model learns shapes, and with which it is tried before the first step."""
+"""Number of samples with which a model is built and tested before the first step."""
 
 
 def build_model(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
@@ -191,6 +192,17 @@ def completed_dataset(dataset: Dataset, configuration: TrainingConfiguration, co
         if comm.rank == 0:
             weights = make_class_weights(wanted, [dataset.training_labels()])
     return replace(dataset, class_weights=comm.bcast(weights, root=0))
+
+
+def make_learning_rate(configuration: TrainingConfiguration, n_workers: int, state: State) -> LearningRate:
+    """The learning rate of a training, whose schedule may follow the history in `state`."""
+    return LearningRate(
+        configuration.optimizer,
+        configuration.epochs,
+        n_workers,
+        history=lambda: state.history.columns,
+        fixed_by="a GAN has two optimizers" if configuration.gan is not None else "",
+    )
 
 
 def make_training_optimizer(

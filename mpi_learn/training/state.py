@@ -136,7 +136,6 @@ class State:
         history: Metrics of all epochs so far.
         epoch: Number of finished epochs.
         resumed_at: Number of epochs that an earlier run had finished.
-        learning_rate: The learning rate that callbacks have set; None if they have not.
         ended_by: Why no epoch follows, if an earlier run of the same training ended before its last epoch.
     """
 
@@ -144,5 +143,4 @@ class State:
     history: History = field(default_factory=History)
     epoch: int = 0
     resumed_at: int = 0
-    learning_rate: float | None = None
     ended_by: str | None = None

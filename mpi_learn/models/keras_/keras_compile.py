@@ -1,8 +1,8 @@
-"""A compiled Keras model: its inputs, labels and outputs as `fit` would give them, its metrics as sums."""
+"""A compiled Keras model: its inputs, labels and outputs in the structures in which `fit` takes them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -14,6 +14,7 @@ from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_inputs import described, input_names, not_taken
 from mpi_learn.models.keras_.keras_losses import compile_arguments, label_rule, structured
+from mpi_learn.models.keras_.keras_metrics import MetricStates
 from mpi_learn.models.keras_.keras_network import KerasNetwork, Tensors, takes, tensors, tracing
 from mpi_learn.models.model import Example, named
 from mpi_learn.models.outputs import LabelRule, Outputs, check_ranges
@@ -40,8 +41,7 @@ class CompiledModel:
     """The model with losses and metrics of the configuration, or with those that the user's function compiled.
 
     Attributes:
-        states: The metrics' state variables.
-        initial: Their values before the first batch.
+        metrics: The states of the metrics.
         has_train_step, has_test_step: Whether the user's class overrides the method.
         has_own_loss: Whether user code computes the loss.
 
@@ -59,7 +59,7 @@ class CompiledModel:
         self._inputs, self._labels = input_names(self.model, example), example.y_names
         self._places: list[int | None] | None = None
         outputs = self._called(example)
-        self._has_outputs, self._silent = outputs is not None, ""
+        self._has_outputs = outputs is not None
         network.bind()
         self.is_compiled_by_user = settings.loss is None and self.model.compiled
         self._users_optimizer = getattr(self.model, "optimizer", None)
@@ -117,59 +117,10 @@ class CompiledModel:
             entries = factors if entries is None else entries * factors
         return n if entries is None else tf.reduce_sum(entries)
 
-    def results(self, sums: np.ndarray) -> dict[str, float]:
-        """Name -> value of all metrics from the sums of their states, joined."""
-        ends = np.cumsum([start.size for start in self.initial])
-        states = [
-            part.reshape(start.shape) for part, start in zip(np.split(sums, ends[:-1]), self.initial, strict=False)
-        ]
-        return {name: float(value) for name, value in self._results(states).items() if name != self._silent}
-
     def check_labels(self, y: Sequence[np.ndarray]) -> None:
         """See `Model.check_labels`."""
         if self._places is not None:
             check_ranges(self._rules, self._places, y)
-
-    def check_metrics(self, run: Callable[[Example, Sequence[np.ndarray]], Any], example: Example) -> list[str]:
-        """Checks that the metrics are sums over samples, as far as some samples show.
-
-        Args:
-            run: `Pass.run` of a pass.
-
-        Returns:
-            The names of values that the pass returns and no metric holds.
-
-        Raises:
-            ConfigurationError: A metric's state depends on the order of the batches, or its result is not one number.
-        """
-        logs, change, *_ = run(example, self.initial)
-        results = self._results(change)
-        for name, value in results.items():
-            if np.ndim(value):
-                raise ConfigurationError(
-                    f"the metric {name} gives {np.size(value)} values, expected one number",
-                    where="metrics",
-                    cure=f"give it an average: {{name: {name}, average: macro}}",
-                )
-        self._silent = "loss" if results.get("loss") == 0 else ""
-        middle = len(example) // 2
-        first, second = example.part(0, middle), example.part(middle, len(example))
-        if middle:
-            change = run(first, self.initial).change
-            later = [start + one for start, one in zip(self.initial, change, strict=True)]
-            pairs = zip(run(second, self.initial).change, run(second, later).change, strict=True)
-            for variable, (a, b) in zip(self.states, pairs, strict=True):
-                if not np.allclose(a, b, rtol=1e-3, atol=1e-4 * max(1.0, float(np.abs(a).max(initial=0)))):
-                    raise ConfigurationError(
-                        f"the metric {self._metric_of(variable)} does not add up over batches and ranks",
-                        where="metrics",
-                        cure="use a mean over samples, or a figure_of_merit function on the trained model",
-                    )
-        return [
-            name
-            for name, value in logs.items()
-            if name != "loss" and not (name in results and np.allclose(results[name], value, rtol=1e-3))
-        ]
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -267,21 +218,7 @@ class CompiledModel:
                 outputs = self.model(x)
                 self.loss(x, y, outputs, weights, training=False)
                 self.model.compute_metrics(x, y, outputs, weights)
-        self.model.reset_metrics()
-        self.states = list(self.model.metrics_variables)
-        self.initial = [np.array(one) for one in self.states]
-
-    def _metric_of(self, variable: Any) -> str:
-        leaves = [leaf for one in self.model.metrics for leaf in getattr(one, "metrics", None) or [one]]
-        return str(next(one.name for one in leaves if any(variable is own for own in one.variables)))
-
-    def _results(self, change: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        values = [
-            tf.cast(start + one, variable.dtype)
-            for start, one, variable in zip(self.initial, change, self.states, strict=True)
-        ]
-        with keras.StatelessScope(list(zip(self.states, values, strict=True))):
-            return {name: np.asarray(value) for name, value in self.model.get_metrics_result().items()}
+        self.metrics = MetricStates(self.model)
 
 
 def as_data(x: Any, y: Any, weights: Any) -> tuple[Any, ...]:

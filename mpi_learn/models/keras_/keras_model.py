@@ -22,7 +22,6 @@ import tensorflow as tf
 
 from mpi_learn.flat_layout import N_SAMPLES, N_WORDS, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.framework_optimizers import FrameworkRule
 from mpi_learn.models.keras_.keras_compile import CompiledModel
 from mpi_learn.models.keras_.keras_network import (
     KerasNetwork,
@@ -37,6 +36,7 @@ from mpi_learn.models.keras_.keras_network import (
 from mpi_learn.models.keras_.keras_passes import Found, Pass, StatefulPass, StatelessPass
 from mpi_learn.models.model import Arrays, Example, Model
 from mpi_learn.settings.component import Component
+from mpi_learn.update_rule import UpdateRule
 
 LOSS_OF_N, FIRST_STATE = 3, 4
 """Indices of sums: the loss times the number of samples, and the first metric state."""
@@ -60,8 +60,8 @@ class KerasModel(Model):
         self._training, self._inference = self._passes(example)
         self.has_constraints = self.network.has_constraints
         self.has_xla = not self.compiled.has_train_step
-        self._initial = [tf.constant(one) for one in self.compiled.initial]
-        self._n_states = sum(one.size for one in self.compiled.initial)
+        self._initial = [tf.constant(one) for one in self.compiled.metrics.initial]
+        self._n_states = self.compiled.metrics.size
         self.n_sums = FIRST_STATE + self._n_states + len(self._names) + N_WORDS
         self._flat = SharedTensor(self.weights)
         self._by_xla: Callable[..., tf.Tensor] | None = None
@@ -101,26 +101,25 @@ class KerasModel(Model):
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
         n = max(float(sums[N_SAMPLES]), 1.0)
         split = FIRST_STATE + self._n_states
-        raw = zip(self._names, sums[split:-N_WORDS], strict=True)
-        values = self.compiled.results(sums[FIRST_STATE:split]) | {name: float(value) / n for name, value in raw}
-        return {"loss": float(sums[LOSS_OF_N]) / n} | values
+        raw = {name: float(value) / n for name, value in zip(self._names, sums[split:-N_WORDS], strict=True)}
+        return {"loss": float(sums[LOSS_OF_N]) / n} | self.compiled.metrics.results(sums[FIRST_STATE:split]) | raw
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         return tuple(output.numpy() for output in self._predict(self._flat(), tensors(x)))
 
     def moving(self) -> np.ndarray:
-        return self.network.state()
+        return self.network.moving()
 
     def set_moving(self, values: np.ndarray) -> None:
-        self.network.set_state(values)
+        self.network.set_moving(values)
 
     def counters(self) -> np.ndarray:
-        return self.network.integers()
+        return self.network.counters()
 
     def set_counters(self, values: np.ndarray) -> None:
-        self.network.set_integers(values)
+        self.network.set_counters(values)
 
-    def optimizer(self, wanted: Component, number: int = 0) -> FrameworkRule:
+    def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
         return self.network.optimizer(wanted)
 
     def current(self) -> keras.Model:
@@ -150,9 +149,9 @@ class KerasModel(Model):
         names: list[str] = []
         if isinstance(training, StatefulPass):
             training.check(example)
-            names += self.compiled.check_metrics(training.run, example)
+            names += self.compiled.metrics.check(training.run, example)
         if inference.is_possible:
-            names += self.compiled.check_metrics(inference.run, example)
+            names += self.compiled.metrics.check(inference.run, example)
         self._names = list(dict.fromkeys(names))
         return training, inference
 

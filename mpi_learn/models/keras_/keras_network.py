@@ -17,13 +17,14 @@ import tensorflow as tf
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.framework_optimizers import FrameworkRule
 from mpi_learn.models.keras_.keras_checkpointing import check_precision, recomputed
 from mpi_learn.models.keras_.keras_losses import keras_loss, label_rule
 from mpi_learn.models.keras_.keras_optimizer import KerasRule
 from mpi_learn.models.model import Arrays, Example, named
 from mpi_learn.models.outputs import LabelRule, Shape
 from mpi_learn.settings.component import Component
+from mpi_learn.settings.paths import replacing
+from mpi_learn.update_rule import UpdateRule
 
 Tensors = Sequence[Any]
 Specs = tuple[tf.TensorSpec, ...]
@@ -45,7 +46,7 @@ class KerasNetwork:
         self.takes_training = takes(model.call, "training")
         self.layout = FlatLayout(())
         self._moving: list[Any] = []
-        self._integers: list[Any] = []
+        self._counters: list[Any] = []
 
     def bind(self) -> None:
         """Finds the variables of the model, which must be built by now.
@@ -61,41 +62,34 @@ class KerasNetwork:
         self._moving = [
             one for one in variables if np.issubdtype(keras.backend.standardize_dtype(one.dtype), np.floating)
         ]
-        self._integers = [one for one in variables if not any(one is other for other in self._moving)]
-        for variable in self._integers:  # dropout and noise draw from (seed, counter): each rank gets its own seed
+        self._counters = [one for one in variables if not any(one is other for other in self._moving)]
+        for variable in self._counters:  # dropout and noise draw from (seed, counter): each rank gets its own seed
             if tuple(variable.shape) == (2,):
                 state = np.asarray(variable)
                 variable.assign((state + np.array([self.stream * 1_000_003, 0])).astype(state.dtype))
 
     def give(self, weights: np.ndarray) -> None:
-        """Copies the model's trainable arrays into `weights`, (layout.size,) float32."""
         for view, variable in zip(self.layout.views(weights), self.model.trainable_variables, strict=True):
             view[...] = np.asarray(variable)
 
     def take(self, weights: np.ndarray) -> keras.Model:
-        """Copies `weights` into the model's trainable arrays; returns the model."""
         for view, variable in zip(self.layout.views(weights), self.model.trainable_variables, strict=True):
             variable.assign(view)
         return self.model
 
     def save(self, path: Path, weights: np.ndarray) -> Path:
-        """Writes the model, whole, to `path` with the suffix .keras."""
-        model = self.take(weights)
-        aside = path.with_name(f".{path.name}.writing.keras")
-        try:
-            model.save(aside)
-            return aside.rename(path.with_name(f"{path.name}.keras"))
-        finally:
-            aside.unlink(missing_ok=True)
+        file = path.with_name(f"{path.name}.keras")
+        with replacing(file) as temporary:
+            self.take(weights).save(temporary)
+        return file
 
     def save_weights(self, path: Path, weights: np.ndarray) -> Path:
-        """Writes the weights to `path` with the suffix .weights.h5."""
         file = path.with_name(f"{path.name}.weights.h5")
         self.take(weights).save_weights(file)
         return file
 
     def parts(self, flat: Any) -> list[Any]:
-        """The trainable arrays that are in `flat`, in the dtypes that the model computes with."""
+        """See `Network.parts`; in the dtypes that the model computes with."""
         sizes = np.diff(self.layout.bounds).tolist()
         pieces = tf.split(flat, sizes) if len(sizes) > 1 else [flat]
         variables = self.model.trainable_variables
@@ -129,30 +123,22 @@ class KerasNetwork:
     def keep(self, values: list[Any], *, with_moving: bool = True) -> None:
         """Stores `values` in the non-trainable variables; without `with_moving` only those of random generators."""
         for variable, value in zip(self.model.non_trainable_variables, values, strict=True):
-            if with_moving or any(variable is one for one in self._integers):
+            if with_moving or any(variable is one for one in self._counters):
                 variable.assign(value)
 
-    def state(self) -> np.ndarray:
+    def moving(self) -> np.ndarray:
         return joined(self._moving, np.float32)
 
-    def set_state(self, values: np.ndarray) -> None:
+    def set_moving(self, values: np.ndarray) -> None:
         assign(self._moving, values)
 
-    def integers(self) -> np.ndarray:
-        return joined(self._integers, np.int64)
+    def counters(self) -> np.ndarray:
+        return joined(self._counters, np.int64)
 
-    def set_integers(self, values: np.ndarray) -> None:
-        assign(self._integers, values)
-
-    def random_state(self) -> np.ndarray:
-        """Keras keeps the states of its random generators in variables."""
-        return np.zeros(0, np.int64)
-
-    def set_random_state(self, values: np.ndarray) -> None:
-        pass
+    def set_counters(self, values: np.ndarray) -> None:
+        assign(self._counters, values)
 
     def tried(self, x: Arrays) -> list[Shape]:
-        """The shapes of the outputs for a few samples; builds the model."""
         outputs = keras.tree.flatten(self.model(named(tensors(x), ())))
         self.bind()
         return [(None, *one.shape[1:]) for one in outputs]
@@ -179,27 +165,20 @@ class KerasNetwork:
         return (losses, found), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # of embeddings: slices
 
     def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
-        """`function`, traced now.
-
-        Raises:
-            ModelError: Models, loss and data do not fit together.
-        """
         flat, signature = SharedTensor(weights), [tf.TensorSpec([weights.size]), specs(example.x), specs(example.y)]
         with tracing():
             traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
         return lambda x, y: [one.numpy() for one in traced(flat(), tensors(x), tensors(y))]
 
-    def optimizer(self, wanted: Component) -> FrameworkRule:
+    def optimizer(self, wanted: Component) -> UpdateRule:
         return KerasRule(wanted, self.model.trainable_variables, self.layout, self.parts)
 
     @property
     def has_constraints(self) -> bool:
-        """Whether a trainable variable has a constraint."""
         return any(one.constraint is not None for one in self.model.trainable_variables)
 
     def close(self) -> None:
-        """Drops Keras' global state, so that memory does not grow from model to model."""
-        keras.backend.clear_session(free_memory=False)
+        keras.backend.clear_session(free_memory=False)  # else memory grows from model to model
         gc.collect()
 
 

@@ -22,7 +22,7 @@ Split = Callable[[Any], Sequence[Any]]
 class KerasRule:
     """Applies an optimizer to the variables of a model, which receive the weights before each step.
 
-    See `FrameworkRule`. Constraints of the variables are applied, as in `fit`.
+    See `UpdateRule`. Constraints of the variables are applied, as in `fit`.
 
     Args:
         wanted: The optimizer.

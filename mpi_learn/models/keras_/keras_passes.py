@@ -5,13 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from mpi_learn.errors import ModelError
 from mpi_learn.models.keras_.keras_compile import CompiledModel, as_data
+from mpi_learn.models.keras_.keras_metrics import Run
 from mpi_learn.models.keras_.keras_network import Tensors, tensors, tracing
 from mpi_learn.models.model import Example
 
@@ -28,7 +29,7 @@ class Found:
         n: The number of samples.
         weight: The divisor of the mean loss.
         loss: The mean loss.
-        change: Of each of `CompiledModel.states`.
+        change: Of each of `MetricStates.variables`.
         logs: Name -> value, as returned by the user's or Keras' code.
     """
 
@@ -38,15 +39,6 @@ class Found:
     loss: Any
     change: list[Any]
     logs: dict[str, Any]
-
-
-class Run(NamedTuple):
-    """The result of an eager pass: returned values by name, changes of the metric states, variables after it."""
-
-    logs: dict[str, np.ndarray]
-    change: list[np.ndarray]
-    trainable: list[np.ndarray]
-    others: list[np.ndarray]
 
 
 class Pass(ABC):
@@ -70,7 +62,7 @@ class Pass(ABC):
         Args:
             parts: The trainable arrays.
             x, y, weights: The batch, flat.
-            initial: The values of `CompiledModel.states` before it.
+            initial: The values of `MetricStates.variables` before it.
         """
 
     def run(self, example: Example, initial: Sequence[np.ndarray]) -> Run:
@@ -97,7 +89,7 @@ class StatelessPass(Pass):
     def __call__(
         self, parts: list[Any], x: Tensors, y: Tensors, weights: Tensors, initial: Sequence[np.ndarray]
     ) -> Found:
-        states, n = self.compiled.states, tf.cast(tf.shape(x[0])[0], tf.float32)
+        states, n = self.compiled.metrics.variables, tf.cast(tf.shape(x[0])[0], tf.float32)
         x, y, weights = self.compiled.packed(x, y, weights)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             if self.training:
@@ -136,7 +128,7 @@ class StatefulPass(Pass):
     ) -> Found:
         for variable, value in (
             *zip(self.model.trainable_variables, parts, strict=True),
-            *zip(self.compiled.states, initial, strict=True),
+            *zip(self.compiled.metrics.variables, initial, strict=True),
         ):
             variable.assign(value)
         n = tf.cast(tf.shape(x[0])[0], tf.float32)
@@ -145,18 +137,18 @@ class StatefulPass(Pass):
         logs = self._step(as_data(*self.compiled.packed(x, y, weights)))
         if not isinstance(logs, dict) or "loss" not in logs:
             raise ModelError(f"{self._step.__name__} returns no `loss`", where="model", cure='return {"loss": …}')
-        change = [one.value - start for one, start in zip(self.compiled.states, initial, strict=True)]
+        change = [one.value - start for one, start in zip(self.compiled.metrics.variables, initial, strict=True)]
         gradients = [n * one for one in self._gradients(parts, caught)] if self.training else ()
         return Found(gradients, n, n, tf.cast(logs["loss"], tf.float32), change, logs)
 
     def check(self, example: Example) -> None:
         """Raises ModelError unless the step moves the weights through the model's optimizer alone, and at its end."""
         catcher, before = self.compiled.catcher, [np.array(one) for one in self.model.trainable_variables]
-        plain = self.run(example, self.compiled.initial)
+        plain = self.run(example, self.compiled.metrics.initial)
         if not all(map(np.array_equal, plain.trainable, before)):
             raise self._refused("changes weights besides through self.optimizer")
         catcher.nudge = NUDGE
-        moved = self.run(example, self.compiled.initial)
+        moved = self.run(example, self.compiled.metrics.initial)
         catcher.nudge = 0.0
         pairs = zip(
             [*plain.logs.values(), *plain.change, *plain.others],

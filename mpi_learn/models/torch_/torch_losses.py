@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -120,15 +121,12 @@ class Loss:
 
     def _of_each(self, outputs: Any, targets: Any) -> Any:
         """The values that `mean` reduces, if the loss can give them."""
-        function = self.function
-        if not isinstance(function, torch.nn.Module) or getattr(function, "reduction", "none") == "none":
-            return function(outputs, targets, reduction="none") if self.name else function(outputs, targets)
-        reduction = function.reduction
-        setattr(function, "reduction", "none")  # noqa: B010 - PyTorch's types do not know the attribute
-        try:
+        if isinstance(self.function, torch.nn.Module):
+            function = copy(self.function)
+            if hasattr(function, "reduction"):
+                vars(function)["reduction"] = "none"
             return function(outputs, targets)
-        finally:
-            setattr(function, "reduction", reduction)  # noqa: B010
+        return self.function(outputs, targets, **({"reduction": "none"} if self.name else {}))
 
 
 def _checked(values: torch.Tensor, outputs: Any, targets: Any) -> torch.Tensor:

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import warnings
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -30,24 +30,12 @@ ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
 """From the outputs that a loss takes to probabilities."""
 
 
-class Metric(Protocol):
-    """A metric whose state is a sum over samples.
+class Mean:
+    """The mean over samples of a function of (outputs, targets), which returns a mean or one value per sample.
 
     Attributes:
-        size: The length of its state.
+        size: The length of its state, which is a sum over samples.
     """
-
-    size: int
-
-    def state(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:
-        """The state of a batch of `n` samples, (size,) float32."""
-
-    def result(self, state: np.ndarray, n: float) -> float:
-        """The value from the summed states of `n` samples."""
-
-
-class Mean:
-    """The mean over samples of a function of (outputs, targets), which returns a mean or one value per sample."""
 
     size = 1
 
@@ -55,11 +43,11 @@ class Mean:
         self.function = function
 
     def state(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:
-        """See `Metric.state`."""
+        """The state of a batch of `n` samples, (size,) float32."""
         return (n * torch.as_tensor(self.function(outputs, targets)).float().mean()).reshape(1)
 
     def result(self, state: np.ndarray, n: float) -> float:
-        """See `Metric.result`."""
+        """The value from the summed states of `n` samples."""
         return float(state[0]) / n
 
 
@@ -91,7 +79,6 @@ class OfTorchmetrics:
         self.size = sum(one.numel() for one in self.initial.values())
 
     def state(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:
-        """See `Metric.state`."""
         if isinstance(outputs, torch.Tensor) and outputs.shape[-1:] == (1,) and targets.ndim == outputs.ndim - 1:
             outputs = outputs.squeeze(-1)
         if self._activation is not None:
@@ -102,7 +89,6 @@ class OfTorchmetrics:
         return torch.cat([one.reshape(-1).float() for one in found])
 
     def result(self, state: np.ndarray, n: float) -> float:
-        """See `Metric.result`."""
         self.metric.reset()
         for name, start in self.initial.items():
             part, state = state[: start.numel()], state[start.numel() :]
@@ -110,6 +96,10 @@ class OfTorchmetrics:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it was never updated
             return float(self.metric.compute())
+
+
+Metric = Mean | OfTorchmetrics
+"""A metric whose state is a sum over samples."""
 
 
 def make_metric(wanted: Component, loss: Loss | None, output: Shape, labels: np.ndarray | None) -> Metric:

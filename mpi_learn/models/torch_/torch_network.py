@@ -14,13 +14,14 @@ import torch
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.framework_optimizers import FrameworkRule
 from mpi_learn.models.model import Arrays, Example, named
 from mpi_learn.models.outputs import LabelRule, Shape
 from mpi_learn.models.torch_.torch_checkpointing import TorchCalls, resting
 from mpi_learn.models.torch_.torch_losses import make_loss
 from mpi_learn.models.torch_.torch_optimizer import TorchRule
 from mpi_learn.settings.component import Component
+from mpi_learn.settings.paths import replacing
+from mpi_learn.update_rule import UpdateRule
 
 Tensors = Sequence[Any]
 SIGNED = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
@@ -51,53 +52,44 @@ class TorchNetwork:
         torch.manual_seed(settings.seed * 1_000_003 + settings.stream)  # of dropout, the same for both models of a GAN
 
     def give(self, weights: np.ndarray) -> None:
-        """Copies the parameters into `weights`, (layout.size,) float32, and makes them views of it."""
+        """Makes the parameters views of `weights`."""
         for parameter, view in zip(self.parameters, self.layout.views(weights), strict=True):
             view[...] = parameter.detach().numpy()
             parameter.data = torch.from_numpy(view)
 
     def take(self, weights: np.ndarray) -> torch.nn.Module:
-        """The module in inference mode; its parameters are views of `weights` already."""
-        return self.module.eval()
+        return self.module.eval()  # its parameters are views of `weights` already
 
     def save(self, path: Path, weights: np.ndarray) -> Path:
-        """Writes the state dict to `path` with the suffix .pt."""
-        aside = path.with_name(f".{path.name}.writing.pt")
-        try:
-            torch.save({name: value.clone() for name, value in self.module.state_dict().items()}, aside)
-            return aside.rename(path.with_name(f"{path.name}.pt"))
-        finally:
-            aside.unlink(missing_ok=True)
+        """Writes the state dict."""
+        file = path.with_name(f"{path.name}.pt")
+        with replacing(file) as temporary:
+            torch.save({name: value.clone() for name, value in self.module.state_dict().items()}, temporary)
+        return file
 
     def save_weights(self, path: Path, weights: np.ndarray) -> Path:
         """A state dict is all that is ever saved."""
         return self.save(path, weights)
 
-    def state(self) -> np.ndarray:
+    def moving(self) -> np.ndarray:
         parts = [one.float().numpy().ravel() for one in self._moving]
         return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
-    def set_state(self, values: np.ndarray) -> None:
+    def set_moving(self, values: np.ndarray) -> None:
         _fill(self._moving, values)
 
-    def integers(self) -> np.ndarray:
-        parts = [one.numpy().astype(np.int64).ravel() for one in self._integers]
-        return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+    def counters(self) -> np.ndarray:
+        """The integers of the module, then the state of PyTorch's only random generator, which all modules share."""
+        parts = [*self._integers, torch.get_rng_state()]
+        return np.concatenate([one.numpy().astype(np.int64).ravel() for one in parts])
 
-    def set_integers(self, values: np.ndarray) -> None:
-        _fill(self._integers, values)
-
-    def random_state(self) -> np.ndarray:
-        """The state of PyTorch's random generator, int64."""
-        return torch.get_rng_state().numpy().astype(np.int64)
-
-    def set_random_state(self, values: np.ndarray) -> None:
-        """Replaces what `random_state` gives."""
-        torch.set_rng_state(torch.from_numpy(values.astype(np.uint8)))
+    def set_counters(self, values: np.ndarray) -> None:
+        n = _fill(self._integers, values)
+        n_random = len(torch.get_rng_state())
+        torch.set_rng_state(torch.from_numpy(values[n : n + n_random].astype(np.uint8)))
 
     def parts(self, flat: Any) -> list[Any]:
-        """The parameters, which are views of the flat vector."""
-        return self.parameters
+        return self.parameters  # views of the flat vector
 
     def tried(self, x: Arrays) -> list[Shape]:
         self.module.eval()
@@ -130,7 +122,7 @@ class TorchNetwork:
 
         return call
 
-    def optimizer(self, wanted: Component) -> FrameworkRule:
+    def optimizer(self, wanted: Component) -> UpdateRule:
         return TorchRule(wanted, self.parameters, self.layout)
 
     def close(self) -> None:
@@ -198,10 +190,12 @@ def _check_parameters(module: torch.nn.Module) -> None:
         )
 
 
-def _fill(buffers: list[torch.Tensor], values: np.ndarray) -> None:
+def _fill(buffers: list[torch.Tensor], values: np.ndarray) -> int:
+    """Copies the first of `values` into the buffers; returns how many."""
     start = 0
     with torch.no_grad():
         for buffer in buffers:
             part = torch.from_numpy(values[start : start + buffer.numel()].copy())
             buffer.copy_(part.reshape(buffer.shape))
             start += buffer.numel()
+    return start

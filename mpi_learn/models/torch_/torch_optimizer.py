@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 class TorchRule:
     """Applies an optimizer to the parameters of a module, which are views of the weights.
 
-    See `FrameworkRule`. PyTorch's optimizers create their state in the first step. The entries of the state are
+    See `UpdateRule`. PyTorch's optimizers create their state in the first step. The entries of the state are
     therefore read from a second optimizer, after a step with copies of the parameters.
 
     Args:
@@ -59,7 +59,7 @@ class TorchRule:
         if not wanted.is_own:
             arguments = {"lr" if name == "learning_rate" else name: one for name, one in wanted.arguments.items()}
             wanted = Component.model_construct(name=wanted.name, **arguments)
-        self._optimizer = _created(wanted, parameters)
+        self._optimizer = created(wanted, torch.optim.Optimizer, torch.optim, parameters)
         rates = [float(group["lr"]) for group in self._optimizer.param_groups]
         self.learning_rate = max(rates)
         self._shares = [rate / (self.learning_rate or 1.0) for rate in rates]
@@ -104,15 +104,10 @@ class TorchRule:
             entry.within(self._optimizer, self._parameters)[entry.key] = value
 
 
-def _created(wanted: Component, parameters: Parameters) -> torch.optim.Optimizer:
-    optimizer: torch.optim.Optimizer = created(wanted, torch.optim.Optimizer, torch.optim, parameters)
-    return optimizer
-
-
 def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[Entry, Any]:
     """The values in the state of such an optimizer after a step with other parameters of the same shapes."""
     copies = [torch.nn.Parameter(one.detach().clone()) for one in parameters]
-    optimizer, where = _created(wanted, copies), f"optimizer: {wanted.name}"
+    optimizer, where = created(wanted, torch.optim.Optimizer, torch.optim, copies), f"optimizer: {wanted.name}"
     before = [dict(group) for group in optimizer.param_groups]
     for one in copies:
         one.grad = torch.zeros_like(one)

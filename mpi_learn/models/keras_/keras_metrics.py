@@ -1,0 +1,113 @@
+"""The metrics of a compiled Keras model: their state variables are sums over batches and ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.models.model import Example
+
+
+class Run(NamedTuple):
+    """The result of an eager pass: returned values by name, changes of the metric states, variables after it."""
+
+    logs: dict[str, np.ndarray]
+    change: list[np.ndarray]
+    trainable: list[np.ndarray]
+    others: list[np.ndarray]
+
+
+RunPass = Callable[[Example, Sequence[np.ndarray]], Run]
+"""(samples, values of the metric states before them) -> the result of a pass."""
+
+
+class MetricStates:
+    """The state variables of all metrics of a model, whose metrics are built.
+
+    Args:
+        model: A compiled model.
+
+    Attributes:
+        variables: The state variables.
+        initial: Their values before the first batch.
+    """
+
+    def __init__(self, model: keras.Model) -> None:
+        self._model, self._silent = model, ""
+        model.reset_metrics()
+        self.variables = list(model.metrics_variables)
+        self.initial = [np.array(one) for one in self.variables]
+
+    @property
+    def size(self) -> int:
+        """The number of elements of all states."""
+        return sum(one.size for one in self.initial)
+
+    def results(self, sums: np.ndarray) -> dict[str, float]:
+        """Name -> value of all metrics from the sums of the changes of their states, (size,)."""
+        ends = np.cumsum([start.size for start in self.initial])
+        changes = [
+            part.reshape(start.shape) for part, start in zip(np.split(sums, ends[:-1]), self.initial, strict=False)
+        ]
+        return {name: float(value) for name, value in self._results(changes).items() if name != self._silent}
+
+    def check(self, run: RunPass, example: Example) -> list[str]:
+        """Checks that the metrics are sums over samples, as far as some samples show.
+
+        Args:
+            run: `Pass.run` of a pass.
+            example: The samples.
+
+        Returns:
+            The names of values that the pass returns and no metric holds.
+
+        Raises:
+            ConfigurationError: A metric's state depends on the order of the batches, or its result is not one number.
+        """
+        logs, change, *_ = run(example, self.initial)
+        results = self._results(change)
+        for name, value in results.items():
+            if np.ndim(value):
+                raise ConfigurationError(
+                    f"the metric {name} gives {np.size(value)} values, expected one number",
+                    where="metrics",
+                    cure=f"give it an average: {{name: {name}, average: macro}}",
+                )
+        self._silent = "loss" if results.get("loss") == 0 else ""
+        middle = len(example) // 2
+        if middle:
+            self._check_sums(run, example.part(0, middle), example.part(middle, len(example)))
+        return [
+            name
+            for name, value in logs.items()
+            if name != "loss" and not (name in results and np.allclose(results[name], value, rtol=1e-3))
+        ]
+
+    def _check_sums(self, run: RunPass, first: Example, second: Example) -> None:
+        """Raises ConfigurationError if the change by the second batch depends on the first one."""
+        later = [start + one for start, one in zip(self.initial, run(first, self.initial).change, strict=True)]
+        pairs = zip(run(second, self.initial).change, run(second, later).change, strict=True)
+        for variable, (alone, after) in zip(self.variables, pairs, strict=True):
+            if not np.allclose(alone, after, rtol=1e-3, atol=1e-4 * max(1.0, float(np.abs(alone).max(initial=0)))):
+                raise ConfigurationError(
+                    f"the metric {self._metric_of(variable)} does not add up over batches and ranks",
+                    where="metrics",
+                    cure="use a mean over samples, or a figure_of_merit function on the trained model",
+                )
+
+    def _metric_of(self, variable: Any) -> str:
+        leaves = [leaf for one in self._model.metrics for leaf in getattr(one, "metrics", None) or [one]]
+        return str(next(one.name for one in leaves if any(variable is own for own in one.variables)))
+
+    def _results(self, changes: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
+        values = [
+            tf.cast(start + one, variable.dtype)
+            for start, one, variable in zip(self.initial, changes, self.variables, strict=True)
+        ]
+        with keras.StatelessScope(list(zip(self.variables, values, strict=True))):
+            return {name: np.asarray(value) for name, value in self._model.get_metrics_result().items()}

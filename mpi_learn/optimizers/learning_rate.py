@@ -1,0 +1,69 @@
+"""The learning rate of a training: by ``schedule:``, or as callbacks have set it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from mpi_learn.errors import ConfigurationError
+from mpi_learn.optimizers.configuration import AnyOptimizer, NotFused, Schedule
+from mpi_learn.optimizers.schedule import Rate
+from mpi_learn.update_rule import UpdateRule
+
+
+class LearningRate:
+    """The learning rate of a training.
+
+    Args:
+        options: The section ``optimizer:``.
+        epochs: Epochs of the whole training.
+        n_workers: For schedules that scale with it.
+        history: Returns the history so far, metric -> one value per epoch.
+        fixed_by: Why callbacks cannot set the rate, besides a schedule; empty if they can.
+
+    Attributes:
+        base: The configured rate.
+        chosen: The rate that callbacks have set, on all ranks alike; None if they have not.
+        fixed_by: Why callbacks cannot set the rate; empty if they can.
+    """
+
+    def __init__(
+        self,
+        options: AnyOptimizer,
+        epochs: int,
+        n_workers: int,
+        history: Callable[[], Mapping[str, Sequence[float]]],
+        fixed_by: str = "",
+    ) -> None:
+        self.schedule, self.epochs, self.n_workers, self.history = options.schedule, epochs, n_workers, history
+        self.base = 0.0 if isinstance(options, NotFused) else options.learning_rate
+        self.chosen: float | None = None
+        has_schedule = self.schedule.name != "constant" or self.schedule.warmup_epochs
+        self.fixed_by = fixed_by or ("optimizer.schedule determines it" if has_schedule else "")
+
+    def of_steps(self, base: float, schedule: Schedule, steps_per_epoch: float, *, is_settable: bool) -> Rate:
+        """The rate as a function of the step.
+
+        Args:
+            base: The rate at the beginning.
+            schedule: How it changes.
+            steps_per_epoch: Optimizer steps per epoch.
+            is_settable: Whether the rate that callbacks set is used.
+        """
+        chosen = (lambda: self.chosen) if is_settable else (lambda: None)
+        return Rate(base, schedule, steps_per_epoch, self.epochs, self.n_workers, self.history, chosen)
+
+    def at(self, epoch: int) -> float:
+        """The rate at the beginning of an epoch, as callbacks read it."""
+        return self.of_steps(self.base, self.schedule, 1, is_settable=True)(epoch)
+
+    def follow(self, rule: UpdateRule, schedule: Schedule) -> None:
+        """Takes the initial rate from the optimizer of a framework.
+
+        Raises:
+            ConfigurationError: The optimizer determines its rate itself, and so does `schedule`.
+        """
+        self.base = rule.learning_rate
+        if rule.has_schedule:
+            self.fixed_by = "the optimizer has a schedule of its own"
+            if schedule != Schedule():
+                raise ConfigurationError(self.fixed_by, where="optimizer.schedule", cure="leave one of the two out")

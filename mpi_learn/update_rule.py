@@ -1,0 +1,41 @@
+"""The interface of an update rule: one step of an optimizer on flat vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+
+from mpi_learn.flat_layout import FlatLayout
+
+
+class UpdateRule(Protocol):
+    """One step of a method on flat float32 vectors: a `Rule` of MPI Learn, or an optimizer of a framework.
+
+    Attributes:
+        layout: Which part of the vector is which array.
+        learning_rate: As configured, or with which the framework's optimizer was created.
+        has_schedule: Whether it determines the learning rate itself, so that `apply` does not set it.
+    """
+
+    layout: FlatLayout
+    learning_rate: float
+    has_schedule: bool
+
+    @property
+    def state(self) -> Mapping[str, np.ndarray]:
+        """The state that a checkpoint holds. Values that are written into these arrays are used in the next step."""
+
+    def apply(
+        self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: np.float32, scale: np.float32, keep: np.float32
+    ) -> None:
+        """Changes `weights` and the state in place.
+
+        Args:
+            weights, gradient: (n,) float32; for an optimizer of a framework, the weights of its model.
+            t: Number of this step, from 1.
+            rate: Learning rate η.
+            scale: Factor of the gradient.
+            keep: Factor of the weights for decoupled weight decay, 1 − ηλ.
+        """
