@@ -111,10 +111,10 @@ def busy_blocks(folders: dict[str, Path], rounds: int) -> Measured:
 
 
 def alternated(measure: Callable[[str], float], rounds: int) -> dict[str, list[float]]:
-    """What `measure` returns for both versions, `rounds` times in turns."""
+    """What `measure` returns for both versions, `rounds` times in turns; each round begins with the other version."""
     found: dict[str, list[float]] = {version: [] for version in VERSIONS}
-    for _ in range(rounds):
-        for version in VERSIONS:
+    for number in range(rounds):
+        for version in VERSIONS if number % 2 else reversed(VERSIONS):
             found[version].append(measure(version))
     return found
 
@@ -141,7 +141,7 @@ def searched(checkout: Path, n: int, objective: str, trials: int) -> Iterator[tu
             cwd=folder,
             env=environment_of(checkout),
             check=True,
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
         )
         yield folder, done.stdout

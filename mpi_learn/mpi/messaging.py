@@ -21,6 +21,9 @@ LONGEST_PAUSE_S = 0.1
 PATIENCE = 0.05
 """A waiting rank sleeps for this fraction of the time waited so far, so its answer is at most 5 % late."""
 
+KEPT = 64
+"""An outbox keeps at least this many requests before it looks which of them have ended."""
+
 
 class Pause:
     """Sleeps between two probes, for a fixed fraction of the time waited so far, between 10 µs and `longest_s`.
@@ -93,10 +96,33 @@ def poll(comm: MPI.Comm, source: int = MPI.ANY_SOURCE, tag: int = MPI.ANY_TAG) -
         raise
 
 
-def send_if_alive(comm: MPI.Comm, message: Any, to: int, tag: int) -> None:
-    """Sends to a rank; has no effect if the rank has died."""
-    with suppress(MPI.Exception):
-        comm.send(message, dest=to, tag=tag)
+class Outbox:
+    """Sends messages without waiting for their receivers.
+
+    A blocking send of more than about 200 bytes waits until the receiver next calls MPI, which may be sleeping.
+    Messages to ranks that have died are dropped.
+    """
+
+    def __init__(self, comm: MPI.Comm) -> None:
+        self._comm = comm
+        self._pending: list[MPI.Request] = []  # a request owns the message until it has been sent
+        self._most_pending = KEPT
+
+    def send(self, message: Any, to: int, tag: int) -> None:
+        """Starts to send to a rank."""
+        if len(self._pending) > self._most_pending:  # not at each message, because a test calls all of MPI's progress
+            self._pending = [request for request in self._pending if not _has_ended(request)]
+            self._most_pending = 2 * len(self._pending) + KEPT
+        with suppress(MPI.Exception):
+            self._pending.append(self._comm.isend(message, dest=to, tag=tag))
+
+
+def _has_ended(request: MPI.Request) -> bool:
+    """Whether the message has been sent, or never will be because the receiver has died."""
+    try:
+        return bool(request.test()[0])
+    except MPI.Exception:
+        return True
 
 
 def send_to_all(comm: MPI.Comm, message: Any, ranks: Sequence[int], tag: int) -> None:
@@ -119,10 +145,7 @@ def deliver(comm: MPI.Comm, message: Any, ranks: Sequence[int], tag: int, limit_
     pause = Pause()
     while requests and pause.waited_s < limit_s:
         for rank, request in list(requests.items()):
-            is_done = True
-            with suppress(MPI.Exception):
-                is_done = request.test()[0]
-            if is_done:
+            if _has_ended(request):
                 del requests[rank]
         for rank in lost_ranks.acknowledge(comm):
             requests.pop(rank, None)

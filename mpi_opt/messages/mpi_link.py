@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mpi_learn.mpi import communicators, lost_ranks, messaging, process_end
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.lost_ranks import RankLost
-from mpi_learn.mpi.messaging import Pause
+from mpi_learn.mpi.messaging import Outbox, Pause
 from mpi_opt.messages.link import CoordinatorLink, WorkerLink
 from mpi_opt.messages.lost_ranks import LostRanks
 from mpi_opt.messages.messages import (
@@ -64,6 +64,7 @@ class MPICoordinatorLink(CoordinatorLink):
         self.has_called = False
         self.ended: set[int] = set()
         self._lost = LostRanks(world)
+        self._outbox = Outbox(world)
         self._is_new = True
 
     def send(self, rank: int, message: ToRank) -> None:
@@ -114,7 +115,7 @@ class MPICoordinatorLink(CoordinatorLink):
 
     def _send(self, message: object, rank: int, tag: int) -> None:
         if rank not in self._lost:
-            messaging.send_if_alive(self.world, message, rank, tag)
+            self._outbox.send(message, rank, tag)
 
     def _arrived(self) -> list[tuple[int, ToCoordinator]]:
         messages: list[tuple[int, ToCoordinator]] = []

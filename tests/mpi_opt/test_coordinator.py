@@ -67,6 +67,19 @@ def test_a_result_is_committed_before_its_block_gets_the_next_trial():
     assert link.log == [f"{what} {n}" for n in range(3) for what in ("start", "end", "commit")]
 
 
+def test_a_result_is_committed_before_the_strategy_learns_it():
+    log = []
+
+    class Logging(ListedStrategy):
+        def tell(self, proposal, outcome):
+            log.append(f"tell {proposal.number}")
+
+    store = ListedStore()
+    store.finish = lambda study, finished: log.extend(f"commit {f.outcome.number}" for f in finished)
+    search(ScriptedLink(squares), trials=3, store=store, strategy=Logging())
+    assert log == [f"{what} {n}" for n in range(3) for what in ("commit", "tell")]
+
+
 def test_maximising_tells_the_strategy_negated_values_and_stores_the_users():
     strategy, store = search(ScriptedLink(squares), trials=3, merits=Merits(directions=("maximize",)))
     assert [value for _, value in strategy.told] == [0, -1, -4]
@@ -83,6 +96,13 @@ def test_a_reached_target_stops_the_trials_that_still_run():
     link = ScriptedLink(squares)
     search(link, trials=50, target=0.0, blocks=3)
     assert link.stopped == [1, 2]
+
+
+def test_a_target_that_an_earlier_search_reached_ends_the_search_before_a_trial():
+    store = ListedStore([TrialRecord(0, "complete", {"x": 0}, 0.0)])
+    search(ScriptedLink(squares), trials=50, store=store, target=0.0)
+    assert not store.started
+    assert store.events[-1] == "study_finished"
 
 
 def test_a_failed_trial_is_told_and_the_search_goes_on():
@@ -238,6 +258,18 @@ def test_a_lost_rank_frees_its_trial():
     assert "rank_lost" in store.events
 
 
+def test_a_late_outcome_of_a_block_that_was_given_up_is_ignored():
+    class Late(Deaths):
+        def send(self, rank, message):
+            super().send(rank, message)
+            if isinstance(message, Assignment) and message.number == 0 and rank != 1:
+                self.waiting.append((1, Outcome(0, "complete", 99.0, None, 1.0)))
+
+    strategy, store = search(Late(squares, {0: 1}), blocks=2, trials=3)
+    assert dict(strategy.told) == {0: 0.0, 1: 1.0, 2: 4.0}
+    assert len(store.finished) == 3
+
+
 def test_a_trial_whose_ranks_are_lost_again_and_again_has_failed():
     strategy, store = search(Deaths(squares, {2: 9}), blocks=4, trials=6, retries=1)
     assert isinstance(dict(strategy.told)[2], Failed)
@@ -354,6 +386,13 @@ def test_a_block_that_fails_again_and_again_is_given_up():
     _, store = search(link, blocks=2, trials=30)
     assert store.events == ["block_retired", "study_finished"]
     assert (2, "End") in link.called
+
+
+def test_the_last_block_is_kept_although_its_trials_fail():
+    link = Deaths(lambda a: squares(a) if a.number < 60 else failing(a), {59: 1})
+    strategy, store = search(link, blocks=2, trials=80)
+    assert "block_retired" not in store.events
+    assert sorted(number for number, _ in strategy.told) == list(range(80))
 
 
 def test_a_trial_that_cost_a_rank_by_taking_too_long_is_not_run_again():

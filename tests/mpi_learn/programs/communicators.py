@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 from mpi4py import MPI
 
 from mpi_learn.errors import TrainingError
@@ -9,6 +11,7 @@ from mpi_learn.mpi import communicators, messaging
 
 world = MPI.COMM_WORLD
 RANKS = [2, 0]
+SLEEP_S = 1.0
 
 
 def check_group_of() -> None:
@@ -74,11 +77,31 @@ def check_that_a_private_one_is_freed() -> None:
         assert comm != MPI.COMM_NULL  # it may hold messages
 
 
+def check_that_an_outbox_does_not_wait_for_the_receiver() -> None:
+    """Messages longer and shorter than what MPI copies at once, to a rank that does not call MPI for a while."""
+    messages = [bytes(size) for size in (100, 1_000, 1_000_000)]
+    if world.rank == 0:
+        outbox = messaging.Outbox(world)
+        began = time.monotonic()
+        for message in messages:
+            outbox.send(message, 1, tag=7)
+        waited_s = time.monotonic() - began
+    if world.rank == 1:
+        time.sleep(SLEEP_S)
+    if world.rank == 0:
+        assert waited_s < SLEEP_S / 2, waited_s
+        world.recv(source=1, tag=8)  # an outbox sends while its rank calls MPI
+    if world.rank == 1:
+        assert [messaging.receive(world, source=0, tag=7)[0] for _ in messages] == messages
+        world.send(None, dest=0, tag=8)
+
+
 check_group_of()
 check_where_it_is_unsupported()
 check_that_other_errors_are_raised()
 check_private()
 check_that_a_private_one_is_freed()
+check_that_an_outbox_does_not_wait_for_the_receiver()
 assert communicators.threads_may_call() == (MPI.Query_thread() == MPI.THREAD_MULTIPLE)
 world.Barrier()
 if world.rank == 0:
