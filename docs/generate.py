@@ -29,7 +29,7 @@ from mpi_learn.cli.commands import app as mpi_learn_app
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_opt.cli.main import _app as mpi_opt_app
 from mpi_opt.configuration.configuration import DIMENSIONS, StudyConfiguration
-from mpi_opt.strategies import STRATEGIES
+from mpi_opt.strategies import STRATEGIES, strategy_class
 from mpi_opt.strategies.points.options import Options
 
 DOCS = Path(__file__).parent
@@ -55,7 +55,7 @@ def commands_page() -> str:
     lines = [NOTE, "# Commands\n"]
     lines.append(
         "`mpi-opt` is the same as `python -m mpi_opt`, and `mpi-learn` as `python -m mpi_learn`. Exit status: 0 "
-        "finished, 1 failed, 2 invalid input, 75 ended in order before it was finished (the same command continues), "
+        "finished, 1 failed, 2 invalid input, 75 shut down before it was finished (the same command continues), "
         "130 interrupted by the user. Both programs take `--version` and `--debug`, which shows the traceback of an "
         "error and may come before or after the command; every command takes `--help`.\n"
     )
@@ -94,15 +94,15 @@ def models_page() -> str:
     for title, rows in (("Keras", KERAS), ("PyTorch", TORCH)):
         trained = [(row.says, _on_ranks(row)) for row in rows.values() if not row.refused]
         refused = [(row.says, row.refused) for row in rows.values() if row.refused]
-        lines += [f"## {title}\n", _rows(("trained", "several ranks"), trained)]
+        lines += [f"## {title}\n", _rows(("kind of model", "result on several ranks"), trained)]
         lines += [f"### Refused by {title} models\n", _rows(("refused", "part of the message"), refused)]
     return "\n".join(lines)
 
 
 def _on_ranks(row: Any) -> str:
     if not row.is_exact:
-        return "batch statistics, random numbers or means of each rank's own batch"
-    return "as one rank" + (f"; {' and '.join(row.loose)} are means of the ranks' means" if row.loose else "")
+        return "differs: batch statistics, random numbers or means are those of each rank's own batch"
+    return "same" + (f", except for {', '.join(row.loose)}: means of the ranks' means" if row.loose else "")
 
 
 def strategies_page() -> str:
@@ -112,28 +112,29 @@ def strategies_page() -> str:
     for name in STRATEGIES:
         own = option_properties(options_of(name))
         own = {key: value for key, value in own.items() if key not in Options.model_fields}
-        lines.append(f"## `{name}`\n\n{_module_summary(STRATEGIES[name])}\n")
+        lines.append(f"## `{name}`\n\n{_module_summary(strategy_class(name))}\n")
         lines.append(_table({"properties": own}, {}) if own else "No options of its own.\n")
     return "\n".join(lines)
 
 
 MODELS = """\
-A model trains here as with `keras.Model.fit` or a plain loop of PyTorch, or it is refused before the first step, with
-status 2 and a message that says what to do. The tests train a small model of every kind in these tables:
+A model either trains as with `keras.Model.fit` or a plain loop of PyTorch, or it is refused before the first step, with
+status 2 and a message that says what to do. The tests train a small model of every kind in these tables and check that
 
-- on one rank, the losses, metrics and weights are those of `fit` or of the plain loop, within 1e-4;
-- on three ranks with a third of the batch size each, they are those of one rank;
-- the model is saved, loaded, and predicts the same.
+- on one rank, losses, metrics and weights are the same as with `fit` or the plain loop, within 1e-4;
+- on three ranks with a third of the batch size each, they are the same as on one rank, unless the table says otherwise;
+- the model can be saved and loaded, and then predicts the same.
 
-What several ranks compute together is the mean over all samples of a step, also with uneven shares. With a mask it is
-the mean over the unmasked entries, and with the reduction `mean_with_sample_weight` the mean by sample weights.
-Batch normalisation uses the batch of each rank, and dropout the random numbers of each rank.
+Losses and gradients of several ranks are means over all samples of a step, also if the ranks have different numbers of
+samples. With a mask they are means over the unmasked entries, and with the reduction `mean_with_sample_weight` means
+weighted by the sample weights. Batch normalisation uses the batch of each rank, and dropout the random numbers of each
+rank.
 """
 
 HYPERPARAMETERS = """\
 ## `space`: a hyperparameter
 
-One line each: `NAME: {type: …, …}`. The model's function takes the name, or it stands as `$NAME` in `training`.
+One line each: `NAME: {type: …, …}`. NAME is an argument of the model's function, or `$NAME` occurs in `training`.
 """
 
 TRAINING = """\
@@ -144,7 +145,8 @@ inactive is left out.
 """
 
 EDITORS = """\
-Unknown keys are errors, and the nearest known one is named. Relative paths start in the file's own folder.
+An unknown key is an error; the message names the most similar known key. Relative paths are relative to the folder of
+the file.
 
 Editors complete and check the file with [{schema}.schema.json](../schema/{schema}.schema.json). With the YAML extension
 of Visual Studio Code, or any editor that runs yaml-language-server, write as the first line
@@ -236,7 +238,7 @@ def _table(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
     rows = []
     for key, entry in schema["properties"].items():
         if key == "name" and "const" in entry:
-            continue  # stands in the heading
+            continue  # it is in the heading
         default = "required" if key in required else _shown_default(entry)
         rows.append((f"`{key}`", _kind(entry, definitions), default, tidy(entry.get("description", ""))))
     return _rows(("key", "type", "default", "meaning"), rows)

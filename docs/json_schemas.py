@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_opt.configuration.configuration import DIMENSIONS, StudyConfiguration
-from mpi_opt.strategies import STRATEGIES
+from mpi_opt.strategies import STRATEGIES, strategy_class
 from mpi_opt.strategies.points.options import Options
 
 HYPERPARAMETER = {"type": "string", "pattern": r"^\$[A-Za-z_]\w*$", "description": "Takes a hyperparameter."}
@@ -77,7 +77,7 @@ def dimension_schema(kind: str) -> dict[str, Any]:
 
 def options_of(strategy: str) -> type[Options]:
     """The options model in a strategy's file; `Options` where it has none of its own."""
-    module = inspect.getmodule(STRATEGIES[strategy])
+    module = inspect.getmodule(strategy_class(strategy))
     models = [one for one in vars(module).values() if inspect.isclass(one) and issubclass(one, Options)]
     return next((one for one in models if one.__module__ == module.__name__), Options)
 
@@ -145,7 +145,7 @@ def _with_short_forms(schema: Any) -> Any:
 
 
 def _section(schema: dict[str, Any], key: str) -> dict[str, Any]:
-    """What stands under `key`, which may as well be the name of a user's key."""
+    """The value of `key`, which may also be the name of a user's key."""
     return schema[key] if isinstance(schema.get(key), dict) else {}
 
 

@@ -52,9 +52,12 @@ def gpu_of(environment: Mapping[str, str], n_gpus: int) -> str | None:
     return gpus[_first_number(environment, LOCAL_RANKS, 0) % len(gpus)].strip()
 
 
-def n_cores() -> int:
-    """Number of cores on which this process may run."""
-    return _n_cores_of(0)
+def n_cores(process: int = 0) -> int:
+    """Number of cores on which a process may run; 0 is this process."""
+    try:
+        return len(os.sched_getaffinity(process))
+    except (AttributeError, OSError):  # not Linux, or the process has ended
+        return os.cpu_count() or 1
 
 
 def n_job_cores(environment: Mapping[str, str]) -> int:
@@ -63,7 +66,7 @@ def n_job_cores(environment: Mapping[str, str]) -> int:
     A launcher is not bound to cores, its ranks may be.
     """
     allocated = _first_number(environment, ("SLURM_CPUS_ON_NODE",), 0)
-    return allocated or max(n_cores(), _n_cores_of(os.getppid()))
+    return allocated or max(n_cores(), n_cores(os.getppid()))
 
 
 def n_threads_of(environment: Mapping[str, str], cores: int, job_cores: int) -> int:
@@ -84,14 +87,6 @@ def n_threads_of(environment: Mapping[str, str], cores: int, job_cores: int) -> 
     if not any(name in environment for name in LAUNCHER_LOCAL_SIZES):  # otherwise Slurm's tasks are not the ranks
         share = _first_number(environment, ("SLURM_CPUS_PER_TASK",), share)
     return max(1, min(cores, share))
-
-
-def _n_cores_of(process: int) -> int:
-    """Number of cores on which a process may run; 0 is this process."""
-    try:
-        return len(os.sched_getaffinity(process))
-    except (AttributeError, OSError):  # not Linux, or the process has ended
-        return os.cpu_count() or 1
 
 
 def _first_number(environment: Mapping[str, str], names: tuple[str, ...], default: int) -> int:

@@ -12,6 +12,7 @@ MPILearnError
 from __future__ import annotations
 
 import re
+from functools import partial
 from typing import Any
 
 
@@ -38,16 +39,12 @@ class UserError(MPILearnError):
         return f"{head}\n  → {self.cure}" if self.cure else head
 
     def __reduce__(self) -> tuple[Any, ...]:  # the default cannot restore keyword-only arguments
-        return _rebuild, (type(self), self.problem, self.where, self.cure)
+        return partial(type(self), self.problem, where=self.where, cure=self.cure), ()
 
     def at(self, where: str) -> UserError:
         """The same error, with `where` in front of its present location."""
         place = f"{where}{self.where}" if self.where.startswith(".") else ": ".join(filter(None, (where, self.where)))
         return type(self)(self.problem, where=place, cure=self.cure)
-
-
-def _rebuild(kind: type[UserError], problem: str, where: str, cure: str) -> UserError:
-    return kind(problem, where=where, cure=cure)
 
 
 class ConfigurationError(UserError):
@@ -84,11 +81,7 @@ class TrainingError(MPILearnError):
         return f"rank {self.rank} on {self.host}: {self.reason}\n{self.traceback}".rstrip()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_training_error, (self.reason, self.rank, self.host, self.traceback)
-
-
-def _rebuild_training_error(reason: str, rank: int, host: str, traceback: str) -> TrainingError:
-    return TrainingError(reason, rank=rank, host=host, traceback=traceback)
+        return partial(TrainingError, self.reason, rank=self.rank, host=self.host, traceback=self.traceback), ()
 
 
 USER = re.compile(r"(://[^:/?#@\s]*):(?!\d+(?:[/?#\s]|$))\S*@")

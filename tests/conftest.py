@@ -1,7 +1,7 @@
 """Hooks for all tests: how tests are distributed to processes, and when a missing component is an error.
 
-With ``pytest -n 2`` (pytest-xdist) the tests of a file stay in one process, and all files that start ``mpirun`` are in
-one process, so that no two of them run at the same time. Tests of a promised time are marked ``timing``, by hand or by
+With ``pytest -n`` (pytest-xdist) the tests of a file stay in one process. Files that start ``mpirun`` form the groups
+of `GROUPS`, each of which stays in one process. Tests of a promised time are marked ``timing``, by hand or by
 `measures_time`, and run alone: ``make test`` runs them last.
 
 With ``REQUIRE_ALL=1`` in the environment, as in CI, a test that skips because a component is missing fails.
@@ -33,6 +33,9 @@ NOT_INSTALLABLE = re.compile(
 )
 """Reasons to skip a test that no installation removes; these tests skip with ``REQUIRE_ALL=1`` too."""
 
+GROUPS = ("mpirun", "end_to_end", "slurm")
+"""Groups of files that start ``mpirun``, longest first. Tests in folders of the last two names mostly wait."""
+
 
 def pytest_configure() -> None:
     """Lets commands under test receive SIGINT where the shell that started pytest ignores it."""
@@ -46,7 +49,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and measures_time(inspect.unwrap(item.function)):
             item.add_marker(pytest.mark.timing)
-    items.sort(key=lambda item: not starts_mpirun(item.path))
+    order = {group: place for place, group in enumerate(GROUPS)}
+    items.sort(key=lambda item: order.get(group_of(item.config.rootpath, item.nodeid), len(GROUPS)))
 
 
 def pytest_runtest_setup() -> None:
@@ -63,15 +67,22 @@ def measures_time(function: Callable[..., object]) -> bool:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Distributes whole files, and all that start ``mpirun`` to one process."""
+    """Distributes the groups of `group_of`."""
     from xdist.scheduler import LoadScopeScheduling
 
-    class FileScheduling(LoadScopeScheduling):
+    class GroupScheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            file = nodeid.partition("::")[0]
-            return "mpirun" if starts_mpirun(config.rootpath / file) else file
+            return group_of(config.rootpath, nodeid)
 
-    return FileScheduling(config, log)
+    return GroupScheduling(config, log)
+
+
+def group_of(root: Path, nodeid: str) -> str:
+    """One of `GROUPS` for a test whose file starts ``mpirun``, otherwise its file."""
+    file = nodeid.partition("::")[0]
+    if not starts_mpirun(root / file):
+        return file
+    return next((group for group in GROUPS if group in Path(file).parts), "mpirun")
 
 
 @cache

@@ -36,4 +36,6 @@ def in_process(*arguments: str, cwd: Path, main: Callable[[], None] | None = Non
             (main or mpi_opt)()
         except SystemExit as end:
             status = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if isinstance(end.code, str):
+                print(end.code, file=sys.stderr)
     return subprocess.CompletedProcess(list(arguments), status, out.getvalue(), err.getvalue())

@@ -84,6 +84,20 @@ def test_tests_under_mpirun_come_first_and_share_a_process(tmp_path, n_processes
         assert len({process for _, process in lines}) == 2
 
 
+def test_searches_and_slurm_have_processes_of_their_own(tmp_path):
+    folders = [tmp_path / name for name in ("mpi_learn", "docs", "end_to_end", "slurm")]
+    for folder in folders:
+        folder.mkdir()
+        (folder / f"test_{folder.name}.py").write_text(
+            "import os, pathlib, pytest\n@pytest.mark.mpi\n"
+            "def test_mpi(): pathlib.Path(__file__).with_name('log').write_text(str(os.getpid()))\n"
+        )
+    assert run(tmp_path, "-n", "3", "--no-loadscope-reorder")[0] == 0
+    learn, docs, searches, slurm = ((folder / "log").read_text() for folder in folders)
+    assert learn == docs
+    assert len({learn, searches, slurm}) == 3
+
+
 def test_tests_that_measure_time_are_marked(tmp_path):
     (tmp_path / "test_times.py").write_text(
         "import time, pytest\n"

@@ -21,3 +21,17 @@ def test_every_extra_that_users_can_have_is_in_all():
     chosen = extras["all"].strip().removeprefix("mpi-opt[").removesuffix("]").split(",")
     # one TensorFlow and one MPI at a time; and what only developers need
     assert set(chosen) == set(extras) - {"all", "gpu", "mpich", "docs", "dev", "peers"}
+
+
+def test_an_installation_has_every_file_of_the_packages():
+    written = configparser.ConfigParser()
+    written.read(SETUP)
+    patterns = dict(written["options.package_data"])
+    root = SETUP.parent
+    for path in [*root.glob("mpi_opt/**/*"), *root.glob("mpi_learn/**/*")]:
+        if path.is_dir() or path.suffix == ".py" or "__pycache__" in path.parts:
+            continue
+        package = next(folder for folder in path.parents if (folder / "__init__.py").exists())
+        name = ".".join(package.relative_to(root).parts)
+        allowed = patterns.get(name, "").split()
+        assert any(path.relative_to(package).match(pattern) for pattern in allowed), f"{path} is not in package_data"

@@ -1,8 +1,8 @@
-"""What accuracy each algorithm reaches on MNIST in five epochs; writes ``results.json`` and the table of the README.
+"""The accuracy of each algorithm on MNIST after five epochs; writes ``results.json`` and the table of the README.
 
     python experiments/accuracy/accuracy.py --data mnist.h5 [--only gem --seeds 1] [--print]
 
-A run that stands in ``results.json`` with the same settings is not made again.
+Runs that are in ``results.json`` with the same settings are not repeated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SETTINGS = {
     "gem": (3, {"algorithm": {"name": "gem"}, "optimizer": ADAM | {"learning_rate": 0.0005}}),
     "clusters": (4, {"algorithm": {"name": "clusters", "size": 2}, "optimizer": ADAM}),
 }
-"""Name -> (ranks, what the training.yaml says besides the common part)."""
+"""Name -> (ranks, sections of the training.yaml in addition to the common part)."""
 
 
 def training(name: str, seed: int) -> dict:
@@ -53,7 +53,7 @@ def training(name: str, seed: int) -> dict:
 
 
 def key_of(name: str, seed: int) -> str:
-    """What a run is found again by: everything that determines it but where the files lie."""
+    """The key of a run in the results: all its settings except the paths of files."""
     settings = {key: value for key, value in training(name, seed).items() if key != "model"}
     return json.dumps([name, SETTINGS[name][0], settings], sort_keys=True)
 
@@ -77,11 +77,11 @@ def run(name: str, seed: int, data: Path) -> dict[str, list[float]]:
 
 
 def table(results: dict) -> str:
-    """The results as Markdown; the judgement is made of the means over seeds."""
+    """The results as Markdown; targets are compared with the means over seeds."""
     found = {name: [results[key_of(name, n)] for n in SEEDS if key_of(name, n) in results] for name in SETTINGS}
     last = {name: [run["val_accuracy"][-1] for run in runs] for name, runs in found.items() if runs}
-    lines = ["| algorithm | ranks | seeds | accuracy after 5 epochs | each seed | off `allreduce 1` | wanted |"]
-    lines.append("|---|---|---|---|---|---|---|")
+    head = "algorithm | ranks | seeds | accuracy after 5 epochs | each seed | difference from `allreduce 1` | target"
+    lines = [f"| {head} |", "|---|---|---|---|---|---|---|"]
     base = statistics.mean(last["allreduce 1"]) if "allreduce 1" in last else None
     for name, values in last.items():
         mean, is_base = statistics.mean(values), name.startswith("allreduce")
@@ -123,7 +123,7 @@ def main() -> None:
                 RESULTS.write_text(json.dumps(results, indent=1))
             print(name, seed, results[key]["val_accuracy"], flush=True)
     before, _, _ = README.read_text().partition(MARK)
-    README.write_text(f"{before}{MARK}\n\n{table(results)}\n\nWhat each training.yaml said:\n\n{settings()}\n")
+    README.write_text(f"{before}{MARK}\n\n{table(results)}\n\nSettings of each algorithm:\n\n{settings()}\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""What the protection against lost ranks costs when none is lost: the same search with and without, in turns.
+"""Measures the cost of the protection against lost ranks when no rank is lost: the same search with and without it.
 
 Run it on an otherwise quiet machine, in the project's folder: python experiments/chaos/cost.py [--pairs 8]
-Pairs are added to the file of results. Prints its part of README.md's table.
+The two searches alternate. Pairs are added to the file of results. Prints its part of README.md's table.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LIMIT_S = 120.0
 
 
 def flags(is_protected: bool) -> list[str]:
-    """What ``mpirun`` is started with."""
+    """The arguments of ``mpirun``."""
     found = launch_flags(find_mpirun())
     if is_protected:
         return found
@@ -33,7 +33,7 @@ def flags(is_protected: bool) -> list[str]:
 
 
 def trials_per_second(is_protected: bool, trials: int = 12_000) -> float:
-    """Trials that do nothing, on one block of one rank, a core for each; counted from the first result to the last."""
+    """Trials per second that do nothing, on one block of one rank, from the first result to the last."""
     content = {
         "study": "cost",
         "store": "sqlite:///cost.db",
@@ -46,7 +46,7 @@ def trials_per_second(is_protected: bool, trials: int = 12_000) -> float:
 
 
 def samples_per_second(is_protected: bool, data: Path) -> float:
-    """One training on one block of two ranks: of the network of the storm, for many epochs."""
+    """Samples per second of one training on one block of two ranks: the network of the storm, for many epochs."""
     content = space(data, 2, 1)
     content["search"]["trials"] = 1
     content["training"]["epochs"] = 60
@@ -61,7 +61,7 @@ def _measured(content: dict, is_protected: bool, sql: str, ranks: int) -> float:
 
 
 def interval(ratios: list[float]) -> tuple[float, float, float]:
-    """The median of the ratios, and between what it lies with 95 % (bootstrap)."""
+    """The median of the ratios, and its 95 % confidence interval (bootstrap)."""
     draw = random.Random(1)
     medians = sorted(statistics.median(draw.choices(ratios, k=len(ratios))) for _ in range(2000))
     return statistics.median(ratios), medians[50], medians[1949]

@@ -17,7 +17,7 @@ from mpi_learn.settings.yaml_file import dumped
 
 
 class Hung(Exception):
-    """A search did not end in its time; where its ranks stood is in the message."""
+    """A search did not end in time; the message has the tracebacks of its ranks."""
 
 
 class Launched:
@@ -95,7 +95,7 @@ class Launched:
             raise Hung(f"no end after {limit_s:g} s\n{stacks}") from None
 
     def stacks(self) -> str:
-        """Where each rank stands, if ``py-spy`` is installed."""
+        """The traceback of each rank, if ``py-spy`` is installed."""
         lines = []
         for rank, pid in sorted(self.pids.items()):
             if _rank_of(pid) != rank:

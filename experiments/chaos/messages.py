@@ -1,9 +1,9 @@
-"""What the protection against lost ranks costs a message and a sum of gradients; less noisy than whole searches.
+"""Measures the cost of the protection against lost ranks for one message and one sum of gradients.
 
 Run it on an otherwise quiet machine, in the project's folder: python experiments/chaos/messages.py [--turns 40]
-Two pairs of ranks stand ready, one started with protection and one without, and take turns of a quarter of a second.
-Nothing else differs: our code does the same for each trial and each step, protected or not. Prints its part of
-README.md's table.
+Two pairs of ranks, one with protection and one without, take turns of a quarter of a second. This is less noisy than a
+comparison of whole searches, and sufficient: the code of this project does the same work for each trial and each step
+in both cases. Prints its part of README.md's table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MESSAGE = {"number": 1234, "fold": 0, "parameters": {"learning_rate": 1e-3, "uni
 
 
 def take_turns() -> None:
-    """On both ranks: at each "go" of the driver, prints the µs of a message there and back, and of a sum."""
+    """On both ranks: at each "go" of the driver, prints the time of a round trip and of a sum, in µs."""
     import numpy as np
     from mpi4py import MPI
 
@@ -57,14 +57,14 @@ def take_turns() -> None:
 
 
 def started(is_protected: bool) -> subprocess.Popen[str]:
-    """Two ranks, one a core."""
+    """Two ranks, each on its own core."""
     mpirun = find_mpirun()
     command = [mpirun, *flags(is_protected), "-np", "2", sys.executable, __file__]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=launch_environment())
 
 
 def measured(program: subprocess.Popen[str]) -> list[float]:
-    """What one turn gave."""
+    """The times of one turn."""
     program.stdin.write("go\n")
     program.stdin.flush()
     return json.loads(program.stdout.readline())

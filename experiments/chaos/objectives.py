@@ -1,4 +1,4 @@
-"""What the blocks run in the soak: naps, of which some fail and some hang, in the ways that user code does."""
+"""The objective of the soak: it sleeps, and some trials fail or hang, in the ways in which user code does."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import time
 FAILING, HANGING = 0.10, 0.05
 
 IN_C = 0.02
-"""Of the hanging trials, so many hang in C code that no exception ends: each costs the rank that it hangs on."""
+"""The fraction of the hanging trials that hang in C code, which no exception ends: each costs its rank."""
 
 
 def fate(number: int) -> str:
-    """What becomes of a trial; known in advance from its number."""
+    """The outcome of a trial, which depends only on its number."""
     draw = random.Random(number).random
     if (first := draw()) < FAILING:
         return "raise"

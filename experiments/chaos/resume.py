@@ -1,8 +1,8 @@
-"""Searches whose rank 0 is killed at a random moment, and that are then begun again by the same command.
+"""Searches whose rank 0 is killed at a random moment, and which the same command then continues.
 
 Run it in the project's folder: python experiments/chaos/resume.py [--runs 50] [--results resume.json]
-A client asks the store all along what is complete. Runs that are in the file of results already are not run again.
-Prints its part of README.md's table.
+A client reads the complete trials from the store during the search. Runs that are in the file of results are not
+repeated. Prints its part of README.md's table.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from launched import Hung, Launched, end_in_order, query
 N_RANKS, TRIALS = 5, 60
 LIMIT_S = 120.0
 LONGEST_S = 6.0
-"""Rank 0 dies at most so long after the ranks are up: about when an undisturbed search ends."""
+"""The latest time at which rank 0 is killed, after the start of the ranks: about the end of an undisturbed search."""
 
 
 def space() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Half an hour at 64 ranks, with trials that fail and hang, and a client that asks the store all along.
+"""Half an hour at 64 ranks, with trials that fail and hang, and a client that reads the store during the search.
 
 Run it in the project's folder: python experiments/chaos/soak.py [--minutes 30] [--ranks 64]
 Prints its part of README.md's table.
@@ -18,7 +18,7 @@ from launched import Launched, end_in_order, query
 from objectives import fate
 
 SETTLED_S = 300.0
-"""Rank 0's memory may grow for so long."""
+"""The growth of the memory of rank 0 is measured from this time on, in seconds."""
 
 QUESTIONS = (
     "SELECT state, count(*) FROM trials GROUP BY state",

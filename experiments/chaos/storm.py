@@ -1,7 +1,7 @@
 """Real trainings on 9 to 17 ranks, of which one to three are killed at random moments of each run.
 
 Run it in the project's folder: python experiments/chaos/storm.py [--runs 50] [--results storm.json]
-Runs that are in the file of results already are not run again. Prints its part of README.md's table.
+Runs that are in the file of results are not repeated. Prints its part of README.md's table.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ TRIALS, EPOCHS, RETRIES = 12, 4, 1
 LIMIT_S = 240.0
 
 SETTINGS = ((9, 2, 1), (9, 2, 1), (9, 4, 1), (10, 3, 3), (13, 2, 1), (17, 4, 1))
-"""(ranks, ranks a block, folds), each as likely; blocks are all of one size, so that trials can be compared."""
+"""(ranks, ranks per block, folds), drawn with equal probability. All blocks have one size: trials can be compared."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Kill:
     """A rank, and when it is killed.
 
     Attributes:
-        rank: Its number.
-        after: When so many results are in the store; -1: as soon as the ranks are up.
-        delay_s: So many seconds later.
+        rank: The rank.
+        after: Number of results in the store at which the delay starts; -1: as soon as the ranks are up.
+        delay_s: Seconds between this moment and the kill.
     """
 
     rank: int
@@ -79,8 +79,8 @@ def figures(database: Path) -> dict[str, float]:
 
 
 def undisturbed(data: Path, size: int, folds: int) -> dict[str, float]:
-    """The figures of merit of a search in which nothing happens."""
-    with tempfile.TemporaryDirectory() as name, Launched(Path(name), 1 + 2 * size, space(data, size, folds)) as search:
+    """The figures of merit of a search on one block in which no rank is killed."""
+    with tempfile.TemporaryDirectory() as name, Launched(Path(name), 1 + size, space(data, size, folds)) as search:
         status = search.wait(LIMIT_S)
         found = figures(Path(name) / "storm.db")
     assert status == 0, status

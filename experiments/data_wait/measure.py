@@ -1,11 +1,12 @@
-"""How long training steps wait for data that are read from HDF5 while the training goes on, against data in memory.
+"""Measures how long training steps wait for data that are streamed from HDF5 files, compared with data in memory.
 
     python measure.py --data mnist.h5 [--ranks 2] [--framework keras] [--window-mb 8]
 
-Trains the CNN conv32-pool-conv64-pool-dense250-10 on real MNIST, batch 128 a rank, one thread a rank, once from memory
-and from files of several layouts, which are not in the system's cache at first. Prints a Markdown table of samples per
-second and of each rank's data wait: what the timeline counts as data from the second step on, as a fraction of the time
-of all steps. The first step, which compiles, is left out; the wait before it stands in a column of its own.
+Trains the CNN conv32-pool-conv64-pool-dense250-10 on MNIST, with 128 samples per rank and step and one thread per rank:
+from memory, and from files of several layouts, which are not in the cache of the system at the beginning. Prints a
+Markdown table with the samples per second and the waiting time of each rank: the time that its timeline counts as data,
+as a fraction of the time of all steps. The first step, which compiles, is left out; the wait before it has its own
+column.
 """
 
 import argparse

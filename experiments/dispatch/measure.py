@@ -1,4 +1,4 @@
-"""How well the coordinator keeps blocks busy, how many trials a second it carries, and what waiting ranks cost.
+"""Measures how busy the coordinator keeps the blocks, its trials per second, and the processor time of waiting ranks.
 
 Run it on an otherwise quiet machine, in the project's folder: python experiments/dispatch/measure.py [--ranks 256]
 Prints the table of README.md.
@@ -51,7 +51,7 @@ def trials_per_second(n: int, trials: int, store: str) -> float:
 
 
 def busy(n: int, rounds: int) -> float:
-    """The part of the time between the first start and the last end in which the blocks had a trial."""
+    """The fraction of the time between the first start and the last end in which the blocks had a trial."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         start(folder, n, "one_second", rounds * (n - 1), "sqlite:///dispatch.db").communicate(timeout=900)
@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=30)
     n = parser.parse_args().ranks
     rounds = parser.parse_args().rounds
-    print("| what | measured | wanted |\n|---|---|---|")
+    print("| quantity | measured | target |\n|---|---|---|")
     memory = [trials_per_second(5, 30_000, "sqlite://") for _ in range(3)]
     print(
         f"| trials/s, 5 ranks, store in memory (best of 3; all: {_all(memory)}) | {max(memory):,.0f} | ≥ 5,000 |",

@@ -1,4 +1,4 @@
-"""What the blocks run while the dispatch is measured."""
+"""The objectives with which the dispatch is measured."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""``python -m mpi_opt``, whose rank 0 says how many trials a second it carried, start and end of MPI left out."""
+"""``python -m mpi_opt``, whose rank 0 prints its trials per second, without the start and the end of MPI."""
 
 import time
 

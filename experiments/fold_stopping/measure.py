@@ -1,7 +1,7 @@
-"""What ``folds: {number: 5, stop_early: true}`` spares and costs: the same searches with and without it.
+"""Measures ``folds: {number: 5, stop_early: true}``: the same searches with and without it.
 
-``python measure.py --seeds 20`` prints the table of README.md. Searches run one trial after the other, with strategy
-and rule of the real search, without MPI and store.
+``python measure.py --seeds 20`` prints the table of README.md. Searches run one trial after the other, with the
+strategy and the rule of a real search, but without MPI and store.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ K = 5
 
 @dataclass(frozen=True)
 class Problem:
-    """What is searched.
+    """An objective with folds.
 
     Attributes:
-        name: What it is called in the table.
+        name: Its name in the table.
         space: Its hyperparameters.
         fold: Parameters, trial, fold and seed of the search -> the figure of merit of the fold, to minimise.
-        truth: Parameters -> how good they truly are; None: as good as all their folds are on average.
+        truth: Parameters -> their true value; None: the mean over all their folds.
     """
 
     name: str
@@ -91,7 +91,7 @@ def _loss(parameters: tuple, fold: int) -> float:
 
 @dataclass(frozen=True)
 class Search:
-    """What came of one search: the best trial's figure of merit and true value, and how many folds were run."""
+    """The result of one search: the best trial's figure of merit and true value, and the number of folds that ran."""
 
     figure: float
     truth: float
@@ -111,8 +111,8 @@ def search(problem: Problem, strategy_name: str, seed: int, *, stop_early: bool)
                 break
         n_folds += len(figures)
         if len(figures) < K:
-            told = Measured(yardstick.expected(figures), yardstick.uncertainty(figures) / K**0.5)
-            strategy.tell(proposal, told)
+            estimate = Measured(yardstick.expected(figures), yardstick.uncertainty(figures) / K**0.5)
+            strategy.tell(proposal, estimate)
             continue
         figure = float(np.mean(figures))
         complete.append((figure, problem.truth(proposal.parameters) if problem.truth else figure))

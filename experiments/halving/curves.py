@@ -1,9 +1,9 @@
 """``halving`` with a fifth of the epochs against ``random`` with 100 full trainings, on the learning curves of LCBench.
 
-``python curves.py --seeds 10`` prints a line for each task. Eight trials are in flight; how long an epoch takes is
-lognormal. A search is told the accuracy after so many epochs as its trial's budget; its regret is how far the best
-accuracy told lies below the best of the table after all 52. With noise in what is told it is how far the accuracy that
-the table has for the best one told lies below that.
+``python curves.py --seeds 10`` prints a line for each task. Eight trials run at the same time, and the time of an epoch
+is lognormal. A search receives the accuracy after the number of epochs of the trial's budget. The regret is the best
+accuracy of the table after all 52 epochs minus the best accuracy that the search has received. With noise, the regret
+uses the accuracy in the table of the configuration with the best received value.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Curves:
     """The table of one task: a point of the space is its nearest configuration.
 
     Args:
-        task: Its number.
-        by_row: Search the number of the row, which says nothing about its neighbours, instead of the seven
+        task: The name of the table.
+        by_row: Whether the space is the row number, which is unrelated to the hyperparameters, instead of the seven
             hyperparameters.
     """
 
@@ -45,13 +45,13 @@ class Curves:
         self._rows = np.array([[_encoded(dimensions[name], x) for x in column] for name, column in columns.items()]).T
 
     def row(self, parameters: Parameters) -> int:
-        """The configuration that a point stands for."""
+        """The row of the configuration that is nearest to a point."""
         if self._by_row:
             return parameters["row"]
         return int(((self._rows - self.space.encode(parameters)) ** 2).sum(axis=1).argmin())
 
     def regret(self, accuracy: float) -> float:
-        """How far below the best one."""
+        """The difference from the best accuracy of the table."""
         return float(self.accuracy[:, -1].max()) - accuracy
 
 
@@ -94,9 +94,9 @@ def of_halving(curves: Curves, seed: int, options: dict, noise: float) -> float:
         if running:
             clock, _, one = heapq.heappop(running)
             accuracy = curves.accuracy[curves.row(one.parameters), int(one.budget) - 1]
-            told = accuracy + noise * noises.standard_normal()
-            best = max(best, (told, accuracy))
-            strategy.tell(one, -told)
+            received = accuracy + noise * noises.standard_normal()
+            best = max(best, (received, accuracy))
+            strategy.tell(one, -received)
     return curves.regret(best[1])
 
 
@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--by-row", action="store_true", help="search the number of the row")
-    parser.add_argument("--noise", type=float, default=0.0, help="standard deviation of what is told, in percent")
+    parser.add_argument("--noise", type=float, default=0.0, help="standard deviation of the noise, in percent")
     parser.add_argument("--tasks", default=",".join(TASKS))
     parser.add_argument("--options", type=json.loads, default={}, help="of halving, as JSON")
     given = parser.parse_args()

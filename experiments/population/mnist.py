@@ -1,8 +1,8 @@
 """Population-based training against the best constant learning rate of a grid, on MNIST, and against a known schedule.
 
-``python mnist.py --from FOLDER`` takes MNIST's four idx files from a folder (without: downloads them). For each seed
-eight networks are trained ten epochs by either way on the same 50,000 images, chosen by the loss on the other 10,000,
-and judged by the test images too, which nobody chooses by.
+``python mnist.py --from FOLDER`` reads MNIST's four idx files from a folder; without ``--from`` they are downloaded.
+For each seed and each method, eight networks are trained for ten epochs on the same 50,000 images. The best network is
+selected by the loss on the other 10,000 images, and also evaluated on the test images.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ COSINE = 0.5 * (1 + np.cos(np.pi * np.arange(N_EPOCHS) / N_EPOCHS))
 
 @dataclass(frozen=True)
 class Data:
-    """What is trained on, chosen by, and judged by."""
+    """The images for training, for selection (validation), and for the final evaluation (test)."""
 
     training: Images
     validation: Images

@@ -1,7 +1,8 @@
-"""What a tell and an ask cost against the number of trials told: ``python cost.py [--peers] [--latency]``.
+"""The CPU time of a tell and an ask after a number of observed trials: ``python cost.py [--peers] [--latency]``.
 
-Six mixed dimensions, one thread, one trial in flight, so that every refit is awaited. With ``--latency`` instead: how
-long an ask takes with 255 trials pending and 1,000 told, where refits run beside.
+The space has six hyperparameters of different types. There is one thread and one pending trial, so that every ask waits
+for a refit. With ``--latency``: the duration of an ask with 255 pending and 1,000 observed trials, when refits run in
+the background.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def seconds_per_trial(name: str) -> list[float]:
     points = SEARCHERS["random"](SPACE, 1)
     n_told = 0
     for size in SIZES:
-        if name in ("bayesian", "evolutionary"):  # can be told of trials that it did not propose: saves the hours
+        if name in ("bayesian", "evolutionary"):  # accept trials that they did not propose, which saves hours
             found.append(_seconds(_primed(name, points, size), cost))
             continue
         while n_told < size:
@@ -62,9 +63,9 @@ def seconds_per_trial(name: str) -> list[float]:
 
 def _primed(name: str, points: object, n_told: int) -> object:
     searcher = SEARCHERS[name](SPACE, 0)
-    for _ in range(n_told):
+    for number in range(n_told):
         _, parameters = points.ask()
-        searcher._strategy.tell(Proposal(searcher._strategy.state()["asked"], parameters), cost(parameters))
+        searcher._strategy.tell(Proposal(number, parameters), cost(parameters))
     return searcher
 
 
@@ -82,17 +83,17 @@ def latency(n_pending: int = 255, n_told: int = 1000, n_asks: int = 500, pause_s
     """Prints percentiles of what the coordinator waits for an ask and for a tell."""
     space, rng = Space(SPACE), np.random.default_rng(0)
     strategy = make_strategy("bayesian", space, seed=1)
-    told = [Proposal(number, space.sample(rng)) for number in range(n_told)]
-    strategy.resume([(proposal, cost(proposal.parameters)) for proposal in told])
+    observed = [Proposal(number, space.sample(rng)) for number in range(n_told)]
+    strategy.resume([(proposal, cost(proposal.parameters)) for proposal in observed])
     pending, asks, tells = strategy.ask(n_pending), [], []
     for _ in range(n_asks):
         proposal = pending.pop(0)
         started = time.perf_counter()
         strategy.tell(proposal, cost(proposal.parameters))
-        told_at = time.perf_counter()
+        reported_at = time.perf_counter()
         pending += strategy.ask(1)
-        asks.append(time.perf_counter() - told_at)
-        tells.append(told_at - started)
+        asks.append(time.perf_counter() - reported_at)
+        tells.append(reported_at - started)
         time.sleep(pause_s)
     for name, taken in (("ask", asks), ("tell", tells)):
         middle, late, last = np.percentile(taken, [50, 99, 100]) * 1e3

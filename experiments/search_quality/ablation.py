@@ -52,19 +52,19 @@ Change = dict[str, Any]
 
 
 def offsets(*values: float) -> Callable[[], Change]:
-    """A choice among these logarithmic transformations; infinity stands for none."""
+    """A choice among these offsets of the logarithm; infinity means no logarithm."""
 
     def change() -> Change:
         before = import_module(FITTING).Surrogate._chosen
-        return {f"{FITTING}:Surrogate._chosen": lambda self, told, among=values: before(self, told, among)}
+        return {f"{FITTING}:Surrogate._chosen": lambda self, observed, among=values: before(self, observed, among)}
 
     return change
 
 
 def no_model_of_failures() -> Change:
     """Failed trials are left out."""
-    before = import_module(PROPOSER).Proposer._proposed
-    return {f"{PROPOSER}:Proposer._proposed": lambda self, told, *rest: before(self, told.succeeded(), *rest)}
+    before = import_module(PROPOSER).Proposer.propose
+    return {f"{PROPOSER}:Proposer.propose": lambda self, told, *rest: before(self, told.succeeded(), *rest)}
 
 
 GENERAL = (

@@ -1,7 +1,7 @@
 """Compares strategies and peers: ``python compare.py --problems branin,digits --searchers bayesian,random --seeds 10``.
 
-Results are kept in ``results.json`` beside this file, one curve for each problem, searcher and seed, so that a run that
-was broken off goes on; ``--print`` prints the tables, ``--readme`` puts them into README.md and draws the picture.
+Results are stored in ``results.json`` beside this file, one curve for each problem, searcher and seed, so that an
+interrupted run continues. ``--print`` prints the tables; ``--readme`` writes them to README.md and draws the figure.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--problems", default=",".join(FIVE), help="names, or `tables` for all tables")
     parser.add_argument("--searchers", default=",".join(SEARCHERS))
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--noise", type=float, default=0.0, help="relative standard deviation of what is told")
+    parser.add_argument("--noise", type=float, default=0.0, help="relative standard deviation of the noise")
     parser.add_argument("--print", action="store_true")
     parser.add_argument("--readme", action="store_true")
     given = parser.parse_args()

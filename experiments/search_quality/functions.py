@@ -1,4 +1,4 @@
-"""Functions with a known optimum: the four of the main comparison, and others that nobody tuned for."""
+"""Functions with a known optimum: the four of the main comparison, and others."""
 
 from __future__ import annotations
 

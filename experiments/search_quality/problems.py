@@ -1,4 +1,4 @@
-"""What strategies are compared on: problems, tabulated networks, a network that is trained (see also functions.py)."""
+"""The problems of the comparison: tabulated networks, and a network that is trained (see also functions.py)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class Problem:
     """Something to minimise.
 
     Attributes:
-        name: What it is called in the results.
+        name: Its name in the results.
         space: Its hyperparameters.
-        measure: Parameters -> what a search is told.
-        regret: Parameters -> how far from the optimum they truly are.
+        measure: Parameters -> the value that a search receives.
+        regret: Parameters -> the difference of their true value from the optimum.
     """
 
     name: str

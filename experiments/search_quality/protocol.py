@@ -1,4 +1,4 @@
-"""How a search is judged: eight trials in flight, durations lognormal, told in the order in which they end."""
+"""The protocol of all searches: eight trials at a time, lognormal durations, outcomes reported as trials end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ N_IN_FLIGHT = 8
 
 
 class Searcher(Protocol):
-    """A method under comparison, ours or a peer."""
+    """A search method: a strategy of MPI Opt or a method of another program."""
 
     def ask(self) -> tuple[Any, Parameters]:
         """A token, and the point to try."""
@@ -34,12 +34,12 @@ def regrets(
         problem: What to minimise.
         make: Space and seed -> searcher.
         seed: Of the searcher, of the durations and of the noise.
-        n_trials: How many trials are told.
-        noise: Relative standard deviation of what is told.
+        n_trials: Number of reported trials.
+        noise: Relative standard deviation of the noise in reported values.
 
     Returns:
-        Shape (n_trials,): the simple regret of the incumbent after each trial told. The incumbent is the point with the
-        best value told.
+        Shape (n_trials,): the simple regret of the incumbent after each reported trial. The incumbent is the point with
+        the best reported value.
     """
     searcher, rng = make(problem.space, seed), np.random.default_rng(seed)
     running: list[tuple[float, int, Any, Parameters]] = []

@@ -1,4 +1,4 @@
-"""Our strategies and the peers' behind one face. The peers come with ``pip install optuna cmaes torch``."""
+"""One interface for our strategies and those of other programs (``pip install optuna cmaes torch``)."""
 
 from __future__ import annotations
 

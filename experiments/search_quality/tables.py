@@ -8,7 +8,7 @@ import numpy as np
 from searchers import SEARCHERS
 
 Results = dict[str, dict[str, dict[str, list[float]]]]
-"""Problem -> searcher -> seed -> regret of the incumbent after each trial told."""
+"""Problem -> searcher -> seed -> regret of the incumbent after each reported trial."""
 
 FIVE = ("branin", "hartmann6", "rosenbrock4", "ackley5c", "digits")
 HERE = Path(__file__).parent
@@ -92,7 +92,7 @@ def plot(results: Results, path: Path) -> None:
             if name in results[label]:
                 width = 2.5 if name in ("bayesian", "evolutionary") else 1.0
                 axis.semilogy(np.maximum(medians(results[label][name]), 1e-8), label=name, linewidth=width)
-        axis.set(title=label, xlabel="trials told")
+        axis.set(title=label, xlabel="reported trials")
     axes[0, 0].set_ylabel("median simple regret")
     axes[0, -1].legend(fontsize=7)
     figure.savefig(path, dpi=110)

@@ -1,4 +1,4 @@
-"""Functions with a known optimum that no strategy was tuned on: for a last look, not for choosing between variants."""
+"""Functions with a known optimum on which no strategy was tuned: for final comparisons, not for choosing variants."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     samples = read(arguments.data)
-    print("| exchange | samples per step | learning rate | exchange every | steps it takes | runs | loss |")
+    print("| exchange | samples per step | learning rate | exchange every n steps | duration in steps | runs | loss |")
     print("|---|---|---|---|---|---|---|")
     for row in ROWS:
         n_steps = 2 if arguments.smoke else N_TRAINING // (row.batch_size * row.n_replicas)

@@ -77,7 +77,7 @@ def search(name: str, table: Table, seed: int, n_trainings: int = N_TRAININGS) -
 
 
 def regret_at(curve: list[tuple[float, float]], cost: float) -> float:
-    """The regret after so many full trainings' cost; NaN if no configuration had a full training by then."""
+    """The regret at a cost in full trainings; NaN if no configuration was fully trained until then."""
     return next((regret for spent, regret in reversed(curve) if spent <= cost), float("nan"))
 
 

@@ -2,9 +2,8 @@
 
     python experiments/training_speed/benchmark.py --data mnist.h5 [--models mlp cnn] [--only 'ours|ddp'] [--rounds 5]
 
-The programs of a model stand ready side by side and take turns of one epoch (see `turns`). What is measured replaces
-what was known of the same programs of the same model; so the table may be made in several pieces. ``--print`` only
-writes it anew.
+The programs of a model are started together and take turns of one epoch (see `turns`). New measurements replace earlier
+ones of the same programs and model, so the table can be measured in several parts. ``--print`` only writes the table.
 """
 
 from __future__ import annotations

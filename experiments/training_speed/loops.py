@@ -1,4 +1,4 @@
-"""The loops that ours are measured against: written by hand for each framework, and PyTorch's own data parallelism."""
+"""The loops with which `mpi_learn.train` is compared: a minimal one for each framework, and PyTorch's DDP."""
 
 import os
 import time
@@ -9,7 +9,7 @@ from turns import may_go_on
 
 BATCH = 128
 IS_APART = "APART" in os.environ
-"""Whether the bare loops leave out the sum over ranks: what is lost nevertheless, no exchange can win."""
+"""Whether the bare loops leave out the sum over ranks, to measure the speed without any exchange."""
 world = MPI.COMM_WORLD
 
 

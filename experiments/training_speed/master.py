@@ -1,4 +1,4 @@
-"""Measures what a master carries, and what an optimizer step costs. Run: ``mpirun -np 3 python master.py``.
+"""Measures the updates per second of a master, and optimizer steps. Run: ``mpirun -np 3 python master.py``.
 
 Rank 0 serves Downpour with Adam, the others send gradients as fast as they can: updates per second for several sizes.
 Then rank 0 alone times each optimizer against the bandwidth of copying memory. No framework is loaded. The figures go

@@ -9,7 +9,7 @@ MARK = "<!-- table -->"
 MODELS = ("mlp", "cnn", "lstm")
 RATIOS = [
     ("Keras on TensorFlow over DDP", "ours-keras on 2", "ddp on 2", {"mlp": 1.6, "cnn": 1.8, "lstm": 1.15}),
-    ("PyTorch through us over DDP", "ours-torch on 2", "ddp on 2", {"mlp": 1.5, "cnn": 1.0, "lstm": 1.05}),
+    ("PyTorch over DDP", "ours-torch on 2", "ddp on 2", {"mlp": 1.5, "cnn": 1.0, "lstm": 1.05}),
     ("Keras over the bare loop", "ours-keras on 2", "bare-keras on 2", dict.fromkeys(MODELS, 0.97)),
     ("PyTorch over the bare loop", "ours-torch on 2", "bare-torch on 2", dict.fromkeys(MODELS, 0.97)),
     ("Keras in bfloat16 over Keras in float32", "ours-keras on 2, bfloat16", "ours-keras on 2", {}),
@@ -25,18 +25,18 @@ EFFICIENCIES = [
     ("bare PyTorch loop", "bare-torch on 2", "bare-torch on 1", {}),
     ("bare PyTorch loop without any exchange", "bare-torch on 2, apart", "bare-torch on 1", {}),
 ]
-"""Parallel efficiency of two ranks: what is measured, on 2 and on 1, what is wanted."""
+"""Parallel efficiency of two ranks: name, run on 2 ranks, run on 1 rank, target by model."""
 ASYNCHRONOUS = {
     "downpour on 3": {"mlp": 58_000, "cnn": 6_000},
     "gem on 3": {"mlp": 56_000, "cnn": 5_600},
     "easgd on 3": {"mlp": 66_000, "cnn": 5_800},
 }
 UPDATES = {"82000": 4900, "235146": 2300, "421576": 1600, "1250000": 430}
-"""Updates a second that a master should carry, by the number of parameters."""
+"""Target of the updates per second of a master, by the number of parameters."""
 
 
 def write_report(results: dict, folder: Path) -> None:
-    """Replaces what stands behind the mark in ``README.md``, and ``speed.png``."""
+    """Replaces the part of ``README.md`` between the marks, and ``speed.png``."""
     readme = folder / "README.md"
     before, _, rest = readme.read_text().partition(MARK)
     _, _, after = rest.partition(MARK)
@@ -55,7 +55,7 @@ def speeds(results: dict) -> str:
 
 
 def ratios(results: dict) -> str:
-    """Ratios of runs that took turns: the median over the rounds; and what was wanted."""
+    """Ratios of runs that took turns: the median over the turns, and the target."""
     rows = []
     for label, above, below, wanted in RATIOS:
         rows.append([label, *(_against(_ratio(results, model, above, below), wanted.get(model)) for model in MODELS)])
@@ -70,8 +70,8 @@ def ratios(results: dict) -> str:
             found = results["sessions"].get(model, {}).get(name)
             is_comparable = found is not None and model in wanted
             cells.append(_against(median(found["samples_per_second"]) / wanted[model] if is_comparable else None, 1.0))
-        rows.append([f"{name} over twice the ancestor", *cells])
-    return _table(["ratio (wanted)", *MODELS], rows)
+        rows.append([f"{name} over twice NNLO", *cells])
+    return _table(["ratio (target)", *MODELS], rows)
 
 
 def costs(results: dict) -> str:
@@ -90,11 +90,11 @@ def costs(results: dict) -> str:
     if alone is not None and "timeline_off_s" in results:
         share = results["timeline_off_s"] * median(alone["samples_per_second"]) / 128
         rows.append(["cost of the timeline when off, of an MLP step on 1 rank", f"{100 * share:.2f} %", "< 0.5 %"])
-    return _table(["cost", "measured", "wanted"], rows) if rows else ""
+    return _table(["cost", "measured", "target"], rows) if rows else ""
 
 
 def masters(results: dict) -> str:
-    """What a master carries, and what an optimizer step costs."""
+    """The speed of a master, and the time of an optimizer step."""
     if (found := results.get("master")) is None:
         return ""
     rows = [
@@ -102,8 +102,9 @@ def masters(results: dict) -> str:
         for n, figure in found["updates_per_second"].items()
     ]
     steps = [[name, f"{ms:.2f} ms", f"{times:.2f}×"] for name, (ms, times) in found["optimizers"].items()]
-    first = _table(["parameters", "updates/s that a master with Adam carries", "wanted"], rows)
-    head = ["one step of 10 million parameters", "time", f"of copying its bytes at {found['copy_gb_per_s']:.1f} GB/s"]
+    first = _table(["parameters", "updates/s of a master with Adam", "target"], rows)
+    copying = f"relative to copying its bytes at {found['copy_gb_per_s']:.1f} GB/s"
+    head = ["one step of 10 million parameters", "time", copying]
     return f"{first}\n\n{_table(head, steps)}"
 
 

@@ -1,8 +1,8 @@
-"""Several measured programs are started together; then each in turn trains one epoch while the others wait.
+"""Several programs are started together and then take turns: one trains an epoch while the others wait.
 
-Other load on the machine affects all of them alike, so that the ratios of their speeds are reliable. Each program runs
-under an ``mpirun`` of its own. Before every epoch rank 0 prints "ready" and waits for a line on its standard input; the
-other ranks sleep until rank 0 sends them that line.
+Other load on the machine affects all of them alike, so that the ratios of their speeds are reliable. Each program has
+its own ``mpirun``. Before every epoch rank 0 prints "ready" and waits for a line on its standard input; the other ranks
+sleep until rank 0 sends them that line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ READY = "ready"
 
 
 def may_go_on() -> bool:
-    """On every rank of a measured program, before each epoch but the first: waits for its turn; False: it is over."""
+    """Waits for the next turn, on every rank, before each epoch but the first; returns False after the last turn."""
     word = None
     if MPI.COMM_WORLD.rank == 0:
         print(READY, flush=True)

@@ -1,4 +1,4 @@
-"""How the ranks work together: a method is a file.
+"""The training algorithms: how ranks combine their gradients or weights. Each method is one file.
 
-Sees flat vectors, a layout and a communicator; never a model, a file or an epoch.
+An algorithm sees flat vectors, the roles of the ranks and a communicator, but no model and no file.
 """

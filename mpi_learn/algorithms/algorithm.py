@@ -45,12 +45,12 @@ class AlgorithmSetup:
         comm: All ranks of the training.
         layout: Which rank has which role.
         weights: The model's weights, (n,) float32, changed in place; on a master its centre's.
-        n_sums: Length of the sums behind a gradient.
+        n_sums: Number of sums that follow the gradient in a step vector.
         n_steps: Steps of a worker per epoch, the same on all workers.
         learning_rate: The configured learning rate; 0 for an optimizer of a framework.
         make_optimizer: Builds an optimizer with its learning rate schedule.
         make_deal: Begins to deal out the samples of an epoch; None: every worker has a fixed share.
-        batch_statistics: To be averaged at every step; None: they are averaged elsewhere.
+        batch_statistics: Averaged over the ranks in every step; None: only after each epoch.
     """
 
     comm: Communicator
@@ -85,7 +85,7 @@ class Algorithm(ABC):
         """The steps of one epoch. Changes the weights in place.
 
         If a rank fails, the other ranks leave the epoch early and return as usual: the ranks agree on errors
-            afterwards.
+        afterwards.
 
         Args:
             steps: This worker's step vectors, (n + sums,) float32, each computed from the current weights when it is
@@ -102,10 +102,10 @@ class Algorithm(ABC):
 
     @abstractmethod
     def state(self) -> dict[str, np.ndarray]:
-        """The common arrays in a checkpoint besides the weights, from rank 0. The arrays themselves, to be filled."""
+        """The arrays, besides the weights, that a checkpoint takes from rank 0. Resuming writes into these arrays."""
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """The arrays of this rank in a checkpoint. The arrays themselves, to be filled."""
+        """The arrays that a checkpoint takes from each rank. Resuming writes into these arrays."""
         return {}
 
     def diagnostics(self) -> dict[str, float]:

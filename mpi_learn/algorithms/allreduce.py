@@ -16,11 +16,11 @@ from mpi_learn.optimizers.optimizer import Optimizer
 
 
 class SynchronousAllReduce(Algorithm):
-    """One collective per step, which sums gradients, sums and the flag that a rank failed.
+    """One collective per step adds the step vectors of all ranks: gradients, sums and the flag that a rank failed.
 
-    Gradients belong to mean losses times the weights of the batches. Divided by the total weight, which is one of the
-    sums, their sum is exactly the mean gradient over the global batch, also for uneven shares. If the total weight is
-    zero, there is no mean, and the step changes nothing.
+    The gradient in a step vector is that of the mean loss of a batch, times the weight of the batch. The sum of these
+    gradients, divided by the total weight, which is one of the sums, is exactly the mean gradient over the global
+    batch, also for uneven shares. If the total weight is zero, there is no mean, and the step changes nothing.
 
     Args:
         setup: Communicator, weights and sizes.
@@ -57,11 +57,9 @@ class SynchronousAllReduce(Algorithm):
         """All ranks have the same weights already."""
 
     def state(self) -> dict[str, np.ndarray]:
-        """The optimizer's state."""
         return self.optimizer.arrays()
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """What this rank's reduction has held back."""
         return self.reduction.arrays()
 
     def _exchange(self, step: np.ndarray) -> bool:

@@ -8,10 +8,11 @@ to other clusters and continues to train. When their snapshots have arrived, the
 
 so that the steps made in the meantime are kept. The flag that the snapshots have arrived is one of the sums of the next
 step inside the cluster. While an exchange is under way, no other one begins: a slow network delays the exchanges, never
-the steps. Averaging in random pairs is gossip (Blot et al. 2016). With ``neighbours: all`` and a large H it is local
-SGD (Stich 2019), with ``outer`` it is DiLoCo (Douillard et al. 2023), in which an outer optimizer makes new common
-weights of the mean; these replace the mean in the delta rule. After each epoch all clusters continue from the mean of
-their weights.
+the steps. After each epoch all clusters continue from the mean of their weights.
+
+Averaging in random pairs is gossip (Blot et al. 2016). With ``neighbours: all`` and a large H, the algorithm is local
+SGD (Stich 2019). With ``outer`` it is DiLoCo (Douillard et al. 2023): an outer optimizer computes new common weights
+from the mean, and these replace the mean in the delta rule.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ class AllReduce(_Options):
     name: Literal["allreduce"] = "allreduce"
     accumulate: int = Field(1, ge=1, description="Steps whose gradients a rank sums before they are exchanged.")
     compression: Literal["none", "float16", "top-k"] = Field(
-        "none", description="What is sent of a gradient: all of it, all of it in 16 bits, or its largest elements."
+        "none", description="How a gradient is sent: unchanged, in 16 bits, or only its largest elements."
     )
     fraction: float = Field(0.01, gt=0, le=1, description="top-k: the fraction of the elements that is sent.")
 
@@ -46,7 +46,7 @@ class ParameterServer(_Options):
 class Downpour(ParameterServer):
     """Asynchronous: workers send gradients; the master applies each one when it arrives (Dean et al. 2012).
 
-    With several masters, a lower master sums as many gradients as it has workers and hands up the sum.
+    With several masters, a lower master sums as many gradients as it has workers and sends the sum to the first master.
     """
 
     name: Literal["downpour"] = "downpour"
@@ -58,7 +58,7 @@ class Downpour(ParameterServer):
 
 
 class Easgd(ParameterServer):
-    """Elastic averaging: workers train on their own, tied to a centre (Zhang, Choromanska & LeCun 2015)."""
+    """Elastic averaging: workers train their own weights, attracted by a centre (Zhang, Choromanska & LeCun 2015)."""
 
     name: Literal["easgd"] = "easgd"
     elastic_force: float = Field(
@@ -69,7 +69,7 @@ class Easgd(ParameterServer):
 
 
 class Gem(ParameterServer):
-    """Gradient energy matching: pushes are damped by the changes of other workers (Hermans & Louppe 2018)."""
+    """Gradient energy matching: updates are damped by the changes of other workers (Hermans & Louppe 2018)."""
 
     name: Literal["gem"] = "gem"
     momentum: float = Field(0.9, ge=0, lt=1, description="μ: momentum of a worker's own steps.")
@@ -89,7 +89,7 @@ class Nesterov(_Options):
 
 
 class Clusters(_Options):
-    """Decentralized: clusters average gradients every step and weights with other clusters in the background."""
+    """Decentralized: gradients are averaged in a cluster in every step, weights between clusters in the background."""
 
     name: Literal["clusters"] = "clusters"
     size: int = Field(

@@ -1,8 +1,8 @@
 """The outer optimizer of DiLoCo (Douillard et al. 2023, arXiv:2311.08105, algorithm 1).
 
-Clusters train on their own for H steps from common weights θ. The mean over the k clusters of how far each has moved is
-the *pseudo-gradient*, ``Δ = (1/k) Σᵢ (θ − wᵢ)``; an optimizer of its own, Nesterov momentum, applies it:
-``v ← μv − ηΔ``, ``θ ← θ + μv − ηΔ``. With η = 1 and μ = 0 the result is the mean of the clusters' weights.
+The k clusters start from common weights θ and train independently for H steps to their weights wᵢ. The negative mean
+of their changes is the *pseudo-gradient*, ``Δ = (1/k) Σᵢ (θ − wᵢ)``. An outer optimizer with Nesterov momentum applies
+it: ``v ← μv − ηΔ``, ``θ ← θ + μv − ηΔ``. With η = 1 and μ = 0 the result is the mean of the clusters' weights.
 """
 
 from __future__ import annotations

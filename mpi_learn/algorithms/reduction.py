@@ -97,7 +97,6 @@ class TopFraction(Reduction):
         step[n:] = all_values[:, k:].sum(0)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The remainders of the gradients so far."""
         return {"held_back": self._held_back}
 
 

@@ -31,19 +31,14 @@ def console_size() -> tuple[int, int]:
     try:
         path = _launcher_terminal()
         if path is None:
-            return _size(sys.__stdout__.fileno() if sys.__stdout__ is not None else 1)
+            return os.get_terminal_size(sys.__stdout__.fileno() if sys.__stdout__ is not None else 1)
         terminal = os.open(path, os.O_RDONLY | os.O_NOCTTY)
         try:
-            return _size(terminal)
+            return os.get_terminal_size(terminal)
         finally:
             os.close(terminal)
     except (OSError, ValueError):
         return DEFAULT_SIZE
-
-
-def _size(terminal: int) -> tuple[int, int]:
-    size = os.get_terminal_size(terminal)
-    return size.columns, size.lines
 
 
 def make_console(stream: TextIO) -> Console:

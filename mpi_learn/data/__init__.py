@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mpi_learn.data.configuration import DataConfiguration, Transform
-from mpi_learn.data.inspection import DataSummary, inspect
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.inspection import inspect
 from mpi_learn.data.samples.batches import Batch, Batches, BatchOptions, Dealer
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.feeding import make_batches, validation_batches
-from mpi_learn.data.samples.in_memory import SampleFormat, Samples
+from mpi_learn.data.samples.in_memory import Samples
 
 if TYPE_CHECKING:
     from mpi_learn.data.loading import load
@@ -19,12 +19,9 @@ __all__ = [
     "BatchOptions",
     "Batches",
     "DataConfiguration",
-    "DataSummary",
     "Dataset",
     "Dealer",
-    "SampleFormat",
     "Samples",
-    "Transform",
     "inspect",
     "load",
     "make_batches",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -61,26 +60,11 @@ def _label_ranges(
     plans: list[Plan], configuration: DataConfiguration, opened: OpenSource
 ) -> tuple[tuple[int, int] | None, ...]:
     """`DataSummary.label_ranges`. Reads the labels only if some of them are integers."""
-    is_whole = [kind.dtype.kind in "biu" for kind in plans[0].y]
-    if not any(is_whole):
-        return (None,) * len(is_whole)
-    ranges = [
-        [(int(array.min()), int(array.max())) if whole else None for whole, array in zip(is_whole, labels, strict=True)]
-        for labels in _labels(plans, configuration, opened)
-    ]
-    return tuple(_united(of_label) for of_label in zip(*ranges, strict=True))
-
-
-def _labels(
-    plans: list[Plan], configuration: DataConfiguration, opened: OpenSource
-) -> Iterator[tuple[np.ndarray, ...]]:
-    """The labels of each file."""
-    for part in (part for plan in plans for part in plan.parts):
-        _, labels, _ = readers(opened(part.place), configuration)
-        yield labels.read(0, part.n_samples)
-
-
-def _united(ranges: Sequence[tuple[int, int] | None]) -> tuple[int, int] | None:
-    """The range of all files; None if the label has none."""
-    known = [one for one in ranges if one is not None]
-    return (min(low for low, _ in known), max(high for _, high in known)) if known else None
+    ranges: list[tuple[int, int] | None] = [None] * len(plans[0].y)
+    whole = [number for number, kind in enumerate(plans[0].y) if kind.dtype.kind in "biu"]
+    for part in (part for plan in plans for part in plan.parts if whole):
+        labels = readers(opened(part.place), configuration)[1].read(0, part.n_samples)
+        for number in whole:
+            limits = (int(labels[number].min()), int(labels[number].max()), *(ranges[number] or ()))
+            ranges[number] = min(limits), max(limits)
+    return tuple(ranges)

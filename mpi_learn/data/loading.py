@@ -62,7 +62,7 @@ def _planned(configuration: DataConfiguration, comm: Communicator, opened: OpenS
     with agreed_errors(comm):
         if comm.rank == 0:
             plans = make_plans(configuration, opened)
-    return cast(tuple[Plan, Plan | None], comm.bcast(plans) if comm.size > 1 else plans)
+    return cast(tuple[Plan, Plan | None], comm.bcast(plans))
 
 
 def _found(
@@ -92,7 +92,7 @@ def _loaded(plan: Plan, configuration: DataConfiguration, comm: Communicator, op
     if comm.rank == 0:
         wanted = configuration.model_dump_json(include={"features", "labels", "weights", "dtype"})
         name = digest(plan, wanted, *versions((part.place for part in plan.parts), configuration))
-    name = comm.bcast(name) if comm.size > 1 else name
+    name = comm.bcast(name)
     with agreed_errors(comm):
         memory = shared_by_host(
             comm, name, starts[-1], lambda memory: _fill(samples(memory), plan, configuration, opened)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 
 from mpi_learn.errors import DataError
 from mpi_learn.known_data.data_set import Arrays, FileArray
+from mpi_learn.settings.paths import replacing
 
 CHUNK_BYTES = 2**20
 
@@ -38,21 +38,17 @@ def write(
     Raises:
         DataError: The file cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with h5py.File(aside, "w") as file:
+        with replacing(path) as aside, h5py.File(aside, "w") as file:
             file.attrs.update(attributes)
             _fill(file, n, blocks, compress)
             for array in arrays:
                 _describe(file[array.name], array)
-        aside.replace(path)
     except OSError as error:
         raise DataError(
             f"cannot be written: {error}", where=str(path), cure="check the folder and its free space"
         ) from error
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _fill(file: h5py.File, n: int, blocks: Iterable[Arrays], compress: bool) -> None:

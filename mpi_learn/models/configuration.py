@@ -110,7 +110,7 @@ class Gan(BaseModel):
         "model",
         description="model: with each batch the discriminator makes its steps, then the generator, and ranks exchange "
         "after each step. batch: one exchange per batch; both models are updated at once, and the model with fewer "
-        "steps rests in some batches.",
+        "steps is not updated in some batches.",
     )
     condition: Annotated[list[Literal["generator", "discriminator"]], BeforeValidator(_listed)] = Field(
         [], description="Models that take the labels as further inputs (Mirza & Osindero 2014)."

@@ -99,5 +99,5 @@ def rows_of_host(comm: Communicator, n: int) -> dict[int, np.ndarray]:
     host.Free()
     if memory is None:
         return {}
-    whole = np.frombuffer(memory, np.uint8)
-    return {rank: whole[place * stride : place * stride + n_bytes].view(np.float32) for place, rank in enumerate(ranks)}
+    rows = memory.reshape(len(ranks), stride)[:, :n_bytes]
+    return {rank: row.view(np.float32) for rank, row in zip(ranks, rows, strict=True)}

@@ -19,10 +19,10 @@ import os
 import socket
 import struct
 import threading
+import uuid
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 
 import numpy as np
 
@@ -55,48 +55,72 @@ def shared_by_host(comm: Communicator, name: str, n_bytes: int, fill: Fill) -> n
         comm: The ranks that request it together.
         name: Identifies the content; the same on all ranks.
         n_bytes: Its size.
-        fill: Called on at most one rank of the host. An error is raised on that rank.
+        fill: Called on one rank of the host, unless that process dies. An error is raised on that rank.
 
     Returns:
         (n_bytes,) uint8, filled; empty on ranks that depend on a rank whose `fill` raised.
     """
     if not hasattr(os, "memfd_create"):
-        return _own(n_bytes, fill)
+        memory = np.empty(n_bytes, np.uint8)
+        fill(memory)
+        return memory
+    address = _address(f"{job_name()} {name}")
     if comm.size == 1:
-        memory, file = _acquired(name, n_bytes, fill)
-        os.close(file)
-        return _as_array(memory, n_bytes)
+        return _as_array(_acquired(address, n_bytes, fill), n_bytes)
     host = on_this_host(comm)
     try:
-        return _shared(host, name, n_bytes, fill)
+        return _shared(host, address, n_bytes, fill)
     finally:
         host.Free()
 
 
-def _shared(host: Communicator, name: str, n_bytes: int, fill: Fill) -> np.ndarray:
-    memory, file, error = None, -1, None
+def memory_of_host(host: Communicator, n_bytes: int) -> np.ndarray | None:
+    """`n_bytes` of memory shared by all ranks of `host`, uninitialised. Collective over `host`.
+
+    Returns:
+        (n_bytes,) uint8; None if a rank cannot open it, or on systems without anonymous files.
+    """
+    if host.size == 1 or not hasattr(os, "memfd_create"):
+        return None
+    address = host.bcast(_address(uuid.uuid4().hex))
+    memory: mmap.mmap | None = None
     if host.rank == 0:
-        try:
-            memory, file = _acquired(name, n_bytes, fill)
-        except (Exception, SystemExit) as mine:  # noqa: BLE001 - raised below, when the other ranks no longer wait
-            error = mine
-    place = handed_out(host, place_of(file) if memory is not None else None)
-    if host.rank != 0 and place is not None:
-        memory = opened(place, n_bytes)
-    host.Barrier()  # the place exists while the first rank holds the file open
-    if file >= 0:
-        os.close(file)
+        with suppress(OSError):
+            memory = _acquired(address, n_bytes, lambda memory: None)
+    host.Barrier()
+    if host.rank != 0:
+        with suppress(OSError):
+            memory = _asked(address, n_bytes)
+    has_all = all(host.allgather(memory is not None))
+    return _as_array(memory, n_bytes) if memory is not None and has_all else None
+
+
+def _shared(host: Communicator, address: str, n_bytes: int, fill: Fill) -> np.ndarray:
+    memory, error = _attempted(address, n_bytes, fill) if host.rank == 0 else (None, None)
+    is_filled = handed_out(host, memory is not None)
+    if host.rank != 0 and is_filled:
+        memory, error = _attempted(address, n_bytes, fill)
+    host.Barrier()  # the first rank holds the memory until all ranks have it
     if error is not None:
         raise error
-    if place is None:
-        return np.empty(0, np.uint8)
-    return _own(n_bytes, fill) if memory is None else _as_array(memory, n_bytes)
+    return np.empty(0, np.uint8) if memory is None else _as_array(memory, n_bytes)
 
 
-def _acquired(name: str, n_bytes: int, fill: Fill) -> tuple[mmap.mmap, int]:
-    """The filled memory and a descriptor of its file, which the caller closes."""
-    whose = hashlib.sha256(f"{os.getuid()} {job_name()} {name}".encode()).hexdigest()
-    address = f"\0mpi_learn {whose}"
+def _attempted(address: str, n_bytes: int, fill: Fill) -> tuple[mmap.mmap | None, BaseException | None]:
+    """The memory, or the error that is raised when the other ranks no longer wait."""
+    try:
+        return _acquired(address, n_bytes, fill), None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - raised by `_shared`
+        return None, error
+
+
+def _address(name: str) -> str:
+    """The address of a socket for memory of this user."""
+    return f"\0mpi_learn {hashlib.sha256(f'{os.getuid()} {name}'.encode()).hexdigest()}"
+
+
+def _acquired(address: str, n_bytes: int, fill: Fill) -> mmap.mmap:
+    """The filled memory, which this process or another one offers at `address`."""
     pause = Pause()
     while True:
         own = socket.socket(socket.AF_UNIX)
@@ -107,15 +131,15 @@ def _acquired(name: str, n_bytes: int, fill: Fill) -> tuple[mmap.mmap, int]:
             own.close()
             if error.errno != errno.EADDRINUSE:
                 raise
-            if (file := _asked(address)) is not None:
-                return mmap.mmap(file, max(n_bytes, 1)), file
+            if (memory := _asked(address, n_bytes)) is not None:
+                return memory
             pause()
             continue
         return _offered(own, n_bytes, fill)
 
 
-def _asked(address: str) -> int | None:
-    """The file that another process offers, once it is filled; None if that process ended first."""
+def _asked(address: str, n_bytes: int) -> mmap.mmap | None:
+    """The memory that another process offers, once it is filled; None if that process ended first."""
     with socket.socket(socket.AF_UNIX) as other, suppress(ConnectionError):
         other.connect(address)
         if not _is_own_user(other):
@@ -123,23 +147,26 @@ def _asked(address: str) -> int | None:
         answer, files, _, _ = socket.recv_fds(other, 1, 1)
         if answer and not files:  # the file was sent, but this process cannot open more files
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-        return files[0] if files else None
+        if files:
+            with os.fdopen(files[0], "rb") as file:
+                return mmap.mmap(file.fileno(), max(n_bytes, 1))
     return None
 
 
-def _offered(own: socket.socket, n_bytes: int, fill: Fill) -> tuple[mmap.mmap, int]:
-    try:
+def _offered(own: socket.socket, n_bytes: int, fill: Fill) -> mmap.mmap:
+    with ExitStack() as undo:
+        undo.callback(own.close)
         own.listen(N_WAITING)
-        file = _anonymous_file(n_bytes)
+        file = os.memfd_create("mpi_learn")
+        undo.callback(os.close, file)
+        os.ftruncate(file, max(n_bytes, 1))
         memory = mmap.mmap(file, max(n_bytes, 1))
         fill(_as_array(memory, n_bytes))
-    except BaseException:
-        own.close()
-        raise
+        undo.pop_all()
     is_over = threading.Event()
-    threading.Thread(target=_offer, args=(own, os.dup(file), is_over), name="offering memory", daemon=True).start()
+    threading.Thread(target=_offer, args=(own, file, is_over), name="offering memory", daemon=True).start()
     weakref.finalize(memory, _withdraw, own, is_over)
-    return memory, file
+    return memory
 
 
 def _offer(own: socket.socket, file: int, is_over: threading.Event) -> None:
@@ -191,69 +218,8 @@ def _is_own_user(other: socket.socket) -> bool:
     return bool(user == os.getuid())
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where another process of this host finds an open file of this process.
-
-    Attributes:
-        path: A path under ``/proc``, which may be another file in another process namespace.
-        device: The file's device, which identifies the file together with `inode`.
-        inode: The file's inode.
-    """
-
-    path: str
-    device: int
-    inode: int
-
-
-def place_of(file: int) -> Place:
-    """The place of an open file, valid while this process holds it open."""
-    status = os.fstat(file)
-    return Place(f"/proc/{os.getpid()}/fd/{file}", status.st_dev, status.st_ino)
-
-
-def opened(place: Place, n_bytes: int) -> mmap.mmap | None:
-    """The memory at `place`; None if this process cannot open it or finds another file there."""
-    try:
-        with open(place.path, "r+b") as file:  # noqa: PTH123 - not a path of a file system
-            status = os.fstat(file.fileno())
-            if (status.st_dev, status.st_ino) != (place.device, place.inode):
-                return None
-            return mmap.mmap(file.fileno(), max(n_bytes, 1))
-    except OSError:
-        return None
-
-
-def memory_of_host(host: Communicator, n_bytes: int) -> mmap.mmap | None:
-    """`n_bytes` of memory shared by all ranks of `host`; None if a rank cannot open it. Collective over `host`."""
-    if host.size == 1:
-        return None
-    file = _anonymous_file(n_bytes) if host.rank == 0 else -1
-    place = host.bcast(place_of(file) if file >= 0 else None, root=0)
-    memory = None if place is None else opened(place, n_bytes)
-    has_all = all(host.allgather(memory is not None))
-    if file >= 0:
-        os.close(file)
-    return memory if has_all else None
-
-
-def _anonymous_file(n_bytes: int) -> int:
-    """The descriptor of a file of `n_bytes` in memory; -1 on systems without such files."""
-    if not hasattr(os, "memfd_create"):
-        return -1
-    file = os.memfd_create("mpi_learn")
-    os.ftruncate(file, max(n_bytes, 1))
-    return file
-
-
 def _as_array(memory: mmap.mmap, n_bytes: int) -> np.ndarray:
     return np.frombuffer(memory, np.uint8, n_bytes)
-
-
-def _own(n_bytes: int, fill: Fill) -> np.ndarray:
-    memory = np.empty(n_bytes, np.uint8)
-    fill(memory)
-    return memory
 
 
 def job_name() -> str:

@@ -32,78 +32,49 @@ class Status:
 
 
 class Comm:
-    """A communicator of one rank."""
+    """A communicator of one rank: every method returns at once, with this rank's value or this communicator."""
 
     rank, size = 0, 1
 
     def __new__(cls, comm: Comm | None = None) -> Comm:
-        """A communicator of this process."""
         return super().__new__(cls)
 
-    def Set_errhandler(self, handler: object) -> None:
-        """Does nothing: no call fails."""
+    def Set_errhandler(self, handler: object) -> None: ...
 
-    def Revoke(self) -> None:
-        """Does nothing: no other rank waits."""
+    def Revoke(self) -> None: ...
 
-    def Free(self) -> None:
-        """Does nothing."""
+    def Free(self) -> None: ...
 
-    def Barrier(self) -> None:
-        """Returns at once."""
+    def Barrier(self) -> None: ...
 
     def Dup(self) -> Comm:
-        """Itself."""
         return self
 
     def Clone(self) -> Comm:
-        """Itself."""
         return self
 
     def Split(self, color: int = 0, key: int = 0) -> Comm | None:
-        """Itself, or None for `UNDEFINED`."""
         return None if color == UNDEFINED else self
 
-    def Split_type(self, split_type: int, key: int = 0) -> Comm:
-        """Itself."""
+    def Split_type(self, split_type: int) -> Comm:
         return self
 
     def bcast(self, value: Any, root: int = 0) -> Any:
-        """`value`."""
         return value
 
     def allreduce(self, value: Any, op: Callable[[Any, Any], Any] = SUM) -> Any:
-        """`value`."""
         return value
 
     def gather(self, value: Any, root: int = 0) -> list[Any]:
-        """`value` alone."""
         return [value]
 
     def allgather(self, value: Any) -> list[Any]:
-        """`value` alone."""
         return [value]
-
-
-class Intracomm(Comm):
-    """An intracommunicator of one rank."""
 
     @classmethod
     def Create_from_group(cls, group: object, name: str) -> Comm:
-        """A communicator of this process."""
         return cls()
 
 
-class Cartcomm(Intracomm):
-    """A Cartesian communicator of one rank."""
-
-
-class Graphcomm(Intracomm):
-    """A graph communicator of one rank."""
-
-
-class Distgraphcomm(Intracomm):
-    """A distributed graph communicator of one rank."""
-
-
-COMM_SELF = COMM_WORLD = Intracomm()
+Intracomm = Cartcomm = Graphcomm = Distgraphcomm = Comm
+COMM_SELF = COMM_WORLD = Comm()

@@ -25,11 +25,15 @@ DERIVING = (
     "Create_dist_graph",
     "Create_dist_graph_adjacent",
 )
-"""The methods of `MPI.Intracomm` that return a derived communicator. `Remembering` overrides each of them."""
+"""The methods of `MPI.Intracomm` that return a derived communicator. `Revocable` overrides each of them."""
 
 
-class Remembering(MPI.Intracomm):
-    """Keeps references to the communicators derived from it; mixed into each of mpi4py's classes.
+class Revocable(MPI.Intracomm):
+    """A communicator whose `Revoke` frees every rank that waits in it or in a communicator derived from it.
+
+    MPI revokes a single communicator, but user code and algorithms also wait in derived ones. mpi4py reduces Python
+    objects over an internal duplicate, which cannot be revoked from outside. This class therefore keeps references to
+    derived communicators, and reduces objects after gathering them over this communicator.
 
     Args:
         comm: This object takes over its handle.
@@ -37,7 +41,7 @@ class Remembering(MPI.Intracomm):
 
     def __init__(self, comm: MPI.Comm | None = None) -> None:
         self._parts: list[weakref.ref[MPI.Comm]] = []
-        self._whole: Remembering | None = None
+        self._whole: Revocable | None = None
 
     def Revoke(self) -> None:
         """Revokes this communicator and those derived from it."""
@@ -66,8 +70,8 @@ class Remembering(MPI.Intracomm):
         before = self.allgather(sendobj)[: self.rank]
         return functools.reduce(op, before) if before else None
 
-    def _remembered(self, part: Kind) -> Kind:
-        """`part` as a `Remembering`, to which this object keeps a weak reference."""
+    def _kept(self, part: Kind) -> Kind:
+        """`part` as a `Revocable`, to which this object keeps a weak reference."""
         if part == MPI.COMM_NULL:
             return part
         mine = next(mine for theirs, mine in KINDS.items() if isinstance(part, theirs))(part)
@@ -77,45 +81,36 @@ class Remembering(MPI.Intracomm):
         return cast(Kind, mine)
 
 
-def _remembering(derive: Callable[..., MPI.Comm]) -> Callable[..., MPI.Comm]:
+def _revocable(derive: Callable[..., MPI.Comm]) -> Callable[..., MPI.Comm]:
     @functools.wraps(derive)
-    def method(self: Remembering, *arguments: Any, **options: Any) -> MPI.Comm:
-        return self._remembered(derive(self, *arguments, **options))
+    def method(self: Revocable, *arguments: Any, **options: Any) -> MPI.Comm:
+        return self._kept(derive(self, *arguments, **options))
 
     return method
 
 
 for _name in DERIVING:
     if hasattr(MPI.Intracomm, _name):  # `mpi_learn.mpi.one_process` has only some of them
-        setattr(Remembering, _name, _remembering(getattr(MPI.Intracomm, _name)))
+        setattr(Revocable, _name, _revocable(getattr(MPI.Intracomm, _name)))
 
 
-class Revocable(Remembering):
-    """A communicator whose `Revoke` frees every rank that waits in it or in a communicator derived from it.
-
-    MPI revokes a single communicator, but user code and algorithms also wait in derived ones. mpi4py reduces Python
-    objects over an internal duplicate, which cannot be revoked from outside. This class therefore keeps references to
-    derived communicators, and reduces objects after gathering them over this communicator.
-    """
-
-
-class Grid(Remembering, MPI.Cartcomm):
+class Grid(Revocable, MPI.Cartcomm):
     """A derived communicator with a Cartesian topology."""
 
     def Sub(self, *arguments: Any, **options: Any) -> MPI.Cartcomm:
         """A revocable `MPI.Cartcomm.Sub`."""
-        return self._remembered(super().Sub(*arguments, **options))
+        return self._kept(super().Sub(*arguments, **options))
 
 
-class Graph(Remembering, MPI.Graphcomm):
+class Graph(Revocable, MPI.Graphcomm):
     """A derived communicator with a graph topology."""
 
 
-class DistributedGraph(Remembering, MPI.Distgraphcomm):
+class DistributedGraph(Revocable, MPI.Distgraphcomm):
     """A derived communicator with a distributed graph topology."""
 
 
-KINDS: dict[type[MPI.Comm], type[Remembering]] = {
+KINDS: dict[type[MPI.Comm], type[Revocable]] = {
     MPI.Cartcomm: Grid,
     MPI.Graphcomm: Graph,
     MPI.Distgraphcomm: DistributedGraph,

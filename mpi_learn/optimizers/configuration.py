@@ -73,23 +73,25 @@ class Sgd(FusedOptions):
     nesterov: bool = Field(False, description="Use Nesterov momentum.")
 
 
-class Adam(FusedOptions):
-    """Adam (Kingma & Ba 2015)."""
+class Moments(FusedOptions):
+    """The options of the optimizers with moments of the gradient."""
 
-    name: Literal["adam"] = "adam"
     beta_1: Fraction = Field(0.9, description="Decay of the mean gradient.")
     beta_2: Fraction = Field(0.999, description="Decay of the mean squared gradient.")
     epsilon: Epsilon = 1e-7
 
 
-class AdamW(FusedOptions):
+class Adam(Moments):
+    """Adam (Kingma & Ba 2015)."""
+
+    name: Literal["adam"] = "adam"
+
+
+class AdamW(Moments):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019)."""
 
     name: Literal["adamw"] = "adamw"
     weight_decay: float = Field(0.004, ge=0, description=DECAY)
-    beta_1: Fraction = Field(0.9, description="Decay of the mean gradient.")
-    beta_2: Fraction = Field(0.999, description="Decay of the mean squared gradient.")
-    epsilon: Epsilon = 1e-7
 
 
 class RmsProp(FusedOptions):
@@ -128,13 +130,10 @@ class Lars(FusedOptions):
     epsilon: Epsilon = 1e-8
 
 
-class Lamb(FusedOptions):
+class Lamb(Moments):
     """Layer-wise adaptive rates on Adam (You et al. 2020)."""
 
     name: Literal["lamb"] = "lamb"
-    beta_1: Fraction = Field(0.9, description="Decay of the mean gradient.")
-    beta_2: Fraction = Field(0.999, description="Decay of the mean squared gradient.")
-    epsilon: Epsilon = 1e-7
 
 
 class FrameworkOptimizer(Options):

@@ -60,7 +60,6 @@ class RuleOptimizer(Optimizer):
         return int(self._n_steps[0])
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """The number of steps, and the rule's vectors."""
         return {"n_steps": self._n_steps, **self.rule.state}
 
     def update(self, weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.settings.user_code import is_function, load_function, located_specification, metric_key, users_code
+from mpi_learn.settings.user_code import is_function, load_function, located_specification, users_code
 
 
 class Component(BaseModel):
@@ -29,7 +29,7 @@ class Component(BaseModel):
     @property
     def key(self) -> str:
         """The name in the history: the name of a function, or a name of the framework as written."""
-        return metric_key(self.name)
+        return self.name.rpartition(":")[2]
 
     @property
     def is_own(self) -> bool:

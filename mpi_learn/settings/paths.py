@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -35,12 +36,12 @@ def make_folder(folder: Path, key: str) -> None:
 
 
 @contextmanager
-def replaced_whole(path: Path) -> Iterator[Path]:
-    """A temporary file that is renamed to `path` at the end, so that readers never see an incomplete file.
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary file that replaces that at `path` when the block ends without an error.
 
-    It has the suffix of `path`, and is removed if the block raises.
+    Readers never see an incomplete file. The temporary file has the suffix of `path`.
     """
-    temporary = path.with_name(f".{path.stem}.writing{path.suffix}")
+    temporary = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
         yield temporary
         temporary.replace(path)
@@ -50,5 +51,5 @@ def replaced_whole(path: Path) -> Iterator[Path]:
 
 def write_whole(path: Path, text: str) -> None:
     """Writes a text file; readers never see an incomplete one."""
-    with replaced_whole(path) as temporary:
+    with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")

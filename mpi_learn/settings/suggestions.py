@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from pathlib import Path
 
 N_LISTED = 30
 
@@ -12,6 +13,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     """The name in `known` that is most similar to `name`; None if none is similar."""
     best = max(known, key=lambda other: _likeness(name.lower(), other.lower()), default=None)
     return best if best is not None and _likeness(name.lower(), best.lower()) >= 0.5 else None
+
+
+def nearest_file(path: Path, pattern: str = "*") -> str | None:
+    """The name of a file beside `path` that fits `pattern` and is most similar; None if none is similar."""
+    return nearest(path.name, [other.name for other in path.parent.glob(pattern) if other.is_file()])
 
 
 def suggestion(name: str, known: Iterable[str], listing: str = "known") -> str:

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError, UserError
-from mpi_learn.settings.suggestions import nearest, suggestion
+from mpi_learn.settings.suggestions import nearest_file, suggestion
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,6 @@ def is_function(specification: str) -> bool:
     """Whether `specification` has the form ``file.py:name`` or ``package.module:name``."""
     source, colon, name = specification.rpartition(":")
     return bool(colon and source and name.isidentifier())
-
-
-def metric_key(specification: str) -> str:
-    """The name of a metric in the history: the name of a function, or a Keras name unchanged."""
-    return specification.rpartition(":")[2]
 
 
 def located_specification(specification: str, directory: Path) -> str:
@@ -120,7 +115,7 @@ def _parts(specification: str) -> tuple[str, str]:
 def _found(source: str, directory: Path | None) -> Path:
     path = (directory or Path.cwd()) / source
     if not path.is_file():
-        near = nearest(path.name, [other.name for other in path.parent.glob("*.py")] if path.parent.is_dir() else [])
+        near = nearest_file(path, "*.py")
         cure = f"did you mean {near}?" if near else f"there is no Python file in {path.parent}"
         raise ConfigurationError("there is no such file", where=str(path), cure=cure)
     return path.resolve()
@@ -181,7 +176,7 @@ def _module_path(source: str, directory: Path | None) -> Path:
     here = directory or Path.cwd()
     spec = _module_spec(source, str(here))
     if spec is None or not spec.origin:
-        near = nearest(f"{source}.py", [path.name for path in here.glob("*.py")])
+        near = nearest_file(here / f"{source}.py", "*.py")
         cure = f"did you mean {near}:…?" if near else "is it installed in this environment?"
         raise ConfigurationError(f"there is no module {source}", where=source, cure=cure)
     return Path(spec.origin)

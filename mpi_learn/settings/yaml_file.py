@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.settings.suggestions import nearest
+from mpi_learn.settings.suggestions import nearest_file
 
 WIDTH = 100
 """The length of a line in characters."""
@@ -22,7 +22,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        near = nearest(path.name, [other.name for other in path.parent.glob("*.y*ml")] if path.parent.is_dir() else [])
+        near = nearest_file(path, "*.y*ml")
         reason = getattr(error, "strerror", None) or str(error)
         cure = f"did you mean {near}?" if near else "check the path, which is relative to the current directory"
         raise ConfigurationError(f"cannot read the file: {reason}", where=str(path), cure=cure) from error

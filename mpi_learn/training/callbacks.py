@@ -18,12 +18,12 @@ class Callbacks:
     """The callbacks of one training. They are called on the first worker, whose model they see.
 
     Args:
-        wanted: As configured.
-        comm: Of the training.
+        wanted: The callbacks in the configuration.
+        comm: All ranks of the training.
         first: The rank of the first worker.
-        model: Of this rank.
+        model: The model of this rank.
         epochs: Number of epochs of the whole training.
-        rate: Set on all ranks if a callback sets that of the model's optimizer.
+        rate: The learning rate, set on all ranks if a callback sets that of the model's optimizer.
 
     Raises:
         ConfigurationError: No such callback, or one that is not available.

@@ -25,8 +25,8 @@ def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dat
     """Does everything that `train` does before the first step, then one batch forward and backward; trains nothing.
 
     Args:
-        configuration: Of the training; its algorithm is not used, as for a training on one rank.
-        comm: Of this process alone.
+        configuration: The training; its algorithm is ignored, because there is one rank.
+        comm: A communicator of one rank.
         data: Used instead of ``configuration.data``.
 
     Returns:

@@ -40,8 +40,8 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, rank_arrays: Iterable[
 
     Args:
         folder: Created if missing.
-        checkpoint: What all ranks have in common.
-        rank_arrays: Each rank and what it alone holds; requested one after the other, so that memory holds one of them.
+        checkpoint: The values that all ranks share.
+        rank_arrays: Each rank with its own arrays. The pairs are requested one at a time, so that one is in memory.
 
     Returns:
         The file.

@@ -36,7 +36,7 @@ class _Section(BaseModel):
 
 
 class EarlyStopping(_Section):
-    """``early_stopping:`` end when a metric no longer improves."""
+    """``early_stopping:`` ends the training when a metric no longer improves."""
 
     metric: str = Field("val_loss", description="A metric of the training, with the prefix ``val_`` for validation.")
     patience: int = Field(3, ge=1, description="Epochs without improvement before the training ends.")
@@ -107,7 +107,7 @@ class TrainingConfiguration(_Section):
     parameters: dict[str, Any] = Field({}, description="Arguments of that function.")
     data: DataConfiguration | None = Field(None, description="The samples; null only if `train` is called with data.")
     framework: Framework = Field(
-        "auto", description="What the function returns. auto: whatever it returns; keras or torch: nothing else."
+        "auto", description="auto: the framework of the model. keras, torch: a model of the other framework is refused."
     )
     loss: Losses = Field(
         None,
@@ -147,20 +147,20 @@ class TrainingConfiguration(_Section):
     )
     batch_size: int = Field(32, ge=1, description="Samples per worker and step.")
     epochs: int = Field(1, ge=1, description="Number of passes over the training samples.")
-    early_stopping: EarlyStopping | None = Field(None, description="End when a metric no longer improves.")
-    target: Target | None = Field(None, description="End as soon as a metric reaches a value.")
+    early_stopping: EarlyStopping | None = Field(None, description="Stop when a metric no longer improves.")
+    target: Target | None = Field(None, description="Stop as soon as a metric reaches a value.")
     callbacks: Annotated[list[Named], BeforeValidator(_listed)] = Field(
         [],
         description="Called after every epoch on the first worker: file.py:function of (epoch, metrics, model), which "
-        "returns whether to stop, or a factory of one; or a callback of Keras that only reads, {name: CSVLogger, "
-        "filename: log.csv}.",
+        "returns whether to stop, or a function that returns such a function; or a callback of Keras, {name: "
+        "CSVLogger, filename: log.csv}.",
     )
-    checkpoint: Checkpoint | None = Field(None, description="From what an interrupted training continues.")
+    checkpoint: Checkpoint | None = Field(None, description="Where checkpoints are written, and how often.")
     validation: Validation = Field(Validation(), description="When, and by which ranks, the model is validated.")
     xla: bool | Literal["auto"] = Field(
         "auto",
         description="Keras: whether XLA compiles the step. auto: if it is faster in a few timed steps, the same on all "
-        "ranks; only trainings of more than a minute and 600 steps are timed. The last digits depend on it.",
+        "ranks; only trainings of more than a minute and 600 steps are timed. XLA changes the last digits of results.",
     )
     monitor: bool = Field(False, description="Add use of processor and memory, over all ranks, to the history.")
     trace: Path | None = Field(None, description="Folder for every rank's timeline; see `mpi-learn trace`.")

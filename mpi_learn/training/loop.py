@@ -100,7 +100,7 @@ def train(
 
 
 class Training:
-    """One training. A context: its end frees what it holds besides the model. Collective.
+    """One training. A context manager, which at the end frees everything except the model. Collective.
 
     Args:
         configuration: A validated one.

@@ -34,7 +34,7 @@ from mpi_learn.training.state import State
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
 
 N_IN_EXAMPLE = 8
-"""Samples from which a model learns shapes, and with which it is tried before the first step."""
+"""Number of samples with which a model is built and tested before the first step."""
 
 
 def build_model(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:

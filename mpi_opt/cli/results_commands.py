@@ -44,7 +44,7 @@ def results(
         if finished:
             return _finished_status(read_study(opened, study, trials=False))
         if sql is not None:
-            _print_query(opened, sql, form)
+            _print_rows(*opened.sql(sql), form)
         elif study is None and trial is None and n_best is None and state is None and not pareto:
             _print_studies(opened, form)
         else:
@@ -76,11 +76,6 @@ def _finished_status(study: Study) -> int:
     state = "finished" if study.is_finished else "not finished"
     show(f"{study.name}: {state}, {study.record.n_ended} trials have ended")
     return FINISHED if study.is_finished else UNFINISHED
-
-
-def _print_query(store: Store, query: str, form: Format) -> None:
-    columns, rows = store.sql(query)
-    _print_rows(columns, rows, form)
 
 
 def _print_rows(columns: list[str], rows: list[Any], form: Format) -> None:

@@ -1,6 +1,6 @@
 """The keys of a ``space.yaml`` with their types, defaults and meanings. No MPI, framework or database.
 
-`training` is a ``training.yaml`` in which a value ``$name`` stands for the value of a hyperparameter.
+`training` is a ``training.yaml`` in which ``$name`` is replaced by the value of a hyperparameter.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from mpi_learn.settings.paths import file_name
-from mpi_learn.settings.suggestions import nearest
+from mpi_learn.settings.suggestions import nearest, suggestion
 from mpi_learn.settings.validation import place, validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
@@ -63,12 +63,12 @@ class StudyConfiguration(Section):
         BeforeValidator(as_folds, json_schema_input_type=Annotated[int, Field(ge=1)] | FoldsSection),
     ] = Field(
         default_factory=FoldsSection,
-        description="K of the K-fold cross-validation; 1: the validation data as given. Or a mapping.",
+        description="K of the K-fold cross-validation; 1: the validation data as given. Or a mapping, see below.",
     )
     trial: TrialSection = Field(default_factory=TrialSection, description="The limits of one trial.")
     track: str | None = Field(None, description="`tensorboard:FOLDER` or `mlflow:URI`, which also records the trials.")
     training: dict[str, Any] | None = Field(
-        None, description="A training.yaml, in which `$name` stands for a hyperparameter."
+        None, description="A training.yaml, in which `$name` is replaced by the value of a hyperparameter."
     )
 
     @property
@@ -167,7 +167,7 @@ def _dimension(kind: type[Real | Integer | Categorical], keys: dict[str, Any], w
     known = [one.name for one in fields(kind)]
     for key in keys:
         if key not in known:
-            raise SpaceError(f"unknown key {key!r}", where=where, cure=_did_you_mean(key, known))
+            raise SpaceError(f"unknown key {key!r}", where=where, cure=suggestion(key, known))
     try:
         return kind(**keys)
     except SpaceError as error:
@@ -196,7 +196,7 @@ def _check_references(configuration: StudyConfiguration, space: Space) -> None:
     for name in references(configuration.training or {}):
         if name not in space:
             raise ConfigurationError(
-                f"${name} is not a hyperparameter of the space", where="training", cure=_did_you_mean(name, list(space))
+                f"${name} is not a hyperparameter of the space", where="training", cure=suggestion(name, space)
             )
 
 
@@ -222,11 +222,6 @@ def _check_folds(configuration: StudyConfiguration) -> None:
             where="folds.stop_early",
             cure="remove it",
         )
-
-
-def _did_you_mean(name: str, known: list[str]) -> str:
-    near = nearest(name, known)
-    return f"did you mean {near}?" if near else f"known: {', '.join(known)}"
 
 
 def _set(values: dict[str, Any], key: str, value: Any) -> None:

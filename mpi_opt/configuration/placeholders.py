@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.settings.user_code import is_function, signature_of
+from mpi_learn.settings.user_code import FunctionSignature, is_function, signature_of
 from mpi_opt.core.space import Parameters
 
 REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
@@ -60,14 +60,19 @@ def filled_training(
     free = {name: value for name, value in parameters.items() if name not in referred}
     try:
         signature = signature_of(model, directory)
-        named = {name: value for name, value in parameters.items() if name in signature.names}
-        arguments = (free if signature.accepts_any else {}) | named | own
+        arguments = _accepted(signature, parameters, free) | own
         signature.check(arguments, model)
     except ConfigurationError:
         if not guess:
             raise
         arguments = free | own
     return content | {"parameters": arguments} if arguments else content
+
+
+def _accepted(signature: FunctionSignature, parameters: Parameters, free: Parameters) -> Parameters:
+    """The hyperparameters that a function receives: those that it names; with ``**kwargs`` also all of `free`."""
+    named = {name: value for name, value in parameters.items() if name in signature.names}
+    return free | named if signature.accepts_any else named
 
 
 def _is_arguments(value: Any) -> bool:

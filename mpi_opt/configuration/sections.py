@@ -57,7 +57,7 @@ class SearchSection(Section):
     target: float | list[float | None] | None = Field(
         None,
         description="The search stops when a trial is this good; with several figures of merit a list, in which `null` "
-        "stands for any value.",
+        "means any value.",
     )
 
     transfer: Annotated[

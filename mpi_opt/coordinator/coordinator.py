@@ -20,7 +20,6 @@ from mpi_opt.errors import SearchFailed
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
 from mpi_opt.store.records import Finish
 from mpi_opt.strategies.strategy import Strategy
-from mpi_opt.study.external_trials import reported
 from mpi_opt.study.retrying_store import RetryingStore
 from mpi_opt.study.study import SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.worker.watchdog import STOPPING_S
@@ -243,7 +242,7 @@ class Coordinator:
     def _fail(self, running: Running, error: str) -> None:
         duration_s = self.pool.now_s - running.started_at_s
         del self.queue.running[running.number]
-        self._outcomes.append((running, Outcome(running.number, "failed", None, None, duration_s, error=error)))
+        self._outcomes.append((running, Outcome(running.number, "failed", duration_s=duration_s, error=error)))
 
     def _requeue(self, running: Running, why: str) -> None:
         self.store.requeue([running.number], why)
@@ -254,9 +253,8 @@ class Coordinator:
         if record.state == "queued":
             self.queue.take_back(record)
             return
-        proposal, outcome = reported(record)
-        self._tell(proposal, outcome)
-        self.progress.finished(ELSEWHERE, outcome, proposal.parameters)
+        self._tell(record.proposal, record.outcome)
+        self.progress.finished(ELSEWHERE, record.outcome, record.parameters)
 
     def _give_up_unresponsive(self) -> None:
         """Gives up ranks that do not leave their block and blocks that do not answer."""

@@ -153,7 +153,7 @@ class StudyState:
         n_ends = Counter(one.number for one in attempts if one.outcome == "killed")
         error = f"the search was killed each of the {FATAL} times that this trial ran, probably because of it"
         return [
-            Finish(Outcome(one.number, "failed", None, None, 0.0, error=error), one.attempt, one.block)
+            Finish(Outcome(one.number, "failed", error=error), one.attempt, one.block)
             for one in latest.values()
             if n_ends[one.number] >= FATAL
         ]

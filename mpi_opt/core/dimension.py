@@ -107,11 +107,8 @@ class Real(Dimension):
     def __contains__(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high:
             return False
-        return (
-            self.step is None
-            or math.isclose((value - self.low) / self.step % 1.0 % 1.0, 0.0, abs_tol=1e-6)
-            or (math.isclose((value - self.low) / self.step % 1.0, 1.0, abs_tol=1e-6))
-        )
+        n_steps = 0.0 if self.step is None else (value - self.low) / self.step
+        return abs(n_steps - round(n_steps)) <= 1e-6
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, SupportsFloat
 
-from mpi_opt.core.trial import Measured
+from mpi_opt.core.trial import Measured, Outcome
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from mpi_opt.core.trial import FoldOutcome, Outcome, TrialRecord
+    from mpi_opt.core.trial import FoldOutcome, State, TrialRecord
 
 Direction = Literal["minimize", "maximize"]
 Selection = Literal["mean", "mean+std", "median"]
@@ -85,6 +85,27 @@ class Merits:
     def by_name(self, figures: Sequence[float]) -> dict[str, float]:
         """Name to figure if there are several; empty if there is one."""
         return dict(zip(self.names, figures, strict=True)) if self.are_several else {}
+
+    def outcome(
+        self,
+        number: int,
+        state: State,
+        figures: Sequence[float],
+        spreads: Sequence[float] | None,
+        duration_s: float,
+        folds: list[FoldOutcome],
+    ) -> Outcome:
+        """The outcome of a trial with these figures of merit, and their uncertainties if they are known."""
+        return Outcome(
+            number,
+            state,
+            figures[0],
+            spreads[0] if spreads else None,
+            duration_s,
+            folds,
+            figures_of_merit=self.by_name(figures),
+            uncertainties=self.by_name(spreads) if spreads else {},
+        )
 
     def over_folds(self, folds: Sequence[FoldOutcome]) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
         """Aggregates the folds of a trial.
@@ -211,7 +232,7 @@ def _name(figure_of_merit: str) -> str:
 
 
 def read_target(target: float | Sequence[float | None] | None, merits: Merits) -> Target | None:
-    """The target of a configuration: a number, or one per figure, where None stands for any value.
+    """The target of a configuration: a number, or one per figure, where None means any value.
 
     Raises:
         ConfigurationError: The numbers of targets and figures of merit differ.

@@ -84,7 +84,7 @@ class Yardstick:
         return _tail(mean / error, freedom) < ERROR / (n_all - 1)
 
     def expected(self, figures: Sequence[float]) -> float:
-        """The expected figure of merit of such a trial, in the user's direction: that of the best trial plus d̄.
+        """The expected figure of merit of a trial with these folds, in the user's direction: that of the best plus d̄.
 
         Unlike the mean of `figures`, it does not depend on the difficulty of the first folds.
         """

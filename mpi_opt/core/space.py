@@ -86,10 +86,6 @@ class Space(Mapping[str, Dimension]):
         """Draws a point from the priors."""
         return self.decode(rng.random(len(self.dimensions)))
 
-    def sample_all(self, rng: np.random.Generator) -> Parameters:
-        """Draws a value for each hyperparameter, active or not, from the priors."""
-        return {name: dimension.sample(rng) for name, dimension in self.dimensions.items()}
-
     def encode(self, parameters: Mapping[str, Value]) -> Floats:
         """Maps a point to the unit cube.
 

@@ -106,9 +106,9 @@ class Outcome:
 
     number: int
     state: State
-    figure_of_merit: float | None
-    uncertainty: float | None
-    duration_s: float
+    figure_of_merit: float | None = None
+    uncertainty: float | None = None
+    duration_s: float = 0.0
     folds: list[FoldOutcome] = field(default_factory=list)
     error: str | None = None
     figures_of_merit: dict[str, float] = field(default_factory=dict)
@@ -144,6 +144,20 @@ class TrialRecord:
     def proposal(self) -> Proposal:
         """The proposal of the strategy."""
         return Proposal(self.number, self.parameters, self.budget, self.resume_from)
+
+    @property
+    def outcome(self) -> Outcome:
+        """The outcome of a trial that has ended, without its folds."""
+        return Outcome(
+            self.number,
+            self.state,
+            self.figure_of_merit,
+            self.uncertainty,
+            self.duration_s or 0.0,
+            error=self.error,
+            figures_of_merit=self.figures_of_merit,
+            uncertainties=self.uncertainties,
+        )
 
 
 def is_usable(value: object) -> bool:

@@ -44,7 +44,7 @@ def parsed(url: str) -> URL:
     """Parses a URL. The path of a file that ends in .db becomes an SQLite URL; relative paths become absolute.
 
     Raises:
-        StoreError: `url` is neither a URL of SQLAlchemy nor the path of such a file.
+        StoreError: `url` is neither a URL of SQLAlchemy nor the path of a file that ends in .db.
     """
     if ":" not in url and url.endswith(FILE_SUFFIXES):
         url = f"sqlite:///{url}"

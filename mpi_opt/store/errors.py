@@ -56,15 +56,9 @@ SQLITE_ERRORS: dict[int, tuple[type[StoreError], str, str]] = {
         "reading or writing the disk failed",
         "check the quota, and that the file system is mounted",
     ),
-    sqlite3.SQLITE_BUSY: (
-        StoreLockedError,
-        "another program is writing to it",
-        "end or commit that program's transaction",
-    ),
-    sqlite3.SQLITE_LOCKED: (
-        StoreLockedError,
-        "another program is writing to it",
-        "end or commit that program's transaction",
+    **dict.fromkeys(
+        (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED),
+        (StoreLockedError, "another program is writing to it", "end or commit that program's transaction"),
     ),
     sqlite3.SQLITE_READONLY: (
         StoreError,

@@ -19,7 +19,7 @@ COLUMNS = tuple(column for column in leases.c if column.name != "study_id")
 
 
 class Leases:
-    """The leases of a database.
+    """The leases of a database. Every method raises `StoreError` if the database cannot be read or written.
 
     Args:
         database: The open database.
@@ -35,9 +35,6 @@ class Leases:
         Args:
             url: As for `Store.open`.
             wait_s: The time limit for a locked SQLite file, in seconds.
-
-        Raises:
-            StoreError: The database cannot be opened.
         """
         return cls(Database(connecting.parsed(url), read_only=False, beside_s=wait_s))
 
@@ -60,9 +57,6 @@ class Leases:
 
         Returns:
             The search that owns the study after the call.
-
-        Raises:
-            StoreError: The database cannot be written.
         """
         with self._database.writing() as connection:
             connection.execute(select(studies.c.id).where(studies.c.id == study_id).with_for_update())
@@ -78,20 +72,13 @@ class Leases:
 
         Returns:
             Whether this search still owns the study.
-
-        Raises:
-            StoreError: The database cannot be written.
         """
         mine = (leases.c.study_id == study_id, leases.c.token == token)
         with self._database.writing() as connection:
             return connection.execute(update(leases).where(*mine).values(renewed_at=at)).rowcount == 1
 
     def release(self, study_id: int, token: str) -> None:
-        """Deletes the lease of the search `token`; does nothing if this search no longer owns the study.
-
-        Raises:
-            StoreError: The database cannot be written.
-        """
+        """Deletes the lease of the search `token`; does nothing if this search no longer owns the study."""
         with self._database.writing() as connection:
             connection.execute(delete(leases).where(leases.c.study_id == study_id, leases.c.token == token))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
@@ -30,22 +30,8 @@ from mpi_opt.store.schema import (
 FEW = 1000
 """Up to this many trials, figures of merit are selected by number; otherwise those of the whole study are read."""
 
-# in the order of the fields of TrialRecord
-TRIAL_COLUMNS = (
-    trials.c.number,
-    trials.c.state,
-    trials.c.parameters,
-    trials.c.figure_of_merit,
-    trials.c.uncertainty,
-    trials.c.started_at,
-    trials.c.finished_at,
-    trials.c.duration_s,
-    trials.c.attempts,
-    trials.c.error,
-    trials.c.budget,
-    trials.c.resume_from,
-    trials.c.pareto,
-)
+TRIAL_COLUMNS = tuple(trials.c[field.name] for field in fields(TrialRecord) if field.name in trials.c)
+"""The columns of `trials` that are fields of `TrialRecord`, in the order of the fields; ``pareto`` is the last."""
 
 
 def read_studies(connection: Connection) -> list[StudyRecord]:

@@ -212,25 +212,33 @@ def _count_ended(connection: Connection, study_id: int, count: int) -> int:
 
 def _replace_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
     """Inserts the folds, and their metrics and figures of merit, in place of those of earlier attempts."""
+    _delete_folds(connection, ended)
+    new = [({"trial_id": key, "fold": fold.fold}, fold) for key, one in ended.items() for fold in one.outcome.folds]
+    rows = [
+        this_fold | {"figure_of_merit": _number(fold.figure_of_merit), "duration_s": fold.duration_s}
+        for this_fold, fold in new
+    ]
+    curves = [
+        this_fold | {"epoch": epoch, "name": name, "value": _number(value)}
+        for this_fold, fold in new
+        for name, values in fold.history.items()
+        for epoch, value in enumerate(values)
+    ]
+    figures = [
+        this_fold | {"name": name, "value": _number(value)}
+        for this_fold, fold in new
+        for name, value in fold.figures_of_merit.items()
+    ]
+    _run(connection, INSERT_FOLD, rows)
+    _run(connection, INSERT_METRIC, curves)
+    _run(connection, INSERT_FOLD_FIGURE, figures)
+
+
+def _delete_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
+    """Deletes the folds, with their metrics and figures of merit, that earlier attempts of these trials have left."""
     again = [key for key, one in ended.items() if one.attempt > 1]
     for table in (folds, metrics, fold_figures_of_merit) if again else ():
         connection.execute(delete(table).where(table.c.trial_id.in_(again)))
-    new, curves, figures = [], [], []
-    for key, fold in ((key, fold) for key, one in ended.items() for fold in one.outcome.folds):
-        this_fold = {"trial_id": key, "fold": fold.fold}
-        figure = {"figure_of_merit": _number(fold.figure_of_merit), "duration_s": fold.duration_s}
-        new.append(this_fold | figure)
-        for name, values in fold.history.items():
-            curves += [
-                this_fold | {"epoch": epoch, "name": name, "value": _number(value)}
-                for epoch, value in enumerate(values)
-            ]
-        figures += [
-            this_fold | {"name": name, "value": _number(value)} for name, value in fold.figures_of_merit.items()
-        ]
-    _run(connection, INSERT_FOLD, new)
-    _run(connection, INSERT_METRIC, curves)
-    _run(connection, INSERT_FOLD_FIGURE, figures)
 
 
 def _trial(key: int, finish: Finish, at: str, ended: int) -> Row:

@@ -2,55 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from importlib import import_module
 from typing import Any
 
-from mpi_learn.settings.suggestions import nearest
+from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.checks import whole_number
 from mpi_opt.strategies.points.warm_start import Transfer
 from mpi_opt.strategies.strategy import Decision, Strategy
 
-__all__ = ["REFITTING", "STRATEGIES", "Decision", "Strategy", "Transfer", "make_strategy"]
+__all__ = ["REFITTING", "STRATEGIES", "Decision", "Strategy", "Transfer", "make_strategy", "strategy_class"]
 
-_CLASSES = {
-    "bayesian": ("bayesian", "Bayesian"),
-    "scikit-optimize": ("scikit_optimize", "ScikitOptimize"),
-    "evolutionary": ("evolutionary", "Evolutionary"),
-    "random": ("random_search", "RandomSearch"),
-    "sobol": ("sobol_search", "SobolSearch"),
-    "grid": ("grid_search", "GridSearch"),
-    "halving": ("halving", "Halving"),
-    "population": ("population", "Population"),
-    "constructive": ("constructive", "Constructive"),
+STRATEGIES = {
+    "bayesian": "bayesian:Bayesian",
+    "scikit-optimize": "scikit_optimize:ScikitOptimize",
+    "evolutionary": "evolutionary:Evolutionary",
+    "random": "random_search:RandomSearch",
+    "sobol": "sobol_search:SobolSearch",
+    "grid": "grid_search:GridSearch",
+    "halving": "halving:Halving",
+    "population": "population:Population",
+    "constructive": "constructive:Constructive",
 }
-
-
-class _Strategies(Mapping[str, type[Strategy]]):
-    """Name to class. The class's module is imported on access."""
-
-    def __getitem__(self, name: str) -> type[Strategy]:
-        module, cls = _CLASSES[name]
-        found: type[Strategy] = getattr(import_module(f"mpi_opt.strategies.{module}"), cls)
-        return found
-
-    def __contains__(self, name: object) -> bool:
-        return name in _CLASSES
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_CLASSES)
-
-    def __len__(self) -> int:
-        return len(_CLASSES)
-
+"""Name -> module and class."""
 
 REFITTING = ("bayesian", "halving")
 """Strategies with the option `await_refit_up_to`: with more trials pending, proposals do not wait for a refit."""
 
-STRATEGIES: Mapping[str, type[Strategy]] = _Strategies()
+
+def strategy_class(name: str) -> type[Strategy]:
+    """The class of one of `STRATEGIES`."""
+    module, _, cls = STRATEGIES[name].partition(":")
+    found: type[Strategy] = getattr(import_module(f"mpi_opt.strategies.{module}"), cls)
+    return found
 
 
 def make_strategy(
@@ -131,14 +118,10 @@ def _reproducible(options: dict[str, Any]) -> tuple[bool, int]:
 
 def _class_of(name: str) -> Any:
     if name in STRATEGIES:
-        return STRATEGIES[name]
+        return strategy_class(name)
     if ":" in name:
         from mpi_learn.settings.user_code import load_function
 
         return load_function(name)
-    near = nearest(name, STRATEGIES)
-    raise ConfigurationError(
-        f"there is no strategy {name!r}",
-        where="search.strategy",
-        cure=f"{f'did you mean {near}? ' if near else ''}known: {', '.join(STRATEGIES)}, or file.py:Class",
-    )
+    cure = f"{suggestion(name, STRATEGIES)}, or file.py:Class"
+    raise ConfigurationError(f"there is no strategy {name!r}", where="search.strategy", cure=cure)

@@ -112,14 +112,13 @@ class Bayesian(Strategy):
         """Searches the Pareto front of several figures of merit."""
         self._bookkeeping.n_figures, self._history = n_figures, History(self._encoding, n_figures)
 
-    def learn(self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]) -> bool:
+    def learn(self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]) -> None:
         """Adds the results of an earlier study to the model, as far as they agree with this study (see `Prior`)."""
         rows = self._encoding.rows(point for point, _ in points)
         values = np.array([value for _, value in points])
         is_known = np.array([name in known for name in self._space])
         observed = Observations(rows, values, np.zeros_like(values))
         self._prior = Prior(observed, is_known, self._encoding.is_category)
-        return True
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` proposals."""
@@ -146,10 +145,6 @@ class Bayesian(Strategy):
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Adds all outcomes to the observations."""
         self._bookkeeping.resume(self.tell, observed, pending)
-
-    def state(self) -> dict[str, Any]:
-        """Counts, pending trials and the best trial."""
-        return self._bookkeeping.state()
 
     def _awaited(self, count: int) -> list[Proposal]:
         """Up to `count` proposals from a model of all observations."""

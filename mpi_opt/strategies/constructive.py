@@ -20,7 +20,7 @@ from mpi_opt.core.pareto import dominates
 from mpi_opt.core.space import Integer, Parameters, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Strategy
@@ -60,7 +60,7 @@ class Constructive(Strategy):
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` networks."""
-        return proposals_up_to(count, self._proposal)
+        return self._bookkeeping.ask(count, self._point)
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Keeps the best networks of each depth."""
@@ -74,14 +74,6 @@ class Constructive(Strategy):
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Continues at the depth that was reached."""
         self._bookkeeping.resume(self.tell, observed, pending)
-
-    def state(self) -> dict[str, Any]:
-        """Counts, pending trials, the best trial, and the best networks of each depth."""
-        best = [{"value": c, "parameters": p} for _, front in sorted(self._best.items()) for c, p in front]
-        return self._bookkeeping.state() | {"best_of_each_depth": best}
-
-    def _proposal(self) -> Proposal:
-        return self._bookkeeping.propose(self._bookkeeping.initial() or self._point())
 
     def _point(self) -> Parameters:
         rng = np.random.default_rng([self._seed, self._bookkeeping.n_asked])

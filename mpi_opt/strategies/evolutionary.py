@@ -21,15 +21,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from types import FunctionType
-from typing import Any, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
-from deap import base, tools
+from deap import tools
 from pydantic import Field
 
 from mpi_opt.core.arrays import Bools, Floats
+from mpi_opt.core.pareto import order
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
@@ -73,33 +73,16 @@ class EvolutionaryOptions(Options):
     generational: bool = False
 
 
-class Fitness(base.Fitness):  # type: ignore[misc]  # DEAP has no types
-    """DEAP's fitness of a trial, where smaller costs are better."""
-
-    weights: tuple[float, ...] = ()
-
-    def __init__(self, costs: tuple[float, ...]) -> None:
-        self.weights = (-1.0,) * len(costs)
-        super().__init__(costs)
-
-
-@dataclass(frozen=True, eq=False)
-class Individual:
-    """A trial as DEAP sees it.
+class Individual(NamedTuple):
+    """A trial that may be a parent.
 
     Attributes:
-        fitness: Its costs.
+        cost: One cost, or a tuple of several.
         genes: Shape (n_dimensions,): the point in the unit cube.
     """
 
-    fitness: Fitness
+    cost: Cost
     genes: Floats
-
-    @property
-    def cost(self) -> Cost:
-        """One cost, or a tuple of several."""
-        costs: tuple[float, ...] = self.fitness.values
-        return costs if len(costs) > 1 else costs[0]
 
 
 @final
@@ -135,9 +118,8 @@ class Evolutionary(Strategy):
         self._history.add(proposal, cost, outcome)
         self._prediction = None
         if cost is not None:
-            costs = cost if isinstance(cost, tuple) else (cost,)
-            self._offspring.append(Individual(Fitness(costs), self._space.encode(proposal.parameters)))
-        if not self._options.generational or self._bookkeeping.n_observed % self._options.population == 0:
+            self._offspring.append(Individual(cost, self._space.encode(proposal.parameters)))
+        if not self._options.generational or len(self._bookkeeping.observed) % self._options.population == 0:
             self._parents = selected(self._parents + self._offspring, self._options.population)
             self._offspring = []
 
@@ -149,11 +131,6 @@ class Evolutionary(Strategy):
     def waits(self) -> bool:
         """Whether there are generations, whose last trials `ask` waits for."""
         return self._options.generational
-
-    def state(self) -> dict[str, Any]:
-        """Counts, pending trials, the best trial, and the parents, best first."""
-        parents = [{"value": one.cost, "parameters": self._space.decode(one.genes)} for one in self._parents]
-        return self._bookkeeping.state() | {"population": parents}
 
     def _proposal(self) -> Proposal | None:
         is_generation_complete = self._bookkeeping.n_asked % self._options.population == 0
@@ -223,14 +200,7 @@ def with_random(operator: Callable[..., Any], source: random.Random) -> Callable
 
 def selected(individuals: list[Individual], size: int) -> list[Individual]:
     """The best `size` individuals, best first: by cost, or by Pareto front and crowding distance (NSGA-II)."""
-    if not individuals or len(individuals[0].fitness.values) == 1:
-        best: list[Individual] = tools.selBest(individuals, size)
-        return best
-    fronts = tools.sortNondominated(individuals, size)
-    for front in fronts:
-        tools.emo.assignCrowdingDist(front)
-        front.sort(key=lambda individual: -individual.fitness.crowding_dist)
-    return [individual for front in fronts for individual in front][:size]
+    return [individuals[index] for index in order([individual.cost for individual in individuals])[:size]]
 
 
 def interpolated(observed: Observations, is_category: Bools) -> CubicInterpolation:

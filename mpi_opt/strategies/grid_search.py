@@ -15,7 +15,7 @@ from pydantic import Field
 from mpi_opt.core.space import Categorical, Dimension, Parameters, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.checks import unknown_hyperparameter
 from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.points.sampling import all_points, values_of
@@ -49,7 +49,7 @@ class GridSearch(Strategy):
 
     def ask(self, count: int) -> list[Proposal]:
         """The next combinations; none after the last one."""
-        return proposals_up_to(count, self._proposal)
+        return self._bookkeeping.ask(count, self._point)
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Records that the point was tried; the cost is not used."""
@@ -68,16 +68,10 @@ class GridSearch(Strategy):
         """Whether every combination was proposed."""
         return self._is_exhausted
 
-    def state(self) -> dict[str, Any]:
-        """Counts, pending trials and the best trial."""
-        return self._bookkeeping.state()
-
-    def _proposal(self) -> Proposal | None:
-        point = self._bookkeeping.initial() or next(filter(self._bookkeeping.is_new, self._points), None)
-        if point is None:
-            self._is_exhausted = True
-            return None
-        return self._bookkeeping.propose(point)
+    def _point(self) -> Parameters | None:
+        point = next(filter(self._bookkeeping.is_new, self._points), None)
+        self._is_exhausted = point is None
+        return point
 
 
 def _counts(space: Space, options: GridOptions) -> dict[str, int]:

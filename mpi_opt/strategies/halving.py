@@ -181,11 +181,6 @@ class Halving(Strategy):
         found, self._obsolete = self._obsolete, []
         return found
 
-    def state(self) -> dict[str, Any]:
-        """Counts, pending trials, the best trial, and how many configurations reached and left each rung."""
-        rungs = [{"budget": r.budget, "reached": len(r.costs), "promoted": len(r.promoted)} for r in self._rungs]
-        return self._bookkeeping.state() | {"rungs": rungs}
-
     def _promotion(self) -> Proposal | None:
         """The next promotion of the highest rung that has one; None if `exploration` does not allow it yet."""
         if not self._options.resume:

@@ -139,20 +139,6 @@ class Population(Strategy):
         self._resumable &= needed
         return found
 
-    def state(self) -> dict[str, Any]:
-        """Counts, pending trials, the best trial and the schedule of the best network."""
-        return self._bookkeeping.state() | {"schedule": self.schedule()}
-
-    def schedule(self) -> list[dict[str, Any]]:
-        """The lineage of the best trial: number, last epoch and hyperparameters of each trial in order."""
-        if not self._costs:
-            return []
-        lineage = [min(self._costs, key=lambda number: self._costs[number])]
-        while (before := self._trials[lineage[-1]].resume_from) is not None and before in self._trials:
-            lineage.append(before)
-        trials = [self._trials[number] for number in reversed(lineage)]
-        return [{"trial": one.number, "until": one.budget, "parameters": one.parameters} for one in trials]
-
     def _proposal(self) -> Proposal | None:
         n_alive = len(self._waiting) + len(self._bookkeeping.pending)
         if n_alive < self._options.population and not self._is_closed:
@@ -238,16 +224,12 @@ class Population(Strategy):
         return dimension.decode(dimension.encode(min(max(moved, dimension.low), dimension.high)))
 
     def _names_to_perturb(self) -> set[str]:
-        names = self._options.perturb
+        names, where = self._options.perturb, "search.options.perturb"
         if names is None:
             return {name for name, dimension in self._space.items() if isinstance(dimension, Real)}
         for name in names:
-            self._check_perturbed(name)
+            if name not in self._space:
+                raise unknown_hyperparameter(name, self._space, where)
+            if any(name in (dimension.when or ()) for dimension in self._space.values()):
+                raise ConfigurationError(f"{name}: other hyperparameters depend on it", where=where)
         return set(names)
-
-    def _check_perturbed(self, name: str) -> None:
-        where = "search.options.perturb"
-        if name not in self._space:
-            raise unknown_hyperparameter(name, self._space, where)
-        if any(name in (dimension.when or ()) for dimension in self._space.values()):
-            raise ConfigurationError(f"{name}: other hyperparameters depend on it", where=where)

@@ -7,7 +7,7 @@ which trials end has no influence. The option ``reproducible: true`` of any stra
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, final
+from typing import final
 
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
@@ -81,10 +81,6 @@ class Reproducible(Strategy):
     def finished(self) -> bool:
         """Whether the wrapped strategy has finished."""
         return self._strategy.finished
-
-    def state(self) -> dict[str, Any]:
-        """The state of the wrapped strategy, and the lag."""
-        return self._strategy.state() | {"lag": self._lag}
 
     def _proposal(self) -> Proposal | None:
         """The next proposal; None if an outcome is missing on which it depends."""

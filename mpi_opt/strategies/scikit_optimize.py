@@ -40,7 +40,7 @@ from mpi_opt.core.arrays import Floats
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Strategy
@@ -115,7 +115,7 @@ class ScikitOptimize(Strategy):
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` proposals, each from a new model."""
-        return proposals_up_to(count, self._proposal)
+        return self._bookkeeping.ask(count, self._point)
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Passes the outcome to scikit-optimize."""
@@ -133,16 +133,9 @@ class ScikitOptimize(Strategy):
         """Replays all outcomes."""
         self._bookkeeping.resume(self.tell, observed, pending)
 
-    def state(self) -> dict[str, Any]:
-        """Counts, pending trials and the best trial."""
-        return self._bookkeeping.state()
-
     @property
     def _n_costs(self) -> int:
         return sum(cost is not None for cost in self._costs)
-
-    def _proposal(self) -> Proposal:
-        return self._bookkeeping.propose(self._bookkeeping.initial() or self._point())
 
     def _point(self) -> Parameters:
         number = self._bookkeeping.n_asked

@@ -11,7 +11,7 @@ from typing import Any, final
 
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import Failed, Proposal
-from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
+from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.points.sobol import SobolDesign
 from mpi_opt.strategies.strategy import Cost, Strategy
@@ -27,7 +27,7 @@ class SobolSearch(Strategy):
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` points. Points repeat only after the whole space was proposed."""
-        return proposals_up_to(count, self._proposal)
+        return self._bookkeeping.ask(count, lambda: self._design.new_point(self._bookkeeping))
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Records that the point was tried; the cost is not used."""
@@ -40,11 +40,3 @@ class SobolSearch(Strategy):
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Continues after the largest trial number."""
         self._bookkeeping.resume(self.tell, observed, pending)
-
-    def state(self) -> dict[str, Any]:
-        """Counts, pending trials and the best trial."""
-        return self._bookkeeping.state()
-
-    def _proposal(self) -> Proposal:
-        point = self._bookkeeping.initial() or self._design.new_point(self._bookkeeping)
-        return self._bookkeeping.propose(point)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from typing import Any
 
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Failed, Proposal
@@ -85,17 +84,17 @@ class Strategy(ABC):
             cure="use bayesian or evolutionary; a strategy of your own must override `expect`",
         )
 
-    def learn(self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]) -> bool:
-        """Learns from the trials of an earlier study, which may be misleading. Must be called before the first `ask`.
+    def learn(  # noqa: B027 - strategies without a model ignore the points
+        self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]
+    ) -> None:
+        """Learns from the trials of an earlier study, which may be misleading. By default they are ignored.
+
+        Must be called before the first `ask`.
 
         Args:
             points: Points of this space and their costs in the earlier study.
             known: The hyperparameters that the earlier study had as well; all others were drawn at random.
-
-        Returns:
-            Whether the strategy uses the points. The default implementation ignores them.
         """
-        return False
 
     def report(self, proposal: Proposal, step: int, value: float) -> Decision:
         """Reports an intermediate cost of a pending trial. By default the trial continues."""
@@ -118,7 +117,3 @@ class Strategy(ABC):
     def waits(self) -> bool:
         """Whether `ask` may return fewer proposals than requested until more outcomes arrive. False by default."""
         return False
-
-    def state(self) -> dict[str, Any]:
-        """A JSON-compatible summary for people and reports. It is not needed to resume a search."""
-        return {}

@@ -155,20 +155,11 @@ def _finish(trial: TrialRecord, result: Result, merits: Merits, n_folds: int) ->
     duration_s = _seconds_since(trial.started_at)
     figures, spreads = _read(result, result.value, merits), _read(result, result.uncertainty, merits)
     if not figures:
-        return Finish(
-            Outcome(trial.number, "failed", None, None, duration_s, error=result.failed), trial.attempts, BLOCK
-        )
-    by_name = merits.by_name(figures)
-    outcome = Outcome(
-        number=trial.number,
-        state="complete",
-        figure_of_merit=figures[0],
-        uncertainty=spreads[0] if spreads else None,
-        duration_s=duration_s,
-        folds=[FoldOutcome(0, figures[0], duration_s, figures_of_merit=by_name)] if n_folds == 1 else [],
-        figures_of_merit=by_name,
-        uncertainties=merits.by_name(spreads) if spreads else {},
-    )
+        outcome = Outcome(trial.number, "failed", duration_s=duration_s, error=result.failed)
+    else:
+        fold = FoldOutcome(0, figures[0], duration_s, figures_of_merit=merits.by_name(figures))
+        folds = [fold] if n_folds == 1 else []
+        outcome = merits.outcome(trial.number, "complete", figures, spreads, duration_s, folds)
     return Finish(outcome, trial.attempts, BLOCK)
 
 

@@ -33,7 +33,7 @@ def read_results(content: object, study: str | None = None) -> list[Result]:
     """Validates one result or a list of results. Results may contain the keys of their proposal.
 
     Args:
-        content: A JSON value: ``{"number": 3, "value": 0.1}`` or a list of such objects.
+        content: A JSON value: an object such as ``{"number": 3, "value": 0.1}``, or a list of objects.
         study: The expected value of the key ``study`` of a result, which is optional.
 
     Raises:

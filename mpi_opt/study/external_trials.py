@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
+from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.study.open_study import Past
 
@@ -47,18 +47,3 @@ class ExternalTrials:
         changed = [record for record in records if record.state != "running"]
         self.running.difference_update(record.number for record in changed)
         return changed
-
-
-def reported(record: TrialRecord) -> tuple[Proposal, Outcome]:
-    """The proposal and the outcome of an external trial, as for a trial that a block has run."""
-    outcome = Outcome(
-        record.number,
-        record.state,
-        record.figure_of_merit,
-        record.uncertainty,
-        record.duration_s or 0.0,
-        error=record.error,
-        figures_of_merit=record.figures_of_merit,
-        uncertainties=record.uncertainties,
-    )
-    return record.proposal, outcome

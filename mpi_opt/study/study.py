@@ -5,9 +5,9 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
+from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed", "search_stopped"
-"""Events that a search records: it came to its end; it continues a study; it ended before the study was finished."""
+"""Events that a search records: the study is finished; a study continues; the search ended before it was finished."""
 
 N_SHOWN = 10
 """How many trials a notebook shows."""
@@ -37,8 +37,8 @@ class Study:
         record: The study without its trials.
         trials: All trials, by number.
         store: The store's URL.
-        is_finished: Whether the last search of the study came to its end: all trials have ended, the target was
-            reached, or the strategy has no more proposals. Where no search ran (`ask` and `tell`): whether as many
+        is_finished: Whether the last search finished the study: all trials have ended, the target was reached, or the
+            strategy has no more proposals. For a study that no search has run (`ask` and `tell`): whether as many
             trials have ended as the configuration says.
     """
 
@@ -72,9 +72,7 @@ class Study:
         record = store.study(name)
         if record is None:
             names = [other.name for other in store.studies()]
-            near = get_close_matches(name, names, n=1)
-            cure = f"one of: {', '.join(names)}" if names else "there are no studies in it yet"
-            cure = f"did you mean {near[0]!r}?" if near else cure
+            cure = suggestion(name, names, "one of") if names else "there are no studies in it yet"
             raise StoreError(f"there is no study {name!r}", where=store.url, cure=cure)
         return cls(record, store.trials(record.id) if trials else [], store.address, _is_finished(store, record))
 
@@ -214,8 +212,7 @@ class Study:
         """HTML for notebooks: one line about the study and a table of the best ten trials."""
         counts = ", ".join(f"{n} {state}" for state, n in self.record.counts.items()) or "no trials"
         method = html.escape(f"{self.direction}, {self.record.strategy}")
-        left_out = ("started_at", "finished_at", "attempts", "error")
-        columns = [column for column in trial_columns(self.space, self.merits) if column not in left_out]
+        columns = trial_columns(self.space, self.merits, without=("started_at", "finished_at", "attempts", "error"))
         rows = [trial_row(trial, self.space, self.merits) for trial in self.ranked(("complete",))[:N_SHOWN]]
         return f"<div><b>{html.escape(self.name)}</b>: {counts}; {method}{html_table(columns, rows)}</div>"
 

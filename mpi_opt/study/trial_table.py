@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from mpi_opt.core.trial import TrialRecord
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
 CELL_WIDTH = 60
 
 
-def trial_columns(space: Space, merits: Merits) -> list[str]:
-    """The columns of a table of trials, as in the SQL view of a study.
+def trial_columns(space: Space, merits: Merits, without: Container[str] = ()) -> list[str]:
+    """The columns of a table of trials, as in the SQL view of a study, except those in `without`.
 
     Columns whose names are taken become ``merit_NAME`` (figure of merit) or ``parameter_NAME`` (hyperparameter).
     """
-    return list(trial_row(TrialRecord(0, "queued", {}), space, merits))
+    return [column for column in trial_row(TrialRecord(0, "queued", {}), space, merits) if column not in without]
 
 
 def trial_row(trial: TrialRecord, space: Space, merits: Merits) -> dict[str, Any]:
@@ -55,6 +56,19 @@ def _figures(trial: TrialRecord, merits: Merits, taken: set[str]) -> dict[str, A
     return row | {"pareto": trial.pareto}
 
 
+def merits_as_text(trial: TrialRecord, merits: Merits, name: str) -> list[tuple[str, str]]:
+    """The name of each figure of merit of a trial, and its value ± its uncertainty. `name` is that of a single one."""
+    figures, spreads = {name: trial.figure_of_merit}, {name: trial.uncertainty}
+    if merits.are_several:
+        figures = {name: trial.figures_of_merit.get(name) for name in merits.names}
+        spreads = {name: trial.uncertainties.get(name) for name in merits.names}
+    return [(name, _with_spread(figure, spreads[name])) for name, figure in figures.items()]
+
+
+def _with_spread(figure: float | None, spread: float | None) -> str:
+    return "none" if figure is None else f"{figure:.6g}" + ("" if spread is None else f" ± {spread:.3g}")
+
+
 def cell(value: object, width: int | None = CELL_WIDTH) -> str:
     """A value as one line of at most `width` characters; terminal control characters are replaced by �."""
     if value is None:
@@ -74,10 +88,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else "�" for c in text)
 
 
-def html_table(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
-    """The columns `columns` of `rows` as an HTML table."""
+def html_table(columns: Sequence[str], rows: Iterable[dict[str, Any]], attributes: Iterable[str] | None = None) -> str:
+    """The columns `columns` of `rows` as an HTML table; `attributes` are the HTML attributes of each row."""
     headings = "".join(f"<th>{html.escape(column)}</th>" for column in columns)
     body = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(cell(row[column]))}</td>' for column in columns)}</tr>" for row in rows
+        f"<tr{given}>{''.join(f'<td>{html.escape(cell(row[column]))}</td>' for column in columns)}</tr>"
+        for row, given in zip(rows, attributes or repeat(""), strict=False)
     )
     return f"<table><thead><tr>{headings}</tr></thead><tbody>{body}</tbody></table>"

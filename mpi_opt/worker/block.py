@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from operator import attrgetter
 
 from mpi_learn.errors import MPILearnError
 from mpi_learn.mpi import agreement, communicators, lost_ranks, messaging
@@ -173,20 +174,16 @@ def merged(parts: list[PartOutcome], duration_s: float, merits: Merits, yardstic
     If the trial was clearly worse than the `yardstick` after some of its folds, its figure of merit is the expected one
     of all folds.
     """
-    folds = sorted((fold for part in parts for fold in part.folds), key=lambda fold: fold.fold)
-    errors = sorted((part for part in parts if part.error), key=lambda part: part.is_echo)
-    number = parts[0].number
+    number, folds = parts[0].number, sorted((fold for part in parts for fold in part.folds), key=attrgetter("fold"))
+    errors = sorted(filter(attrgetter("error"), parts), key=attrgetter("is_echo"))
     if errors:
-        return Outcome(number, "failed", None, None, duration_s, folds, errors[0].error)
-    state: State = "pruned" if any(part.was_stopped or part.is_clearly_worse for part in parts) else "complete"
-    figures, spreads = merits.over_folds(folds)
+        return Outcome(number, "failed", duration_s=duration_s, folds=folds, error=errors[0].error)
     if yardstick is not None and any(part.is_clearly_worse for part in parts):
         values = _figures(folds)
-        figures, spreads = (yardstick.expected(values),), (yardstick.uncertainty(values),)
-    outcome = Outcome(number, state, figures[0], spreads[0] if spreads else None, duration_s, folds)
-    outcome.figures_of_merit = merits.by_name(figures)
-    outcome.uncertainties = merits.by_name(spreads) if spreads else {}
-    return outcome
+        expected, uncertainty = yardstick.expected(values), yardstick.uncertainty(values)
+        return merits.outcome(number, "pruned", (expected,), (uncertainty,), duration_s, folds)
+    state: State = "pruned" if any(part.was_stopped for part in parts) else "complete"
+    return merits.outcome(number, state, *merits.over_folds(folds), duration_s, folds)
 
 
 def _figures(folds: list[FoldOutcome]) -> list[float]:

@@ -6,14 +6,14 @@ import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-ROOT = Path(__file__).parents[2]
-EXPERIMENTS = ROOT / "experiments"
+from tests.experiments.running import EXPERIMENTS, run_experiment
+
+ROOT = EXPERIMENTS.parent
 WITH_MPI = {
     "jets/compare.py": r"\| `particle_net` \| [\d,]+ · [\d,]+ \| 0\.\d{4} ± 0\.\d{4} \|",
     "calorimeter_gan/compare.py": r"\| default \| 1 \| \d\.\d{3} \| \d+\.\d{3} \|",
@@ -36,16 +36,23 @@ def smoke(script: str, *arguments: str) -> str:
 
 
 @pytest.mark.mpi
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "script", [pytest.param(one, marks=[pytest.mark.slow] if one in SLOW else []) for one in WITH_MPI]
-)
-def test_the_short_form_prints_its_table_and_writes_nothing_beside_it(script):
+@pytest.mark.parametrize("script", [script for script in WITH_MPI if script not in SLOW])
+def test_the_short_form_prints_its_table_and_writes_nothing_beside_it(script, tmp_path):
     folder = (EXPERIMENTS / script).parent
     before = {file: file.stat().st_mtime_ns for file in folder.glob("*.*")}
-    output = smoke(script)
+    output = run_experiment(script, "--smoke", cwd=tmp_path)
     assert re.search(WITH_MPI[script], output), output
     assert {file: file.stat().st_mtime_ns for file in folder.glob("*.*")} == before
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.mpi
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("script", WITH_MPI)
+def test_the_short_form_prints_its_table_as_typed(script):
+    output = smoke(script)
+    assert re.search(WITH_MPI[script], output), output
 
 
 def test_the_short_form_compares_strategies_on_the_table_of_the_repository():

@@ -18,7 +18,6 @@ from mpi_learn.settings.user_code import load_function
 from mpi_learn.training.callbacks import Callbacks
 from tests.mpi_learn.models_for_tests import line
 from tests.mpi_learn.thread_ranks import run_ranks
-from tests.mpirun import mpirun
 from tests.world import in_world
 
 HERE = Path(__file__).parent
@@ -151,6 +150,7 @@ from tests.mpi_learn.models_for_tests import line
 from tests.mpi_learn.thread_ranks import run_ranks
 
 name = "{FILE}:stop_after_two"
+load_function(name).__globals__["CALLS"].clear()
 result = train({TORCH!r} | {{"callbacks": name, "algorithm": "downpour"}}, MPI.COMM_WORLD, data=line())
 n_calls = MPI.COMM_WORLD.gather(len(load_function(name).__globals__["CALLS"]))
 stopped_by = MPI.COMM_WORLD.gather(result.stopped_by)
@@ -161,8 +161,7 @@ if MPI.COMM_WORLD.rank == 0:
 
 @pytest.mark.mpi
 def test_callbacks_are_called_on_the_first_worker_and_stop_all_ranks(tmp_path):
-    (tmp_path / "program.py").write_text(PROGRAM)
-    done = mpirun(3, str(tmp_path / "program.py"), env={"PYTHONPATH": str(Path(__file__).parents[2])})
+    done = in_world(3, "-c", PROGRAM, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [[0, 2, 0], ["callback"] * 3]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from tests.mpi_learn.conformance.keras_rows import ROWS as KERAS
 from tests.mpi_learn.conformance.rows import Row
-from tests.mpirun import mpirun, run
+from tests.world import in_world
 
 PROGRAM = ("-m", "tests.mpi_learn.conformance.run")
 ROWS = {"keras": KERAS}
@@ -34,10 +33,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     @cache
     def start(framework: str, n_ranks: int, *names: str) -> dict[str, Any]:
-        arguments = (*PROGRAM, framework, str(folder), *names)
-        done = (
-            run([sys.executable, *arguments], timeout=900) if n_ranks == 1 else mpirun(n_ranks, *arguments, timeout=900)
-        )
+        done = in_world(n_ranks, *PROGRAM, framework, str(folder), *names, timeout=400)
         assert done.returncode == 0, done.stderr
         return json.loads((folder / f"{framework}-{n_ranks}.json").read_text())
 

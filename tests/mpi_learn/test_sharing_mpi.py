@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,7 +11,6 @@ import h5py
 import numpy as np
 import pytest
 
-from mpi_learn.mpi import host_memory
 from tests.mpirun import mpirun
 
 pytestmark = [
@@ -90,16 +88,17 @@ def test_a_process_that_user_code_forked_does_not_keep_the_memorys_address(tmp_p
     assert done.stdout.split() == ["3", "1"], done.stderr
 
 
-def test_another_file_at_the_place_of_the_memory_is_not_mapped(tmp_path):
-    """Processes with process namespaces of their own may find other files under the same path in ``/proc``."""
-    path = tmp_path / "other"
-    path.write_bytes(bytes(4096))
-    with path.open("r+b") as file:
-        place = host_memory.place_of(file.fileno())
-        assert host_memory.opened(place, 4096) is not None
-        assert host_memory.opened(replace(place, inode=place.inode + 1), 4096) is None
-        assert host_memory.opened(replace(place, device=place.device + 1), 4096) is None
-    assert host_memory.opened(place, 4096) is None  # closed meanwhile
+def test_no_rank_uses_rows_that_another_rank_of_the_host_cannot_reach(tmp_path):
+    """Processes with network namespaces of their own do not find each other's sockets."""
+    program = (
+        "from mpi4py import MPI; from mpi_learn.mpi import collectives, host_memory\n"
+        "found = [collectives.rows_of_host(MPI.COMM_WORLD, 5)]\n"
+        "if MPI.COMM_WORLD.rank == 1: host_memory._asked = lambda address, n_bytes: None\n"
+        "found.append(collectives.rows_of_host(MPI.COMM_WORLD, 5))\n"
+        "print(*map(len, found), flush=True)\n"
+    )
+    done = mpirun(2, "-c", program, cwd=tmp_path, timeout=40)
+    assert done.stdout.splitlines() == ["2 0", "2 0"], done.stderr
 
 
 def test_a_rank_that_may_open_no_more_files_says_so(tmp_path):

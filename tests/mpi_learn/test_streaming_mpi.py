@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 
 import pytest
 
 from tests.world import in_world
 
-pytest.importorskip("torch")
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.skipif(find_spec("torch") is None, reason="needs PyTorch")]
 
 
 @cache

@@ -159,7 +159,7 @@ def test_study_may_be_named_instead_of_its_file(program, write, tmp_path):
         ([], '{"number": 1, "value": 0.1, "study": "another"}', "the result belongs to the study 'another'"),
         ([], '[{"number": 1, "value": 1}, {"number": 1, "value": 2}]', "trial 1 has two results"),
         ([], '[{"number": 1, "value": 1}, {"number": 9, "value": 2}]', "there is no trial 9"),
-        (["--study", "outsied", "--number", "1", "--value", "1"], "", "did you mean 'outside'?"),
+        (["--study", "outsied", "--number", "1", "--value", "1"], "", "did you mean outside?"),
         (["--store", "nowhere.db", "--number", "1", "--value", "1"], "", "there is no such file"),
     ],
 )

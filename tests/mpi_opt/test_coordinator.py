@@ -20,6 +20,7 @@ from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Jo
 from mpi_opt.store.errors import StoreFullError
 from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Decision
+from mpi_opt.study.open_study import EXTERNAL_RANKS
 from mpi_opt.worker.block import merged
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 
@@ -206,13 +207,21 @@ def test_a_continued_study_keeps_its_trials_and_runs_first_what_was_running():
     assert "study_resumed" in store.events
 
 
+def test_a_trial_that_a_workload_system_runs_is_not_run_by_the_search():
+    store = ListedStore([TrialRecord(0, "running", {"x": 0}, attempts=1)])
+    store.attempted = [AttemptRecord(0, 1, 0, EXTERNAL_RANKS, "", "", "", "running", "")]
+    search(ScriptedLink(squares), trials=3, store=store)
+    assert [start.proposal.number for start in store.started] == [1, 2]
+
+
 def test_a_finished_study_is_left_as_it_is():
     records = [TrialRecord(n, "complete", {"x": n}, 1.0) for n in range(6)]
     _, store = search(ScriptedLink(squares), trials=6, store=ListedStore(records))
     assert not store.started
 
 
-def test_a_pruned_trial_is_told_to_stop_once_all_its_folds_have_reported():
+@pytest.mark.parametrize(("direction", "sign"), [("minimize", 1), ("maximize", -1)])
+def test_a_pruned_trial_is_told_to_stop_once_all_its_folds_have_reported(direction, sign):
     class Pruning(ListedStrategy):
         def __init__(self) -> None:
             super().__init__()
@@ -230,8 +239,9 @@ def test_a_pruned_trial_is_told_to_stop_once_all_its_folds_have_reported():
 
     strategy, link = Pruning(), Reporting(squares)
     pool = BlockPool(link, BlockMembership.of(Layout(5, 4, folds=2)))
-    Coordinator(pool, strategy, ListedStore(), 1, SearchSettings(Rules(1), folds=2)).run()
-    assert strategy.seen == [(3, 1.5)]
+    rules = Rules(1, merits=Merits(directions=(direction,)))
+    Coordinator(pool, strategy, ListedStore(), 1, SearchSettings(rules, folds=2)).run()
+    assert strategy.seen == [(3, sign * 1.5)]
     assert link.stopped == [0]
 
 

@@ -130,9 +130,6 @@ def test_trackers_and_progress_show_no_password(capsys):
         def record(self, outcome, parameters):
             raise OSError(f"no answer from {URL}")
 
-        def close(self):
-            pass
-
     Guarded(Broken()).record(Outcome(0, "complete", 1.0, None, 0.1), {})
     progress = PlainProgress(Counts(2, maximize=False))
     progress.note(URL)

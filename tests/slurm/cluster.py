@@ -31,8 +31,8 @@ from pathlib import Path
 from typing import Any
 
 LOGIN, NODES = "login", ("n1", "n2", "n3")
-CPUS = 4
-"""Of a node, as far as Slurm is concerned; the machine may have fewer."""
+CPUS = 8
+"""Of a node, as far as Slurm is concerned; the machine may have fewer. All jobs of the tests fit at the same time."""
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "ip", "unshare", "nsenter")
 

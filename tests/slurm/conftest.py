@@ -23,7 +23,7 @@ END = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMOR
 
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory) -> Iterator[SlurmCluster]:
-    """A Slurm of three nodes with four processors each."""
+    """A Slurm of three nodes with eight processors each."""
     if why := missing():
         pytest.skip(f"no Slurm: {why}")
     with slurm_cluster(tmp_path_factory.mktemp("slurm")) as running:

@@ -202,7 +202,7 @@ def _seconds(text: str) -> int:
 @slow
 def test_a_lost_node_is_replaced_and_the_search_continues(study, cluster):
     one = study("steady", 150)
-    job = one.submit_script(slurm_script("space.yaml", 6))
+    job = one.submit_script(slurm_script("space.yaml", 9))
     one.await_complete(5, job)
     first = job.field("NodeList")
     lost = _ranks_on(cluster, job)[-1][0]
@@ -220,7 +220,7 @@ def test_a_lost_node_is_replaced_and_the_search_continues(study, cluster):
 @slow
 def test_a_killed_slurmd_does_not_lose_a_trial(study, cluster):
     one = study("steady", 150)
-    job = one.submit_script(slurm_script("space.yaml", 6))
+    job = one.submit_script(slurm_script("space.yaml", 9))
     one.await_complete(5, job)
     node = _ranks_on(cluster, job)[-1][0]
     cluster.kill(node, "slurmd -D")

@@ -12,8 +12,8 @@ class Centre(ABC):
 
     Attributes:
         weights: (n,) float32, changed in place.
-        version: Number of changes so far; workers' staleness is measured in it.
-        has_failure: Whether a master above has said that a rank failed.
+        version: Number of changes so far; the difference of two versions is a staleness.
+        has_failure: Whether the first master has reported that a rank failed.
     """
 
     weights: np.ndarray
@@ -37,7 +37,7 @@ class Centre(ABC):
         """Replaces `vector`, (n,) float32, which `absorb` has had, by the answer to a swap."""
 
     def flush(self) -> None:  # noqa: B027 - most centres hold nothing back
-        """Applies or hands up what was held back: a round or an epoch is over."""
+        """Applies the messages collected so far, or sends them to the first master: a round or an epoch is over."""
 
     def state(self) -> dict[str, np.ndarray]:
         """The common arrays in a checkpoint besides the weights: the arrays themselves, to be read or filled."""

@@ -4,8 +4,8 @@ A worker sends its gradient. The master's optimizer applies it when it arrives a
 equally fast workers a gradient is n − 1 updates old on average, which acts like a momentum of 1 − 1/n: lower the
 explicit momentum and the learning rate as n grows.
 
-With several masters, a lower master sums as many gradients as it serves workers and hands up the sum, so that the first
-master has fewer messages to handle. Until then its workers continue with the weights that they have.
+With several masters, a lower master sums as many gradients as it serves workers and sends the sum to the first master,
+which then has fewer messages to handle. Until then its workers continue with the weights that they have.
 """
 
 from __future__ import annotations
@@ -93,7 +93,6 @@ class FirstCentre(Centre):
             self._update(vector, batch_weight)
 
     def answer(self, vector: np.ndarray) -> None:
-        """Answers with the weights."""
         vector[:] = self.weights
 
     def flush(self) -> None:
@@ -103,7 +102,6 @@ class FirstCentre(Centre):
             self._round.clear()
 
     def state(self) -> dict[str, np.ndarray]:
-        """The optimizer's state."""
         return self.optimizer.arrays()
 
     def _update(self, gradient: np.ndarray, batch_weight: float) -> None:
@@ -118,7 +116,7 @@ class LowerCentre(Centre):
     Args:
         weights: (n,) float32.
         link: To the first master.
-        n_summed: Number of gradients that are summed before they are handed up; None: those of a synchronous round.
+        n_summed: Number of gradients that are summed before the sum is sent; None: those of a synchronous round.
     """
 
     def __init__(self, weights: np.ndarray, link: Link, n_summed: int | None) -> None:
@@ -130,17 +128,16 @@ class LowerCentre(Centre):
         self.version = self.link.version = 0
 
     def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
-        """Adds a gradient to the sum, and hands the sum up when it is complete."""
+        """Adds a gradient to the sum, and sends the sum to the first master when it is complete."""
         self._sum.add(vector, batch_weight)
         if self._sum.n_terms == self.n_summed:
             self.flush()
 
     def answer(self, vector: np.ndarray) -> None:
-        """Answers with the weights."""
         vector[:] = self.weights
 
     def flush(self) -> None:
-        """Hands the sum up and takes the first master's weights."""
+        """Sends the sum to the first master and takes its weights."""
         if not self._sum.n_terms:
             return
         answer = self.link.swap(self._sum.gradient, self._sum.weight)
@@ -163,10 +160,6 @@ class GradientWorker(Worker):
 
     def step(self, weights: np.ndarray, gradient: np.ndarray, batch_weight: float) -> bool:
         return swap_gradient(self.link, weights, gradient, batch_weight)
-
-    def rank_state(self) -> dict[str, np.ndarray]:
-        """Nothing."""
-        return {}
 
 
 class LocalStepsWorker(Worker):
@@ -202,7 +195,6 @@ class LocalStepsWorker(Worker):
         return has_answer
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """The state of the worker's optimizer."""
         return {f"optimizer.{name}": array for name, array in self.optimizer.arrays().items()}
 
 

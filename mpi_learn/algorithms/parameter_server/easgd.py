@@ -96,7 +96,6 @@ class LowerElasticCentre(Centre):
         """Answers with d, which `absorb` has left in `vector`."""
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """The centre and the number of its exchanges."""
         return {"centre": self.weights, "n_exchanges": self._n_exchanges}
 
 
@@ -139,7 +138,6 @@ class ElasticWorker(Worker):
         return True
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """The worker's weights, its number of steps, and the state of its optimizer."""
         optimizer = {f"optimizer.{name}": array for name, array in self.optimizer.arrays().items()}
         return {"weights": self._own, "n_steps": self._n_steps} | optimizer
 

@@ -1,16 +1,16 @@
 """GEM: gradient energy matching (Hermans & Louppe 2018, arXiv:1805.08469).
 
-A worker pushes its step d to the centre, damped by π; d is what its optimizer makes of its gradients, with plain sgd
-the paper's −ηg. All workers together move the centre with the energy κ|m| of one worker's momentum m, whatever their
-number:
+A worker sends its step d, damped by π, to the centre. The step is the update that the worker's optimizer computes from
+its gradients; with plain sgd it is the paper's −ηg. π is chosen such that the changes of all workers together have the
+energy κ|m|, where m is the momentum of one worker, for any number of workers:
 
     ``m ← μm + d``, pull θ, ``π = clamp((κ|m| − |θ − s|) / (|d| + ε), 0, 5)``, push ``πd``, ``s ← θ``, ``x ← θ + πd``
 
 element by element. θ − s is the change by other workers since the last pull; s starts as the common initial weights, so
-that the first exchange sees no change that no worker has made.
+that θ − s is zero if no other worker has changed the centre before the first exchange.
 
 With several masters, a lower master adds the pushes of its workers to its own weights. After as many pushes as it has
-workers it hands up their sum and takes the weights of the first master.
+workers it sends their sum to the first master and takes its weights.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ class EnergyCentre(Centre):
         self.weights = weights
 
     def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
-        """Adds a push."""
         self.weights += vector
         self.version += 1
 
@@ -81,7 +80,6 @@ class LowerEnergyCentre(Centre):
         self._n_pushes = 0
 
     def absorb(self, vector: np.ndarray, batch_weight: float) -> None:
-        """Adds a push."""
         self.weights += vector
         self.version += 1
         self._pushed += vector
@@ -90,11 +88,10 @@ class LowerEnergyCentre(Centre):
             self.flush()
 
     def answer(self, vector: np.ndarray) -> None:
-        """Answers with the weights."""
         vector[:] = self.weights
 
     def flush(self) -> None:
-        """Hands up the sum of the pushes and takes the first master's weights."""
+        """Sends the sum of the pushes to the first master and takes its weights."""
         if not self._n_pushes:
             return
         self._n_pushes = 0
@@ -143,7 +140,6 @@ class EnergyWorker(Worker):
         return self._n_steps % self.sync_every == 0 or self._exchange(weights)
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """Momentum m, last pulled weights s, the number of exchanges, and the state of the worker's optimizer."""
         optimizer = {f"optimizer.{name}": array for name, array in self.optimizer.arrays().items()}
         own: dict[str, np.ndarray] = {"seen": self._seen, "energy": self._energy, "n_exchanges": self._n_exchanges}
         return own | optimizer

@@ -1,7 +1,6 @@
 """How a worker reaches its master: in the same process, through memory of the host, or over the network.
 
-Every message is a header, followed by a vector where there is one to send and it is not in memory that both ranks
-share.
+Every message is a header. If the message has a vector, it follows the header, unless both ranks share its memory.
 """
 
 from __future__ import annotations

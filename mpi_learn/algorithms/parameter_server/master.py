@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -48,14 +49,13 @@ class MasterRank(Algorithm):
         broadcast_in_place(self.comm, self.weights)
 
     def diagnostics(self) -> dict[str, float]:
-        return mean_staleness(self.comm, *self.server.staleness.take())
+        found, self.server.staleness = self.server.staleness, Counter()
+        return mean_staleness(self.comm, found)
 
     def state(self) -> dict[str, np.ndarray]:
-        """The centre's state; that of the first master counts."""
         return self.centre.state()
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """The state of this master's centre."""
         return self.centre.rank_state()
 
     def _serve(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -26,23 +27,6 @@ from mpi_learn.mpi.collectives import receive_into, send_from
 from mpi_learn.mpi.communicators import Communicator
 
 
-class Staleness:
-    """Statistics of how many changes of the weights came between a worker's look at them and its message."""
-
-    def __init__(self) -> None:
-        self.total, self.n, self.largest = 0, 0, 0
-
-    def add(self, staleness: int) -> None:
-        """Counts one message."""
-        self.total, self.n, self.largest = self.total + staleness, self.n + 1, max(self.largest, staleness)
-
-    def take(self) -> tuple[int, int, int]:
-        """Total, number of messages and largest since the last call."""
-        found = self.total, self.n, self.largest
-        self.total, self.n, self.largest = 0, 0, 0
-        return found
-
-
 class Server:
     """Serves a centre to other ranks.
 
@@ -56,7 +40,7 @@ class Server:
         mailboxes: Child -> the memory that it shares with this rank, (n,) float32; only children on this host.
 
     Attributes:
-        staleness: Of the messages of `workers`, if they are not applied in rounds.
+        staleness: Staleness -> number of messages of `workers`, if they are not applied in rounds.
         has_failure: Whether a rank failed: then every answer says so, and all workers leave the epoch.
     """
 
@@ -72,7 +56,7 @@ class Server:
     ) -> None:
         self.comm, self.children, self.centre, self.workers, self.quorum = comm, children, centre, workers, quorum
         self.mailboxes = mailboxes or {}
-        self.staleness = Staleness()
+        self.staleness: Counter[int] = Counter()
         self.has_failure = False
         self._vector = aligned_empty(centre.weights.size)
         self._waiting: list[int] = []
@@ -131,7 +115,7 @@ class Server:
             self._collect(source, vector, version, batch_weight)
         else:
             if source in self.workers:
-                self.staleness.add(self.centre.version - version)
+                self.staleness[self.centre.version - version] += 1
             self.centre.absorb(vector, batch_weight)
             self.has_failure |= self.centre.has_failure
             if tag == SWAP:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
@@ -44,9 +45,9 @@ class Worker(ABC):
         """Sends what was held back after the last step of an epoch; False if a rank failed."""
         return True
 
-    @abstractmethod
     def rank_state(self) -> dict[str, np.ndarray]:
         """This worker's arrays in a checkpoint: the arrays themselves, to be read or filled."""
+        return {}
 
 
 class WorkerRank(Algorithm, SampleDealing):
@@ -91,14 +92,13 @@ class WorkerRank(Algorithm, SampleDealing):
         broadcast_in_place(self.comm, self.weights)
 
     def diagnostics(self) -> dict[str, float]:
-        return mean_staleness(self.comm, 0, 0, 0)
+        return mean_staleness(self.comm, Counter())
 
     def state(self) -> dict[str, np.ndarray]:
         """The centre's state, if the training has one rank."""
         return self.centre.state() if self.centre is not None else {}
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        """The worker's own state."""
         return self.worker.rank_state() if self.worker is not None else {}
 
     def close(self) -> None:
@@ -158,13 +158,14 @@ class WorkerRank(Algorithm, SampleDealing):
         self._share(group, False)
 
 
-def mean_staleness(comm: Communicator, total: int, n: int, largest: int) -> dict[str, float]:
+def mean_staleness(comm: Communicator, found: Counter[int]) -> dict[str, float]:
     """Mean and largest staleness of the workers' messages over all masters; empty without messages. Collective.
 
     Args:
-        total, n, largest: Sum, number and maximum on this rank.
+        found: Staleness -> number of messages on this rank.
     """
-    sums = np.array([total, n], np.float64)
+    sums = np.array([sum(staleness * n for staleness, n in found.items()), found.total()], np.float64)
     sum_in_place(comm, sums)
+    largest = max(found, default=0)
     largest = max(comm.allgather(largest))
     return {"staleness": float(sums[0] / sums[1]), "largest_staleness": float(largest)} if sums[1] else {}

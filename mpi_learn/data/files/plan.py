@@ -18,7 +18,7 @@ from mpi_learn.data.files.reader import Reader
 from mpi_learn.data.files.remote import Copies, find_urls
 from mpi_learn.data.formats.source import Source, open_source
 from mpi_learn.errors import DataError
-from mpi_learn.settings.suggestions import nearest
+from mpi_learn.settings.suggestions import nearest_file
 
 OpenSource = Callable[[str], Source]
 Readers = tuple[Reader, Reader, Reader]
@@ -272,7 +272,6 @@ def _no_file(place: str, key: str) -> DataError:
         return DataError("this is a folder", where=f"{key}: {place}", cure=f"name its files: {place}/*.h5")
     if not path.parent.is_dir():
         return DataError("there is no such folder", where=f"{key}: {path.parent}", cure="check the path")
-    others = [other.name for other in path.parent.iterdir() if other.is_file()]
-    near = nearest(path.name, others)
+    near = nearest_file(path)
     cure = f"did you mean {near!r}?" if near else f"{path.parent} has no file with a similar name"
     return DataError("there is no such file", where=f"{key}: {place}", cure=cure)

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from mpi_learn.errors import DataError, UserError
 from mpi_learn.settings.optional_packages import imported
+from mpi_learn.settings.paths import replacing
 
 N_TRIES = 3
 PAUSE_S = 1.0
@@ -166,12 +167,8 @@ def _fetch(url: str, system: Any, path: str, target: Path) -> None:
     """Copies the file. The caller holds its lock exclusively."""
     for left in target.parent.glob(f".{glob.escape(target.name)}.[0-9]*"):  # left by processes that died
         left.unlink()
-    aside = target.with_name(f".{target.name}.{os.getpid()}")
-    try:
+    with replacing(target) as aside:
         _tried(url, lambda: system.get_file(path, str(aside)))
-        aside.replace(target)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def _system(url: str) -> tuple[Any, str]:

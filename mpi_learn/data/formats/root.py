@@ -51,28 +51,19 @@ class ROOT(Source):
     @cached_property
     def _places(self) -> dict[str, tuple[str, str]]:
         """Name -> tree and branch."""
-        trees = list(dict.fromkeys(self._file.keys(cycle=False, filter_classname=TREES)))
         return {
-            branch if len(trees) == 1 else f"{tree}/{branch}": (tree, branch)
-            for tree in trees
-            for branch in self._trees(tree).keys(recursive=self._trees(tree).classname == TREES[0])
+            branch if len(self._trees) == 1 else f"{name}/{branch}": (name, branch)
+            for name, tree in self._trees.items()
+            for branch in tree.keys(recursive=tree.classname == TREES[0])
         }
 
     @cached_property
-    def _file(self) -> Any:
-        return imported("uproot", "root").open(self.path)
-
-    def _trees(self, name: str) -> Any:
-        if name not in self._read_trees:
-            self._read_trees[name] = self._file[name]
-        return self._read_trees[name]
-
-    @cached_property
-    def _read_trees(self) -> dict[str, Any]:
-        return {}
+    def _trees(self) -> dict[str, Any]:
+        file = imported("uproot", "root").open(self.path)
+        return {name: file[name] for name in file.keys(cycle=False, filter_classname=TREES)}
 
     def _tree(self, name: str) -> Any:
-        return self._trees(self._places[name][0])
+        return self._trees[self._places[name][0]]
 
     def _branch(self, name: str) -> Any:
         return self._tree(name)[self._places[name][1]]

@@ -128,8 +128,10 @@ class Batches:
         return completed(batch, self.dataset, epoch, part.start)
 
     def _order_of(self, epoch: int) -> np.ndarray:
+        """The order of the samples in an epoch: a permutation that depends on the seed and the epoch alone."""
         if self._order is None or self._order[0] != epoch:
-            self._order = epoch, epoch_order(self.dataset.n_training, self.options.seed, epoch)
+            seed, n = self.options.seed, self.dataset.n_training
+            self._order = epoch, np.random.default_rng([seed, epoch]).permutation(n)
         return self._order[1]
 
     def _part(self, step: int) -> slice:
@@ -181,11 +183,6 @@ def completed(batch: Batch, dataset: Dataset, epoch: int, first: int) -> Iterato
         return
     for noise in dataset.noise.draw(epoch, first, batch.n_samples):
         yield replace(batch, x=(*batch.x, noise))
-
-
-def epoch_order(n: int, seed: int, epoch: int) -> np.ndarray:
-    """The order of `n` samples in an epoch: a permutation, shape (n,), that depends on `seed` and `epoch` alone."""
-    return np.random.default_rng([seed, epoch]).permutation(n)
 
 
 def as_batch(samples: Samples) -> Batch:

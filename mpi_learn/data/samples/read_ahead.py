@@ -11,7 +11,7 @@ Piece = TypeVar("Piece")
 
 
 class ReadAhead(Generic[Place, Piece]):
-    """Reads pieces in a separate thread, one ahead of their use. Leaving the context ends the thread.
+    """Reads pieces in a separate thread, one ahead of their use, until `close` ends the thread.
 
     Args:
         read: Reads the piece at a place. The `take` of this piece raises its exceptions. It may check `is_closed`
@@ -39,12 +39,6 @@ class ReadAhead(Generic[Place, Piece]):
         self.is_closed = True
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._asked = self._read = None  # breaks the reference cycle with the owner of `read`
-
-    def __enter__(self) -> ReadAhead[Place, Piece]:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _submitted(self, place: Place) -> Future[Piece]:
         if self._read is None:

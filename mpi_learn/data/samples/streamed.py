@@ -52,20 +52,20 @@ class StreamedSamples:
     @property
     def y(self) -> tuple[np.ndarray, ...]:
         """The labels of all samples, one array per output, in the dtype in memory. Each access reads the files."""
-        room = self.room(len(self)).y
-        self._fill(((), room, ()), 0, len(self))
-        return room
+        labels = self.buffers(len(self)).y
+        self._fill(((), labels, ()), 0, len(self))
+        return labels
 
     def labels(self) -> Iterator[tuple[np.ndarray, ...]]:
         """All labels, in pieces."""
         at_once = max(1, CHUNK_BYTES // self.plan.sample_bytes)
         for start in range(0, len(self) if self.plan.y else 0, at_once):
             stop = min(start + at_once, len(self))
-            room = self.room(stop - start).y
-            self._fill(((), room, ()), start, stop)
-            yield room
+            labels = self.buffers(stop - start).y
+            self._fill(((), labels, ()), start, stop)
+            yield labels
 
-    def room(self, n: int) -> Samples:
+    def buffers(self, n: int) -> Samples:
         """Uninitialised buffers for `n` samples in the dtypes in memory."""
         return samples_of(self.plan, [np.empty((n, *kind.shape), kind.held_dtype) for kind in self.plan.kinds])
 
@@ -82,38 +82,45 @@ class StreamedSamples:
         """
         if isinstance(indices, slice):
             start, stop, _ = indices.indices(len(self))
-            found = self.room(max(0, stop - start))
-            self.fill(found, 0, start, stop)
-            return found.take(slice(None))
+            return self.read(start, max(start, stop)).take(slice(None))
         order = np.argsort(indices, kind="stable")
-        found = self.room(len(indices))
-        self.fill_chosen(found, 0, np.asarray(indices)[order])
+        found = self.read(0, len(indices), np.asarray(indices)[order])
         return found.take(np.argsort(order))
 
-    def fill(self, room: Samples, at: int, start: int, stop: int) -> None:
-        """Reads samples `start` to `stop` - 1 into `room`, from its entry `at` on.
+    def read(self, start: int, stop: int, indices: np.ndarray | None = None) -> Samples:
+        """Samples in the dtypes in memory. The arguments are those of `fill`."""
+        found = self.buffers(stop - start)
+        self.fill(found, 0, start, stop, indices)
+        return found
+
+    def fill(self, buffers: Samples, at: int, start: int, stop: int, indices: np.ndarray | None = None) -> None:
+        """Reads samples into `buffers`, from its entry `at` on.
+
+        Args:
+            buffers: As returned by `buffers`.
+            at: The entry of the first sample.
+            start, stop: Positions `start` to `stop` - 1 are read.
+            indices: The samples at all positions, ascending; None: position i is sample i.
 
         Raises:
             DataError: A file cannot be read.
         """
+        if indices is not None:
+            self._fill_chosen(buffers, at, indices[start:stop])
+            return
         here = slice(at, at + stop - start)
-        parts = room.x, room.y, room.weights
+        parts = buffers.x, buffers.y, buffers.weights
         self._fill(tuple(tuple(one[here] for one in part) for part in parts), start, stop)
 
-    def fill_chosen(self, room: Samples, at: int, indices: np.ndarray) -> None:
-        """Reads samples at ascending `indices` into `room`, from its entry `at` on.
-
-        In each block, the range from the first to the last index is read.
-        """
+    def _fill_chosen(self, buffers: Samples, at: int, indices: np.ndarray) -> None:
+        """Reads samples at ascending `indices`: in each block, the range from the first to the last of them."""
         block_of = np.searchsorted(self.blocks, indices, "right")
         for first, stop in zip(*_runs(block_of), strict=True):
             start, end = int(indices[first]), int(indices[stop - 1]) + 1
             if end - start == stop - first:
-                self.fill(room, at + first, start, end)
+                self.fill(buffers, at + first, start, end)
                 continue
-            between = self.room(end - start)
-            self.fill(between, 0, start, end)
-            for target, found in zip(room.arrays, between.arrays, strict=True):
+            for target, found in zip(buffers.arrays, self.read(start, end).arrays, strict=True):
                 target[at + first : at + stop] = found[indices[first:stop] - start]
 
     def _fill(self, parts: Sequence[tuple[np.ndarray, ...]], start: int, stop: int) -> None:
@@ -124,8 +131,8 @@ class StreamedSamples:
             part, offset = self.plan.parts[number], int(self._starts[number])
             end = min(stop, offset + part.n_samples)
             here = slice(done, end - start)
-            for reader, room in zip(self._opened(part.place), parts, strict=True):
-                self._copy(reader, [one[here] for one in room], start + done - offset, end - offset)
+            for reader, arrays in zip(self._opened(part.place), parts, strict=True):
+                self._copy(reader, [one[here] for one in arrays], start + done - offset, end - offset)
             done, number = end - start, number + 1
 
     def _opened(self, place: str) -> Readers:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError
+from contextlib import closing
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
@@ -45,7 +47,7 @@ class StreamedBatches:
     def __init__(self, dataset: Dataset, options: BatchOptions) -> None:
         self.dataset, self.options = dataset, options
         self.n_steps, self.n_samples = options.n_steps(dataset), options.n_samples(dataset)
-        self.samples = streamed(dataset.training)
+        self.samples = cast(StreamedSamples, dataset.training)
         indices, blocks = dataset.training_indices, self.samples.blocks
         self._blocks = blocks if indices is None else np.searchsorted(indices, blocks)
         self._width = whole_batches(self.samples.window_samples, options.batch_size)
@@ -72,7 +74,7 @@ class StreamedBatches:
                 n_left -= 1
                 yield batch
         while n_left:
-            for batch in completed(as_batch(self.samples.room(0).take(slice(None))), self.dataset, epoch, 0):
+            for batch in completed(as_batch(self.samples.buffers(0).take(slice(None))), self.dataset, epoch, 0):
                 n_left -= 1
                 yield batch
 
@@ -109,19 +111,16 @@ class StreamedBatches:
 
     def _read(self, window: Window) -> tuple[Samples, np.ndarray]:
         """The samples of a window and their order. Runs in the thread."""
-        room, at = self.samples.room(window.stop - window.start), 0
+        buffers, at = self.samples.buffers(window.stop - window.start), 0
         for start, stop in self._spans(window):
             if self._ahead.is_closed:
                 raise CancelledError
-            if self.dataset.training_indices is None:
-                self.samples.fill(room, at, start, stop)
-            else:
-                self.samples.fill_chosen(room, at, self.dataset.training_indices[start:stop])
+            self.samples.fill(buffers, at, start, stop, self.dataset.training_indices)
             at += stop - start
         order = np.arange(at)
         if self.options.shuffle:
             np.random.default_rng([self.options.seed, window.epoch, 1 + window.start]).shuffle(order)
-        return room, order
+        return buffers, order
 
     def _spans(self, window: Window) -> list[tuple[int, int]]:
         """The training samples of a window as ascending ranges (start, stop)."""
@@ -149,35 +148,19 @@ class StreamedBatches:
 
 def streamed_validation(dataset: Dataset, part: slice, batch_size: int) -> Iterator[Batch]:
     """The validation samples at positions `part`, in their order, read ahead by a thread that ends with them."""
-    samples = streamed(dataset.validation)
+    samples = cast(StreamedSamples, dataset.validation)
     width = whole_batches(samples.window_samples, batch_size)
     windows = [slice(first, min(first + width, part.stop)) for first in range(part.start, part.stop, width)]
 
     def read(window: slice) -> Samples:
-        room, indices = samples.room(window.stop - window.start), dataset.validation_indices
-        if indices is None:
-            samples.fill(room, 0, window.start, window.stop)
-        else:
-            samples.fill_chosen(room, 0, indices[window])
-        return room
+        return samples.read(window.start, window.stop, dataset.validation_indices)
 
-    with ReadAhead(read) as ahead:
+    with closing(ReadAhead(read)) as ahead:
         for window, following in zip(windows, [*windows[1:], None], strict=True):
             found = ahead.take(window, following)
             for first in range(0, len(found), batch_size):
                 batch = as_batch(found.take(slice(first, first + batch_size)))
                 yield next(completed(batch, dataset, VALIDATION, window.start + first))
-
-
-def streamed(samples: Samples | StreamedSamples) -> StreamedSamples:
-    """`samples`, which must stay in their files.
-
-    Raises:
-        TypeError: They are in memory.
-    """
-    if not isinstance(samples, StreamedSamples):
-        raise TypeError("expected samples in files, found samples in memory")
-    return samples
 
 
 def whole_batches(n_samples: int, batch_size: int) -> int:

@@ -99,7 +99,9 @@ class HardJets:
 def hard_jets(classes: Integers, pt: Reals, rng: np.random.Generator) -> HardJets:
     """The hard partons of jets of these classes and transverse momenta in GeV, both of shape (n,)."""
     n, is_top = len(pt), classes == TOP
-    boson_mass = np.where(classes == Z, *_masses(n, rng))
+    z_mass = _breit_wigner(Z_MASS_GEV, Z_WIDTH_GEV, n, rng)
+    w_mass = _breit_wigner(W_MASS_GEV, W_WIDTH_GEV, n, rng)
+    boson_mass = np.where(classes == Z, z_mass, w_mass)
     is_boson = (classes == W) | (classes == Z)
     top_mass = _breit_wigner(TOP_MASS_GEV, TOP_WIDTH_GEV, n, rng)
     first = _decay(is_top, top_mass, boson_mass, rng)
@@ -124,11 +126,6 @@ def hard_jets(classes: Integers, pt: Reals, rng: np.random.Generator) -> HardJet
         opening=angles,
     )
     return HardJets(partons.take(exists), pt, first, second)
-
-
-def _masses(n: int, rng: np.random.Generator) -> tuple[Reals, Reals]:
-    """Masses of Z and of W bosons."""
-    return _breit_wigner(Z_MASS_GEV, Z_WIDTH_GEV, n, rng), _breit_wigner(W_MASS_GEV, W_WIDTH_GEV, n, rng)
 
 
 def _breit_wigner(mass: float, width: float, n: int, rng: np.random.Generator) -> Reals:

@@ -23,7 +23,7 @@ from mpi_learn.models.keras_.keras_optimizer import KerasRule
 from mpi_learn.models.model import Arrays, Example, named
 from mpi_learn.models.outputs import LabelRule, Shape
 from mpi_learn.settings.component import Component
-from mpi_learn.settings.paths import replaced_whole
+from mpi_learn.settings.paths import replacing
 from mpi_learn.update_rule import UpdateRule
 
 Tensors = Sequence[Any]
@@ -82,7 +82,7 @@ class KerasNetwork:
 
     def save(self, path: Path, weights: np.ndarray) -> Path:
         file = path.with_name(f"{path.name}.keras")
-        with replaced_whole(file) as temporary:
+        with replacing(file) as temporary:
             self.take(weights).save(temporary)
         return file
 

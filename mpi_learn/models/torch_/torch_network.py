@@ -22,7 +22,7 @@ from mpi_learn.models.torch_.torch_checkpointing import TorchCalls, resting
 from mpi_learn.models.torch_.torch_losses import make_loss
 from mpi_learn.models.torch_.torch_optimizer import TorchRule
 from mpi_learn.settings.component import Component
-from mpi_learn.settings.paths import replaced_whole
+from mpi_learn.settings.paths import replacing
 from mpi_learn.update_rule import UpdateRule
 
 Tensors = Sequence[Any]
@@ -62,7 +62,7 @@ class TorchNetwork:
     def save(self, path: Path, weights: np.ndarray) -> Path:
         """Writes the state dict."""
         file = path.with_name(f"{path.name}.pt")
-        with replaced_whole(file) as temporary:
+        with replacing(file) as temporary:
             torch.save({name: value.clone() for name, value in self.module.state_dict().items()}, temporary)
         return file
 

@@ -13,7 +13,6 @@ class AdaptiveDelta(Rule):
     state_names = ("square", "step_square")
 
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
-        """See `Rule.apply`."""
         options = self.options
         numbers = (Float(options.rho), Float(1 - options.rho), Float(options.epsilon))
         _step(weights, gradient, self.state["square"], self.state["step_square"], rate, scale, keep, *numbers)

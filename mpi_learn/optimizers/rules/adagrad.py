@@ -17,7 +17,6 @@ class AdaptiveGradient(Rule):
         return float(self.options.initial_accumulator_value)
 
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
-        """See `Rule.apply`."""
         _step(weights, gradient, self.state["square"], rate, scale, keep, Float(self.options.epsilon))
 
 

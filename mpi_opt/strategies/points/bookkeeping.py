@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, final
 
-from mpi_opt.core.pareto import as_tuple
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError, SpaceError
@@ -34,9 +33,7 @@ class Bookkeeping:
         n_figures: Number of figures of merit.
         pending: Trial number to proposal, for trials without an outcome.
         n_asked: Number of the next proposal.
-        n_observed: Number of outcomes so far.
-        best: The smallest cost and its parameters; None before the first success. With several figures of merit, the
-            trial with the smallest first cost.
+        observed: Numbers of the trials with an outcome.
     """
 
     def __init__(
@@ -45,15 +42,14 @@ class Bookkeeping:
         self.space = space
         self.n_figures = 1
         self.pending: dict[int, Proposal] = {}
-        self.n_asked = self.n_observed = 0
-        self.best: tuple[Cost, Parameters] | None = None
+        self.n_asked = 0
+        self.observed: set[int] = set()
         self._names = tuple(space)
         self._constraints = [Constraint(text, space) for text in options.constraints]
         is_always_new = any(math.isinf(dimension.size) and not dimension.when for dimension in space.values())
         self._remembers_points = remembers_points or not is_always_new
         self._seen: set[str] = set()
         self._encoding, self._points = encoding, GrowingArray(len(space))
-        self._observed: set[int] = set()
         self._initial = [self._checked(point, index) for index, point in enumerate(options.initial)]
 
     def allows(self, parameters: Parameters) -> bool:
@@ -77,6 +73,19 @@ class Bookkeeping:
             if self._key(point) not in self._seen:
                 return point
         return None
+
+    def ask(self, count: object, new_point: Callable[[], Parameters | None]) -> list[Proposal]:
+        """Makes `count` proposals: known points first, then those of `new_point`, until it returns None.
+
+        Raises:
+            ConfigurationError: `count` is not a whole number of 0 or more.
+        """
+
+        def proposal() -> Proposal | None:
+            point = self.initial() or new_point()
+            return None if point is None else self.propose(point)
+
+        return proposals_up_to(count, proposal)
 
     def propose(
         self, parameters: Parameters, *, budget: float | None = None, resume_from: int | None = None
@@ -103,7 +112,7 @@ class Bookkeeping:
             SpaceError: The parameters are not a point of the search space.
         """
         number = whole_number(proposal.number, "tell: number of the trial")
-        if number in self._observed:
+        if number in self.observed:
             raise reported_twice(number)
         if self.pending.get(number) != proposal:
             try:
@@ -111,13 +120,10 @@ class Bookkeeping:
             except SpaceError as error:
                 raise error.at(f"tell: trial {number}") from None
         cost = observed_cost(proposal, outcome, self.n_figures)
-        self._observed.add(number)
+        self.observed.add(number)
         if self.pending.pop(number, None) is not proposal:
             self.n_asked = max(self.n_asked, number + 1)
             self._remember(proposal.parameters)
-        self.n_observed += 1
-        if cost is not None and (self.best is None or as_tuple(cost) < as_tuple(self.best[0])):
-            self.best = (cost, dict(proposal.parameters))
         return cost
 
     def resume(
@@ -131,11 +137,6 @@ class Bookkeeping:
             tell(proposal, outcome)
         for proposal in pending:
             self.enter(proposal)
-
-    def state(self) -> dict[str, Any]:
-        """A JSON-compatible summary."""
-        best = None if self.best is None else {"value": self.best[0], "parameters": self.best[1]}
-        return {"asked": self.n_asked, "observed": self.n_observed, "pending": sorted(self.pending), "best": best}
 
     def _remember(self, parameters: Parameters) -> None:
         if self._remembers_points or self._initial:

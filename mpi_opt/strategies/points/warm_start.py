@@ -64,4 +64,5 @@ def _allowed(
 
 def _completed(space: Space, parameters: Parameters, rng: np.random.Generator) -> Parameters:
     """`parameters` with the missing hyperparameters drawn from the prior."""
-    return space.active(space.sample_all(rng) | parameters)
+    drawn = {name: dimension.sample(rng) for name, dimension in space.items()}
+    return space.active(drawn | parameters)

@@ -13,7 +13,7 @@ from threadpoolctl import ThreadpoolController
 
 from mpi_opt.core.arrays import Floats
 from mpi_opt.strategies.points.encoding import Encoding, is_near
-from mpi_opt.strategies.surrogates.acquisition import Acquisition, Criterion, LogExpectedImprovement
+from mpi_opt.strategies.surrogates.acquisition import Acquisition, Criterion
 from mpi_opt.strategies.surrogates.fitting import Success, Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 from mpi_opt.strategies.surrogates.maximize import maximise
@@ -69,12 +69,7 @@ class Proposer:
         criterion: The acquisition function.
     """
 
-    def __init__(
-        self,
-        encoding: Encoding,
-        seed: int,
-        criterion: Criterion = LogExpectedImprovement(),  # noqa: B008 - it is immutable
-    ) -> None:
+    def __init__(self, encoding: Encoding, seed: int, criterion: Criterion) -> None:
         self._encoding, self._seed, self._criterion = encoding, seed, criterion
         self._surrogate = Surrogate(encoding.is_category)
         n_levels = np.array([0 if levels is None else len(levels) for levels in encoding.levels])
@@ -100,8 +95,29 @@ class Proposer:
         Returns:
             Rows of shape (n_dimensions,); fewer than `count` if no other row is allowed.
         """
+        succeeded = observed.succeeded()
+        success = None
+        if len(succeeded.values) < len(observed.values):
+            success = Success(observed, self._encoding.is_category)
+        regions: dict[Kind, Region] = {}
+        rows: list[Floats] = []
         with _threads().limit(limits=1):  # rank 0 shares its core with the coordinator, and the host with other ranks
-            return self._proposed(observed, pending, number, count, is_allowed)
+            for index in range(count):
+                kind, taken = self._kind(number + index, len(succeeded.values)), np.vstack([pending, *rows])
+                if kind not in regions:
+                    regions[kind] = self._region(kind, succeeded)
+                    regions[kind].model.pretend(taken)
+                excluded = self._excluded(number + index, succeeded) if kind == "other category" else None
+                rng = np.random.default_rng([self._seed, number + index, 1])
+                effort = 1.0 if index < N_THOROUGH else 0.25
+                is_free = lambda row, taken=taken: not is_near(row, taken) and is_allowed(row)  # noqa: E731
+                row = self._best_row(regions[kind], success, excluded, rng, effort, is_free)
+                if row is None:
+                    break
+                rows.append(row)
+                for region in regions.values():
+                    region.model.pretend(row[None, :])
+        return rows
 
     def quick_rows(self, best: Floats, number: int) -> list[Floats]:
         """Random rows, half of them near those of `best` (m, n_dimensions), for when a model takes too long."""
@@ -109,39 +125,6 @@ class Proposer:
         rows = [self._around(best, rng, 8), self._anywhere(rng, 8)]
         rng.shuffle(rows)
         return [self._encoding.snapped(row) for row in np.vstack(rows)]
-
-    def _proposed(
-        self,
-        observed: Observations,
-        pending: Floats,
-        number: int,
-        count: int,
-        is_allowed: Callable[[Floats], bool],
-    ) -> list[Floats]:
-        succeeded = observed.succeeded()
-        success = None
-        if len(succeeded.values) < len(observed.values):
-            success = Success(observed, self._encoding.is_category)
-        regions: dict[Kind, Region] = {}
-        rows: list[Floats] = []
-        for index in range(count):
-            kind = self._kind(number + index, len(succeeded.values))
-            if kind not in regions:
-                regions[kind] = self._region(kind, succeeded)
-                regions[kind].model.pretend(np.vstack([pending, *rows]))
-            excluded = self._excluded(number + index, succeeded) if kind == "other category" else None
-            acquisition = self._acquisition(regions[kind], success, excluded)
-            rng = np.random.default_rng([self._seed, number + index, 1])
-            effort = 1.0 if index < N_THOROUGH else 0.25
-            taken = np.vstack([pending, *rows])
-            is_free = lambda row, taken=taken: not is_near(row, taken) and is_allowed(row)  # noqa: E731
-            row = self._best_row(regions[kind], acquisition, success, rng, effort, is_free)
-            if row is None:
-                break
-            rows.append(row)
-            for region in regions.values():
-                region.model.pretend(row[None, :])
-        return rows
 
     def _kind(self, number: int, n_values: int) -> Kind:
         if number % OTHER_CATEGORY_EVERY == 2 and len(self._choices):
@@ -177,20 +160,18 @@ class Proposer:
         model, best = self._surrogate.fit_part(near)
         return Region(model, best, near, near.rows.min(axis=0), near.rows.max(axis=0))
 
-    def _acquisition(self, region: Region, success: Success | None, excluded: tuple[int, float] | None) -> Acquisition:
-        log_success = None if success is None else success.log_probability
-        return Acquisition(region.model, region.best, self._criterion, log_success, excluded)
-
     def _best_row(
         self,
         region: Region,
-        acquisition: Acquisition,
         success: Success | None,
+        excluded: tuple[int, float] | None,
         rng: np.random.Generator,
         effort: float,
         is_allowed: Callable[[Floats], bool],
     ) -> Floats | None:
         """The allowed row with the largest acquisition function; None if no row is allowed."""
+        log_success = None if success is None else success.log_probability
+        acquisition = Acquisition(region.model, region.best, self._criterion, log_success, excluded)
         best = region.observed.rows[np.argsort(region.observed.values, kind="stable")[:5]]
         n_global, n_local, n_starts = (math.ceil(effort * number) for number in (N_GLOBAL, N_LOCAL, N_STARTS))
         anywhere = self._anywhere(rng, n_global)

@@ -27,6 +27,9 @@ N_TREES = 64
 N_BACKGROUND = 256
 """The number of Sobol points over which the forest is averaged."""
 
+UNITS = (np.arange(24) + 0.5) / 24
+"""The points in [0, 1] of one hyperparameter over which the variance of its mean curve is computed."""
+
 
 class Surrogate:
     """A random forest over the unit cube of the space of a study.
@@ -52,7 +55,7 @@ class Surrogate:
         self._forest = RandomForestRegressor(N_TREES, min_samples_leaf=leaf, random_state=0).fit(units, merits)
         self._background = qmc.Sobol(len(self.names), scramble=False).random(N_BACKGROUND)
         variance = self._forest.predict(self._background).var()
-        means = [self._marginal([i], _middles(24)[:, None]) for i in range(len(self.names))]
+        means = [self._marginal([i], UNITS[:, None]) for i in range(len(self.names))]
         shares = [float(mean.var() / variance) if variance > 0 else 0.0 for mean in means]
         self.shares = dict(zip(self.names, shares, strict=True))
 
@@ -100,10 +103,6 @@ class Surrogate:
         cube[:, columns] = np.repeat(points, len(background), axis=0)
         predictions: np.ndarray = self._forest.predict(cube)
         return np.asarray(predictions.reshape(len(points), len(background)).mean(axis=1))
-
-
-def _middles(n: int) -> np.ndarray:
-    return (np.arange(n) + 0.5) / n
 
 
 def _without_outliers(merits: np.ndarray, maximize: bool) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
 from mpi_opt.errors import ConfigurationError
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from mpi_opt.core.figures_of_merit import Direction
     from mpi_opt.core.trial import TrialRecord
     from mpi_opt.study.study import Study
 
@@ -35,21 +37,26 @@ def pareto(study: Study, x: str | None = None, y: str | None = None) -> Figure:
             cure="mpi-opt plot history",
         )
     x_name, y_name = series.two_of(study.merits.names, x, y, "figure of merit")
+    directions = dict(zip(study.merits.names, study.merits.directions, strict=True))
     trials = [trial for trial in study.trials if trial.state == "complete" and trial.figures_of_merit]
-    trials.sort(key=lambda trial: trial.figures_of_merit[x_name])
-    dominated, front = ([trial for trial in trials if bool(trial.pareto) is wanted] for wanted in (False, True))
+    front = sorted(filter(attrgetter("pareto"), trials), key=lambda trial: trial.figures_of_merit[x_name])
     figure, axes = new_figure(5.4, 4.0)
     size, colour = 14 if len(trials) < 1000 else 4, COLOURS["complete"]
-    axes.scatter(*_places(dominated, x_name, y_name), s=size, color=colour, alpha=0.5, lw=0, label="other trials")
+    others = [trial for trial in trials if not trial.pareto]
+    axes.scatter(*_places(others, x_name, y_name), s=size, color=colour, alpha=0.5, lw=0, label="other trials")
     _draw_front(axes, front, x_name, y_name)
-    if len(study.merits.names) == 2:
-        where: Literal["post", "pre"] = "post" if _is_increasing(study, x_name) else "pre"
-        axes.step(*_places(front, x_name, y_name), where=where, color=COLOURS["best"], lw=1)
-    directions = dict(zip(study.merits.names, study.merits.directions, strict=True))
+    _draw_steps(axes, front, directions, x_name, y_name)
     axes.set(xlabel=f"{x_name} ({directions[x_name]})", ylabel=f"{y_name} ({directions[y_name]})", title=study.name)
     if trials:
         axes.legend(fontsize=8)
     return figure
+
+
+def _draw_steps(axes: Axes, front: list[TrialRecord], directions: dict[str, Direction], x: str, y: str) -> None:
+    """With two figures of merit, draws the edge of the area that the front dominates."""
+    if len(directions) == 2:
+        where: Literal["post", "pre"] = "post" if directions[x] == "minimize" else "pre"
+        axes.step(*_places(front, x, y), where=where, color=COLOURS["best"], lw=1)
 
 
 def _draw_front(axes: Axes, front: list[TrialRecord], x: str, y: str) -> None:
@@ -72,8 +79,3 @@ def _draw_front(axes: Axes, front: list[TrialRecord], x: str, y: str) -> None:
 
 def _places(trials: list[TrialRecord], x: str, y: str) -> tuple[list[float], list[float]]:
     return [trial.figures_of_merit[x] for trial in trials], [trial.figures_of_merit[y] for trial in trials]
-
-
-def _is_increasing(study: Study, x: str) -> bool:
-    """Whether a trial of the front dominates the area to its right."""
-    return study.merits.directions[study.merits.names.index(x)] == "minimize"

@@ -169,6 +169,14 @@ def contour(study: Study, x: str | None = None, y: str | None = None) -> Figure:
     colours = f"{MERIT_MAP}_r" if study.record.maximize else MERIT_MAP
     filled = axes.pcolormesh(places_x, places_y, means, cmap=colours, shading="nearest", rasterized=True)
     figure.colorbar(filled, ax=axes, label=series.merit_name(study))
+    _draw_points(axes, study, x, y)
+    axes.set(xlabel=x, ylabel=y, title=study.name)
+    axes.grid(visible=False)
+    return figure
+
+
+def _draw_points(axes: Axes, study: Study, x: str, y: str) -> None:
+    """Draws the trials as points on a plane of two hyperparameters, and the best one as a star."""
     trials = [t for t in series.complete(study) if x in t.parameters and y in t.parameters][:N_LINES]
     points = [
         spread(study.space[name], [place(study.space[name], t.parameters[name]) for t in trials], seed)
@@ -180,9 +188,6 @@ def contour(study: Study, x: str | None = None, y: str | None = None) -> Figure:
         label = f"best: trial {trials[0].number}"
         axes.plot(points[0][0], points[1][0], "*", ms=13, color=COLOURS["failed"], mec="white", label=label)
         axes.legend(fontsize=8, frameon=True)
-    axes.set(xlabel=x, ylabel=y, title=study.name)
-    axes.grid(visible=False)
-    return figure
 
 
 @styled

@@ -114,8 +114,7 @@ def sensible_range(values: Iterable[float], maximize: bool) -> tuple[float, floa
         low, high = max(known[0], quarter - 1.5 * width), known[-1]
     else:
         low, high = known[0], min(known[-1], three_quarters + 1.5 * width)
-    margin = 0.06 * (high - low) or 0.06 * (abs(high) or 1.0)
-    return low - margin, high + margin
+    return _with_margins(low, high)
 
 
 def curve_range(values: Iterable[float]) -> tuple[float, float] | None:
@@ -123,7 +122,10 @@ def curve_range(values: Iterable[float]) -> tuple[float, float] | None:
     known = sorted(value for value in values if math.isfinite(value))
     if not known:
         return None
-    low, high = known[len(known) // 100], known[-1 - len(known) // 100]
+    return _with_margins(known[len(known) // 100], known[-1 - len(known) // 100])
+
+
+def _with_margins(low: float, high: float) -> tuple[float, float]:
     margin = 0.06 * (high - low) or 0.06 * (abs(high) or 1.0)
     return low - margin, high + margin
 

@@ -16,7 +16,6 @@ class Bar:
 
     block: int
     number: int
-    attempt: int
     begin_s: float
     end_s: float
     outcome: str
@@ -58,7 +57,6 @@ def make_timeline(attempts: Sequence[AttemptRecord]) -> Timeline | None:
         Bar(
             block=attempt.block,
             number=attempt.number,
-            attempt=attempt.attempt,
             begin_s=(_time(attempt.started_at) - origin).total_seconds(),
             end_s=((_time(attempt.finished_at) if attempt.finished_at else last) - origin).total_seconds(),
             outcome=attempt.outcome or "running",

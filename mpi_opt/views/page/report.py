@@ -26,7 +26,7 @@ from mpi_opt.core.space import Categorical
 from mpi_opt.core.trial import State
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store.records import readable
-from mpi_opt.study.trial_table import cell, trial_columns, trial_row
+from mpi_opt.study.trial_table import cell, html_table, trial_columns, trial_row
 from mpi_opt.views.figures import series
 from mpi_opt.views.figures.importance import MIN_TRIALS, Surrogate
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
@@ -137,17 +137,11 @@ def _best_table(study: Study) -> str:
     if not trials:
         return '<p class="empty">no trial is complete yet</p>'
     index = {trial.number: i for i, trial in enumerate(study.trials)}
-    hidden = {"state", "started_at", "finished_at", "attempts", "error"}
-    columns = [column for column in trial_columns(study.space, study.merits) if column not in hidden]
+    hidden = ("state", "started_at", "finished_at", "attempts", "error")
     rows = [trial_row(trial, study.space, study.merits) for trial in trials]
-    head = "".join(f"<th>{escaped(column)}</th>" for column in columns)
-    body = "".join(
-        f'<tr data-trial="{index[row["number"]]}"{" class=is-best" if rank == 0 else ""}>'
-        + "".join(f"<td>{escaped(cell(row[column]))}</td>" for column in columns)
-        + "</tr>"
-        for rank, row in enumerate(rows)
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    attributes = [f' data-trial="{index[trial.number]}"' for trial in trials]
+    attributes[0] += " class=is-best"
+    return html_table(trial_columns(study.space, study.merits, without=hidden), rows, attributes)
 
 
 def _best_ranges(study: Study) -> str:

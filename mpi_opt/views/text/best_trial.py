@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.placeholders import filled_training
-from mpi_opt.study.trial_table import cell
+from mpi_opt.study.trial_table import cell, merits_as_text
 from mpi_opt.views.figures.series import merit_name
 from mpi_opt.views.text.schedule import schedule_text
 
@@ -26,18 +26,13 @@ def winner_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False)
         is_elsewhere: Whether the text will be in another folder than the ``space.yaml`` of the study: then files that
             it reads have absolute paths. Otherwise paths are unchanged, and a comment names the folder.
     """
-    training = study.configuration.get("training")
-    directory = study.configuration.get("directory")
-    merit = _with_uncertainties(study, trial)
-    lines = [f"# study {study.name}, trial {trial.number}: {merit}"]
+    training, directory = study.configuration.get("training"), study.configuration.get("directory")
+    merits = ", ".join(" ".join(pair) for pair in merits_as_text(trial, study.merits, merit_name(study)))
+    lines = [f"# study {study.name}, trial {trial.number}: {merits}"]
     if changes := schedule_text(study, trial):
         lines += ["# its hyperparameters changed during the training; the values below are the last ones:"]
         lines += [f"#   {line}" for line in changes.splitlines()]
-    content: dict[str, Any] = trial.parameters
-    if training is not None:
-        folder = None if directory is None else Path(directory)
-        filled = filled_training(training, trial.parameters, folder, guess=True)
-        content = {key: filled[key] for key in ("model", "parameters") if key in filled} | filled
+    content = trial.parameters if training is None else _training(training, trial, directory)
     if training and directory:
         if is_elsewhere:
             content = _located(content, Path(directory))
@@ -47,6 +42,13 @@ def winner_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False)
     if "***" in text:
         lines.append("# *** replaces a password, which is not in the store: write it again")
     return "\n".join([*(cell(line, None) for line in lines), text])
+
+
+def _training(template: dict[str, Any], trial: TrialRecord, directory: str | None) -> dict[str, Any]:
+    """The section ``training:`` with the hyperparameters of a trial, which begins with the model."""
+    folder = None if directory is None else Path(directory)
+    filled = filled_training(template, trial.parameters, folder, guess=True)
+    return {key: filled[key] for key in ("model", "parameters") if key in filled} | filled
 
 
 def _located(content: dict[str, Any], directory: Path) -> dict[str, Any]:
@@ -68,16 +70,3 @@ def _located(content: dict[str, Any], directory: Path) -> dict[str, Any]:
         files = ("train", "validation")
         found["data"] = {k: each(v, located if k in files else located_specification) for k, v in data.items()}
     return found
-
-
-def _with_uncertainties(study: Study, trial: TrialRecord) -> str:
-    """The figures of merit as text, by name, with their uncertainties."""
-    figures = {merit_name(study): trial.figure_of_merit}
-    spreads = dict.fromkeys(figures, trial.uncertainty)
-    if study.merits.are_several:
-        figures, spreads = {name: trial.figures_of_merit.get(name) for name in study.merits.names}, trial.uncertainties
-    return ", ".join(f"{name} {_shown(figure, spreads.get(name))}" for name, figure in figures.items())
-
-
-def _shown(figure: float | None, spread: float | None) -> str:
-    return "none" if figure is None else f"{figure:.6g}" + ("" if spread is None else f" ± {spread:.3g}")

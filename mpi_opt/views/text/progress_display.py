@@ -77,18 +77,10 @@ class PlainProgress(Progress):
         """Prints a message for the user."""
         self._write(text)
 
-    def tick(self) -> None:
-        """Does nothing: lines are printed when trials end."""
-
     def close(self) -> None:
         """Prints the last counts; the search has ended, or failed before its start."""
         if self.counts.has_begun:
             self._write(f"done: {self.counts}")
-        self._close_tracker()
-
-    def _close_tracker(self) -> None:
-        if self.tracker is not None:
-            self.tracker.close()
 
     def _take(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         self.counts.take(block, outcome, parameters)
@@ -133,7 +125,6 @@ class LivePanel(PlainProgress):
         if self.counts.has_begun:
             self._draw()
         self._live.stop()
-        self._close_tracker()
 
     def note(self, text: str) -> None:
         """Prints a message for the user above the panel."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 
 from rich.text import Text
@@ -35,7 +36,7 @@ def picture(layout: Layout, trials: int, training: Training, width: int = 100) -
     """
     cells = ["C", *(_block(block, layout.folds, training, index < trials) for index, block in enumerate(layout.blocks))]
     cells += ["s" * layout.spares] * bool(layout.spares)
-    lines = [*_wrapped(_first_ranks(cells), width - 2), ""]
+    lines = [*textwrap.wrap(" ".join(_first_ranks(cells)), width - 2, break_on_hyphens=False), ""]
     text = Text("\n".join(f"  {line}".rstrip() for line in lines))
     for letter, (_, style) in ROLES.items():
         text.highlight_regex(rf"{letter}", style)
@@ -71,15 +72,3 @@ def _group(layout: TrainingLayout) -> str:
     """The ranks that train one model, e.g. ``Mww`` or ``ww:ww``."""
     is_grouped = any(len(group) > 1 for group in layout.groups) and len(layout.groups) > 1
     return "M" * len(layout.masters) + (":" if is_grouped else "").join("w" * len(group) for group in layout.groups)
-
-
-def _wrapped(cells: list[str], width: int) -> list[str]:
-    """The cells in lines of at most `width` columns; a longer cell is split."""
-    lines = [""]
-    for cell in cells:
-        if lines[-1] and len(lines[-1]) + 1 + len(cell) > width:
-            lines.append("")
-        lines[-1] += " " * bool(lines[-1]) + cell
-        while len(lines[-1]) > width:
-            lines[-1:] = [lines[-1][:width], lines[-1][width:]]
-    return lines

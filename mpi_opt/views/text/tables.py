@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mpi_learn.cli.terminal import sparkline
 from mpi_opt.core.cross_validation import number_of_folds
 from mpi_opt.store.records import readable
-from mpi_opt.study.trial_table import cell, printable, trial_columns, trial_row
+from mpi_opt.study.trial_table import cell, merits_as_text, printable, trial_columns, trial_row
 
 if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
@@ -81,8 +81,7 @@ def studies_table(studies: Sequence[StudyRecord], *, colour: bool = False) -> st
 def trials_table(study: Study, trials: Sequence[TrialRecord], *, colour: bool = False) -> str:
     """A table with one line for each of `trials`."""
     rows = [_short_row(study, trial) for trial in trials]
-    hidden = _hidden_columns(study, rows)
-    shown = [column for column in trial_columns(study.space, study.merits) if column not in hidden]
+    shown = trial_columns(study.space, study.merits, without=_hidden_columns(study, rows))
     return aligned(shown, [[row[column] for column in shown] for row in rows], colour=colour)
 
 
@@ -157,16 +156,9 @@ def _early(study: Study, trial: TrialRecord, folds: Sequence[FoldRecord]) -> str
 
 def _merits(study: Study, trial: TrialRecord) -> list[tuple[str, str | None]]:
     """The figures of merit, each with a label, and whether the trial is on the Pareto front."""
-
-    def shown(figure: float | None, spread: float | None) -> str:
-        known = "none" if figure is None else cell(figure)
-        return known + ("" if spread is None else f" ± {spread:.3g} (over the folds)")
-
-    if not study.merits.are_several:
-        return [("figure of merit", shown(trial.figure_of_merit, trial.uncertainty))]
-    figures, spreads = trial.figures_of_merit, trial.uncertainties
-    found = [(name, shown(figures.get(name), spreads.get(name))) for name in study.merits.names]
-    return [*found, ("Pareto front", None if trial.pareto is None else "yes" if trial.pareto else "no")]
+    found = merits_as_text(trial, study.merits, "figure of merit")
+    noted = [(name, f"{text} (over the folds)" if "±" in text else text) for name, text in found]
+    return [*noted, ("Pareto front", None if trial.pareto is None else "yes" if trial.pareto else "no")]
 
 
 def curves_table(curves: Sequence[CurveRecord], *, colour: bool = False) -> str:

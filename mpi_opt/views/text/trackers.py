@@ -28,11 +28,7 @@ class Tracker(ABC):
 
     @abstractmethod
     def record(self, outcome: Outcome, parameters: Parameters) -> None:
-        """Records a trial that has ended."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Writes buffered trials."""
+        """Records a trial that has ended. The record is written, or sent to the server, when this method returns."""
 
 
 class TensorBoard(Tracker):
@@ -65,9 +61,6 @@ class TensorBoard(Tracker):
             writer.add_scalar(name, merit, 0)
         writer.close()
 
-    def close(self) -> None:
-        """Does nothing: each trial is written when it ends."""
-
 
 class Mlflow(Tracker):
     """Writes an experiment with the name of the study and a run per trial.
@@ -98,9 +91,6 @@ class Mlflow(Tracker):
             self._client.log_batch(run, metrics[first : first + MLFLOW_BATCH])
         self._client.set_terminated(run, "FAILED" if outcome.state == "failed" else "FINISHED")
 
-    def close(self) -> None:
-        """Does nothing: each trial is sent when it ends."""
-
 
 KINDS: dict[str, Callable[[str, str], Tracker]] = {"tensorboard": TensorBoard, "mlflow": Mlflow}
 
@@ -116,16 +106,10 @@ class Guarded(Tracker):
         self._tracker: Tracker | None = tracker
 
     def record(self, outcome: Outcome, parameters: Parameters) -> None:
-        self._try(lambda tracker: tracker.record(outcome, parameters))
-
-    def close(self) -> None:
-        self._try(lambda tracker: tracker.close())
-
-    def _try(self, action: Callable[[Tracker], None]) -> None:
         if self._tracker is None:
             return
         try:
-            action(self._tracker)
+            self._tracker.record(outcome, parameters)
         except _errors() as error:
             name, self._tracker = type(self._tracker).__name__, None
             problem = f"{name} failed and records no more trials ({error}); the store contains all of them"

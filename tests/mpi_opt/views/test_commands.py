@@ -85,7 +85,7 @@ def test_results_of_a_query(digits_file: Path, digits: Study) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("results", "--study", "digtis"), ["digtis", "did you mean 'digits'?"]),
+        (("results", "--study", "digtis"), ["digtis", "did you mean digits?"]),
         (("results", "--study", "mnist"), ["mnist", "one of: digits"]),
         (("results", "--trial", "99"), ["no trial 99", "0 to 59"]),
         (("results", "--sql", "SELEKT 1"), ["SELEKT"]),

@@ -39,6 +39,8 @@ def test_report_holds_all_that_is_drawn(page: str, digits: Study) -> None:
     assert set(data["curves"]) == {"loss", "val_loss"}
     assert len(data["blocks"]["bars"]) == 61
     assert sum(share["share"] for share in data["forest"]["shares"]) == pytest.approx(1, abs=0.35)
+    assert page.count("<tr data-trial=") == 20
+    assert page.count(f'<tr data-trial="{digits.best.number}" class=is-best>') == 1
 
 
 def test_report_needs_nothing_from_elsewhere(page: str) -> None:

@@ -22,7 +22,6 @@ def test_tensorboard_reads_curves_and_figure_of_merit(tmp_path: Path) -> None:
     tracker = make_tracker(f"tensorboard:{tmp_path / 'runs'}", "my study")
     tracker.record(GOOD, POINT)
     tracker.record(BAD, POINT)
-    tracker.close()
     folders = sorted((tmp_path / "runs" / "my study").iterdir())
     assert [folder.name for folder in folders] == ["trial-00007", "trial-00008"]
     events = reading.EventAccumulator(str(folders[0]))
@@ -66,13 +65,9 @@ def test_tracker_that_fails_is_reported_once_and_not_used_again(capsys: pytest.C
             self.n_calls += 1
             raise OSError("disk full")
 
-        def close(self) -> None:
-            raise AssertionError("it was to be left alone")
-
     broken = Broken()
     tracker = Guarded(broken)
     for _ in range(3):
         tracker.record(GOOD, POINT)
-    tracker.close()
     assert broken.n_calls == 1
     assert capsys.readouterr().err.count("disk full") == 1
