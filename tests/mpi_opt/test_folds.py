@@ -38,6 +38,10 @@ def test_a_class_rarer_than_folds_does_not_stop_the_search():
     assert len(split(21, 2, 5, seed=0, labels=labels)[1]) in (4, 5)
 
 
+def test_classes_that_are_all_rarer_than_folds_do_not_stop_the_search():
+    assert len(split(20, 2, 5, seed=0, labels=np.arange(20))[1]) == 4
+
+
 def test_one_fold_holds_a_fifth_back():
     training, validation = split(100, 0, 1, seed=0)
     assert (len(training), len(validation)) == (80, 20)

@@ -123,6 +123,15 @@ def test_refused_strategy_leaves_no_store(folder):
         assert not (folder / "one.db").exists()
 
 
+def test_a_study_does_not_continue_with_another_space(folder, capsys):
+    assert run(["ask", "one.yaml"]) == 0
+    (folder / "one.yaml").write_text(yaml.safe_dump(STUDY | {"space": {"x": STUDY["space"]["x"] | {"high": 2.0}}}))
+    with pytest.raises(SystemExit) as ended:
+        main(["ask", "one.yaml"])
+    assert ended.value.code == 2
+    assert "was begun with another space: x.high: 1.0, now 2.0" in capsys.readouterr().err
+
+
 def test_trial_that_ends_between_two_queries_is_not_read_as_running_too():
     """A workload system may report a trial while a search reads the study."""
 
