@@ -125,3 +125,8 @@ def test_one_and_true_are_different_categories():
 def test_impossible_spaces_are_refused(make, message):
     with pytest.raises(SpaceError, match=message):
         make()
+
+
+def test_values_between_the_steps_of_a_dimension_do_not_belong_to_it():
+    dimension = Integer(1, 10, step=4)
+    assert [value for value in range(12) if value in dimension] == [1, 5, 9]
