@@ -34,6 +34,9 @@ LOGIN, NODES = "login", ("n1", "n2", "n3")
 CPUS = 8
 """Of a node, as far as Slurm is concerned; the machine may have fewer. All jobs of the tests fit at the same time."""
 
+FIRST = ("nice", "-n", "-10")
+"""Jobs have priority over other tests: between a signal and the end of a job, ranks have half a second."""
+
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "ip", "unshare", "nsenter")
 
 CONFIGURATION = """\
@@ -172,7 +175,7 @@ class SlurmCluster:
         unshare = ["unshare", "--net", "--uts", "--ipc", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
         with (self.folder / f"{name}.out").open("ab") as log:
             process = subprocess.Popen(
-                ["nsenter", "--target", str(self._outer), "--mount", "--pid", "--", *unshare, *node],
+                ["nsenter", "--target", str(self._outer), "--mount", "--pid", "--", *FIRST, *unshare, *node],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -6,10 +6,17 @@ from typing import Any
 
 from tests.mpi_learn.conformance.rows import Row
 
-try:
-    from torch.nn import functional
-except ImportError:  # the documentation reads the table without PyTorch
-    functional = None
+
+class _Functional:
+    """``torch.nn.functional``, imported at the first use: tests and documentation read the table without PyTorch."""
+
+    def __getattr__(self, name: str) -> Any:
+        from torch.nn import functional
+
+        return getattr(functional, name)
+
+
+functional = _Functional()
 
 OF_CLASSES = {"loss": "cross_entropy", "metrics": ["accuracy"]}
 KINDS = {"features": "X", "labels": "k"}
