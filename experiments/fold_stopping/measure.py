@@ -17,7 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 
-from mpi_opt.core.cross_validation import split
+from mpi_opt.core.fold_splits import split
 from mpi_opt.core.fold_stopping import Yardsticks
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real
 from mpi_opt.core.trial import FoldOutcome, Measured

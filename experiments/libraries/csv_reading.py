@@ -31,7 +31,7 @@ def with_numpy(path: Path) -> np.ndarray:
 
 
 def with_mpi_learn(path: Path) -> np.ndarray:
-    from mpi_learn.data.formats.source import open_source
+    from mpi_learn.data.formats.open_source import open_source
 
     source = open_source(path)
     source.describe(NAMES)

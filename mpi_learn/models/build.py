@@ -27,6 +27,12 @@ def make_model(settings: ModelSettings, example: Example) -> Model:
         built = _built(settings)
     framework = _framework(built, settings)
     model = _wrapped(built, framework, settings, example)
+    if settings.n_workers > 1 and model.synchronizes_statistics:
+        raise ModelError(
+            "a layer synchronises its batch statistics over replicas of its framework, which do not exist here",
+            where=settings.model,
+            cure="use batch normalisation of each rank's batch; `sync_batchnorm: true` averages its moving statistics",
+        )
     if settings.n_workers > 1 and model.has_own_loss:
         _check_mean(model, settings, example)
     return model

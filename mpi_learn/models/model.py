@@ -68,6 +68,7 @@ class Model(ABC):
         has_xla: Whether XLA can compile its step.
         is_xla: Whether XLA does.
         has_own_loss: Whether user code computes its loss, which may be a sum over the batch.
+        synchronizes_statistics: Whether its batch normalisation would use the batches of all replicas.
         least_samples: The smallest batch that the model can be trained with.
         has_constraints: Whether the framework's optimizers constrain its weights after each step.
     """
@@ -79,6 +80,7 @@ class Model(ABC):
     has_xla: bool = False
     is_xla: bool = False
     has_own_loss: bool = False
+    synchronizes_statistics: bool = False
     least_samples: int = 1
     has_constraints: bool = False
 

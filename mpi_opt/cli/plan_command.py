@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mpi_opt.cli.space_options import Changes, SpaceFile, overriding, written
+from mpi_opt.cli.override_options import Changes, SpaceFile, overriding, written
 
 if TYPE_CHECKING:
     from mpi_learn.algorithms.rank_layout import Layout as TrainingLayout

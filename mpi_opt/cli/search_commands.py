@@ -13,9 +13,9 @@ from mpi_learn.cli.exit_status import FINISHED
 from mpi_learn.cli.launch import Launch, without_n
 from mpi_learn.cli.launchers import check_allocation, check_not_launched, is_launched
 from mpi_learn.cli.stop_request import StopRequest
+from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
 from mpi_opt.cli.plan_command import show_plan
 from mpi_opt.cli.rank_logs import log_to_file, make_log_folder
-from mpi_opt.cli.space_options import Changes, SpaceFile, overriding
 from mpi_opt.errors import without_passwords
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
@@ -45,6 +45,10 @@ class Dimension(ABC):
     @abstractmethod
     def decode(self, unit: float) -> Value:
         """The value at `unit` in [0, 1], of a JSON type."""
+
+    @abstractmethod
+    def all_values(self) -> Iterable[Value]:
+        """Every value of a finite dimension, in order. They are computed one at a time: there may be very many."""
 
     @abstractmethod
     def __contains__(self, value: object) -> bool:
@@ -104,6 +108,11 @@ class Real(Dimension):
     def exact(self, value: Value) -> float:
         return _number(value) if self.step is None else self.decode(self.encode(value))
 
+    def all_values(self) -> Iterator[float]:
+        assert self.step is not None, "a continuous dimension has no list of values"
+        for index in range(int(self.size)):
+            yield self.exact(self.low + index * self.step)
+
     def __contains__(self, value: object) -> bool:
         if isinstance(value, bool) or not isinstance(value, int | float) or not self.low <= value <= self.high:
             return False
@@ -153,6 +162,9 @@ class Integer(Dimension):
 
     def decode(self, unit: float) -> int:
         return self.low + self.step * _cell_at(unit, self.low, self.step, int(self.size), self.prior)
+
+    def all_values(self) -> range:
+        return range(self.low, self.high + 1, self.step)
 
     def __contains__(self, value: object) -> bool:
         return (
@@ -213,6 +225,9 @@ class Categorical(Dimension):
 
     def decode(self, unit: float) -> Value:
         return self.categories[min(int(unit * len(self.categories)), len(self.categories) - 1)]
+
+    def all_values(self) -> tuple[Value, ...]:
+        return self.categories
 
     def __contains__(self, value: object) -> bool:
         return any(type(c) is type(value) and c == value for c in self.categories)

@@ -15,7 +15,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from mpi_opt.core import cross_validation
+from mpi_opt.core import fold_splits
 from mpi_opt.core.arrays import Ints
 from mpi_opt.core.space import Parameters
 
@@ -241,7 +241,7 @@ class Trial:
         Returns:
             Indices of training samples and of validation samples, int64, both sorted.
         """
-        return cross_validation.split(n_samples, self.fold, self.folds, self._study_seed, labels)
+        return fold_splits.split(n_samples, self.fold, self.folds, self._study_seed, labels)
 
     def report(self, step: int, value: float) -> None:
         """Reports an intermediate value in the user's direction. Any rank may call it; the value of rank 0 is used."""

@@ -6,7 +6,7 @@ both ends included; all other hyperparameters get all of their values.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, final
 
 import numpy as np
@@ -18,7 +18,7 @@ from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 from mpi_opt.strategies.points.checks import unknown_hyperparameter
 from mpi_opt.strategies.points.options import Options, read_options
-from mpi_opt.strategies.points.sampling import all_points, values_of
+from mpi_opt.strategies.points.sampling import all_points
 from mpi_opt.strategies.strategy import Cost, Strategy
 
 N_POINTS = 10
@@ -88,8 +88,9 @@ def _counts(space: Space, options: GridOptions) -> dict[str, int]:
     return dict.fromkeys(continuous, N_POINTS) | given
 
 
-def _grid_values(dimension: Dimension, count: int | None) -> Iterable[Value]:
+def _grid_values(dimension: Dimension, count: int | None) -> Callable[[], Iterable[Value]]:
     if count is None or isinstance(dimension, Categorical) or count >= dimension.size:
-        return values_of(dimension)
+        return dimension.all_values
     units = np.linspace(0, 1, count) if count > 1 else [0.5]
-    return list(dict.fromkeys(dimension.decode(float(unit)) for unit in units))
+    found = list(dict.fromkeys(dimension.decode(float(unit)) for unit in units))
+    return lambda: found

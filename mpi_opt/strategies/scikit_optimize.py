@@ -233,10 +233,7 @@ class ScikitOptimize(Strategy):
 
     def _row(self, parameters: Parameters) -> list[Any]:
         """A point as scikit-optimize sees it: one entry for each hyperparameter with more than one value."""
-        return [
-            _entry(dimension, parameters[name] if name in parameters else _inactive_value(dimension))
-            for name, dimension in self._searched.items()
-        ]
+        return [_entry(dimension, parameters, name) for name, dimension in self._searched.items()]
 
     def _parameters(self, row: Iterable[Any]) -> Parameters:
         """The nearest point of the search space."""
@@ -254,15 +251,11 @@ def _skopt_dimension(dimension: Dimension) -> skopt.space.Dimension:
     return kind(dimension.low, dimension.high, prior=dimension.prior)
 
 
-def _inactive_value(dimension: Dimension) -> Value:
-    return dimension.categories[0] if isinstance(dimension, Categorical) else dimension.decode(0.5)
-
-
-def _entry(dimension: Dimension, value: Value) -> Any:
-    """A value as scikit-optimize sees it: categories by their index, as text."""
-    if not isinstance(dimension, Categorical):
-        return value
-    return str(dimension.index(value))
+def _entry(dimension: Dimension, parameters: Parameters, name: str) -> Any:
+    """A value as scikit-optimize sees it: categories by their index, as text; the first or the middle if inactive."""
+    if isinstance(dimension, Categorical):
+        return str(dimension.index(parameters[name]) if name in parameters else 0)
+    return parameters[name] if name in parameters else dimension.decode(0.5)
 
 
 def _value(dimension: Dimension, entry: Any) -> Value:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_opt.configuration.configuration import publishable
 from mpi_opt.configuration.sections import read_transfer
-from mpi_opt.core.cross_validation import number_of_folds
 from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.fold_splits import number_of_folds
 from mpi_opt.core.trial import UNFINISHED, Failed, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store

@@ -123,6 +123,14 @@ def test_moving_numbers_and_counters_come_back_as_they_were(case):
     np.testing.assert_array_equal(model.counters(), counters)
 
 
+def test_buffer_that_forward_replaces_is_read_and_restored():
+    model = made(f"{TORCH}:build_centred", {}, "mse", [], (X3,), (X3[:, 0],))
+    model.gradient((X3,), (X3[:, 0],))
+    np.testing.assert_allclose(model.moving(), 0.1 * X3.mean(0), rtol=1e-5)
+    model.set_moving(np.ones(3, np.float32))
+    assert model.finish().mean.tolist() == [1, 1, 1]
+
+
 def test_same_seed_same_weights_and_other_seed_others(case, request):
     row = MODELS[request.node.callspec.params["case"]]
     again, other = made(*row, stream=3), made(*row, seed=2)

@@ -51,6 +51,23 @@ def build_named():
     return Named(3, 1)
 
 
+class Centred(nn.Linear):
+    """Keeps a moving mean of its inputs in a buffer, which it replaces in every step."""
+
+    def __init__(self):
+        super().__init__(3, 1)
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, x):
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * x.mean(0)
+        return super().forward(x - self.mean)
+
+
+def build_centred():
+    return Centred()
+
+
 class Speaking(nn.Linear):
     def forward(self, x):
         return super().forward(x), "and that was it"

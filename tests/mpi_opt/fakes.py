@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
@@ -63,6 +64,10 @@ class ListedStore:
         self.events.append(kind)
 
 
+SILENCE_S = 5.0
+"""A test fails if its search waits this long and no message can come, in seconds."""
+
+
 class ScriptedLink(CoordinatorLink):
     """Blocks that answer at once, in the order that a test wants.
 
@@ -85,6 +90,7 @@ class ScriptedLink(CoordinatorLink):
         self.stopped: list[int] = []
         self.called: list[tuple[int, str]] = []
         self.dismissed: set[int] = set()
+        self.spoke_at_s = time.monotonic()
 
     is_protected = True
 
@@ -106,11 +112,13 @@ class ScriptedLink(CoordinatorLink):
             self.waiting.append((rank, Freed(message.block)))
 
     def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
+        if not self.waiting and not self.assigned:
+            assert time.monotonic() - self.spoke_at_s < SILENCE_S, "the search waits for ever"
+            return []
+        self.spoke_at_s = time.monotonic()
         if self.waiting:
             messages, self.waiting = self.waiting, []
             return messages
-        if not self.assigned:
-            return []
         numbers = list(self.assigned)
         number = numbers[self.order(numbers)]
         rank, assignment = self.assigned.pop(number)

@@ -119,6 +119,12 @@ def test_a_search_whose_first_trials_all_fail_gives_up_with_the_reason():
     assert link.dismissed
 
 
+def test_a_failed_trial_of_an_earlier_search_does_not_keep_a_search_alive_all_of_whose_trials_fail():
+    store = ListedStore([TrialRecord(0, "failed", {"x": 0}, error="ValueError: no")])
+    with pytest.raises(SearchFailed, match="the first 10 trials all failed"):
+        search(ScriptedLink(failing), trials=20, store=store)
+
+
 @pytest.mark.parametrize(("trials", "n_proposals"), [(5, 99), (99, 4)])
 def test_a_search_all_of_whose_trials_fail_has_failed(trials, n_proposals):
     class Short(ListedStrategy):

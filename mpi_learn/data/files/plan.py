@@ -16,7 +16,8 @@ from mpi_learn.data.files.array_kind import ArrayKind
 from mpi_learn.data.files.location import is_url
 from mpi_learn.data.files.reader import Reader
 from mpi_learn.data.files.remote import Copies, find_urls
-from mpi_learn.data.formats.source import Source, open_source
+from mpi_learn.data.formats.open_source import open_source
+from mpi_learn.data.formats.source import Source
 from mpi_learn.errors import DataError
 from mpi_learn.settings.suggestions import nearest_file
 

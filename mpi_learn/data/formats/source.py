@@ -1,12 +1,10 @@
-"""The interface of every file format, and the table of formats.
+"""The interface of every file format.
 
-A new format is one file with one final subclass of `Source`, and one line in `SOURCES`. Each format imports its
-third-party reader on first use.
+A new format is one file with one final subclass of `Source`, and one line in `SOURCES` of `open_source`.
 """
 
 from __future__ import annotations
 
-import importlib
 import zipfile
 import zlib
 from abc import ABC, abstractmethod
@@ -19,18 +17,6 @@ from typing import ClassVar
 import numpy as np
 
 from mpi_learn.errors import DataError
-
-SOURCES = {
-    ".h5": "mpi_learn.data.formats.hdf5:HDF5",
-    ".hdf5": "mpi_learn.data.formats.hdf5:HDF5",
-    ".npz": "mpi_learn.data.formats.numpy_files:NPZ",
-    ".npy": "mpi_learn.data.formats.numpy_files:NPY",
-    ".root": "mpi_learn.data.formats.root:ROOT",
-    ".parquet": "mpi_learn.data.formats.parquet:Parquet",
-    ".csv": "mpi_learn.data.formats.csv:CSV",
-    ".csv.gz": "mpi_learn.data.formats.csv:CSV",
-}
-"""Suffix -> class; the longest matching suffix is used."""
 
 WRITE_AGAIN = "the file is damaged, incomplete or of another format: write or copy it again"
 
@@ -119,26 +105,6 @@ class Source(ABC):
     @abstractmethod
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
         """Samples `start` to `stop` - 1 of each of `names` in their stored dtype, shape (stop - start, …)."""
-
-
-def open_source(path: Path, place: str = "") -> Source:
-    """The source of a file, selected by its suffix. The arguments are those of `Source`.
-
-    Raises:
-        DataError: The suffix is unknown, or the file does not exist.
-    """
-    suffix = max((s for s in SOURCES if path.name.lower().endswith(s)), key=len, default=None)
-    if suffix is None:
-        raise DataError(
-            "the suffix belongs to no known format",
-            where=place or str(path),
-            cure=f"use the suffix of its format, one of: {' '.join(SOURCES)}",
-        )
-    if not path.is_file():
-        raise DataError("there is no such file", where=place or str(path), cure="check the path")
-    module, _, name = SOURCES[suffix].partition(":")
-    source: Source = getattr(importlib.import_module(module), name)(path, place)
-    return source
 
 
 @contextmanager

@@ -39,7 +39,7 @@ def make_class_weights(wanted: Mapping[int, float] | str, labels: Iterable[tuple
         labels: All training labels, in pieces.
 
     Raises:
-        DataError: There is more than one label per sample, or none.
+        DataError: There is more than one label or class per sample, or none.
     """
     counts: dict[int, int] = {}
     for parts in labels:
@@ -47,7 +47,14 @@ def make_class_weights(wanted: Mapping[int, float] | str, labels: Iterable[tuple
             raise DataError(
                 f"expected one label, found {len(parts)}", where="data.class_weight", cure="write data.weights instead"
             )
-        for number, count in zip(*np.unique(_classes(parts[0]), return_counts=True), strict=True):
+        classes = _classes(parts[0])
+        if classes.ndim > 1:
+            raise DataError(
+                f"expected one class per sample, found labels of shape {parts[0].shape[1:]}",
+                where="data.class_weight",
+                cure="write data.weights instead, or class weights as an argument of the loss",
+            )
+        for number, count in zip(*np.unique(classes, return_counts=True), strict=True):
             counts[int(number)] = counts.get(int(number), 0) + int(count)
     if not isinstance(wanted, str):
         return ClassWeights(wanted)
@@ -56,7 +63,8 @@ def make_class_weights(wanted: Mapping[int, float] | str, labels: Iterable[tuple
 
 
 def _classes(labels: np.ndarray) -> np.ndarray:
-    """Class numbers, shape (n,), from class numbers or from one-hot labels."""
+    """Class numbers, shape (n,) for one class per sample, from class numbers or from one-hot labels."""
     if labels.ndim > 1 and labels.shape[-1] > 1:
         return np.asarray(labels.argmax(-1))
-    return np.asarray(np.round(labels).astype(np.int64).reshape(len(labels)))
+    classes = np.round(labels).astype(np.int64)
+    return np.asarray(classes.squeeze(-1) if classes.ndim > 1 else classes)

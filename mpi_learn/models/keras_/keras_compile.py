@@ -15,7 +15,7 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_inputs import described, input_names, not_taken
 from mpi_learn.models.keras_.keras_losses import compile_arguments, label_rule, structured
 from mpi_learn.models.keras_.keras_metrics import MetricStates
-from mpi_learn.models.keras_.keras_network import KerasNetwork, Tensors, takes, tensors, tracing
+from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, Tensors, takes, tensors, tracing
 from mpi_learn.models.model import Example, named
 from mpi_learn.models.outputs import LabelRule, Outputs, check_ranges
 from mpi_learn.settings.component import Component
@@ -156,7 +156,7 @@ class CompiledModel:
         """
         x = self.inputs(tensors(example.x))
         try:
-            found = self.model(x)
+            found = self.network(x, training=False)
         except Exception as error:
             if isinstance(error, NotImplementedError) and self.has_train_step:
                 return None
@@ -206,6 +206,24 @@ class CompiledModel:
         if problem:
             raise ConfigurationError(problem, where=settings.model, cure=cure)
 
+    def _in_inference(self, x: Any) -> Any:
+        """The outputs; validation would lose a state that changes in inference.
+
+        Raises:
+            ModelError: A layer changes its state.
+        """
+        state = [one for one in self.model.non_trainable_variables if one.name != SEED_STATE]
+        before = [np.array(one) for one in state]
+        outputs = self.network(x, training=False)
+        for variable, value in zip(state, before, strict=True):
+            if not np.array_equal(np.array(variable), value, equal_nan=True):
+                raise ModelError(
+                    f"{variable.path} changes when the model is called with training=False",
+                    where="model",
+                    cure="let the layer change its state only if `training` is true",
+                )
+        return outputs
+
     def _build(self, example: Example) -> None:
         """Creates the metrics' variables: one pass of each kind, as `fit` makes it."""
         x, y, weights = self.packed(*map(tensors, (example.x, example.y, example.weights)))
@@ -215,7 +233,7 @@ class CompiledModel:
             if self.has_test_step:
                 self.model.test_step(as_data(x, y, weights))
             if self.can_be_called and not (self.has_train_step and self.has_test_step):
-                outputs = self.model(x)
+                outputs = self._in_inference(x)
                 self.loss(x, y, outputs, weights, training=False)
                 self.model.compute_metrics(x, y, outputs, weights)
         self.metrics = MetricStates(self.model)

@@ -59,6 +59,7 @@ class KerasModel(Model):
         self.network.give(self.weights)
         self._training, self._inference = self._passes(example)
         self.has_constraints = self.network.has_constraints
+        self.synchronizes_statistics = any(getattr(one, "synchronized", False) for one in model._flatten_layers())
         self.has_xla = not self.compiled.has_train_step
         self._initial = [tf.constant(one) for one in self.compiled.metrics.initial]
         self._n_states = self.compiled.metrics.size

@@ -31,6 +31,9 @@ Specs = tuple[tf.TensorSpec, ...]
 TRACING = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, tf.errors.OpError)
 """Exceptions of Keras and TensorFlow if a model does not fit its data."""
 
+SEED_STATE = "seed_generator_state"
+"""The name of the variable of a `keras.random.SeedGenerator`."""
+
 
 class KerasNetwork:
     """A built Keras model that computes with trainable arrays given from outside.
@@ -64,7 +67,7 @@ class KerasNetwork:
         ]
         self._counters = [one for one in variables if not any(one is other for other in self._moving)]
         for variable in self._counters:  # dropout and noise draw from (seed, counter): each rank gets its own seed
-            if tuple(variable.shape) == (2,):
+            if variable.name == SEED_STATE:
                 state = np.asarray(variable)
                 variable.assign((state + np.array([self.stream * 1_000_003, 0])).astype(state.dtype))
 
@@ -116,8 +119,19 @@ class KerasNetwork:
         with recomputed(self.model):
             return self.model(x, **arguments)
 
-    def values(self, scope: keras.StatelessScope) -> list[Any]:
-        """The non-trainable values that a pass in `scope` has left."""
+    def values(self, scope: keras.StatelessScope, parts: list[Any]) -> list[Any]:
+        """The non-trainable values that a pass with the trainable arrays `parts` in `scope` has left.
+
+        Raises:
+            ModelError: The pass has changed a trainable array as well.
+        """
+        for variable, part in zip(self.model.trainable_variables, parts, strict=True):
+            if scope.get_current_value(variable) is not part:
+                raise ModelError(
+                    f"{variable.path} is trainable, and the model changes it when it is called",
+                    where="model",
+                    cure="change only weights that are not trainable; SpectralNormalization is not available",
+                )
         return [scope.get_current_value(variable) for variable in self.model.non_trainable_variables]
 
     def keep(self, values: list[Any], *, with_moving: bool = True) -> None:
@@ -148,7 +162,7 @@ class KerasNetwork:
             outputs = self(named(x, ()), training)
             losses = [tf.reduce_sum(tf.cast(one, tf.float32)) for one in self.model.losses]
         if training:
-            self.keep(self.values(scope), with_moving=moves)
+            self.keep(self.values(scope, parts), with_moving=moves)
         return [tf.cast(one, tf.float32) for one in keras.tree.flatten(outputs)], tf.add_n(losses or [0.0])
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:

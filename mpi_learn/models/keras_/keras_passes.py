@@ -104,7 +104,7 @@ class StatelessPass(Pass):
         if not self.training:
             return Found((), n, weight, loss, change, logs)
         gradients = tape.gradient(total, parts, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-        self.network.keep(self.network.values(scope))
+        self.network.keep(self.network.values(scope, parts))
         return Found(gradients, n, weight, loss, change, logs)
 
 

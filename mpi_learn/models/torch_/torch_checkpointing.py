@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 import torch
@@ -61,6 +62,10 @@ def _float32(found: Any) -> Any:
         return found.float() if found.is_floating_point() else found
     if isinstance(found, dict):
         return {name: _float32(one) for name, one in found.items()}
+    if is_dataclass(found) and not isinstance(found, type):
+        return replace(found, **{one.name: _float32(getattr(found, one.name)) for one in fields(found)})
+    if isinstance(found, tuple) and hasattr(found, "_fields"):
+        return type(found)(*map(_float32, found))
     return [_float32(one) for one in found] if isinstance(found, list | tuple) else found
 
 

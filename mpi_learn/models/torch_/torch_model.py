@@ -17,8 +17,15 @@ from mpi_learn.models.model import Arrays, Example, Model, named
 from mpi_learn.models.outputs import Outputs, key_of
 from mpi_learn.models.torch_.torch_checkpointing import resting
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
-from mpi_learn.models.torch_.torch_network import TorchNetwork, arguments_of, flat_outputs, tensors
-from mpi_learn.models.torch_.torch_total_loss import JointLoss, make_total_loss
+from mpi_learn.models.torch_.torch_network import (
+    TorchNetwork,
+    arguments_of,
+    flat_outputs,
+    has_names,
+    named_outputs,
+    tensors,
+)
+from mpi_learn.models.torch_.torch_total_loss import JointLoss, SumOfLosses, make_total_loss
 from mpi_learn.settings.component import Component, component
 from mpi_learn.update_rule import UpdateRule
 
@@ -42,14 +49,16 @@ class TorchModel(Model):
         self.settings, self.module = settings, module
         self.network = TorchNetwork(module, settings)
         self.layout = self.network.layout
+        self.synchronizes_statistics = any(isinstance(one, torch.nn.SyncBatchNorm) for one in module.modules())
         self._arguments, self._label_names = arguments_of(module, example.x_names), example.y_names
         self._casts = False
-        outputs = self._tried(example)
+        tried = self._tried(example)
+        outputs = tried.named_by(settings.loss, settings.metrics)
         self._loss = make_total_loss(settings, outputs, example)
         self.has_own_loss = self._loss.is_own
         self._metrics = self._made_metrics(outputs, example)
         self.n_sums = FIRST_STATE + sum(metric.size for _, _, metric in self._metrics) + N_WORDS
-        self._check(example)
+        self._check(example, tried)
         self.weights = aligned_empty(self.layout.size)
         self._step = aligned_empty(self.layout.size + self.n_sums)
         self._gradients = [torch.from_numpy(view) for view in self.layout.views(self._step)]
@@ -150,11 +159,7 @@ class TorchModel(Model):
             try:
                 with torch.no_grad():
                     found = self._called(example.x)
-                shapes = tuple(tuple(one.shape) for one in flat_outputs(found))
-                names = tuple(found) if isinstance(found, dict) else ()
-                return Outputs(shapes, names, is_mapping=isinstance(found, dict)).named_by(
-                    self.settings.loss, self.settings.metrics
-                )
+                return _described(found)
             except NOT_TAKEN as error:
                 errors.append(error)
             if all(one.dtype.kind == "f" for one in example.x):
@@ -182,11 +187,11 @@ class TorchModel(Model):
                 found.append((key_of(outputs, index, one), index, made))
         return found
 
-    def _check(self, example: Example) -> None:
+    def _check(self, example: Example, in_evaluation: Outputs) -> None:
         """One pass in each mode on the example, for errors before the first step; the state stays as it is.
 
         Raises:
-            ModelError: Loss or metrics do not take the outputs and labels.
+            ModelError: Loss or metrics do not take the outputs and labels, or there are other outputs in training.
         """
         counters = self.network.counters()
         try:
@@ -197,6 +202,8 @@ class TorchModel(Model):
             raise ModelError(f"model, loss and data do not fit together: {error}", where="loss") from error
         with torch.no_grad(), resting(self.module):
             self.module.train()
+            if len(example) > 1 and isinstance(self._loss, SumOfLosses):
+                _check_same(_described(self._called(example.x)), in_evaluation)
             try:
                 self._called(example.part(0, 1).x)
             except ValueError as error:
@@ -204,3 +211,26 @@ class TorchModel(Model):
                     raise
                 self.least_samples = 2
         self.network.set_counters(counters)
+
+
+def _check_same(in_training: Outputs, in_evaluation: Outputs) -> None:
+    """Raises ModelError if a module returns other outputs in training than in evaluation."""
+    if (len(in_training), in_training.names) != (len(in_evaluation), in_evaluation.names):
+        raise ModelError(
+            f"the model returns {_listed(in_training)} in training, but {_listed(in_evaluation)} in evaluation",
+            where="model",
+            cure="write a loss of your own, file.py:function, which takes all that the model returns",
+        )
+
+
+def _described(outputs: Any) -> Outputs:
+    """The outputs of a module, flat."""
+    found = named_outputs(outputs)
+    names = tuple(name for name, _ in found) if has_names(outputs) else ()
+    return Outputs(tuple(tuple(one.shape) for _, one in found), names, is_mapping=isinstance(outputs, dict))
+
+
+def _listed(outputs: Outputs) -> str:
+    if outputs.names:
+        return f"outputs {', '.join(outputs.names)}"
+    return "one output" if len(outputs) == 1 else f"{len(outputs)} outputs"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.parameter import UninitializedParameter
 
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
@@ -46,9 +48,6 @@ class TorchNetwork:
         self.module, self.calls = module, TorchCalls(module, settings.computing)
         self.parameters = [one for one in module.parameters() if one.requires_grad]
         self.layout = FlatLayout(tuple(tuple(one.shape) for one in self.parameters))
-        state = [*module.buffers(), *(one for one in module.parameters() if not one.requires_grad)]
-        self._moving = [one for one in state if one.is_floating_point()]
-        self._integers = [one for one in state if not one.is_floating_point()]
         torch.manual_seed(settings.seed * 1_000_003 + settings.stream)  # of dropout, the same for both models of a GAN
 
     def give(self, weights: np.ndarray) -> None:
@@ -71,20 +70,25 @@ class TorchNetwork:
         """A state dict is all that is ever saved."""
         return self.save(path, weights)
 
+    def _state(self, *, is_real: bool) -> list[torch.Tensor]:
+        """Buffers and frozen parameters, as they are now: ``self.mean = …`` in `forward` replaces a buffer."""
+        frozen = (one for one in self.module.parameters() if not one.requires_grad)
+        return [one for one in (*self.module.buffers(), *frozen) if one.is_floating_point() == is_real]
+
     def moving(self) -> np.ndarray:
-        parts = [one.float().numpy().ravel() for one in self._moving]
+        parts = [one.detach().float().numpy().ravel() for one in self._state(is_real=True)]
         return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
     def set_moving(self, values: np.ndarray) -> None:
-        _fill(self._moving, values)
+        _fill(self._state(is_real=True), values)
 
     def counters(self) -> np.ndarray:
         """The integers of the module, then the state of PyTorch's only random generator, which all modules share."""
-        parts = [*self._integers, torch.get_rng_state()]
+        parts = [*self._state(is_real=False), torch.get_rng_state()]
         return np.concatenate([one.numpy().astype(np.int64).ravel() for one in parts])
 
     def set_counters(self, values: np.ndarray) -> None:
-        n = _fill(self._integers, values)
+        n = _fill(self._state(is_real=False), values)
         n_random = len(torch.get_rng_state())
         torch.set_rng_state(torch.from_numpy(values[n : n + n_random].astype(np.uint8)))
 
@@ -140,13 +144,33 @@ def flat_outputs(outputs: Any) -> list[torch.Tensor]:
     Raises:
         ModelError: It returned something else.
     """
+    return [tensor for _, tensor in named_outputs(outputs)]
+
+
+def named_outputs(outputs: Any, prefix: str = "") -> list[tuple[str, torch.Tensor]]:
+    """The same with their names: ``hidden.0`` is the first part of ``hidden``. Parts that are None are left out."""
+    if isinstance(outputs, torch.Tensor):
+        return [(prefix, outputs)]
+    if (parts := _parts(outputs)) is None:
+        raise ModelError(f"the model returns {type(outputs).__name__}, not a tensor, or several", where="model")
+    place = f"{prefix}." if prefix else ""
+    return [one for name, part in parts.items() if part is not None for one in named_outputs(part, f"{place}{name}")]
+
+
+def has_names(outputs: Any) -> bool:
+    """Whether a module returned its outputs by name: in a mapping, a data class or a named tuple."""
+    return not isinstance(outputs, list) and type(outputs) is not tuple and _parts(outputs) is not None
+
+
+def _parts(outputs: Any) -> dict[str, Any] | None:
+    """The parts of an object with several outputs; None for any other object."""
     if isinstance(outputs, dict):
-        outputs = list(outputs.values())
-    found = [one for part in outputs for one in flat_outputs(part)] if isinstance(outputs, list | tuple) else [outputs]
-    for one in found:
-        if not isinstance(one, torch.Tensor):
-            raise ModelError(f"the model returns {type(one).__name__}, not a tensor, or several", where="model")
-    return found
+        return outputs
+    if is_dataclass(outputs):
+        return {one.name: getattr(outputs, one.name) for one in fields(outputs)}
+    if isinstance(outputs, list | tuple):
+        return dict(zip(getattr(outputs, "_fields", map(str, range(len(outputs)))), outputs, strict=True))
+    return None
 
 
 def arguments_of(
@@ -179,6 +203,12 @@ def arguments_of(
 
 
 def _check_parameters(module: torch.nn.Module) -> None:
+    if any(isinstance(one, UninitializedParameter) for one in module.parameters()):
+        raise ModelError(
+            "the sizes of its lazy layers are not known yet",
+            where="model",
+            cure="call the module with a few samples in your function, before you return it",
+        )
     found = [one for one in module.parameters() if one.requires_grad]
     if not found or any(one.dtype != torch.float32 for one in found):
         raise ModelError("the module needs parameters, all of them float32", where="model")

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from mpi_opt.core.arrays import Bools, Floats
-from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real, Space
+from mpi_opt.core.space import Categorical, Dimension, Parameters, Space
 
 LEAST_DISTANCE = 1e-4
 """Points are near each other if every number differs by less than this part of its range and all categories agree."""
@@ -113,8 +113,4 @@ def _levels(dimension: Dimension) -> Floats | None:
         return np.arange(dimension.size, dtype=float)
     if dimension.size > MOST_LEVELS:
         return None
-    if isinstance(dimension, Categorical):
-        return (np.arange(dimension.size) + 0.5) / dimension.size
-    assert isinstance(dimension, Real | Integer) and dimension.step is not None
-    values = (dimension.low + index * dimension.step for index in range(int(dimension.size)))
-    return np.array([dimension.encode(value) for value in values])
+    return np.array([dimension.encode(value) for value in dimension.all_values()])

@@ -10,7 +10,7 @@ from typing import final
 import numpy as np
 
 from mpi_opt.core.arrays import Floats
-from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
+from mpi_opt.core.space import Dimension, Parameters, Real, Space, Value
 from mpi_opt.errors import SearchFailed
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 
@@ -101,25 +101,25 @@ def _decoded(dimension: Dimension, units: Floats) -> list[Value]:
 
 def all_points(
     space: Space,
-    values: Mapping[str, Iterable[Value]] | None = None,
+    values: Mapping[str, Callable[[], Iterable[Value]]] | None = None,
     allows: Callable[[Parameters], bool] = lambda point: True,
 ) -> Iterator[Parameters]:
     """Yields every point of a finite space once; the last hyperparameter varies fastest.
 
     Args:
         space: The search space.
-        values: The values of each hyperparameter; all values by default.
+        values: Hyperparameter -> a function that returns its values; all values by default.
         allows: Whether a point is wanted. It is also called with partial points, whose other hyperparameters are still
             open. If it rejects a partial point, all points that contain it are skipped.
     """
-    values = values or {name: values_of(dimension) for name, dimension in space.items()}
+    values = values or {name: dimension.all_values for name, dimension in space.items()}
     for point in _extended(space, values, allows, space.order, {}):
         yield {name: point[name] for name in space if name in point}
 
 
 def _extended(
     space: Space,
-    values: Mapping[str, Iterable[Value]],
+    values: Mapping[str, Callable[[], Iterable[Value]]],
     allows: Callable[[Parameters], bool],
     names: tuple[str, ...],
     partial: Parameters,
@@ -131,28 +131,7 @@ def _extended(
     if not space.is_active(name, partial):
         yield from _extended(space, values, allows, rest, partial)
         return
-    for value in values[name]:
+    for value in values[name]():
         longer = partial | {name: value}
         if allows(longer):
             yield from _extended(space, values, allows, rest, longer)
-
-
-def values_of(dimension: Dimension) -> Iterable[Value]:
-    """Every value of a finite dimension in order. Values are computed one at a time, because there may be very many."""
-    if isinstance(dimension, Categorical):
-        return dimension.categories
-    assert isinstance(dimension, Real | Integer)
-    return _Steps(dimension)
-
-
-@final
-class _Steps(Iterable[Value]):
-    """The values of a number with a step."""
-
-    def __init__(self, dimension: Real | Integer) -> None:
-        self._dimension = dimension
-
-    def __iter__(self) -> Iterator[Value]:
-        low, step = self._dimension.low, self._dimension.step
-        assert step is not None
-        return (self._dimension.exact(low + index * step) for index in range(int(self._dimension.size)))

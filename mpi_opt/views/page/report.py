@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from mpi_learn.cli.terminal import duration
 from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.configuration import publishable
-from mpi_opt.core.cross_validation import number_of_folds
+from mpi_opt.core.fold_splits import number_of_folds
 from mpi_opt.core.space import Categorical
 from mpi_opt.core.trial import State
 from mpi_opt.errors import ConfigurationError

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.cli.terminal import sparkline
-from mpi_opt.core.cross_validation import number_of_folds
+from mpi_opt.core.fold_splits import number_of_folds
 from mpi_opt.store.records import readable
 from mpi_opt.study.trial_table import cell, merits_as_text, printable, trial_columns, trial_row
 

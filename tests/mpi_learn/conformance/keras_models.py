@@ -21,16 +21,21 @@ def make_optimizer(learning_rate: float, beta_1: float = 0.9):
     return keras.optimizers.Adamax(learning_rate, beta_1=beta_1, clipnorm=0.5)
 
 
-def classes(norm: bool = False, dropout: float = 0.0, n: int = 3, activation: str | None = "softmax"):
+def classes(norm: bool = False, dropout: float = 0.0, activation: str | None = "softmax", synchronized: bool = False):
     parts = [layers.Input((5,)), layers.Dense(8, "tanh")]
-    parts += [layers.BatchNormalization()] if norm else []
+    parts += [layers.BatchNormalization(synchronized=synchronized)] if norm else []
     parts += [layers.Dropout(dropout), layers.GaussianNoise(0.1)] if dropout else []
-    return keras.Sequential([*parts, layers.Dense(n, activation)])
+    return keras.Sequential([*parts, layers.Dense(3, activation)])
 
 
 def deferred():
     """Not built before it sees data."""
     return keras.Sequential([layers.Dense(6, "tanh"), layers.Dense(1, "sigmoid")])
+
+
+def spectral():
+    """Its first layer divides its kernel by the spectral norm in each call."""
+    return keras.Sequential([layers.Input((5,)), layers.SpectralNormalization(layers.Dense(6)), layers.Dense(1)])
 
 
 def penalised():
@@ -267,6 +272,46 @@ class Largest(keras.metrics.Metric):
 
     def result(self):
         return self.value
+
+
+@keras.saving.register_keras_serializable("conformance")
+class Counting(layers.Layer):
+    """Counts its calls in variables; the first one has the shape of the state of a random generator."""
+
+    def __init__(self, in_inference=False, **options):
+        super().__init__(**options)
+        self.in_inference = in_inference
+
+    def build(self, shape):
+        self.pair = self.add_weight(shape=(2,), dtype="int32", initializer="ones", trainable=False, name="pair")
+        self.steps = self.add_weight(shape=(), initializer="ones", trainable=False, name="steps")
+
+    def call(self, x, training=False):
+        if training or self.in_inference:
+            self.pair.assign(self.pair + ops.array([1, 2]))
+            self.steps.assign(self.steps + 1)
+        return x * ops.cast(self.pair[0], x.dtype) / self.steps
+
+
+def counting(in_inference: bool = False):
+    return keras.Sequential([layers.Dense(4, "tanh"), Counting(in_inference), layers.Dense(1)])
+
+
+@keras.saving.register_keras_serializable("conformance")
+class Observed(layers.Layer):
+    """Measures its inputs."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.size = keras.metrics.Mean(name="size")
+
+    def call(self, x):
+        self.size.update_state(ops.abs(x))
+        return x
+
+
+def observed():
+    return keras.Sequential([layers.Input((5,)), layers.Dense(4, "tanh"), Observed(), layers.Dense(1)])
 
 
 class TwoOptimizers(keras.Model):

@@ -185,15 +185,20 @@ ROWS: dict[str, Row] = {
     ),
     "class weights": row(
         "class weights", "classes", OF_CLASSES, KINDS | {"class_weight": {0: 1.0, 1: 5.0, 2: 0.5}}, y="k",
-        options=lambda arrays: {"class_weight": {0: 1.0, 1: 5.0, 2: 0.5}},
+        options=lambda arrays: {"class_weight": {0: 1.0, 1: 5.0, 2: 0.5}}, is_slow=False,
     ),
+    "counters": row(
+        "layers with counters and other state of your own", "counting", {"loss": "mse"}, is_slow=False,
+    ),
+    "metrics in layers": row("layers that update metrics of their own", "observed", {"loss": "mse"}, is_slow=False),
     "compiled": row(
         "models that the function compiles", "compiled", {}, KINDS, y="k",
-        compiled=lambda module: {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]},
+        compiled=lambda module: {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}, is_slow=False,
     ),
     "own loss": row(
         "losses and metrics of your own", "dense", {"loss": "$absolute", "metrics": ["$mean_square"]},
-        compiled=lambda module: {"loss": module.absolute, "metrics": [module.mean_square]},
+        compiled=lambda module: {"loss": module.absolute, "metrics": [module.mean_square]}, is_slow=False,
+        loose=("mean_square", "val_mean_square"),
     ),
     "own classes": row(
         "classes and factories, with arguments", "dense",
@@ -212,10 +217,11 @@ ROWS: dict[str, Row] = {
     ),
     "losses of modules": row(
         "classes of installed packages", "dense", {"loss": "keras.losses:LogCosh"},
-        compiled=lambda module: {"loss": module.keras.losses.LogCosh()},
+        compiled=lambda module: {"loss": module.keras.losses.LogCosh()}, is_slow=False,
     ),
     "cannot be saved": row(
         "models that cannot be saved whole: their weights are", "cannot_be_saved", {"loss": "mse"}, saved=".weights.h5",
+        is_slow=False,
     ),
     # refused
     "constraints": row(
@@ -233,6 +239,10 @@ ROWS: dict[str, Row] = {
     "sum over the batch": row(
         "losses that are sums over the batch, on several ranks", "dense",
         {"loss": {"name": "MeanSquaredError", "reduction": "sum"}}, refused="the loss is a sum over the batch", ranks=3,
+    ),
+    "synchronised batch normalisation": row(
+        "batch normalisation over the replicas of Keras, on several ranks", "classes", OF_CLASSES, y="k",
+        parameters={"norm": True, "synchronized": True}, refused="synchronises its batch statistics", ranks=3,
     ),
     "loss of each sample": row(
         "losses that are not one number", "dense", {"loss": {"name": "MeanSquaredError", "reduction": "none"}},
@@ -261,6 +271,19 @@ ROWS: dict[str, Row] = {
     "compiled with another optimizer": row(
         "an optimizer in `compile` alone", "compiled", {"optimizer": None}, KINDS,
         refused="compiled with SGD, and the configuration has no optimizer",
+    ),
+    "state changed in inference": row(
+        "layers that change their state without `training`", "counting", {"loss": "mse"},
+        parameters={"in_inference": True}, refused="changes when the model is called with training=False",
+    ),
+    "weights changed by a layer": row(
+        "layers that change their trainable weights, such as `SpectralNormalization`", "spectral", {"loss": "mse"},
+        refused="is trainable, and the model changes it when it is called",
+    ),
+    "class weights of pixels": row(
+        "class weights with several classes per sample", "segmentation", OF_CLASSES,
+        {"features": "pixels", "labels": "per_pixel", "class_weight": {0: 1.0, 1: 5.0}},
+        refused="expected one class per sample",
     ),
     "float16": row("float16 with loss scaling", "half_precision", {"loss": "mse"}, refused="mixed_float16"),
     "no call": row("models without `call`", "NoCall", {"loss": "mse"}, refused="does not have a `call()`"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -22,9 +24,9 @@ def make_groups(parameters, lr: float = 0.1, momentum: float = 0.0):
     return torch.optim.SGD(groups, lr=lr, momentum=momentum)
 
 
-def classes(norm: bool = False, dropout: float = 0.0):
+def classes(norm: bool = False, dropout: float = 0.0, synchronized: bool = False):
     parts = [nn.Linear(5, 8), nn.Tanh()]
-    parts += [nn.BatchNorm1d(8)] if norm else []
+    parts += [nn.SyncBatchNorm(8) if synchronized else nn.BatchNorm1d(8)] if norm else []
     parts += [nn.Dropout(dropout)] if dropout else []
     return nn.Sequential(*parts, nn.Linear(8, 3))
 
@@ -123,6 +125,53 @@ class Named(nn.Module):
 
 def named():
     return Named()
+
+
+@dataclass
+class Found:
+    logits: torch.Tensor
+    hidden: list[torch.Tensor]
+    attention: torch.Tensor | None = None
+
+
+class Structured(nn.Module):
+    """Returns its outputs in a data class; with `has_auxiliary` others in training than in evaluation."""
+
+    def __init__(self, has_auxiliary: bool):
+        super().__init__()
+        self.first, self.last, self.has_auxiliary = nn.Linear(5, 8), nn.Linear(8, 3), has_auxiliary
+
+    def forward(self, x):
+        hidden = self.first(x).tanh()
+        found = Found(self.last(hidden), [hidden])
+        if not self.has_auxiliary:
+            return found
+        return (found.logits, self.last(hidden.sin())) if self.training else found.logits
+
+
+def structured(has_auxiliary: bool = False):
+    return Structured(has_auxiliary)
+
+
+class Tied(nn.Module):
+    """A language model whose last layer has the weights of its embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.cells = nn.Embedding(20, 4, padding_idx=0), nn.LSTM(4, 4, batch_first=True)
+        self.last = nn.Linear(4, 20, bias=False)
+        self.last.weight = self.embedding.weight
+
+    def forward(self, ids):
+        return self.last(self.cells(self.embedding(ids))[0]).transpose(1, 2)
+
+
+def tied():
+    return Tied()
+
+
+def lazy():
+    return nn.Sequential(nn.LazyLinear(8), nn.Tanh(), nn.LazyLinear(3))
 
 
 class Autoencoder(nn.Module):

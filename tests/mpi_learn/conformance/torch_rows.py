@@ -153,6 +153,17 @@ ROWS: dict[str, Row] = {
         {"features": "X", "labels": {"a": "y", "z": "z"}},
         measured=lambda b: {"a_mae": (b["outputs"]["a"].squeeze(-1) - b["y"]).abs().mean()},
     ),
+    "data class": row(
+        "outputs in a data class, a named tuple or nested; None among them", "structured",
+        lambda o, b: functional.cross_entropy(o.logits, b["k"]),
+        {"loss": {"logits": "cross_entropy"}, "metrics": {"logits": ["accuracy"]}},
+        {"features": "X", "labels": {"logits": "k"}},
+        measured=lambda b: {"logits_accuracy": (b["outputs"].logits.argmax(1) == b["k"]).float().mean()},
+    ),
+    "tied weights": row(
+        "tied weights", "tied", lambda o, b: functional.cross_entropy(o, b["ids"]), {"loss": "cross_entropy"},
+        {"features": "ids", "labels": "ids"}, x="ids",
+    ),
     "one loss over several outputs": row(
         "one loss over several outputs", "autoencoder", lambda m, o, b: m.evidence(o, b["X"]), {"loss": "$evidence"},
         {"features": "X", "labels": "X"},
@@ -205,6 +216,10 @@ ROWS: dict[str, Row] = {
         "losses that are sums over the batch, on several ranks", "dense", mse, {"loss": "$summed"},
         refused="the loss is a sum over the batch", ranks=3,
     ),
+    "synchronised batch normalisation": row(
+        "batch normalisation over the processes of torch.distributed, on several ranks", "classes", entropy, OF_CLASSES,
+        KINDS, parameters={"norm": True, "synchronized": True}, refused="synchronises its batch statistics", ranks=3,
+    ),
     "batch of one sample": row(
         "batch normalisation of a batch of one sample", "classes", entropy, OF_CLASSES | {"batch_size": 17}, KINDS,
         parameters={"norm": True}, refused="the smallest batch has 1 sample",
@@ -227,6 +242,15 @@ ROWS: dict[str, Row] = {
     "other names": row(
         "features of other names than the arguments of forward", "two_by_two", mse, {"loss": ["mse", "mse"]},
         {"features": {"x": "X", "y": "A"}, "labels": ["y", "z"]}, refused="forward takes a, b",
+    ),
+    "other outputs in training": row(
+        "outputs of the training alone, without a loss of your own for all of them", "structured", entropy,
+        {"loss": "cross_entropy"}, KINDS, parameters={"has_auxiliary": True},
+        refused="returns 2 outputs in training, but one output in evaluation",
+    ),
+    "lazy layers": row(
+        "lazy layers that have not been called", "lazy", entropy, {"loss": "cross_entropy"}, KINDS,
+        refused="lazy layers",
     ),
     "text": row("outputs that are no tensors", "speaking", mse, {"loss": "mse"}, refused="returns str, not a tensor"),
     "double precision": row("parameters in float64", "in_double", mse, {"loss": "mse"}, refused="all of them float32"),

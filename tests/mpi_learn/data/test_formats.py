@@ -10,7 +10,7 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn.data import DataConfiguration, inspect, load
-from mpi_learn.data.formats.source import SOURCES, open_source
+from mpi_learn.data.formats.open_source import SOURCES, open_source
 from mpi_learn.errors import DataError, UserError
 from tests.mpi_learn.data.formats import FORMATS, Format
 

@@ -1,0 +1,125 @@
+"""The search strategies by name. Each strategy's module, and the library that it needs, is imported on first use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from mpi_learn.settings.suggestions import suggestion
+from mpi_opt.core.space import Dimension, Space
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.strategies.points.checks import whole_number
+from mpi_opt.strategies.points.warm_start import Transfer
+from mpi_opt.strategies.strategy import Strategy
+
+STRATEGIES = {
+    "bayesian": "bayesian:Bayesian",
+    "scikit-optimize": "scikit_optimize:ScikitOptimize",
+    "evolutionary": "evolutionary:Evolutionary",
+    "random": "random_search:RandomSearch",
+    "sobol": "sobol_search:SobolSearch",
+    "grid": "grid_search:GridSearch",
+    "halving": "halving:Halving",
+    "population": "population:Population",
+    "constructive": "constructive:Constructive",
+}
+"""Name -> module and class."""
+
+REFITTING = ("bayesian", "halving")
+"""Strategies with the option `await_refit_up_to`: with more trials pending, proposals do not wait for a refit."""
+
+
+def strategy_class(name: str) -> type[Strategy]:
+    """The class of one of `STRATEGIES`."""
+    module, _, cls = STRATEGIES[name].partition(":")
+    found: type[Strategy] = getattr(import_module(f"mpi_opt.strategies.{module}"), cls)
+    return found
+
+
+def make_strategy(
+    name: str,
+    space: Space | Mapping[str, Dimension],
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+    n_figures: int = 1,
+    transfer: Transfer | None = None,
+) -> Strategy:
+    """Constructs a strategy.
+
+    Args:
+        name: One of `STRATEGIES`, or ``file.py:Class`` or ``package.module:Class`` for a `Strategy` of the user.
+        space: The search space.
+        seed: 0 or more. Proposals are a function of the seed and of the calls to the strategy.
+        options: The strategy's own options. Every strategy accepts ``reproducible: true``, which makes the list of
+            trials independent of timing (see `mpi_opt.strategies.reproducible`), with ``lag`` (default 16), which must
+            be at least the number of blocks.
+        n_figures: Number of figures of merit. If there are several, outcomes are tuples of costs.
+        transfer: Results of an earlier study.
+
+    Raises:
+        ConfigurationError: The strategy is unknown, supports one figure of merit only, or an option is unknown or
+            invalid.
+        SpaceError: `space` is inconsistent.
+    """
+    space = space if isinstance(space, Space) else Space(space)
+    seed = whole_number(seed, "search.seed")
+    options = dict(options or {})
+    is_reproducible, lag = _reproducible(options)
+    if is_reproducible and name in REFITTING:
+        options.setdefault("await_refit_up_to", lag)
+    if transfer is not None:
+        options = transfer.options(space, seed, options)
+    make = partial(_made, name, space, seed, options, n_figures, transfer)
+    if not is_reproducible:
+        return make()
+    from mpi_opt.strategies.reproducible import Reproducible
+
+    return Reproducible(make, lag, n_figures)
+
+
+def _made(
+    name: str,
+    space: Space,
+    seed: int,
+    options: Mapping[str, Any],
+    n_figures: int,
+    transfer: Transfer | None,
+) -> Strategy:
+    made = _class_of(name)(space, seed=seed, options=dict(options))
+    if not isinstance(made, Strategy):
+        raise ConfigurationError(
+            f"{name} constructs a {type(made).__name__}, which is not a strategy",
+            where="search.strategy",
+            cure="derive the class from mpi_opt.strategies.Strategy",
+        )
+    if n_figures > 1:
+        made.expect(n_figures)
+    elif transfer is not None and transfer.learn:
+        made.learn(*transfer.points(space, seed))
+    return made
+
+
+def _reproducible(options: dict[str, Any]) -> tuple[bool, int]:
+    """Removes ``reproducible`` and ``lag`` from `options` and returns them."""
+    is_reproducible = options.pop("reproducible", False)
+    if not isinstance(is_reproducible, bool):
+        raise ConfigurationError(
+            f"expected true or false, found {is_reproducible!r}", where="search.options.reproducible"
+        )
+    lag = options.pop("lag", 16) if is_reproducible else 16
+    if isinstance(lag, bool) or not isinstance(lag, int) or lag < 1:
+        raise ConfigurationError(f"expected a whole number of 1 or more, found {lag!r}", where="search.options.lag")
+    return is_reproducible, lag
+
+
+def _class_of(name: str) -> Any:
+    if name in STRATEGIES:
+        return strategy_class(name)
+    if ":" in name:
+        from mpi_learn.settings.user_code import load_function
+
+        return load_function(name)
+    cure = f"{suggestion(name, STRATEGIES)}, or file.py:Class"
+    raise ConfigurationError(f"there is no strategy {name!r}", where="search.strategy", cure=cure)

@@ -1,0 +1,75 @@
+"""How the blocks of a search are formed, freed and disbanded."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpi_opt.coordinator.block_membership import BlockMembership
+from mpi_opt.coordinator.block_pool import BlockPool
+from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.trial import Outcome
+from mpi_opt.messages.messages import Ready
+from tests.mpi_opt.fakes import ScriptedLink
+
+
+@pytest.fixture
+def pool() -> BlockPool:
+    """Block 0: ranks 1 and 2; block 1: ranks 3 and 4."""
+    link = ScriptedLink(lambda assignment: Outcome(assignment.number, "complete", 0.0))
+    link.leave_s = 0.0
+    return BlockPool(link, BlockMembership.of(Layout(5, 2)))
+
+
+def test_the_block_that_has_waited_longest_is_the_first_free_one(pool):
+    assert all(pool.take_ready(Ready(block, "host")) for block in (1, 0))
+    assert pool.free == [1, 0]
+
+
+def test_a_block_that_was_disbanded_before_it_was_ready_is_not_free(pool):
+    pool.disband(0)
+    assert not pool.take_ready(Ready(0, "host"))
+    assert pool.free == []
+
+
+def test_a_free_block_that_is_disbanded_is_not_free(pool):
+    pool.take_ready(Ready(0, "host"))
+    pool.disband(0)
+    assert pool.free == []
+    assert pool.link.called == [(1, "Disband"), (2, "Disband")]
+
+
+def test_ranks_that_do_not_leave_their_block_in_time_are_given_up(pool):
+    pool.disband(0)
+    pool.take_freed(1)
+    assert pool.give_up_unresponsive() == {2}
+    assert pool.link.called[2:] == [(2, "End")]
+    assert pool.not_yet_lost(frozenset({1, 2})) == [1]
+
+
+def test_ranks_have_time_to_leave_their_block(pool):
+    pool.link.leave_s = 60.0
+    pool.disband(0)
+    assert pool.give_up_unresponsive() == set()
+    assert pool.membership.leaving == {1, 2}
+
+
+def test_the_processes_of_busy_ranks_end_with_the_search_and_the_others_are_dismissed(pool):
+    pool.dismiss(busy=[1])
+    pool.dismiss(busy=[0])
+    assert pool.link.called == [(3, "End"), (4, "End")]
+    assert pool.link.dismissed == {1, 2}
+
+
+def test_the_processes_of_ranks_that_are_leaving_end_with_the_search(pool, monkeypatch):
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.PARTING_S", 0.0)
+    pool.disband(0)
+    pool.dismiss()
+    assert pool.link.called[2:] == [(1, "End"), (2, "End")]
+    assert pool.link.dismissed == {3, 4}
+
+
+def test_ranks_that_leave_their_block_while_the_search_ends_are_dismissed(pool):
+    pool.disband(0)
+    pool.dismiss()  # ScriptedLink answers `Disband` with `Freed`
+    assert pool.link.called[2:] == []
+    assert pool.link.dismissed == {1, 2, 3, 4}
