@@ -67,6 +67,14 @@ class _Message:
         buffer[:] = np.frombuffer(self.content, buffer.dtype)
 
 
+class _ObjectMessage:
+    def __init__(self, value):
+        self.value = value
+
+    def recv(self):
+        return self.value
+
+
 class ThreadComm:
     """The part of `MPI.Comm` that MPI Learn uses.
 
@@ -178,6 +186,14 @@ class ThreadComm:
         status.Set_tag(found[1])
         status.Set_elements(MPI.BYTE, len(found[2]))
         return _Message(found[2])
+
+    def improbe(self, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG, status=None):
+        found = self._taken(source, tag)
+        if found is None:
+            return None
+        status.Set_source(found[0])
+        status.Set_tag(found[1])
+        return _ObjectMessage(found[2])
 
     def Iprobe(self, source=MPI.ANY_SOURCE, tag=MPI.ANY_TAG):
         return any(self._matches(one, source, tag) for one in list(self._shared.mail[self.rank]))

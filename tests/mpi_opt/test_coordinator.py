@@ -16,12 +16,11 @@ from mpi_opt.core.fold_stopping import Yardsticks
 from mpi_opt.core.limits import Rules
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import SearchFailed, UserError
-from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, PartOutcome, Report
+from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Report
 from mpi_opt.store.errors import StoreFullError
 from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Decision
 from mpi_opt.study.open_study import EXTERNAL_RANKS
-from mpi_opt.worker.block import merged
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 
 
@@ -177,13 +176,6 @@ def test_a_pruned_trial_does_not_reach_the_target():
 
     _, store = search(ScriptedLink(run), trials=50, target=1.0)
     assert [finish.outcome.state for finish in store.finished] == ["pruned", "complete"]
-
-
-@pytest.mark.parametrize(("was_stopped", "state"), [((False, False), "complete"), ((False, True), "pruned")])
-def test_a_trial_of_which_one_rank_was_stopped_is_pruned(was_stopped, state):
-    parts = [PartOutcome(7, was_stopped=stopped) for stopped in was_stopped]
-    parts[0].folds.append(FoldOutcome(0, 2.0, 1.0))
-    assert merged(parts, 1.0, Merits()).state == state
 
 
 def test_a_strategy_that_has_no_more_ends_the_search():

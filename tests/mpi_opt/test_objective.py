@@ -79,3 +79,28 @@ def test_the_figure_of_merit_is_that_of_the_epoch_whose_weights_the_model_has(
     figures = ["val_loss", "val_accuracy", "seconds"]
     assert TrainingObjective(training, figures, tmp_path)(trial())[0] == [loss, accuracy, 7.0]
     assert TrainingObjective(training, "val_accuracy", tmp_path)(trial())[0] == accuracy
+
+
+def test_every_trial_has_a_seed_of_its_own(training, trained, tmp_path):
+    objective, calls = TrainingObjective(training, "val_loss", tmp_path), trained(None)
+    for number in (0, 1, 0):
+        objective(trial(number))
+    first, second, again = [configuration.seed for configuration, _ in calls]
+    assert first == again != second
+
+
+def test_a_budget_is_the_number_of_epochs(training, trained, tmp_path):
+    objective, calls = TrainingObjective(training, "val_loss", tmp_path), trained(None)
+    for budget in (7.4, 0.2, None):
+        objective(trial(budget=budget))
+    default = objective.configuration({}).epochs
+    assert [configuration.epochs for configuration, _ in calls] == [7, 1, default]
+
+
+def test_a_trial_that_resumes_from_another_starts_from_its_checkpoint(training, trained, tmp_path):
+    objective, calls = TrainingObjective(training, "val_loss", tmp_path, tmp_path / "kept"), trained(None)
+    objective(trial(4, budget=3.0))
+    objective(trial(9, budget=9.0, resume_from=4))
+    first, second = [configuration.checkpoint for configuration, _ in calls]
+    assert first.start_from is None
+    assert Path(second.start_from) == Path(first.path) != Path(second.path)

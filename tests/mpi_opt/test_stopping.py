@@ -25,6 +25,13 @@ def test_a_request_ends_the_search_whatever_its_limit():
     assert condition.reason == "got SIGTERM"
 
 
+def test_the_time_limit_ends_the_search():
+    condition = StopCondition(time_limit_s=0.01)
+    time.sleep(0.02)
+    assert condition.reason == "the time limit is reached"
+    assert not condition.has_time_for_one()
+
+
 @pytest.mark.parametrize(
     ("limit_s", "left_s", "expected_s"),
     [(None, 120.0, 108.0), (60.0, 120.0, 60.0), (None, 7200.0, 7170.0), (9000.0, 7200.0, 7170.0), (None, 3.0, 1.0)],

@@ -1,0 +1,97 @@
+"""How the ranks of a block run the folds of a trial and merge their parts into one outcome."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.fold_stopping import Yardstick
+from mpi_opt.core.objective import Terms
+from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
+from mpi_opt.messages.messages import Assignment, PartOutcome
+from mpi_opt.worker.block import Block, merged
+from tests.mpi_learn.thread_ranks import run_ranks
+
+
+def fold(index: int) -> FoldOutcome:
+    return FoldOutcome(index, float(index), 1.0)
+
+
+@pytest.mark.parametrize(("was_stopped", "state"), [((False, False), "complete"), ((False, True), "pruned")])
+def test_a_trial_of_which_one_rank_was_stopped_is_pruned(was_stopped, state):
+    parts = [PartOutcome(7, was_stopped=stopped) for stopped in was_stopped]
+    parts[0].folds.append(fold(0))
+    assert merged(parts, 1.0, Merits()).state == state
+
+
+def test_the_error_of_a_trial_is_that_of_the_rank_that_failed_first():
+    parts = [PartOutcome(7), PartOutcome(7, error="revoked", is_echo=True), PartOutcome(7, error="ValueError: no")]
+    parts[0].folds.append(fold(0))
+    outcome = merged(parts, 1.0, Merits())
+    assert (outcome.number, outcome.state, outcome.error) == (7, "failed", "ValueError: no")
+
+
+def test_folds_are_in_order_whichever_part_arrives_first():
+    outcome = merged([PartOutcome(7, [fold(index)]) for index in (2, 0, 1)], 1.0, Merits())
+    assert [one.fold for one in outcome.folds] == [0, 1, 2]
+    assert outcome.figure_of_merit == 1.0
+
+
+class NoWatchdog:
+    """Watches nothing."""
+
+    def guard(self, comm, timeout_s) -> None:
+        pass
+
+    def rest(self) -> None:
+        pass
+
+
+class NoReporter:
+    """Reports nothing and stops no trial."""
+
+    def is_stopped(self, number) -> bool:
+        return False
+
+    def abandon(self, block, number, error) -> None:
+        pass
+
+
+@pytest.fixture
+def run_trials(monkeypatch):
+    """Runs trials on a block of threads; returns the leader's outcomes."""
+    monkeypatch.setattr("mpi_opt.worker.block.communicators.split", lambda comm, color, key: comm.Split(color, key))
+
+    def run(n_ranks: int, folds: int, n_trials: int, objective) -> list[Outcome]:
+        yardstick = Yardstick(1.0, (1.0,) * folds, scatter=0.01, freedom=100.0)
+
+        def rank(comm) -> list[Outcome | None]:
+            def called(trial):
+                return objective(trial, comm.rank), None
+
+            block = Block(comm, 0, called, Terms(0, folds), reporter=NoReporter(), watchdog=NoWatchdog())
+            return [block.run(Assignment(Proposal(number, {}), "", yardstick)) for number in range(n_trials)]
+
+        return run_ranks(n_ranks, rank, timeout_s=20)[0]
+
+    return run
+
+
+def test_folds_on_groups_of_ranks_are_not_stopped(run_trials):
+    (outcome,) = run_trials(2, 2, 1, lambda trial, rank: 9.0)
+    assert outcome.state == "complete"
+    assert [one.fold for one in outcome.folds] == [0, 1]
+
+
+def test_all_ranks_of_a_block_stop_after_the_same_fold_although_one_failed_before(run_trials):
+    ran = []
+
+    def objective(trial, rank):
+        ran.append((trial.number, rank, trial.fold))
+        if trial.number == 0 and rank == 1:
+            raise ValueError("no")
+        return 1.0 if trial.number == 0 else 9.0
+
+    outcomes = run_trials(2, 4, 2, objective)
+    assert [outcome.state for outcome in outcomes] == ["failed", "pruned"]
+    assert sorted(one for one in ran if one[0] == 1) == [(1, 0, 0), (1, 1, 0)]
