@@ -34,8 +34,8 @@ from mpi_opt.strategies.bayesian import Bayesian
 from mpi_opt.strategies.points.bookkeeping import Bookkeeping, proposals_up_to
 from mpi_opt.strategies.points.options import Options, read_options
 from mpi_opt.strategies.random_search import RandomSearch
-from mpi_opt.strategies.rung_model import RungModel
 from mpi_opt.strategies.strategy import Cost, Decision, Strategy
+from mpi_opt.strategies.surrogates.rung_model import RungModel
 
 GOLDEN_RATIO = 0.6180339887498949
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import pytest
 
@@ -28,8 +29,10 @@ def test_a_signal_to_rank_0_ends_the_search_in_order(name, space_file, query, tm
     process = start(3, space_file("nap", search=ENDLESS), tmp_path)
     while not n_complete(query):
         time.sleep(0.1)
+    rank_0 = ranks_of(process)[0]
     for _ in range(2):  # copies, as from a batch system and mpirun, are one request
-        os.kill(ranks_of(process)[0], getattr(signal, name))
+        with suppress(ProcessLookupError):  # on a loaded machine the rank may have ended before the second
+            os.kill(rank_0, getattr(signal, name))
         time.sleep(0.01)
     out, _ = process.communicate(timeout=20)
     assert process.returncode == STATUS[name]

@@ -37,6 +37,21 @@ class GradientCatcher(keras.optimizers.Optimizer):  # type: ignore[misc] # Keras
                 variable.assign(variable + self.nudge)
 
 
+def check_loop(kind: type[keras.Model]) -> None:
+    """Checks that the class leaves the loop over batches to the caller.
+
+    Raises:
+        ModelError: It overrides a method that is not called here, so that it would train something else.
+    """
+    for name in ("fit", "make_train_function"):
+        if getattr(kind, name) is not getattr(keras.Model, name):
+            raise ModelError(
+                f"{kind.__name__} overrides `{name}`, which MPI Learn does not call",
+                where="model",
+                cure="override `train_step` or `compute_loss`, or use `callbacks`",
+            )
+
+
 class CompiledModel:
     """The model with losses and metrics of the configuration, or with those that the user's function compiled.
 
@@ -52,6 +67,7 @@ class CompiledModel:
     def __init__(self, network: KerasNetwork, settings: ModelSettings, example: Example) -> None:
         self.network, self.model, self.settings = network, network.model, settings
         kind = type(self.model)
+        check_loop(kind)
         self.has_train_step = kind.train_step is not keras.Model.train_step
         self.has_test_step = kind.test_step is not keras.Model.test_step
         self._has_loss_method = kind.compute_loss is not keras.Model.compute_loss

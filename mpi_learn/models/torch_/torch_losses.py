@@ -31,9 +31,12 @@ NAMES = {
     "huber": "huber_loss",
     "smooth_l1": "smooth_l1_loss",
     "poisson": "poisson_nll_loss",
-    "kl_divergence": "kl_div",
 }
-"""Names of Keras, and the functions of `torch.nn.functional` that they stand for. Cross entropies take logits."""
+"""Names of Keras, and the functions of `torch.nn.functional` that they stand for. Cross entropies take logits.
+
+``poisson`` takes rates, as in Keras. There is no ``kl_divergence``, because PyTorch's ``kl_div`` takes logarithms of
+probabilities.
+"""
 OF_CLASSES = ("cross_entropy", "nll_loss")
 OF_SHAPE = (
     "binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss",
@@ -174,7 +177,7 @@ def make_loss(wanted: Component) -> Loss:
         raise ConfigurationError(
             f"{name} has no argument {unknown[0]}", where="loss", cure=f"its arguments are: {', '.join(known)}"
         )
-    arguments = with_tensors(wanted).arguments
+    arguments = ({"log_input": False} if wanted.name == "poisson" else {}) | with_tensors(wanted).arguments
     return Loss(partial(function, **arguments) if arguments else function, name, wanted.key)
 
 

@@ -335,6 +335,21 @@ class TwoOptimizers(keras.Model):
         return {"loss": loss}
 
 
+class OwnLoop(keras.Model):
+    """Trains in a loop of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = layers.Dense(1)
+
+    def call(self, x):
+        return self.layer(x)
+
+    def fit(self, *arguments, **options):
+        self.layer.trainable = False
+        return super().fit(*arguments, **options)
+
+
 class Teacher(keras.Model):
     """Keeps a moving mean of its weights, taken after each step."""
 

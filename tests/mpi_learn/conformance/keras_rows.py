@@ -232,6 +232,9 @@ ROWS: dict[str, Row] = {
         "a GAN as one model", "TwoOptimizers", {"loss": "mse"},
         refused="train_step of TwoOptimizers never calls self.optimizer",
     ),
+    "overridden fit": row(
+        "a `fit` or `make_train_function` of its own", "OwnLoop", {"loss": "mse"}, refused="OwnLoop overrides `fit`",
+    ),
     "moving mean of the weights": row(
         "`train_step` that uses the weights after its step", "Teacher", {"loss": "mse"},
         refused="uses the weights after self.optimizer has moved them",

@@ -15,6 +15,10 @@ def dense(units: int = 8):
     return nn.Sequential(nn.Linear(5, units), nn.Tanh(), nn.Linear(units, 1))
 
 
+def rates():
+    return nn.Sequential(*dense(), nn.Softplus())
+
+
 def make_groups(parameters, lr: float = 0.1, momentum: float = 0.0):
     """An optimizer as users write it: biases are trained with a tenth of the learning rate."""
     groups = [

@@ -103,6 +103,11 @@ ROWS: dict[str, Row] = {
         {"loss": "binary_cross_entropy_with_logits", "metrics": ["accuracy"]}, {"features": "X", "labels": "b"},
         measured=lambda b: {"accuracy": ((b["outputs"].squeeze(-1) > 0) == (b["b"] > 0)).float().mean()},
     ),
+    "counts": row(
+        "counts and their rates", "rates",
+        lambda o, b: functional.poisson_nll_loss(o.squeeze(-1), b["k"].float(), log_input=False), {"loss": "poisson"},
+        KINDS,
+    ),
     "imported": row("models of other files", "imported", mse, {"loss": "mse"}),
     "batch normalisation": row(
         "batch normalisation, incomplete batches left out", "classes", entropy, OF_CLASSES, KINDS | {"drop_last": True},
@@ -251,6 +256,10 @@ ROWS: dict[str, Row] = {
     "lazy layers": row(
         "lazy layers that have not been called", "lazy", entropy, {"loss": "cross_entropy"}, KINDS,
         refused="lazy layers",
+    ),
+    "name of Keras": row(
+        "`kl_divergence`, for which PyTorch takes logarithms", "classes", entropy, {"loss": "kl_divergence"},
+        {"features": "X", "labels": "one_hot"}, refused="PyTorch has no loss kl_divergence",
     ),
     "text": row("outputs that are no tensors", "speaking", mse, {"loss": "mse"}, refused="returns str, not a tensor"),
     "double precision": row("parameters in float64", "in_double", mse, {"loss": "mse"}, refused="all of them float32"),

@@ -8,7 +8,7 @@ from mpi_opt.core.space import Integer, Real, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import Decision, make_strategy
-from mpi_opt.strategies.rung_model import RungModel
+from mpi_opt.strategies.surrogates.rung_model import RungModel
 
 SPACE = Space({"x": Real(0, 1)})
 OPTIONS = {"min_budget": 1, "max_budget": 9, "factor": 3, "exploration": 0}
