@@ -212,3 +212,17 @@ def test_merits_of_another_direction_are_turned(tmp_path):
     study = earlier_study(tmp_path / "a.db")
     found = mapped(study, read_study(configuration_dict()).dimensions(), Merits(directions=("maximize",)).sign)
     assert [one.figure_of_merit for one in found] == [-1.0, -2.0, -3.0]
+
+
+def test_strategy_of_a_study_that_maximises_learns_costs(tmp_path, monkeypatch):
+    learnt = []
+
+    def making(*arguments, transfer, **options):
+        learnt.extend(cost for _, cost in transfer.found)
+        return make_strategy(*arguments, transfer=transfer, **options)
+
+    monkeypatch.setattr("mpi_opt.study.open_study.make_strategy", making)
+    earlier_study(tmp_path / "a.db", direction="maximize")
+    content = configuration(tmp_path / "b.db", {"store": str(tmp_path / "a.db")}).model_dump(exclude_unset=True)
+    with open_study(Plan.of(read_study(content | {"direction": "maximize"}), tmp_path)):
+        assert learnt == [-3.0, -2.5, -1.0]

@@ -32,6 +32,20 @@ def test_failed_network_is_replaced():
     assert [proposal.resume_from for proposal in strategy.ask(2)] == [0, 0]
 
 
+def test_integer_that_may_change_always_changes():
+    space, steps = Space({"rate": Real(0, 1), "units": Integer(0, 4)}), set()  # a step is 0.4, which rounding would lose
+    for seed in range(20):
+        options = {"population": 2, "perturb": ["units"], "resample": 0.0}
+        strategy = make_strategy("population", space, seed=seed, options=options)
+        first, second = strategy.ask(2)
+        strategy.tell(first, 1.0)
+        strategy.tell(second, Failed("diverged"))
+        before, after = first.parameters["units"], strategy.ask(2)[1].parameters["units"]
+        if 0 < before < 4:
+            steps.add(after - before)
+    assert steps == {-1, 1}
+
+
 def test_finishes_when_every_network_had_its_epochs():
     strategy = make_strategy("population", SPACE, seed=1, options={"population": 3, "interval": 2, "max_budget": 6})
     n_trials = 0
