@@ -33,7 +33,8 @@ def test_failed_network_is_replaced():
 
 
 def test_integer_that_may_change_always_changes():
-    space, steps = Space({"rate": Real(0, 1), "units": Integer(0, 4)}), set()  # a step is 0.4, which rounding would lose
+    space = Space({"rate": Real(0, 1), "units": Integer(0, 4)})  # a step is 0.4, which rounding would lose
+    steps = set()
     for seed in range(20):
         options = {"population": 2, "perturb": ["units"], "resample": 0.0}
         strategy = make_strategy("population", space, seed=seed, options=options)
