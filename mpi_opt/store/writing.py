@@ -21,7 +21,6 @@ from sqlalchemy import (
     Select,
     Update,
     bindparam,
-    delete,
     insert,
     or_,
     select,
@@ -134,7 +133,7 @@ def finish(connection: Connection, study_id: int, finished: Sequence[Finish], me
     ended = {trial_id(study_id, one.outcome.number): one for one in finished}
     _run_on_all(connection, END_TRIAL, [_trial(*pair, at, first + i) for i, pair in enumerate(ended.items())])
     _run(connection, END_ATTEMPT, [_attempt(*pair, at) for pair in ended.items()])
-    _replace_folds(connection, ended)
+    _insert_folds(connection, ended)
     if merits.are_several:
         outcomes = {key: one.outcome for key, one in ended.items()}
         on_front = pareto_flags.changes(connection, study_id, outcomes, merits)
@@ -210,9 +209,8 @@ def _count_ended(connection: Connection, study_id: int, count: int) -> int:
     return int(n_ended) - count
 
 
-def _replace_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
-    """Inserts the folds, and their metrics and figures of merit, in place of those of earlier attempts."""
-    _delete_folds(connection, ended)
+def _insert_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
+    """Inserts the folds, and their metrics and figures of merit. An attempt that did not end has left none."""
     new = [({"trial_id": key, "fold": fold.fold}, fold) for key, one in ended.items() for fold in one.outcome.folds]
     rows = [
         this_fold | {"figure_of_merit": _number(fold.figure_of_merit), "duration_s": fold.duration_s}
@@ -232,13 +230,6 @@ def _replace_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
     _run(connection, INSERT_FOLD, rows)
     _run(connection, INSERT_METRIC, curves)
     _run(connection, INSERT_FOLD_FIGURE, figures)
-
-
-def _delete_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
-    """Deletes the folds, with their metrics and figures of merit, that earlier attempts of these trials have left."""
-    again = [key for key, one in ended.items() if one.attempt > 1]
-    for table in (folds, metrics, fold_figures_of_merit) if again else ():
-        connection.execute(delete(table).where(table.c.trial_id.in_(again)))
 
 
 def _trial(key: int, finish: Finish, at: str, ended: int) -> Row:

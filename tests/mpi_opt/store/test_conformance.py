@@ -221,6 +221,14 @@ def test_lost_trial_is_queued_and_runs_again(store: Store) -> None:
     assert (second.outcome, second.block) == ("complete", 3)
 
 
+def test_attempt_that_was_lost_keeps_its_reason(store: Store) -> None:
+    study = create(store)
+    for attempt, why in enumerate(("rank 2 was lost", "rank 3 was lost"), 1):
+        store.start(study.id, [start(0, attempt=attempt)])
+        store.requeue(study.id, [0], why)
+    assert [attempt.error for attempt in store.attempts(study.id)] == ["rank 2 was lost", "rank 3 was lost"]
+
+
 def test_same_attempt_twice_is_refused_and_changes_nothing(store: Store) -> None:
     study = create(store)
     store.start(study.id, [start(0)])

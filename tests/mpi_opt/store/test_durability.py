@@ -42,6 +42,20 @@ for first in range(0, 10**6, 3):
 """
 
 
+ENDING = """
+import sys
+from mpi_opt.store import Store
+from mpi_opt.core.space import Real, Space
+from tests.mpi_opt.store.made_up import finish, start
+
+store = Store.open(sys.argv[1])
+study = store.create_study("demo", strategy="random", seed=1, configuration={}, space=Space({"x": Real(0, 1)}))
+store.start(study.id, [start(number) for number in range(9)])
+for number in range(int(sys.argv[2])):
+    store.finish(study.id, [finish(number)])
+"""
+
+
 def create(store: Store) -> StudyRecord:
     space = Space({"x": Real(0, 1)})
     return store.create_study("demo", strategy="random", seed=1, configuration={}, space=space)
@@ -56,6 +70,18 @@ def begin_writing(path: Path, journal: str) -> subprocess.Popen[str]:
     writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path), journal], stdout=subprocess.PIPE, text=True)
     assert writer.stdout.readline() == "ready\n"
     return writer
+
+
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+def test_every_end_of_a_trial_waits_for_the_disk(tmp_path: Path) -> None:
+    def n_waits(n_ended: int) -> int:
+        calls = tmp_path / f"calls{n_ended}"
+        store = tmp_path / f"{n_ended}.db"
+        command = ["strace", "-f", "-o", calls, "-e", "trace=fsync,fdatasync", sys.executable, "-c", ENDING, store]
+        subprocess.run([*map(str, command), str(n_ended)], check=True)
+        return sum("sync(" in line for line in calls.read_text().splitlines())
+
+    assert n_waits(9) - n_waits(0) >= 9
 
 
 @pytest.mark.parametrize("journal", ["wal", "delete"])
