@@ -21,8 +21,8 @@ LONGEST_PAUSE_S = 0.1
 PATIENCE = 0.05
 """A waiting rank sleeps for this fraction of the time waited so far, so its answer is at most 5 % late."""
 
-KEPT = 64
-"""An outbox keeps at least this many requests before it looks which of them have ended."""
+UNTESTED = 64
+"""An outbox collects at least this many further requests before it tests which of them have ended."""
 
 
 class Pause:
@@ -106,13 +106,13 @@ class Outbox:
     def __init__(self, comm: MPI.Comm) -> None:
         self._comm = comm
         self._pending: list[MPI.Request] = []  # a request owns the message until it has been sent
-        self._most_pending = KEPT
+        self._most_pending = UNTESTED
 
     def send(self, message: Any, to: int, tag: int) -> None:
         """Starts to send to a rank."""
-        if len(self._pending) > self._most_pending:  # not at each message, because a test calls all of MPI's progress
+        if len(self._pending) > self._most_pending:  # rarely, because each test polls the messages of all ranks
             self._pending = [request for request in self._pending if not _has_ended(request)]
-            self._most_pending = 2 * len(self._pending) + KEPT
+            self._most_pending = 2 * len(self._pending) + UNTESTED
         with suppress(MPI.Exception):
             self._pending.append(self._comm.isend(message, dest=to, tag=tag))
 

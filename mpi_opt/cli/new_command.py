@@ -67,7 +67,7 @@ def _writers(name: str, kind: Kind) -> dict[str, Callable[[Path], object]]:
 
 
 def _writer(template: str, name: str) -> Callable[[Path], object]:
-    """A function that writes a file of the folder ``templates``, in which ``NAME`` stands for `name`."""
+    """A function that writes a file of the folder ``templates``, with `name` in place of ``NAME``."""
     text = resources.files("mpi_opt.cli").joinpath("templates", template).read_text(encoding="utf-8")
     return lambda path: path.write_text(text.replace("NAME", name), encoding="utf-8")
 

@@ -65,7 +65,7 @@ class ScikitOptimizeOptions(Options):
             ``lbfgs`` starts from the best of these (``GP`` only); ``auto`` takes ``lbfgs`` where it is possible.
         n_initial_points: Number of points before the first one that a model proposes.
         initial_point_generator: How the initial points are generated.
-        constant_liar: The cost that stands in for a pending trial: the smallest, mean or largest cost so far.
+        constant_liar: The cost that is assumed for a pending trial: the smallest, mean or largest cost so far.
         xi: With ``EI`` and ``PI``: the least improvement of the cost that counts.
         kappa: With ``LCB``: number of standard deviations below the mean.
         n_points: Number of random points at which the acquisition function is evaluated.

@@ -6,21 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mpi_learn.settings.paths import replacing
 from mpi_opt.errors import ConfigurationError
 
 
 @contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
-    """Yields the path of a temporary file with the same suffix, which replaces `path` at the end of the block.
+    """Yields the path of a temporary file, as `replacing` does, in a folder that must exist.
 
     Raises:
         ConfigurationError: The folder does not exist.
     """
     if not path.parent.is_dir():
         raise ConfigurationError(f"the folder {path.parent} does not exist", where="-o", cure=f"mkdir -p {path.parent}")
-    aside = path.with_name(f".{path.stem}.unfinished{path.suffix}")
-    try:
+    with replacing(path) as aside:
         yield aside
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)

@@ -12,7 +12,7 @@ import numpy as np
 from mpi_opt.core.arrays import Floats
 
 OFFSETS = (math.inf, 1000.0, 100.0, 30.0, 10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
-"""The offsets to choose from. Infinity stands for no logarithm."""
+"""The offsets to choose from. Infinity means no logarithm."""
 
 
 def warped(values: Floats, offset: float) -> tuple[Floats, Floats]:
