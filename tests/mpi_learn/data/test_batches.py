@@ -61,6 +61,9 @@ def test_order_is_another_one_every_epoch_and_the_same_for_the_same_seed():
     assert seen(dataset, 1, 0, epoch=0) != seen(dataset, 1, 0, epoch=1)
     assert seen(dataset, 1, 0, epoch=1) == seen(dataset, 1, 0, epoch=1)
     assert seen(dataset, 1, 0, seed=1) != seen(dataset, 1, 0, seed=2)
+    batches = Batches(dataset, BatchOptions(4, seed=7))
+    for epoch in (0, 1, 0):
+        assert [batch.y[0].tolist() for batch in batches.epoch(epoch)] == seen(dataset, 1, 0, epoch=epoch)
 
 
 def test_samples_stay_in_order_without_shuffling():
