@@ -141,6 +141,11 @@ def test_dealt_chunks_hold_every_sample_once_whoever_asks(n, batch_size, n_worke
     assert sorted(labels) == list(range(n))
 
 
+def test_batches_of_a_part_end_with_it():
+    batches = Batches(numbered(20), BatchOptions(4, shuffle=False))
+    assert [batch.y[0].tolist() for batch in batches.chunk(0, slice(2, 9))] == [[2, 3, 4, 5], [6, 7, 8]]
+
+
 def test_a_worker_four_times_slower_holds_up_an_epoch_by_a_quarter_at_most():
     speeds, batch_size, n = [1.0, 1.0, 0.25], 128, 60_000
     dealer = Dealer(n, batch_size=batch_size, n_workers=3)

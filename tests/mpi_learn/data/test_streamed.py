@@ -154,8 +154,10 @@ def test_fractions_and_folds_are_seen_through_indices(tmp_path):
     assert flat(batch.y[0].tolist() for worker in shared for batch in worker) == list(range(1, 121, 2))
 
 
-def test_taking_gives_what_samples_in_memory_give(tmp_path):
-    dataset = streamed(tmp_path)
+@pytest.mark.parametrize("window", [40, 6400])
+def test_taking_gives_what_samples_in_memory_give(tmp_path, window):
+    """Blocks are single samples, or the files."""
+    dataset = streamed(tmp_path, window=window)
     wanted = np.array([120, 3, 50, 51, 3, 0])
     assert dataset.training.take(wanted).y[0].tolist() == wanted.tolist()
     assert dataset.take_training(slice(48, 53)).x[0][:, 0].tolist() == [48, 49, 50, 51, 52]

@@ -64,7 +64,7 @@ def test_a_failed_trial_is_predicted_like_the_worst():
 
 def test_mutation_changes_numbers_and_categories():
     found = children({"mutation": 1.0, "crossover": 0.0})
-    assert all(point["x"] != 0.25 for point in found)
+    assert all(0 < abs(point["x"] - 0.25) < 0.01 for point in found), "parents with one value of x make short steps"
     assert {point["kind"] for point in found} > {"a"}
 
 
