@@ -31,7 +31,7 @@ class TransferSection(Section):
     best: int = Field(5, ge=0, description="Number of its best points that are tried first.")
     learn: bool = Field(
         True,
-        description="`bayesian` also learns from all of its trials, as far as they agree with those of this study.",
+        description="`bayesian` also learns from its other trials (at most 300), as far as they agree with those of this study.",
     )
 
 
