@@ -155,5 +155,5 @@ def check_allocation(environment: Mapping[str, str] = os.environ) -> None:
     if not launched(environment).by and n_tasks.isdigit() and int(n_tasks) > 1:
         raise UserError(
             f"this Slurm job has {n_tasks} tasks, and the program was started as one process",
-            cure=f"-n {n_tasks} uses all of them; -n 1 runs in one process all the same",
+            cure=f"-n {n_tasks} uses all of them, -n 1 only one",
         )

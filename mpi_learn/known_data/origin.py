@@ -80,7 +80,7 @@ class Origin:
         by_hand = f"get {self._needed(names)} elsewhere ({self.published}), then --from FOLDER"
         known = {url: one.md5 for one in self.originals if one.name in names for url in one.urls}
         if not known:
-            raise DataError(f"no address is known to download {names[0]} from", cure=by_hand)
+            raise DataError(f"there is no known address of {names[0]}", cure=by_hand)
         return self._first(known, by_hand)
 
     def _first(self, md5: Mapping[str, str], cure: str) -> tuple[str, bytes]:
@@ -110,4 +110,4 @@ def _unpacked(content: bytes, where: str) -> bytes:
     try:
         return gzip.decompress(content)
     except (OSError, EOFError) as error:
-        raise DataError(f"the file is damaged: {error}", where=where, cure="fetch it again") from error
+        raise DataError(f"the file is damaged: {error}", where=where, cure="download it again") from error

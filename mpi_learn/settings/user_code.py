@@ -43,7 +43,8 @@ class FunctionSignature:
         missing = [name for name in self.required if name not in arguments]
         if missing:
             raise ConfigurationError(
-                f"{specification} needs a value for {missing[0]}", cure=f"give `{missing[0]}` or a default to it"
+                f"{specification} needs a value for {missing[0]}",
+                cure=f"add `{missing[0]}`, or give the argument a default",
             )
 
 

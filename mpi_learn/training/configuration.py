@@ -104,7 +104,7 @@ class TrainingConfiguration(_Section):
     model: str = Field(
         description="file.py:function or package.module:function that returns a model; or .keras, .json."
     )
-    parameters: dict[str, Any] = Field({}, description="Arguments of that function.")
+    parameters: dict[str, Any] = Field({}, description="Arguments of the function.")
     data: DataConfiguration | None = Field(None, description="The samples; null only if `train` is called with data.")
     framework: Framework = Field(
         "auto", description="auto: the framework of the model. keras, torch: a model of the other framework is refused."
@@ -155,14 +155,14 @@ class TrainingConfiguration(_Section):
         "returns whether to stop, or a function that returns such a function; or a callback of Keras, {name: "
         "CSVLogger, filename: log.csv}.",
     )
-    checkpoint: Checkpoint | None = Field(None, description="Where checkpoints are written, and how often.")
+    checkpoint: Checkpoint | None = Field(None, description="Where and how often checkpoints are written.")
     validation: Validation = Field(Validation(), description="When, and by which ranks, the model is validated.")
     xla: bool | Literal["auto"] = Field(
         "auto",
         description="Keras: whether XLA compiles the step. auto: if it is faster in a few timed steps, the same on all "
         "ranks; only trainings of more than a minute and 600 steps are timed. XLA changes the last digits of results.",
     )
-    monitor: bool = Field(False, description="Add use of processor and memory, over all ranks, to the history.")
+    monitor: bool = Field(False, description="Add the CPU and memory use of all ranks to the history.")
     trace: Path | None = Field(None, description="Folder for every rank's timeline; see `mpi-learn trace`.")
     seed: int = Field(0, ge=0, lt=2**31, description="Seed of initial weights, shuffling and dropout.")
 
@@ -170,9 +170,13 @@ class TrainingConfiguration(_Section):
     def _fits_together(self) -> Self:
         algorithm, is_dealt = self.algorithm, self.data is not None and self.data.share == "dynamic"
         if is_dealt and (not isinstance(algorithm, ParameterServer) or algorithm.processes > 1):
-            raise ValueError("data.share: dynamic needs downpour, easgd or gem with processes: 1: a master deals")
+            raise ValueError(
+                "data.share: dynamic needs downpour, easgd or gem with processes: 1, because a master deals out samples"
+            )
         if self.sync_batchnorm and algorithm.name != "allreduce":
-            raise ValueError("sync_batchnorm needs algorithm allreduce: only there all ranks make the same steps")
+            raise ValueError(
+                "sync_batchnorm needs `algorithm: {name: allreduce}`, in which all ranks make the same steps"
+            )
         if self.gan is not None and (problem := self._problem_with(self.gan)):
             raise ValueError(problem)
         return self

@@ -109,7 +109,7 @@ def check_settings(configuration: TrainingConfiguration, model: Model, batches: 
     """
     if batches.n_steps == 0:
         raise ConfigurationError(
-            "the training samples do not fill one batch of every worker, and data.drop_last leaves out the others",
+            "the training samples do not fill one batch of every worker, and data.drop_last leaves out smaller batches",
             where="batch_size",
             cure="write a smaller batch_size, use fewer ranks, or leave out data.drop_last",
         )

@@ -26,15 +26,17 @@ TERMINAL_ROWS = 100
 
 def results(
     store: StoreUrl = None,
-    study: Annotated[str | None, typer.Option("--study", help="Its trials, best first; without: all studies.")] = None,
-    form: Annotated[Format, typer.Option("--format", help="How to print.")] = "table",
-    sql: Annotated[str | None, typer.Option("--sql", help="A read-only query, e.g. on the view study_NAME.")] = None,
+    study: Annotated[
+        str | None, typer.Option("--study", help="Print the trials of this study; default: list the studies.")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="Output format.")] = "table",
+    sql: Annotated[str | None, typer.Option("--sql", help="Run a query, for example on the view study_NAME.")] = None,
     n_best: Annotated[int | None, typer.Option("--best", min=1, help="Maximum number of trials, best first.")] = None,
     state: Annotated[State | None, typer.Option("--state", help="Only trials in this state.")] = None,
-    pareto: Annotated[bool, typer.Option("--pareto", help="Only the Pareto front, best first figure first.")] = False,
-    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Everything about this trial.")] = None,
+    pareto: Annotated[bool, typer.Option("--pareto", help="Only the trials on the Pareto front.")] = False,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Print everything about this trial.")] = None,
     finished: Annotated[
-        bool, typer.Option("--finished", help="Only whether the study is finished: exit status 0, else 75.")
+        bool, typer.Option("--finished", help="Only test whether the study is finished: exit status 0, else 75.")
     ] = False,
 ) -> int:
     """Print trials, best first; or all studies, one trial in full, or the rows of a query."""
@@ -59,7 +61,7 @@ def results(
 def best(
     store: StoreUrl = None,
     study: StudyName = None,
-    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Another trial than the best.")] = None,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Number of another trial than the best.")] = None,
 ) -> None:
     """Print the best trial as a ready training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
     from mpi_opt.store import Store

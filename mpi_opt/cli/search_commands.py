@@ -141,7 +141,7 @@ def _print_study(configuration: StudyConfiguration) -> None:
     shown = ", ".join(" ".join(pair) for pair in zip(merits.directions, named, strict=True))
     print(f"objective  {configuration.objective}, {shown}")
     search, folds = configuration.search, configuration.folds
-    early = ", stopped early where clearly worse" if folds.stop_early else ""
+    early = ", stopped early if clearly worse" if folds.stop_early else ""
     print(f"strategy   {search.strategy}, {search.trials} trials, {folds.number} fold(s){early}")
     if folds.number > 1 and configuration.selection != "mean":
         print(f"selection  {configuration.selection} of the folds")

@@ -42,11 +42,11 @@ class StudyConfiguration(Section):
     figure_of_merit: str | list[str] = Field(
         "val_loss",
         description="A metric of the training, `seconds`, `samples_per_second`, or `file.py:function`, called with the "
-        "training's result; or a list of these. With a user's objective: the name of its return value.",
+        "training's result; or a list of these. With a function as `objective`: the name of its return value.",
     )
     selection: Selection = Field(
         "mean",
-        description="How a trial's folds are aggregated: `mean+std` is the mean made worse by a standard deviation.",
+        description="How a trial's folds are aggregated: `mean+std` is the mean made worse by one standard deviation.",
     )
     objective: str = Field(
         "train",
@@ -66,7 +66,7 @@ class StudyConfiguration(Section):
         description="K of the K-fold cross-validation; 1: the validation data as given. Or a mapping, see below.",
     )
     trial: TrialSection = Field(default_factory=TrialSection, description="The limits of one trial.")
-    track: str | None = Field(None, description="`tensorboard:FOLDER` or `mlflow:URI`, which also records the trials.")
+    track: str | None = Field(None, description="Also record the trials with `tensorboard:FOLDER` or `mlflow:URI`.")
     training: dict[str, Any] | None = Field(
         None, description="A training.yaml, in which `$name` is replaced by the value of a hyperparameter."
     )
@@ -189,7 +189,7 @@ def _check_names(names: Iterable[str]) -> None:
 def _check_references(configuration: StudyConfiguration, space: Space) -> None:
     if configuration.objective == "train" and configuration.training is None:
         raise ConfigurationError(
-            "missing: `objective: train` needs a training",
+            "this section is missing; `objective: train` needs it",
             where="training",
             cure="write a training: section, or objective: file.py:function, or objective: external",
         )
@@ -206,7 +206,7 @@ def _check_folds(configuration: StudyConfiguration) -> None:
         return
     if strategy == "population" or (strategy == "halving" and options.get("resume", True)):
         raise ConfigurationError(
-            f"trials of {strategy} resume from one another, for which each needs all of its folds",
+            f"trials of {strategy} resume from one another, and need all of their folds",
             where="folds.stop_early",
             cure="remove it, or use another strategy",
         )
@@ -218,7 +218,7 @@ def _check_folds(configuration: StudyConfiguration) -> None:
         )
     if configuration.objective == EXTERNAL:
         raise ConfigurationError(
-            "the program that runs the trials of this study runs their folds",
+            "the program that runs the trials of this study also runs their folds",
             where="folds.stop_early",
             cure="remove it",
         )

@@ -189,7 +189,7 @@ class Store:
         if self.read_only and self._database.dialect.name not in ("sqlite", "postgresql"):
             cure = "use the client program of the database"
             raise StoreError(
-                "queries are supported for SQLite and PostgreSQL: elsewhere one could change the data",
+                "only SQLite and PostgreSQL can refuse queries that change the data",
                 where=self.url,
                 cure=cure,
             )

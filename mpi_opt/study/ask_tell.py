@@ -131,7 +131,7 @@ def _check_given_out(
         cure = f"its trials are 0 to {n_trials - 1}" if n_trials else "it has none yet: mpi-opt ask"
         raise StoreError(f"there is no trial {number}", where=where, cure=cure)
     if trial.state in FINISHED:
-        raise StoreError(f"trial {number} has finished before: {trial.state}", where=where, cure=f"see {details}")
+        raise StoreError(f"trial {number} has already finished: {trial.state}", where=where, cure=f"see {details}")
     if trial.state == "queued":
         cure = "discard this result: mpi-opt ask or the next search runs the trial again"
         raise StoreError(f"trial {number} is queued: no program runs it", where=where, cure=cure)

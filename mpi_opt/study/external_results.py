@@ -66,7 +66,7 @@ def _read_result(entry: object, where: str, study: str | None) -> Result:
         )
     if sum(one is not None for one in (result.value, result.failed, result.lost)) != 1:
         raise ConfigurationError(
-            "expected a value, why the trial failed, or why it was lost",
+            'expected exactly one of "value", "failed" and "lost"',
             where=where,
             cure='write one of "value": 0.1, "failed": "why" and "lost": "why"',
         )

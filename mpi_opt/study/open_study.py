@@ -208,19 +208,19 @@ def _check_unchanged(plan: Plan, record: StudyRecord, where: str, has_earlier: b
     """
     if plan.configuration.search.transfer is not None and not has_earlier:
         raise ConfigurationError(
-            f"the study {record.name!r} was begun without this key",
+            f"the study {record.name!r} was created without this key",
             where="search.transfer",
-            cure="remove the key, or begin a new study: --study NAME",
+            cure="remove the key, or start a new study: --study NAME",
         )
     contents = publishable(record.configuration), publishable(plan.record)
     for key in LASTING:
         before, now = (_lasting(content, key) for content in contents)
         if before != now:
             raise ConfigurationError(
-                f"the study {record.name!r} in {where} was begun with another {key}: "
+                f"the study {record.name!r} in {where} was created with another {key}: "
                 f"{'; '.join(_differences(before, now))}",
                 where=key,
-                cure="restore it, or begin a new study: --study NAME",
+                cure="restore it, or start a new study: --study NAME",
             )
 
 

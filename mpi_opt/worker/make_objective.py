@@ -191,7 +191,7 @@ def make_objective(configuration: StudyConfiguration, directory: Path) -> Object
         ConfigurationError: A workload system runs the trials, not this program.
     """
     if configuration.objective == EXTERNAL:
-        cure = "drive it with mpi-opt ask and tell, or write objective: file.py:function"
+        cure = "use mpi-opt ask and tell, or write objective: file.py:function"
         raise ConfigurationError("other programs run the trials of this study", where="objective", cure=cure)
     if configuration.objective == "train":
         checkpoints = Path.cwd() / f"{file_name(configuration.study)}.checkpoints"
@@ -259,7 +259,7 @@ def _check_usage(configuration: StudyConfiguration, space: Space, directory: Pat
     for name in space:
         if name not in used:
             raise ConfigurationError(
-                f"the hyperparameter {name} is used by nothing",
+                f"the hyperparameter {name} is not used",
                 where=place(where, f"space.{name}"),
                 cure=f"write ${name} somewhere in training:, name it in {model}, or remove it from the space",
             )

@@ -110,7 +110,7 @@ def test_a_study_may_begin_to_stop_early_and_its_number_of_folds_stays(search, t
     assert "pruned" in {state for _, state, *_ in trials[10:]}
     with sqlite3.connect(tmp_path / "test.db") as database:
         assert json.loads(database.execute("SELECT configuration FROM studies").fetchone()[0])["folds"] == 5
-    with pytest.raises(ConfigurationError, match="was begun with another folds: 5, now 4"):
+    with pytest.raises(ConfigurationError, match="was created with another folds: 5, now 4"):
         search(1, folds={"number": 4, "stop_early": True})
 
 

@@ -144,12 +144,12 @@ def test_study_may_be_named_instead_of_its_file(program, write, tmp_path):
     ("arguments", "stdin", "complaint"),
     [
         (["--number", "9", "--value", "1"], "", "there is no trial 9"),
-        (["--number", "0", "--value", "1"], "", "trial 0 has finished before"),
+        (["--number", "0", "--value", "1"], "", "trial 0 has already finished"),
         (["--number", "1", "--value", "nan"], "", "expected a finite number"),
         (["--number", "1", "--value", "low"], "", "valid number"),
         (["--number", "1"], "", "expected a value, why the trial failed"),
         (["--number", "1", "--value", "1", "--failed", "no"], "", "expected a value, why the trial failed"),
-        (["--value", "1"], "", "of which trial?"),
+        (["--value", "1"], "", "the number of the trial is missing"),
         ([], '{"number": 1, "value"', "not JSON"),
         ([], "", "not JSON"),
         ([], "7", "expected an object"),
@@ -244,7 +244,7 @@ def test_of_two_that_tell_the_same_trial_at_once_one_is_refused(program, write, 
     stdin = '[{"number": 0, "lost": "no"}, {"number": 1, "value": 1}]'
     status, _, complained = program("tell", "space.yaml", stdin=stdin)
     assert status == 2
-    assert "trial 1 has finished before: complete" in complained
+    assert "trial 1 has already finished: complete" in complained
     assert [(trial.state, trial.figure_of_merit) for trial in study(tmp_path).trials] == [
         ("running", None),
         ("complete", 0.25),
@@ -258,7 +258,7 @@ def test_study_begun_with_another_space_is_refused(program, write, tmp_path):
     (tmp_path / "space.yaml").write_text(text.replace("high: 8", "high: 9"))
     status, _, complained = program("ask", "space.yaml")
     assert status == 2
-    assert "was begun with another space" in complained
+    assert "was created with another space" in complained
 
 
 def test_store_in_memory_is_refused(program, write):

@@ -129,7 +129,7 @@ def test_a_study_does_not_continue_with_another_space(folder, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["ask", "one.yaml"])
     assert ended.value.code == 2
-    assert "was begun with another space: x.high: 1.0, now 2.0" in capsys.readouterr().err
+    assert "was created with another space: x.high: 1.0, now 2.0" in capsys.readouterr().err
 
 
 def test_trial_that_ends_between_two_queries_is_not_read_as_running_too():

@@ -147,7 +147,7 @@ def test_what_cannot_be_transferred_is_named_and_no_study_begun(transfer, kind, 
 def test_transfer_to_a_study_that_began_without_it_is_refused(tmp_path):
     earlier_study(tmp_path / "a.db")
     begun(tmp_path / "b.db", None)
-    with pytest.raises(ConfigurationError, match="was begun without this key"):
+    with pytest.raises(ConfigurationError, match="was created without this key"):
         begun(tmp_path / "b.db", str(tmp_path / "a.db"))
 
 

@@ -201,7 +201,9 @@ def find_files(places: list[str], key: str) -> list[str]:
         if not files:
             raise _no_file(place, key)
         if is_url(place) and place.endswith(".npy"):
-            raise DataError("NPY files are read by folders", where=f"{key}: {place}", cure="pack them as one .npz")
+            raise DataError(
+                "NPY files cannot be read from a URL", where=f"{key}: {place}", cure="pack them into one .npz file"
+            )
         found |= dict.fromkeys(files)
     return _once_a_folder(list(found))
 
@@ -226,7 +228,7 @@ def n_validation(n: int, fraction: float) -> int:
         raise DataError(
             f"a fraction of {fraction} of {n} samples leaves none to {side} on",
             where="data.validation_fraction",
-            cure="more samples or another fraction",
+            cure="use more samples, or another fraction",
         )
     return count
 
@@ -268,7 +270,7 @@ def _once_a_folder(files: list[str]) -> list[str]:
 def _no_file(place: str, key: str) -> DataError:
     path = Path(place)
     if is_url(place) or glob.has_magic(place):
-        return DataError("no file fits this pattern", where=f"{key}: {place}", cure="check the path and the suffix")
+        return DataError("no file matches this pattern", where=f"{key}: {place}", cure="check the path and the suffix")
     if path.is_dir():
         return DataError("this is a folder", where=f"{key}: {place}", cure=f"name its files: {place}/*.h5")
     if not path.parent.is_dir():

@@ -178,7 +178,7 @@ def _system(url: str) -> tuple[Any, str]:
     except ImportError as error:
         raise UserError(str(error), where=url, cure="pip install what it names, or mpi-opt[remote]") from error
     except ValueError as error:
-        raise DataError(str(error), where=url, cure="https, s3, gs, root, … are known to fsspec") from error
+        raise DataError(str(error), where=url, cure="use a URL that fsspec supports: https, s3, gs, root, …") from error
     return system, path
 
 

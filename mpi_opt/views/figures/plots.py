@@ -269,7 +269,7 @@ def save(figure: Figure, path: Path) -> None:
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigurationError(
-            f"{path.name!r} is not the name of a picture", where="-o", cure="end it in .png, .svg or .pdf"
+            f"{path.name!r} has no known suffix of a figure", where="-o", cure="write .png, .svg or .pdf"
         )
     with written_aside(path) as aside:
         figure.savefig(aside, dpi=200, bbox_inches="tight")

@@ -50,7 +50,7 @@ def _note_on_folds(layout: Layout, stop_early: bool) -> str:
     if size < folds:
         return f"a block of {size} takes its {folds} folds in turn; --block-size {folds} runs them at once"
     if folds > 1 and stop_early:
-        return f"folds run at once, so stop_early spares none; --block-size {folds - 1} or less runs them in turn"
+        return f"folds run at once, so stop_early skips none; --block-size {folds - 1} or less runs them in turn"
     if folds > 1 and any(len(block) % folds for block in layout.blocks):
         even = -(-layout.block_size // folds) * folds
         return f"folds get unequal numbers of ranks; --block-size {even} makes them equal"
@@ -78,11 +78,11 @@ def slurm_script(arguments: str, n_ranks: int) -> str:
 #SBATCH --signal=B:USR1@120
 #SBATCH --open-mode=append
 
-# load or activate what holds python, mpi_opt and an Open MPI 5, for example
+# Load Python, mpi_opt and Open MPI 5 here, for example:
 # source .venv/bin/activate
 
-# -n starts mpirun (not srun: only mpirun survives lost ranks); exec, so that mpi-opt gets the signals and sets the
-# status: 0 finished, 75 not finished, submit it again
+# With exec, mpi-opt receives the signals of Slurm and sets the exit status: 0 finished; 75 not finished, submit again.
+# -n starts mpirun, because a search under srun does not survive lost ranks.
 exec mpi-opt search {arguments} -n {n_ranks}
 """
 

@@ -207,9 +207,9 @@ def test_what_a_process_that_died_has_begun_is_swept_away(remote_folder, tmp_pat
     ("place", "said"),
     [
         ("file:///nowhere/a.h5", "there is no such file"),
-        ("file:///nowhere/*.h5", "no file fits this pattern"),
+        ("file:///nowhere/*.h5", "no file matches this pattern"),
         ("nonsense://a/b.h5", "Protocol not known"),
-        ("memory://a/b.npy", "NPY files are read by folders"),
+        ("memory://a/b.npy", "NPY files cannot be read from a URL"),
     ],
 )
 def test_a_url_that_leads_nowhere_is_named(place, said):
