@@ -1,8 +1,8 @@
 """What can go wrong in a search, as a tree.
 
-mpi_learn.errors.UserError          the user can mend it: one message, no traceback, exit status 2
+mpi_learn.errors.UserError          the user can fix it: one message, no traceback, exit status 2
 ├── ConfigurationError                  a key of the file or an argument
-├── SpaceError                          the search space contradicts itself, or a value lies outside of it
+├── SpaceError                          the search space contradicts itself, or a value is outside of it
 └── StoreError                          the database cannot be opened, read or written
 mpi_learn.errors.MPILearnError
 └── SearchFailed                        the search ran and cannot go on; exit status 1
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class SpaceError(ConfigurationError):
-    """The search space contradicts itself, or a value lies outside of it."""
+    """The search space contradicts itself, or a value is outside of it."""
 
 
 class StoreError(UserError):

@@ -79,7 +79,7 @@ def check(
     _rehearse(configuration, space.resolve().parent)
     if n is not None:
         show_plan(configuration, n)
-    print(f"{space}: all is well")
+    print(f"{space}: valid")
 
 
 def run_search(plan: Plan, request: StopRequest) -> int:

@@ -181,8 +181,8 @@ def _dimension(kind: type[Real | Integer | Categorical], keys: dict[str, Any], w
 def _check_names(names: Iterable[str]) -> None:
     for name in names:
         if not name.isidentifier():
-            cure = "begin with a letter; write 2x as x2, for example"
-            problem = "a hyperparameter's name must be letters, digits and _"
+            cure = "start with a letter; write 2x as x2, for example"
+            problem = "the name of a hyperparameter must consist of letters, digits and _"
             raise SpaceError(problem, where=f"space.{name}", cure=cure)
 
 

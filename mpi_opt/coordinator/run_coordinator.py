@@ -100,4 +100,6 @@ def _announce(progress: Progress, is_protected: bool, job_end_s: float | None) -
         progress.note(UNPROTECTED)
     if job_end_s is not None:
         left_min = (job_end_s - time.time()) / 60
-        progress.note(f"this batch job ends in {left_min:.0f} min; no trial starts that would likely end later")
+        progress.note(
+            f"this batch job ends in {left_min:.0f} min; trials that would probably end later are not started"
+        )

@@ -72,7 +72,7 @@ class Study:
         record = store.study(name)
         if record is None:
             names = [other.name for other in store.studies()]
-            cure = suggestion(name, names, "one of") if names else "there are no studies in it yet"
+            cure = suggestion(name, names, "one of") if names else "the store has no studies yet"
             raise StoreError(f"there is no study {name!r}", where=store.url, cure=cure)
         return cls(record, store.trials(record.id) if trials else [], store.address, _is_finished(store, record))
 

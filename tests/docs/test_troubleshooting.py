@@ -154,7 +154,7 @@ PROVOKED: dict[str, Callable[[], object]] = {
     "expected a Keras or PyTorch model": lambda: _check(STUDY),
     "building the model with": lambda: _text("model.py", "def build_model(units):\n    1 / 0\n") or _check(STUDY),
     "no *.db file in this folder": lambda: run(["results"]),
-    "which of its studies?": lambda: _searched("one", "two") and run(["best"]),
+    "the store has several studies": lambda: _searched("one", "two") and run(["best"]),
     "there is no study": lambda: _searched("one") and run(["best", "--study", "on"]),
     "was created with another": lambda: _searched("one") and _searched("one", change={"direction": "maximize"}),
     "open for reading only": lambda: _searched("one") and run(["results", "--sql", "DELETE FROM trials"]),

@@ -278,8 +278,8 @@ CASES = [
     (
         "space.2x",
         {"type": "real", "low": 0, "high": 1},
-        "space.yaml: space.2x: a hyperparameter's name must be letters, digits and _",
-        "begin with a letter; write 2x as x2, for example",
+        "space.yaml: space.2x: the name of a hyperparameter must consist of letters, digits and _",
+        "start with a letter; write 2x as x2, for example",
     ),
     (
         "space.unused",
