@@ -45,7 +45,7 @@ class HalvingOptions(Options):
 
     Attributes:
         min_budget: Epochs of the first rung; by default 1/27 of the full training, but at least one.
-        max_budget: Epochs of a full training.
+        max_budget: Epochs of a full training; in a ``space.yaml`` by default ``training.epochs``.
         factor: One in `factor` configurations is promoted, to `factor` times the epochs.
         brackets: Number of rungs at which new configurations start; 1 is successive halving, more is Hyperband.
         exploration: Part of all epochs that goes to new configurations. 0: promotions never wait, as published.
