@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, final
+from typing import final
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -19,7 +19,6 @@ from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 from mpi_opt.strategies.surrogates.maximize import maximise
 from mpi_opt.strategies.surrogates.observations import Observations
 
-Kind = Literal["global", "local", "other category"]
 N_GLOBAL, N_LOCAL, N_STARTS = 512, 256, 6
 LOCAL_EVERY = 3
 """One in `LOCAL_EVERY` proposals comes from a model of the neighbourhood of the incumbent."""
@@ -99,19 +98,19 @@ class Proposer:
         success = None
         if len(succeeded.values) < len(observed.values):
             success = Success(observed, self._encoding.is_category)
-        regions: dict[Kind, Region] = {}
+        regions: dict[bool, Region] = {}
         rows: list[Floats] = []
         with _threads().limit(limits=1):  # rank 0 shares its core with the coordinator, and the host with other ranks
             for index in range(count):
-                kind, taken = self._kind(number + index, len(succeeded.values)), np.vstack([pending, *rows])
-                if kind not in regions:
-                    regions[kind] = self._region(kind, succeeded)
-                    regions[kind].model.pretend(taken)
-                excluded = self._excluded(number + index, succeeded) if kind == "other category" else None
+                is_local, taken = self._is_local(number + index, len(succeeded.values)), np.vstack([pending, *rows])
+                if is_local not in regions:
+                    regions[is_local] = self._neighbourhood(succeeded) if is_local else self._whole_space(succeeded)
+                    regions[is_local].model.pretend(taken)
+                excluded = self._excluded(number + index, succeeded)
                 rng = np.random.default_rng([self._seed, number + index, 1])
                 effort = 1.0 if index < N_THOROUGH else 0.25
                 is_free = lambda row, taken=taken: not is_near(row, taken) and is_allowed(row)  # noqa: E731
-                row = self._best_row(regions[kind], success, excluded, rng, effort, is_free)
+                row = self._best_row(regions[is_local], success, excluded, rng, effort, is_free)
                 if row is None:
                     break
                 rows.append(row)
@@ -126,18 +125,22 @@ class Proposer:
         rng.shuffle(rows)
         return [self._encoding.snapped(row) for row in np.vstack(rows)]
 
-    def _kind(self, number: int, n_values: int) -> Kind:
-        if number % OTHER_CATEGORY_EVERY == 2 and len(self._choices):
-            return "other category"
-        is_local = number % LOCAL_EVERY == 1 and n_values >= FEWEST_LOCAL + 2 * self._encoding.n_dimensions
-        return "local" if is_local else "global"
+    def _is_local(self, number: int, n_values: int) -> bool:
+        """Whether proposal `number` comes from a model of the neighbourhood of the incumbent."""
+        is_enough = n_values >= FEWEST_LOCAL + 2 * self._encoding.n_dimensions
+        return is_enough and number % LOCAL_EVERY == 1 and not self._has_other_category(number)
+
+    def _has_other_category(self, number: int) -> bool:
+        return number % OTHER_CATEGORY_EVERY == 2 and len(self._choices) > 0
 
     def _excluded(self, number: int, observed: Observations) -> tuple[int, float] | None:
         """A dimension of categories and the incumbent's category there, which proposal `number` must not have.
 
         Returns:
-            None if no hyperparameter that is active in the incumbent has another category.
+            None if it may have any category, or if no hyperparameter that is active in the incumbent has another one.
         """
+        if not self._has_other_category(number):
+            return None
         best = observed.rows[int(np.argmin(observed.values))]
         choices = self._choices[self._encoding.is_active(best)[self._choices]]
         if not len(choices):
@@ -145,20 +148,16 @@ class Proposer:
         index = int(choices[number // OTHER_CATEGORY_EVERY % len(choices)])
         return index, float(best[index])
 
-    def _region(self, kind: Kind, observed: Observations) -> Region:
-        if kind == "local":
-            return self._local_region(observed)
+    def _whole_space(self, observed: Observations) -> Region:
         n = self._encoding.n_dimensions
-        model, best = self._surrogate.fit(observed, has_distinct_categories=kind == "other category")
-        return Region(model, best, observed, np.zeros(n), np.ones(n))
+        return Region(*self._surrogate.fit(observed), observed, np.zeros(n), np.ones(n))
 
-    def _local_region(self, observed: Observations) -> Region:
+    def _neighbourhood(self, observed: Observations) -> Region:
         """A model of the neighbourhood of the incumbent, which may fit where one model of the whole space does not."""
         n = max(FEWEST_LOCAL + 2 * self._encoding.n_dimensions, len(observed.values) // 3)
         incumbent = observed.rows[int(np.argmin(observed.values))]
         near = observed.nearest(min(n, LARGEST_LOCAL), incumbent, self._encoding.is_category)
-        model, best = self._surrogate.fit_part(near)
-        return Region(model, best, near, near.rows.min(axis=0), near.rows.max(axis=0))
+        return Region(*self._surrogate.fit_part(near), near, near.rows.min(axis=0), near.rows.max(axis=0))
 
     def _best_row(
         self,
