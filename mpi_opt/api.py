@@ -248,7 +248,7 @@ def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Worker], None], *, may
     watchdog, reporter = Watchdog(link, may_end_process=may_end_process), LinkReporter(link)
 
     def make_block(comm: Communicator, index: int) -> Block:
-        return Block(comm, index, objective, plan.terms, reporter=reporter, watchdog=watchdog)
+        return Block(comm, index, objective, plan.trial_settings, reporter=reporter, watchdog=watchdog)
 
     watchdog.open()
     try:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from mpi_opt.coordinator.block_pool import TICK_S, BlockPool
 from mpi_opt.coordinator.failing_blocks import BlockHealth
-from mpi_opt.coordinator.settings import SearchSettings
+from mpi_opt.coordinator.retrying_store import RetryingStore
+from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.trial_queue import Running
@@ -20,7 +21,6 @@ from mpi_opt.errors import SearchFailed
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
 from mpi_opt.store.records import Finish
 from mpi_opt.strategies.strategy import Strategy
-from mpi_opt.study.retrying_store import RetryingStore
 from mpi_opt.study.study import SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.worker.watchdog import STOPPING_S
 
@@ -48,8 +48,8 @@ class Coordinator:
         self, pool: BlockPool, strategy: Strategy, store: Store, study_id: int, settings: SearchSettings
     ) -> None:
         self.pool, self.link = pool, pool.link
-        self.settings, self.rules, self.progress = settings, settings.rules, settings.progress
-        self.stopping = settings.stopping or StopCondition(time_limit_s=settings.rules.time_limit_s)
+        self.settings, self.limits, self.progress = settings, settings.limits, settings.progress
+        self.stopping = settings.stopping or StopCondition(time_limit_s=settings.limits.time_limit_s)
         self.store = RetryingStore(store, study_id, self.progress, self.stopping.is_due)
         self.state = StudyState(self.store, strategy, settings)
         self.queue = self.state.queue
@@ -89,7 +89,7 @@ class Coordinator:
         past = self.state.resume()
         if not past:
             return
-        if any(self.rules.is_reached(record) for record in past.ended):
+        if any(self.limits.is_reached(record) for record in past.ended):
             self.has_reached_target = True
             self._stop("the target was reached before")
         self._event(STUDY_RESUMED, str(past))
@@ -174,7 +174,7 @@ class Coordinator:
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.state.tell(proposal, outcome)
-        if outcome.state == "complete" and self.rules.is_reached(outcome):
+        if outcome.state == "complete" and self.limits.is_reached(outcome):
             self.has_reached_target = True
             self._stop(f"trial {proposal.number} reached the target")
             self._stop_running()
@@ -204,7 +204,7 @@ class Coordinator:
             self.is_stopping = not self.state.is_waiting_for_results
             return
         pairs = zip(trials, self.pool.free, strict=False)
-        started = [self.pool.place(proposal, attempt, block, self.settings) for (proposal, attempt), block in pairs]
+        started = [self.pool.assign(proposal, attempt, block, self.settings) for (proposal, attempt), block in pairs]
         if not self.state.begin([self.pool.start_of(running) for running in started]):
             return  # a workload system has received one of these trials
         del self.pool.free[: len(started)]
@@ -223,17 +223,17 @@ class Coordinator:
             if self._has_failed(running, why):
                 continue
             self._losses[running.number] += 1
-            if self._losses[running.number] <= self.rules.retries or self.stopping.may_explain_a_loss():
+            if self._losses[running.number] <= self.limits.retries or self.stopping.may_explain_a_loss():
                 self._requeue(running, why)
             else:
-                attempts = f"attempt {running.attempt} was the last (trial.retries: {self.rules.retries})"
+                attempts = f"attempt {running.attempt} was the last (trial.retries: {self.limits.retries})"
                 self._fail(running, f"{why}; {attempts}")
 
     def _has_failed(self, running: Running, why: str) -> bool:
         """Fails a trial that has raised an exception or exceeds its timeout: another attempt would lose more ranks."""
         error = running.error
-        if error is None and self.rules.is_too_long(self.pool.now_s - running.started_at_s):
-            error = f"the trial took longer than trial.timeout, {self.rules.timeout_s:g} s: {why}"
+        if error is None and self.limits.is_too_long(self.pool.now_s - running.started_at_s):
+            error = f"the trial took longer than trial.timeout, {self.limits.timeout_s:g} s: {why}"
         if error is None:
             return False
         self._fail(running, error)

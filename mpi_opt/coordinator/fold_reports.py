@@ -31,4 +31,4 @@ class FoldReports:
         if len(values) == self.n_groups or fold in values:
             return None
         values[fold] = value
-        return self._merits.selected(list(values.values())) if len(values) == self.n_groups else None
+        return self._merits.aggregate(list(values.values())) if len(values) == self.n_groups else None

@@ -107,7 +107,7 @@ class Merits:
             uncertainties=self.by_name(spreads) if spreads else {},
         )
 
-    def over_folds(self, folds: Sequence[FoldOutcome]) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
+    def aggregate_folds(self, folds: Sequence[FoldOutcome]) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
         """Aggregates the folds of a trial.
 
         Returns:
@@ -120,12 +120,11 @@ class Merits:
         if len(folds) == 1:
             return tuple(column[0] for column in columns), None
         spreads = tuple(statistics.stdev(column) for column in columns)
-        chosen = zip(columns, spreads, self.signs, strict=True)
-        return tuple(self._selected(values, spread, sign) for values, spread, sign in chosen), spreads
+        return tuple(map(self._aggregate, columns, self.signs)), spreads
 
-    def selected(self, values: Sequence[float]) -> float:
+    def aggregate(self, values: Sequence[float]) -> float:
         """Aggregates values of the first figure of merit, one per fold."""
-        return self._selected(values, statistics.stdev(values) if len(values) > 1 else 0.0, self.sign)
+        return self._aggregate(values, self.sign)
 
     def minimised(self, ended: TrialRecord | Outcome, folds: int) -> float | tuple[float, ...]:
         """The cost of a trial for the strategy; a tuple if there are several figures of merit.
@@ -153,11 +152,13 @@ class Merits:
         pairs = zip(figures, wanted, self.signs, strict=True)
         return all(limit is None or sign * figure <= sign * limit for figure, limit, sign in pairs)
 
-    def _selected(self, values: Sequence[float], spread: float, sign: float) -> float:
+    def _aggregate(self, values: Sequence[float], sign: float) -> float:
         if self.selection == "median":
             return statistics.median(values)
         mean = math.fsum(values) / len(values)
-        return mean + sign * spread if self.selection == "mean+std" else mean
+        if self.selection == "mean" or len(values) == 1:
+            return mean
+        return mean + sign * statistics.stdev(values)
 
     def _minimised(self, figure: float, spread: float | None, sign: float, folds: int) -> float:
         value = sign * figure

@@ -1,4 +1,4 @@
-"""Rules for the end of a search. They do not read a clock: the caller passes the time."""
+"""The limits of a search. They do not read a clock: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FATAL = 3
 
 
 @dataclass(frozen=True)
-class Rules:
+class SearchLimits:
     """The limits of a search.
 
     Attributes:

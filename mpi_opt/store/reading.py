@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, Select, Table, func, select
 
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.trial import FINISHED, UNFINISHED, State, TrialRecord
-from mpi_opt.store.records import AttemptRecord, CurveRecord, Earlier, EventRecord, FoldRecord, StudyRecord
+from mpi_opt.store.records import AttemptRecord, CurveRecord, EarlierTrial, EventRecord, FoldRecord, StudyRecord
 from mpi_opt.store.schema import (
     attempts,
     events,
@@ -67,11 +67,11 @@ def read_trials(
     return _trials(connection, study_id, query)
 
 
-def read_earlier(connection: Connection, study_id: int) -> list[Earlier]:
+def read_earlier(connection: Connection, study_id: int) -> list[EarlierTrial]:
     """The trials of another study that were transferred when this study was created, best first."""
     columns = (transferred.c.parameters, transferred.c.figure_of_merit)
     query = select(*columns).where(transferred.c.study_id == study_id).order_by(transferred.c.position)
-    return [Earlier(json.loads(parameters), figure) for parameters, figure in connection.execute(query)]
+    return [EarlierTrial(json.loads(parameters), figure) for parameters, figure in connection.execute(query)]
 
 
 def read_ended(connection: Connection, study_id: int) -> list[TrialRecord]:

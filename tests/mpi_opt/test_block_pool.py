@@ -6,7 +6,7 @@ import pytest
 
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
-from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.trial import Outcome
 from mpi_opt.messages.messages import Ready
 from tests.mpi_opt.fakes import ScriptedLink
@@ -17,7 +17,7 @@ def pool() -> BlockPool:
     """Block 0: ranks 1 and 2; block 1: ranks 3 and 4."""
     link = ScriptedLink(lambda assignment: Outcome(assignment.number, "complete", 0.0))
     link.leave_s = 0.0
-    return BlockPool(link, BlockMembership.of(Layout(5, 2)))
+    return BlockPool(link, BlockMembership.of(BlockLayout(5, 2)))
 
 
 def test_the_block_that_has_waited_longest_is_the_first_free_one(pool):
