@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mpi_learn.cli.terminal import Trend, duration
-from mpi_opt.views.figures.series import in_order_of_ending
+from mpi_opt.views.series import in_order_of_ending
 
 if TYPE_CHECKING:
     from mpi_opt.core.space import Parameters

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mpi_opt.core.space import Parameters
     from mpi_opt.core.trial import Outcome
     from mpi_opt.study.study import Study
-    from mpi_opt.views.text.trackers import Tracker
+    from mpi_opt.views.trackers import Tracker
 
 __all__ = ["Counts", "LivePanel", "PlainProgress", "make_progress"]
 

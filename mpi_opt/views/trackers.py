@@ -17,7 +17,7 @@ from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome, is_usable
 from mpi_opt.errors import ConfigurationError, without_passwords
 from mpi_opt.store.records import CurveRecord
-from mpi_opt.views.figures import series
+from mpi_opt.views import series
 
 MLFLOW_BATCH = 900
 """The number of metrics per request; a server accepts 1000."""

@@ -1,4 +1,4 @@
-"""The trials and curves of a study, sorted, grouped and averaged for figures."""
+"""The trials and curves of a study, sorted, grouped and averaged, for figures, texts and pages."""
 
 from __future__ import annotations
 
