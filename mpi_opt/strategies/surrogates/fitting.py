@@ -125,7 +125,7 @@ def _anchor_size(n: int) -> int:
 
 
 @final
-class Success:
+class SuccessProbability:
     """Estimates the probability that a trial succeeds, by a kernel with fixed length scales.
 
     Args:

@@ -14,7 +14,7 @@ from threadpoolctl import ThreadpoolController
 from mpi_opt.core.arrays import Floats
 from mpi_opt.strategies.points.encoding import Encoding, is_near
 from mpi_opt.strategies.surrogates.acquisition import Acquisition, Criterion
-from mpi_opt.strategies.surrogates.fitting import Success, Surrogate
+from mpi_opt.strategies.surrogates.fitting import SuccessProbability, Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 from mpi_opt.strategies.surrogates.maximize import maximise
 from mpi_opt.strategies.surrogates.observations import Observations
@@ -97,7 +97,7 @@ class Proposer:
         succeeded = observed.succeeded()
         success = None
         if len(succeeded.values) < len(observed.values):
-            success = Success(observed, self._encoding.is_category)
+            success = SuccessProbability(observed, self._encoding.is_category)
         regions: dict[bool, Region] = {}
         rows: list[Floats] = []
         with _threads().limit(limits=1):  # rank 0 shares its core with the coordinator, and the host with other ranks
@@ -162,7 +162,7 @@ class Proposer:
     def _best_row(
         self,
         region: Region,
-        success: Success | None,
+        success: SuccessProbability | None,
         excluded: tuple[int, float] | None,
         rng: np.random.Generator,
         effort: float,

@@ -141,7 +141,7 @@ def test_with_many_pending_configurations_come_from_a_stock_of_that_model():
     model, found = RungModel(SPACE, 0, {}), []
     for _ in range(40):
         point = model.point(points, [values, values], n_pending=255)
-        model._stock.wait()  # as if trials took so long
+        model._prepared.wait()  # as if trials took so long
         if point is not None:
             found.append(point)
             points.append(point)
@@ -165,7 +165,7 @@ def test_ask_is_quick_with_255_pending_and_many_rungs_reached():
         waited.append(time.perf_counter() - began)
         time.sleep(0.005)
     assert np.median(waited) < 0.020
-    assert strategy._model._stock._preparation is not None  # the model is in use, beside
+    assert strategy._model._prepared._preparation is not None  # the model is in use, beside
 
 
 @pytest.mark.parametrize("name", ["random", "bayesian"])
