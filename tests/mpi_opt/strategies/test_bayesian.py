@@ -261,11 +261,8 @@ def test_posterior_of_values_that_are_no_numbers_is_an_error_not_an_endless_loop
 @pytest.mark.parametrize("name", ["bayesian", "halving"])
 def test_refits_beside_leave_no_thread_behind(name, monkeypatch):
     began, before = [], threading.active_count()
-    monkeypatch.setattr(
-        PreparedProposals,
-        "refill",
-        lambda self, plan, refill=PreparedProposals.refill: began.append(refill(self, plan)),
-    )
+    refill = PreparedProposals.refill
+    monkeypatch.setattr(PreparedProposals, "refill", lambda self, plan: began.append(refill(self, plan)))
     strategy, space = make_strategy(name, SPACES["real"], seed=0, options={"await_refit_up_to": 0}), SPACES["real"]
     rng = np.random.default_rng(0)
     first = [Proposal(number, space.sample(rng), 1.0) for number in range(40)]
@@ -279,7 +276,7 @@ def test_refits_beside_leave_no_thread_behind(name, monkeypatch):
     assert threading.active_count() == before, "the strategy is still there, and so is its thread"
 
 
-def test_stock_is_used_once_it_is_prepared():
+def test_prepared_proposals_are_used_once_they_exist():
     space = SPACES["real"]
     strategy = make_strategy("bayesian", space, seed=0, options={"await_refit_up_to": 0})
     pending, costs = strategy.ask(20), []

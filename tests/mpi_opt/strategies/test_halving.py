@@ -135,7 +135,7 @@ def test_configurations_come_from_the_highest_rung_that_says_enough():
     assert model.point(points, [low, failed, {}], 0)["x"] < 0.75
 
 
-def test_with_many_pending_configurations_come_from_a_stock_of_that_model():
+def test_with_many_pending_configurations_are_prepared_by_that_model():
     points = [{"x": (number + 0.5) / 30} for number in range(30)]
     values = {number: (point["x"] - 0.8) ** 2 for number, point in enumerate(points)}
     model, found = RungModel(SPACE, 0, {}), []
