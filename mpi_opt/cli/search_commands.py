@@ -38,7 +38,7 @@ def search(
         return Launch(["mpi_opt", *without_n(sys.argv[1:])], n)
     check_allocation()
     from mpi_opt.configuration.plan import Plan
-    from mpi_opt.worker.make_objective import make_objective
+    from mpi_opt.worker.objectives import make_objective
 
     configuration = _read(space, changes)
     n_ranks = _world_size()
@@ -118,7 +118,7 @@ def run_search(plan: Plan, request: StopRequest) -> int:
 def _read(path: Path, changes: Changes) -> StudyConfiguration:
     """The configuration, checked as far as no framework and no strategy is needed; `open_study` builds the strategy."""
     from mpi_opt.configuration.configuration import read_study
-    from mpi_opt.worker.make_objective import check_objective
+    from mpi_opt.worker.check_objective import check_objective
 
     configuration = read_study(path, changes)
     check_objective(configuration, configuration.dimensions(), path.resolve().parent, str(path))
@@ -151,7 +151,7 @@ def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
     """Trains one batch with the middle of the space, or imports the user's function, in this process."""
     from mpi_learn.mpi.library import MPI
     from mpi_opt.configuration.configuration import EXTERNAL
-    from mpi_opt.worker.make_objective import TrainingObjective, make_objective
+    from mpi_opt.worker.objectives import TrainingObjective, make_objective
 
     if configuration.objective == EXTERNAL:
         return
