@@ -101,7 +101,7 @@ class BlockPool:
         for block in self.membership.blocks:
             self._join(block)
 
-    def take_ready(self, ready: Ready) -> bool:
+    def mark_ready(self, ready: Ready) -> bool:
         """Records that a block is ready; returns whether it still exists.
 
         Raises:
@@ -118,7 +118,7 @@ class BlockPool:
         self.free.append(ready.block)
         return True
 
-    def take_broken(self, broken: Broken) -> None:
+    def mark_broken(self, broken: Broken) -> None:
         """Records that communication in a block has failed, before it is disbanded."""
         if broken.block not in self._hosts:  # the block could not be formed
             self._failure = broken.reason
@@ -156,7 +156,7 @@ class BlockPool:
             self.link.send_to_watchdog(rank, End())
         self._form()
 
-    def take_freed(self, rank: int) -> None:
+    def mark_freed(self, rank: int) -> None:
         """Records that a rank has left its block. It can join another one, unless this has failed too often."""
         self.membership.free(rank)
         if self._failures[rank] >= FORMING_ATTEMPTS:

@@ -97,11 +97,11 @@ class StudyState:
             self.n_usable += 1
             self._strategy.tell(proposal, self._limits.merits.minimised(outcome, self._folds))
         if outcome.state == "complete" and outcome.figure_of_merit is not None:
-            self._yardsticks.take(proposal, outcome.figure_of_merit, outcome.folds)
+            self._yardsticks.add(proposal, outcome.figure_of_merit, outcome.folds)
 
     def prunes(self, running: Running, rank: int, report: Report) -> bool:
         """Records an intermediate value of a trial from a rank; returns whether the strategy prunes the trial."""
-        value = running.reports.take(rank, report.fold, report.step, report.value)
+        value = running.reports.add(rank, report.fold, report.step, report.value)
         if value is None:
             return False
         decision = self._strategy.report(running.proposal, report.step, self._limits.merits.sign * value)

@@ -84,7 +84,7 @@ class TrialQueue:
         self.waiting.append((running.proposal, running.attempt + 1))
         self.n_begun -= 1
 
-    def take_back(self, record: TrialRecord) -> None:
+    def put_back_external(self, record: TrialRecord) -> None:
         """Queues a trial that a workload system ran without a result."""
         self.waiting.append((record.proposal, record.attempts + 1))
         self.n_begun -= 1

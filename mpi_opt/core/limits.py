@@ -61,7 +61,7 @@ class TimeLimit:
     limit_s: float | None
     _durations_s: list[float] = field(default_factory=list)
 
-    def take(self, duration_s: float) -> None:
+    def add_duration(self, duration_s: float) -> None:
         """Records the duration of a trial."""
         if self.limit_s is not None:
             insort(self._durations_s, duration_s)

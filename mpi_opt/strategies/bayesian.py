@@ -157,7 +157,7 @@ class Bayesian(Strategy):
     def _prepared_point(self) -> Parameters:
         """The next prepared point; if there is none, a random one, near the best points or anywhere."""
         self._prepare()
-        while (row := self._prepared.take()) is not None:
+        while (row := self._prepared.pop()) is not None:
             point = self._encoding.point(row)
             if self._bookkeeping.accepts(point):
                 return point

@@ -60,7 +60,7 @@ def ask(plan: Plan, count: int) -> list[dict[str, Any]]:
         UserError: The study was created with another space, or the store or the strategy cannot be used.
     """
     _check_shared(plan.configuration.store)
-    return [_described(proposal, attempt, plan) for proposal, attempt in _retried(lambda: _taken(plan, count))]
+    return [_described(proposal, attempt, plan) for proposal, attempt in _retried(lambda: _given_out(plan, count))]
 
 
 def tell(url: str, read: Callable[[Store], Study], results: Sequence[Result]) -> Study:
@@ -81,7 +81,7 @@ def tell(url: str, read: Callable[[Store], Study], results: Sequence[Result]) ->
     return _retried(lambda: _recorded(url, read, results))
 
 
-def _taken(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
+def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
     """The next trials, which are recorded as running, with the numbers of their attempts."""
     limits = plan.limits
     with open_study(plan, awaits_refit=True) as study:

@@ -68,7 +68,7 @@ class PastTrials:
             by_trial.setdefault(fold.number, []).append(fold)
         for record in self.ended:
             if record.state == "complete" and record.figure_of_merit is not None:
-                yardsticks.take(record.proposal, record.figure_of_merit, by_trial.get(record.number, []))
+                yardsticks.add(record.proposal, record.figure_of_merit, by_trial.get(record.number, []))
 
     def _value(self, record: TrialRecord) -> float | tuple[float, ...] | Failed:
         if record.figure_of_merit is None:

@@ -145,10 +145,10 @@ class TakenYardsticks(Yardsticks):
 
     def __init__(self) -> None:
         super().__init__(2)
-        self.taken: list[int] = []
+        self.added: list[int] = []
 
-    def take(self, proposal, figure_of_merit, folds):
-        self.taken.append(proposal.number)
+    def add(self, proposal, figure_of_merit, folds):
+        self.added.append(proposal.number)
 
 
 def test_a_pruned_trial_is_recorded_as_pruned_and_is_no_yardstick():
@@ -156,7 +156,7 @@ def test_a_pruned_trial_is_recorded_as_pruned_and_is_no_yardstick():
     pool = BlockPool(ScriptedLink(pruned), BlockMembership.of(BlockLayout(2, 1)))
     Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(4), folds=2, yardsticks=yardsticks)).run()
     assert [finish.outcome.state for finish in store.finished] == ["complete", "pruned"] * 2
-    assert yardsticks.taken == [0, 2]
+    assert yardsticks.added == [0, 2]
 
 
 def test_a_pruned_trial_of_an_earlier_search_is_no_yardstick():
@@ -165,7 +165,7 @@ def test_a_pruned_trial_of_an_earlier_search_is_no_yardstick():
     store.folds = lambda study_id: []
     pool = BlockPool(ScriptedLink(squares), BlockMembership.of(BlockLayout(2, 1)))
     Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(2), folds=2, yardsticks=yardsticks)).run()
-    assert yardsticks.taken == [1]
+    assert yardsticks.added == [1]
 
 
 def test_a_pruned_trial_does_not_reach_the_target():

@@ -25,7 +25,7 @@ class PreparedProposals(Generic[Item]):
         self._n_taken = 0
         self._preparation: Future[list[Item]] | None = None
 
-    def take(self) -> Item | None:
+    def pop(self) -> Item | None:
         """Removes and returns the next item; None if there is none."""
         self._n_taken += 1
         return self._items.popleft() if self._items else None

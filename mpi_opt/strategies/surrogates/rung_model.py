@@ -70,7 +70,7 @@ class RungModel:
         self._prepared.refill(
             lambda prepared, count: partial(self._proposed, [*points, *prepared], known, index, count)
         )
-        while (point := self._prepared.take()) is not None:
+        while (point := self._prepared.pop()) is not None:
             if point not in points:
                 return point
         return None

@@ -95,7 +95,7 @@ class Counts:
         if self.began is None:
             self.began = self.clock()
 
-    def take(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
+    def end(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         """Counts a trial that has ended."""
         self.busy.pop(block, None)
         self.n_ended_here += 1

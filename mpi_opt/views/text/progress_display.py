@@ -61,7 +61,7 @@ class PlainProgress(Progress):
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         """Counts a trial that has ended, and shows it."""
-        self._take(block, outcome, parameters)
+        self._record(block, outcome, parameters)
         now = time.monotonic()
         if now - self._written >= LINE_INTERVAL_S:
             self._written = now
@@ -82,8 +82,8 @@ class PlainProgress(Progress):
         if self.counts.has_begun:
             self._write(f"done: {self.counts}")
 
-    def _take(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        self.counts.take(block, outcome, parameters)
+    def _record(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
+        self.counts.end(block, outcome, parameters)
         if self.tracker is not None:
             self.tracker.record(outcome, parameters)
 
@@ -110,7 +110,7 @@ class LivePanel(PlainProgress):
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         """Counts a trial that has ended, and updates the panel."""
-        self._take(block, outcome, parameters)
+        self._record(block, outcome, parameters)
         self.tick()
 
     def tick(self) -> None:
