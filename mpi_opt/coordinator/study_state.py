@@ -95,7 +95,7 @@ class StudyState:
             self._strategy.tell(proposal, Failed(outcome.error or "failed"))
         else:
             self.n_usable += 1
-            self._strategy.tell(proposal, self._limits.merits.minimised(outcome, self._folds))
+            self._strategy.tell(proposal, self._limits.merits.measured_cost(outcome, self._folds))
         if outcome.state == "complete" and outcome.figure_of_merit is not None:
             self._yardsticks.add(proposal, outcome.figure_of_merit, outcome.folds)
 

@@ -73,4 +73,4 @@ class PastTrials:
     def _value(self, record: TrialRecord) -> float | tuple[float, ...] | Failed:
         if record.figure_of_merit is None:
             return Failed(record.error or "failed")
-        return self.merits.minimised(record, self.folds)
+        return self.merits.measured_cost(record, self.folds)

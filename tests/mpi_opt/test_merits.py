@@ -51,7 +51,7 @@ def test_told_standard_error_of_few_folds_is_not_too_small(k):
     squares = []
     for values in rng.normal(0, 2, (6000, k)):
         figures, spreads = merits.aggregate_folds(outcomes(values))
-        told = merits.minimised(Outcome(0, "complete", figures[0], spreads[0], 1.0), k)
+        told = merits.measured_cost(Outcome(0, "complete", figures[0], spreads[0], 1.0), k)
         squares.append(told.uncertainty**2)
     assert np.mean(squares) == pytest.approx(4 / k, rel=0.06)
 
@@ -61,7 +61,7 @@ def test_told_uncertainty_is_the_standard_error_of_the_selection(selection):
     merits, n = Merits(selection=selection), 25
     rng = np.random.default_rng(0)
     found = [merits.aggregate_folds(outcomes(rng.normal(0, 2, n)))[0][0] for _ in range(4000)]
-    told = merits.minimised(Outcome(0, "complete", 1.0, 2.0, 1.0), n)
+    told = merits.measured_cost(Outcome(0, "complete", 1.0, 2.0, 1.0), n)
     assert told.uncertainty == pytest.approx(np.std(found), rel=0.06)
 
 
@@ -72,7 +72,7 @@ def test_several_figures_are_summed_up_each_by_itself_and_told_to_minimise():
     record = TrialRecord(
         0, "complete", {}, 0.7, 0.1, figures_of_merit=TWO.by_name(figures), uncertainties=TWO.by_name(spreads)
     )
-    told = TWO.minimised(record, 2)
+    told = TWO.measured_cost(record, 2)
     assert told == pytest.approx((-0.7, 4.0))
     assert [one.uncertainty for one in told] == pytest.approx([0.1, 1.0])
 
