@@ -72,7 +72,7 @@ def best(
 
 
 def _finished_status(study: Study) -> int:
-    """The exit status of a search that left the study as it is."""
+    """Prints whether the study is finished; returns the exit status, 0 or 75."""
     state = "finished" if study.is_finished else "not finished"
     show(f"{study.name}: {state}, {study.record.n_ended} trials have ended")
     return FINISHED if study.is_finished else UNFINISHED

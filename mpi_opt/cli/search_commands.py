@@ -34,7 +34,7 @@ def search(
 ) -> Any:
     """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
     if n is not None:
-        check_not_launched()  # here: the other ranks must learn of it
+        check_not_launched()  # on rank 0, so that the other ranks receive the exit status
         return Launch(["mpi_opt", *without_n(sys.argv[1:])], n)
     check_allocation()
     from mpi_opt.configuration.plan import Plan
@@ -98,7 +98,10 @@ def run_search(plan: Plan, request: StopRequest) -> int:
         run_study(plan, world, everywhere=False)
         return FINISHED
     with ExitStack() as shown:
-        show = lambda: shown.enter_context(closing(_progress(plan)))  # noqa: E731 - as an argument the line is too long
+
+        def show() -> PlainProgress:
+            return shown.enter_context(closing(_progress(plan)))
+
         study = run_study(plan, world, show, everywhere=False, request=request)
     assert study is not None, "rank 0 has the study"
     from mpi_opt.views.text.search_summary import search_summary
@@ -116,7 +119,7 @@ def run_search(plan: Plan, request: StopRequest) -> int:
 
 
 def _read(path: Path, changes: Changes) -> StudyConfiguration:
-    """The configuration, checked as far as no framework and no strategy is needed; `open_study` builds the strategy."""
+    """Reads the configuration and makes the checks that need no framework; `open_study` checks the strategy."""
     from mpi_opt.configuration.configuration import read_study
     from mpi_opt.worker.check_objective import check_objective
 

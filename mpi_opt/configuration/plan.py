@@ -45,7 +45,9 @@ class Plan:
         directory: Path,
         objective: Objective | None = None,
         n_ranks: int = 1,
-        **options: bool,
+        *,
+        report: bool = False,
+        wait: bool = False,
     ) -> Plan:
         """The plan of a ``space.yaml``.
 
@@ -54,12 +56,13 @@ class Plan:
             directory: The file's directory.
             objective: What the blocks run; None if other programs run the trials.
             n_ranks: The number of ranks.
-            options: `report` and `wait`.
+            report: As in `Plan`.
+            wait: As in `Plan`.
         """
         content = json.loads(json.dumps(configuration.model_dump(), default=str))  # as the store returns it
         record = content | {"directory": str(directory)}
         layout = configuration.layout(n_ranks)
-        return cls(configuration, configuration.dimensions(), objective, layout, record, **options)
+        return cls(configuration, configuration.dimensions(), objective, layout, record, report, wait)
 
     @property
     def trial_settings(self) -> TrialSettings:
@@ -88,7 +91,7 @@ class Plan:
 
     @property
     def yardsticks(self) -> Yardsticks:
-        """The trials with which the folds of later trials are compared for early stopping."""
+        """What the folds of a trial are compared with for early stopping; nothing without ``stop_early``."""
         folds, options = self.configuration.folds, self.options
         if not folds.stop_early:
             return Yardsticks()

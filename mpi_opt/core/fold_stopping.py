@@ -110,7 +110,7 @@ class Yardstick:
 
 
 class Yardsticks:
-    """Estimates from the complete trials of a study with what the next trials are compared.
+    """The yardsticks of trials, estimated from the complete trials of a study.
 
     Args:
         n_folds: K. With one fold no trial is ever stopped.

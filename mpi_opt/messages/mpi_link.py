@@ -29,7 +29,7 @@ from mpi_opt.messages.messages import (
 )
 
 if TYPE_CHECKING:
-    from mpi_learn.errors import MPILearnError
+    from mpi_opt.errors import MPILearnError
     from mpi_opt.study.study import Study
 
     Results = tuple[Study | None, MPILearnError | None]

@@ -64,7 +64,7 @@ class PopulationOptions(Options):
 
 
 PART_OF_RANGE = 1 / 6
-"""With the default `change` a tenth of the range, about what a factor of 1.6 is of three decades."""
+"""Part of the range by which a number changes, in units of `change`: with the default, a tenth of the range."""
 
 LEAST_RESAMPLED = 0.1
 """Least probability that a category is drawn at random, because a category has no small changes."""

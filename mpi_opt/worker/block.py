@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from operator import attrgetter
 
-from mpi_learn.errors import MPILearnError
 from mpi_learn.mpi import agreement, communicators, lost_ranks, messaging
 from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.core.block_layout import fold_groups, folds_of_group
@@ -18,6 +17,7 @@ from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.fold_stopping import Yardstick
 from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.core.trial import FoldOutcome, Outcome, Reporter, State, Trial
+from mpi_opt.errors import MPILearnError
 from mpi_opt.messages.messages import TO_LEADER, VERDICT, Assignment, PartOutcome, Ready, Verdict
 from mpi_opt.worker.watchdog import Watchdog, in_this_process
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mpi_learn.errors import ConfigurationError
 from mpi_learn.settings.user_code import is_function, signature_of
 from mpi_learn.settings.validation import place
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.core.space import Space
+from mpi_opt.errors import ConfigurationError
 from mpi_opt.worker.objectives import OF_THE_RESULT, TrainingObjective
 
 

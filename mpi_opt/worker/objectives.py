@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.paths import file_name
 from mpi_learn.settings.user_code import is_function, load_function
@@ -17,6 +16,7 @@ from mpi_opt.configuration.placeholders import filled_training
 from mpi_opt.core.objective import History, Objective
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Trial
+from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mpi_learn import Result
