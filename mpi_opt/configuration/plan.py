@@ -91,7 +91,7 @@ class Plan:
 
     @property
     def yardsticks(self) -> Yardsticks:
-        """What the folds of a trial are compared with for early stopping; nothing without ``stop_early``."""
+        """The yardsticks for the early stopping of folds. Without ``stop_early`` they never stop a trial."""
         folds, options = self.configuration.folds, self.options
         if not folds.stop_early:
             return Yardsticks()
