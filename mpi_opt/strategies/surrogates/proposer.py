@@ -52,10 +52,12 @@ class Region:
     low: Floats
     high: Floats
 
-    @property
-    def extent(self) -> Floats:
-        """The side lengths: shape (n_dimensions,)."""
-        return self.high - self.low
+    def acquisition(
+        self, criterion: Criterion, success: SuccessProbability | None, excluded: tuple[int, float] | None
+    ) -> Acquisition:
+        """The acquisition function under the model (see `Acquisition`)."""
+        log_success = None if success is None else success.log_probability
+        return Acquisition(self.model, self.best, criterion, log_success, excluded)
 
 
 @final
@@ -95,9 +97,8 @@ class Proposer:
             Rows of shape (n_dimensions,); fewer than `count` if no other row is allowed.
         """
         succeeded = observed.succeeded()
-        success = None
-        if len(succeeded.values) < len(observed.values):
-            success = SuccessProbability(observed, self._encoding.is_category)
+        has_failures = len(succeeded.values) < len(observed.values)
+        success = SuccessProbability(observed, self._encoding.is_category) if has_failures else None
         regions: dict[bool, Region] = {}
         rows: list[Floats] = []
         with _threads().limit(limits=1):  # rank 0 shares its core with the coordinator, and the host with other ranks
@@ -107,10 +108,11 @@ class Proposer:
                     regions[is_local] = self._neighbourhood(succeeded) if is_local else self._whole_space(succeeded)
                     regions[is_local].model.pretend(taken)
                 excluded = self._excluded(number + index, succeeded)
+                acquisition = regions[is_local].acquisition(self._criterion, success, excluded)
                 rng = np.random.default_rng([self._seed, number + index, 1])
                 effort = 1.0 if index < N_THOROUGH else 0.25
                 is_free = lambda row, taken=taken: not is_near(row, taken) and is_allowed(row)  # noqa: E731
-                row = self._best_row(regions[is_local], success, excluded, rng, effort, is_free)
+                row = self._best_row(regions[is_local], acquisition, success, rng, effort, is_free)
                 if row is None:
                     break
                 rows.append(row)
@@ -162,26 +164,31 @@ class Proposer:
     def _best_row(
         self,
         region: Region,
+        acquisition: Acquisition,
         success: SuccessProbability | None,
-        excluded: tuple[int, float] | None,
         rng: np.random.Generator,
         effort: float,
         is_allowed: Callable[[Floats], bool],
     ) -> Floats | None:
-        """The allowed row with the largest acquisition function; None if no row is allowed."""
-        log_success = None if success is None else success.log_probability
-        acquisition = Acquisition(region.model, region.best, self._criterion, log_success, excluded)
-        best = region.observed.rows[np.argsort(region.observed.values, kind="stable")[:5]]
-        n_global, n_local, n_starts = (math.ceil(effort * number) for number in (N_GLOBAL, N_LOCAL, N_STARTS))
-        anywhere = self._anywhere(rng, n_global)
-        inside = self._on_levels(np.where(self._encoding.is_category, anywhere, region.low + anywhere * region.extent))
-        around = self._around(best, rng, n_local)
-        around = np.where(self._encoding.is_category, around, np.clip(around, region.low, region.high))
-        candidates = np.vstack([inside, around])
+        """The allowed row with the largest acquisition function; None if no row is allowed.
+
+        If a trial is likely to succeed at some of the candidates, only rows of which this is true are allowed.
+        """
+        candidates = self._candidates(region, rng, effort)
         if success is not None and (is_likely := success.is_likely(candidates)).any():
             candidates, is_free = candidates[is_likely], is_allowed
             is_allowed = lambda row: bool(success.is_likely(row[None, :])[0]) and is_free(row)  # noqa: E731
+        n_starts = math.ceil(effort * N_STARTS)
         return maximise(acquisition, self._encoding, candidates, region.low, region.high, is_allowed, n_starts)
+
+    def _candidates(self, region: Region, rng: np.random.Generator, effort: float) -> Floats:
+        """Random rows of the region, and rows near its best five: shape (n, n_dimensions)."""
+        is_category = self._encoding.is_category
+        anywhere = self._anywhere(rng, math.ceil(effort * N_GLOBAL))
+        inside = self._on_levels(np.where(is_category, anywhere, region.low + anywhere * (region.high - region.low)))
+        best = region.observed.rows[np.argsort(region.observed.values, kind="stable")[:5]]
+        around = self._around(best, rng, math.ceil(effort * N_LOCAL))
+        return np.vstack([inside, np.where(is_category, around, np.clip(around, region.low, region.high))])
 
     def _anywhere(self, rng: np.random.Generator, count: int) -> Floats:
         """Rows drawn from the priors: shape (count, n_dimensions)."""
