@@ -16,7 +16,7 @@ from mpi_opt.errors import ConfigurationError
 if TYPE_CHECKING:
     from mpi_opt.study.study import Study
 
-Values = Annotated[list[float] | None, typer.Option(help="Figure of merit; of several, one option each, in order.")]
+Values = Annotated[list[float] | None, typer.Option(help="Figure of merit; for several, one option each, in order.")]
 Spreads = Annotated[list[float] | None, typer.Option(help="Standard deviation of the value, in the same form.", min=0)]
 
 

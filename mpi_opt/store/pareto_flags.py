@@ -13,7 +13,7 @@ from mpi_opt.store.schema import figures_of_merit, trials
 
 
 def changes(connection: Connection, study_id: int, ended: Mapping[int, Outcome], merits: Merits) -> dict[int, int]:
-    """The new values of ``pareto``: of all trials that end, and of those that leave the front because of them.
+    """The new values of ``pareto`` for the trials that end and for those that leave the front because of them.
 
     Args:
         connection: Within the transaction that records the outcomes and has locked the study's row.

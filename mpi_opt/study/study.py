@@ -155,12 +155,12 @@ class Study:
         return pandas.DataFrame(rows, columns=trial_columns(self.space, self.merits))
 
     def folds(self, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
-        """The folds of the trials `numbers` (None: of all), read from the store at the time of the call."""
+        """The folds of the trials `numbers` (None: all), read from the store at the time of the call."""
         with self._opened() as store:
             return store.folds(self.record.id, numbers)
 
     def curves(self, numbers: Sequence[int] | None = None) -> list[CurveRecord]:
-        """The metrics of the trials `numbers` (None: of all) per epoch, read from the store at the time of the call."""
+        """The metrics of the trials `numbers` (None: all) per epoch, read from the store at the time of the call."""
         with self._opened() as store:
             return store.curves(self.record.id, numbers)
 

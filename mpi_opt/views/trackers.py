@@ -148,7 +148,7 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _metrics(outcome: Outcome) -> Iterator[tuple[str, float, int]]:
-    """Name, value and epoch: of the curves, then of the figures of merit and the duration, with epoch 0."""
+    """Yields name, value and epoch of the curves, then of the figures of merit and the duration (epoch 0)."""
     for name, values in _mean_curves(outcome).items():
         for epoch, value in enumerate(values):
             yield name, value, epoch

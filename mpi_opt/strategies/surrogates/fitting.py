@@ -22,8 +22,8 @@ LARGEST_SUCCESS = 2000
 """Largest number of observations in a model of failures."""
 LARGEST_VARIANCE = 10.0
 LARGEST_FIT = 400
-"""Largest number of observations in a Gaussian process. Of more, the best half and an even selection of the others are
-used."""
+"""Largest number of observations in a Gaussian process. If there are more, the best ones and an even selection of the
+others are used, half of this number each."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class SuccessProbability:
     """Estimates the probability that a trial succeeds, by a kernel with fixed length scales.
 
     Args:
-        observed: Observations with failed trials. Of more than `LARGEST_SUCCESS` an even selection is used.
+        observed: Observations with failed trials; if more than `LARGEST_SUCCESS`, an even selection of them is used.
         is_category: Shape (n_dimensions,), bool.
     """
 

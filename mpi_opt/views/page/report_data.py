@@ -26,7 +26,7 @@ MAX_CURVE_VALUES = 250_000
 """The largest number of values of learning curves in a page, over all metrics."""
 
 MAX_EPOCHS = 60
-"""The largest number of epochs per curve; of longer curves every second, third, … epoch is drawn."""
+"""The largest number of epochs per curve. In longer curves, every second, third, … epoch is drawn."""
 
 N_PAIRS = 4
 """The number of most important hyperparameters; contours are drawn of all pairs of these."""
@@ -121,7 +121,7 @@ def _folds(folds: Iterable[FoldRecord], index: dict[int, int]) -> list[list[floa
 
 
 def _curves(study: Study, curves: Iterable[CurveRecord], index: dict[int, int]) -> dict[str, Any]:
-    """Metric -> its curves, the figure of merit first; of too many the curves of the best and of some other trials."""
+    """Metric -> its curves, the figure of merit first. Of many trials, the best and some others are drawn."""
     means = series.mean_curves(curves)
     main = series.main_metric(study, means)
     ranks = {trial.number: rank for rank, trial in enumerate(series.complete(study))}
