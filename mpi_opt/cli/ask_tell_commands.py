@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
-from mpi_opt.cli.store_options import StoreUrl, StudyName, show, store_url
-from mpi_opt.cli.store_options import read_study as find_study
+from mpi_opt.cli.store_options import StoreUrl, StudyName, find_study, show, store_url
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:

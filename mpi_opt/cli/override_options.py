@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mpi_learn.errors import ConfigurationError
+from mpi_opt.errors import ConfigurationError
 
 SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.yaml", help="Configuration of the study.")]
 Changes = Mapping[str, Any]

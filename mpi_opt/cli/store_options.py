@@ -41,7 +41,7 @@ def store_url(given: str | None) -> str:
     raise ConfigurationError(problem, where="--store", cure="write --store FILE.db, or set MPI_OPT_STORE")
 
 
-def read_study(store: Store, name: str | None, *, trials: bool = True) -> Study:
+def find_study(store: Store, name: str | None, *, trials: bool = True) -> Study:
     """Reads the study of this name; without a name the only study of the store.
 
     Args:
@@ -64,7 +64,7 @@ def read_study(store: Store, name: str | None, *, trials: bool = True) -> Study:
     return Study.read(store, name, trials=trials)
 
 
-def read_trial(store: Store, study: Study, number: int | None) -> tuple[Study, TrialRecord]:
+def find_trial(store: Store, study: Study, number: int | None) -> tuple[Study, TrialRecord]:
     """Reads one trial.
 
     Args:

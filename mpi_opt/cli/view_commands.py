@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from mpi_learn.settings.paths import file_name
-from mpi_opt.cli.store_options import StoreUrl, StudyName, read_study, store_url
+from mpi_opt.cli.store_options import StoreUrl, StudyName, find_study, store_url
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def _study(store: str | None, name: str | None) -> Study:
     from mpi_opt.store import Store
 
     with Store.open(store_url(store), read_only=True) as opened:
-        return read_study(opened, name)
+        return find_study(opened, name)
 
 
 @contextmanager

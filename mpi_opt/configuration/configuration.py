@@ -18,7 +18,7 @@ from mpi_learn.settings.validation import place, validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, Section, TrialSection, as_folds
-from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.figures_of_merit import Direction, Merits, Selection, Target, read_merits, read_target
 from mpi_opt.core.space import DIMENSIONS, Categorical, Dimension, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, SpaceError, without_passwords
@@ -92,9 +92,9 @@ class StudyConfiguration(Section):
         """
         return read_target(self.search.target, self.merits())
 
-    def layout(self, n_ranks: int) -> Layout:
+    def layout(self, n_ranks: int) -> BlockLayout:
         """The roles of `n_ranks` ranks."""
-        return Layout.of(n_ranks, self.blocks.size, self.folds.number, self.search.trials, self.blocks.spares)
+        return BlockLayout.of(n_ranks, self.blocks.size, self.folds.number, self.search.trials, self.blocks.spares)
 
     def dimensions(self) -> Space:
         """The search space.

@@ -11,7 +11,7 @@ from mpi_learn.cli.slurm import job_end_s
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
-from mpi_opt.coordinator.settings import SearchSettings
+from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.study.lease import Lease, leased
 from mpi_opt.study.open_study import OpenStudy, open_study
@@ -82,11 +82,11 @@ def run_coordinator(
 def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, request: StopRequest) -> SearchSettings:
     assert plan.objective is not None, "other programs run the trials of this study"
     return SearchSettings(
-        plan.rules,
+        plan.limits,
         folds=plan.configuration.folds.number,
         yardsticks=plan.yardsticks,
         progress=progress,
-        stopping=StopCondition(request, plan.rules.time_limit_s, request.job_end_s),
+        stopping=StopCondition(request, plan.limits.time_limit_s, request.job_end_s),
         new_strategy=study.new_strategy,
         lease=lease,
         study=study.record.key,

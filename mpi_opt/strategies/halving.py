@@ -51,7 +51,7 @@ class HalvingOptions(Options):
         exploration: Part of all epochs that goes to new configurations. 0: promotions never wait, as published.
         proposer: The source of new configurations: random points, or a model of the highest rung that has enough costs.
         await_refit_up_to: With at most this many trials pending, a new configuration of ``bayesian`` waits for a model
-            of all outcomes. With more, it comes from a stock that is prepared in the background.
+            of all outcomes. With more, it is prepared in the background.
         resume: Promoted trials are new trials that resume from a checkpoint. If false, every trial has the full budget
             and is stopped at a rung unless the value that it reports is among the best there.
     """

@@ -20,7 +20,7 @@ class Result(Section):
     number: int = Field(ge=0, strict=True, description="The trial.")
     attempt: int | None = Field(None, ge=1, strict=True, description="Its attempt, as `ask` printed it.")
     value: Figure | list[Figure] | dict[str, Figure] | None = Field(
-        None, description="The figure of merit; of several a list, or an object by name."
+        None, description="The figure of merit; for several, a list, or an object by name."
     )
     uncertainty: Spread | list[Spread] | dict[str, Spread] | None = Field(
         None, description="Standard deviation of the value, in the same form."

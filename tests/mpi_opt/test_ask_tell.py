@@ -186,7 +186,7 @@ def test_trial_of_a_search_cannot_be_told_and_its_owner_is_named(program, write,
         store.start(record.id, [start(1, {"x": 1.0, "n": 1}), start(2, {"x": 2.0, "n": 2})])
         if is_running:
             owner = LeaseRecord("a", "node7", "node7", 4711, 1, "2026-01-02T03:04:05", "2026-01-02T03:04:05")
-            store.leases.take(record.id, owner, lambda owner: True)
+            store.leases.acquire(record.id, owner, lambda owner: True)
         for stdin in (
             '{"number": 1, "value": 5}',
             '{"number": 1, "failed": "no"}',

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mpi_opt.core.block_layout import Layout, fold_groups
+from mpi_opt.core.block_layout import BlockLayout, fold_groups
 
 MOST_ROWS = 12
 
 
-def plan_text(layout: Layout, trials: int) -> str:
+def plan_text(layout: BlockLayout, trials: int) -> str:
     """A few lines with the role of every rank."""
     if layout.is_serial:
         return "1 rank: one process does everything, one trial after the other"
@@ -30,13 +30,13 @@ def plan_text(layout: Layout, trials: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def notes(layout: Layout, trials: int, stop_early: bool = False) -> list[str]:
+def notes(layout: BlockLayout, trials: int, stop_early: bool = False) -> list[str]:
     """The costs of unfavourable numbers of ranks, folds and trials, each with a better choice."""
     found = (_note_on_sizes(layout), _note_on_folds(layout, stop_early), _note_on_idle_ranks(layout, trials))
     return [note for note in found if note]
 
 
-def _note_on_sizes(layout: Layout) -> str:
+def _note_on_sizes(layout: BlockLayout) -> str:
     sizes = [len(block) for block in layout.blocks]
     if len(set(sizes)) == 1:
         return ""
@@ -45,7 +45,7 @@ def _note_on_sizes(layout: Layout) -> str:
     return f"blocks differ in size; --block-size {nearest} makes them all equal"
 
 
-def _note_on_folds(layout: Layout, stop_early: bool) -> str:
+def _note_on_folds(layout: BlockLayout, stop_early: bool) -> str:
     folds, size = layout.folds, len(layout.blocks[0])
     if size < folds:
         return f"a block of {size} takes its {folds} folds in turn; --block-size {folds} runs them at once"
@@ -57,7 +57,7 @@ def _note_on_folds(layout: Layout, stop_early: bool) -> str:
     return ""
 
 
-def _note_on_idle_ranks(layout: Layout, trials: int) -> str:
+def _note_on_idle_ranks(layout: BlockLayout, trials: int) -> str:
     n_idle = sum(len(block) for block in layout.blocks[trials:])
     if not n_idle:
         return ""
