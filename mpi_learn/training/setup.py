@@ -97,15 +97,11 @@ def is_dealt(configuration: TrainingConfiguration) -> bool:
 
 
 def check_settings(configuration: TrainingConfiguration, model: Model, batches: Batches | StreamedBatches) -> None:
-    """Checks the settings that need model and batches: names of metrics, and the number and sizes of batches.
-
-    Args:
-        configuration: Of the training.
-        model: Of this rank.
-        batches: Of this rank.
+    """Checks the settings that need the model and the batches of this rank.
 
     Raises:
-        ConfigurationError: A metric is missing, there is no step, or a batch is too small.
+        ConfigurationError: There is no step, a metric is missing, the optimizer would ignore the model's constraints,
+            or a batch is too small.
     """
     if batches.n_steps == 0:
         raise ConfigurationError(
@@ -113,6 +109,13 @@ def check_settings(configuration: TrainingConfiguration, model: Model, batches: 
             where="batch_size",
             cure="write a smaller batch_size, use fewer ranks, or leave out data.drop_last",
         )
+    _check_metrics(configuration, model)
+    if model.has_constraints:
+        _check_constraints(configuration)
+    _check_batch_sizes(configuration, model, batches)
+
+
+def _check_metrics(configuration: TrainingConfiguration, model: Model) -> None:
     names = list(model.metrics(np.zeros(model.n_sums)))
     for where, metric in configuration.watched_metrics().items():
         if names and metric.removeprefix("val_") not in names:
@@ -121,14 +124,20 @@ def check_settings(configuration: TrainingConfiguration, model: Model, batches: 
                 where=where,
                 cure=f"it produces: {', '.join(names)}, and the same with val_",
             )
-    gan, optimizer = configuration.gan, configuration.optimizer
-    of_gan = (gan.discriminator_optimizer, gan.generator_optimizer) if gan is not None else ()
-    if model.has_constraints and not all(isinstance(one or optimizer, NotFused) for one in of_gan or (optimizer,)):
+
+
+def _check_constraints(configuration: TrainingConfiguration) -> None:
+    gan, default = configuration.gan, configuration.optimizer
+    own = (gan.discriminator_optimizer, gan.generator_optimizer) if gan is not None else (default,)
+    if not all(isinstance(optimizer or default, NotFused) for optimizer in own):
         raise ConfigurationError(
             "the model has constraints on its weights, which only an optimizer of Keras applies",
             where="optimizer",
             cure="write `optimizer: {name: keras.optimizers:CLASS, learning_rate: …}`, or leave the constraints out",
         )
+
+
+def _check_batch_sizes(configuration: TrainingConfiguration, model: Model, batches: Batches | StreamedBatches) -> None:
     size, least_samples = configuration.batch_size, batches.least_samples
     if is_dealt(configuration):
         least_samples = batches.n_samples % size or size
