@@ -22,9 +22,9 @@ from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator, host_name
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer, NotFused
 from mpi_learn.optimizers.learning_rate import LearningRate
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 from mpi_learn.optimizers.optimizer import Optimizer, RuleOptimizer
 from mpi_learn.optimizers.per_model import SeparateOptimizers
 from mpi_learn.settings.paths import make_folder

@@ -20,8 +20,8 @@ from mpi_learn.errors import TrainingError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import rows_of_host
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Sgd
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 
 N, N_SUMS, N_STEPS, EPOCHS, RATE = 1000, 4, 5, 10, 0.05
 world = MPI.COMM_WORLD
