@@ -210,8 +210,8 @@ def _explained(error: Any, key: _Key) -> tuple[str, str]:
 def _cure_of_unknown(key: str, section: Sequence[type[BaseModel]]) -> str:
     """The equivalent of a key of another library, or the nearest known key and the list of known keys."""
     for cls in section:
-        if key in (other := getattr(cls, "other_names", {})):
-            return str(other[key])
+        if key in (equivalents := getattr(cls, "equivalents", {})):
+            return str(equivalents[key])
     known = dict.fromkeys(name for cls in section for name in cls.model_fields)
     return suggestion(key, known, "known keys")
 
