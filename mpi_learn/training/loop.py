@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,8 +14,8 @@ from mpi_learn.algorithms.algorithm import AlgorithmSetup, Deal
 from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import layout_of
-from mpi_learn.data import Batch, Dataset, Dealer, load
-from mpi_learn.errors import ConfigurationError, MPILearnError
+from mpi_learn.data import Batch, Dataset, Dealer
+from mpi_learn.errors import MPILearnError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place
@@ -29,8 +29,8 @@ from mpi_learn.training.resume import Checkpointing
 from mpi_learn.training.setup import (
     build_model,
     check_settings,
-    completed_dataset,
     is_dealt,
+    load_dataset,
     make_learning_rate,
     make_training_batches,
     make_training_optimizer,
@@ -79,14 +79,8 @@ def train(
         with agreed_errors(own):
             if isinstance(configuration, dict):
                 configuration = read_configuration(configuration)
-            if data is None and configuration.data is None:
-                raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
-        if data is None and configuration.data is not None:
-            data = load(configuration.data, own, configuration.seed)
-        assert data is not None
-        dataset = completed_dataset(data, configuration, own)
-        model = build_model(configuration, own, dataset)
-        try:
+        dataset = load_dataset(configuration, own, data)
+        with closing(build_model(configuration, own, dataset)) as model:
             choose_compiler(configuration, own, dataset, model)
             with Training(configuration, own, dataset, model) as training:
                 if on_unsavable is not None:
@@ -95,8 +89,6 @@ def train(
             if training.worker is not None:
                 model.finish()
             return training.result()
-        finally:
-            model.close()
 
 
 class Training:

@@ -1,4 +1,4 @@
-"""Prepares a training: model, optimizers, validation and timeline."""
+"""Prepares a training: samples, model, optimizers, validation and timeline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import chain
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout, layout_of
-from mpi_learn.data import BatchOptions, Dataset, make_batches
+from mpi_learn.data import BatchOptions, Dataset, load, make_batches
 from mpi_learn.data.samples.batches import Batches, as_batch, completed
 from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
 from mpi_learn.data.samples.latent_noise import Noise
@@ -188,18 +188,33 @@ def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset
     return made
 
 
-def completed_dataset(dataset: Dataset, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
-    """The same samples with class weights and noise for a generator, if these are configured. Collective."""
-    gan, wanted = configuration.gan, configuration.data.class_weight if configuration.data is not None else None
+def load_dataset(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset | None) -> Dataset:
+    """The samples of a training, with class weights and noise for a generator if these are configured.
+
+    Collective over `comm`.
+
+    Args:
+        configuration: The training.
+        comm: All ranks of the training.
+        dataset: The samples; None loads those of ``configuration.data``.
+
+    Raises:
+        UserError: There are no samples, or they cannot be read.
+    """
+    section, gan = configuration.data, configuration.gan
+    if dataset is None:
+        if section is None:
+            raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
+        dataset = load(section, comm, configuration.seed)
     if gan is not None:
         noise = Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
         dataset = replace(dataset, noise=noise)
-    if wanted is None:
+    if section is None or section.class_weight is None:
         return dataset
     weights: ClassWeights | None = None
     with agreed_errors(comm):
         if comm.rank == 0:
-            weights = make_class_weights(wanted, [dataset.training_labels()])
+            weights = make_class_weights(section.class_weight, [dataset.training_labels()])
     return replace(dataset, class_weights=comm.bcast(weights, root=0))
 
 
