@@ -8,8 +8,8 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.inspection import inspect
 from mpi_learn.data.samples.batches import Batch, Batches, BatchOptions, Dealer
 from mpi_learn.data.samples.dataset import Dataset, shares
-from mpi_learn.data.samples.feeding import make_batches, validation_batches
 from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.make_batches import make_batches, validation_batches
 
 if TYPE_CHECKING:
     from mpi_learn.data.loading import load

@@ -59,7 +59,7 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
         from mpi_opt.worker.watchdog import end_unfinished
 
         try:
-            order = messaging.handed_out(world, order)
+            order = messaging.broadcast_sleeping(world, order)
         except lost_ranks.FAILURES:
             end_unfinished("rank 0 was lost before the search began")
     if isinstance(order, int):

@@ -23,7 +23,7 @@ from mpi_opt.core.trial import Trial
 if TYPE_CHECKING:
     from mpi_learn import Result
     from mpi_learn.data import Dataset
-    from mpi_learn.data.retained import KeptData
+    from mpi_learn.data.kept_data import KeptData
 
 OF_THE_RESULT = ("seconds", "samples_per_second")
 """Figures of merit besides the metrics: the duration and the speed of a training."""
@@ -157,7 +157,7 @@ class TrainingObjective(Objective):
 
     def _loaded(self, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
         """The data, which stays in memory from trial to trial."""
-        from mpi_learn.data.retained import KeptData
+        from mpi_learn.data.kept_data import KeptData
 
         if configuration.data is None:
             raise ConfigurationError(

@@ -91,10 +91,10 @@ def test_a_process_that_user_code_forked_does_not_keep_the_memorys_address(tmp_p
 def test_no_rank_uses_rows_that_another_rank_of_the_host_cannot_reach(tmp_path):
     """Processes with network namespaces of their own do not find each other's sockets."""
     program = (
-        "from mpi4py import MPI; from mpi_learn.mpi import collectives, host_memory\n"
-        "found = [collectives.rows_of_host(MPI.COMM_WORLD, 5)]\n"
+        "from mpi4py import MPI; from mpi_learn.mpi import host_memory\n"
+        "found = [host_memory.rows_of_host(MPI.COMM_WORLD, 5)]\n"
         "if MPI.COMM_WORLD.rank == 1: host_memory._asked = lambda address, n_bytes: None\n"
-        "found.append(collectives.rows_of_host(MPI.COMM_WORLD, 5))\n"
+        "found.append(host_memory.rows_of_host(MPI.COMM_WORLD, 5))\n"
         "print(*map(len, found), flush=True)\n"
     )
     done = mpirun(2, "-c", program, cwd=tmp_path, timeout=40)

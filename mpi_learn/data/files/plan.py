@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,13 +12,13 @@ import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.array_kind import ArrayKind
+from mpi_learn.data.files.find_files import find_files
 from mpi_learn.data.files.location import is_url
 from mpi_learn.data.files.reader import Reader
-from mpi_learn.data.files.remote import Copies, find_urls
+from mpi_learn.data.files.remote import Copies
 from mpi_learn.data.formats.open_source import open_source
 from mpi_learn.data.formats.source import Source
 from mpi_learn.errors import DataError
-from mpi_learn.settings.suggestions import nearest_file
 
 OpenSource = Callable[[str], Source]
 Readers = tuple[Reader, Reader, Reader]
@@ -189,23 +188,6 @@ def _check_weights(plan: Plan, configuration: DataConfiguration) -> None:
         )
 
 
-def find_files(places: list[str], key: str) -> list[str]:
-    """The files of paths, globs and URLs, without repetition. The files of a glob are sorted.
-
-    Raises:
-        DataError: One of the places has no file.
-    """
-    found: dict[str, None] = {}
-    for place in places:
-        files = find_urls(place) if is_url(place) else _matching(place)
-        if not files:
-            raise _no_file(place, key)
-        if is_url(place) and place.endswith(".npy"):
-            raise DataError("NPY files are read by folders", where=f"{key}: {place}", cure="pack them as one .npz")
-        found |= dict.fromkeys(files)
-    return _once_a_folder(list(found))
-
-
 def _check_alike(training: Plan, validation: Plan) -> None:
     """Raises `DataError` unless validation and training samples have the same shapes."""
     for key, ours, others in (("features", training.x, validation.x), ("labels", training.y, validation.y)):
@@ -250,29 +232,3 @@ def _check_same(reader: Reader, first: Reader) -> None:
 
 def _spoken(shapes: list[tuple[str, tuple[int, ...]]]) -> str:
     return "samples of shape " + ", ".join(f"{key} {shape}".strip() for key, shape in shapes)
-
-
-def _matching(place: str) -> list[str]:
-    matches = [place] if Path(place).is_file() else sorted(glob.glob(place, recursive=True))  # noqa: PTH207
-    return [match for match in matches if Path(match).is_file()]
-
-
-def _once_a_folder(files: list[str]) -> list[str]:
-    """Keeps only the first NPY file of each folder: the files of a folder are one source."""
-    kept: dict[str, str] = {}
-    for file in files:
-        kept.setdefault(str(Path(file).with_name("*.npy")) if file.endswith(".npy") else file, file)
-    return list(kept.values())
-
-
-def _no_file(place: str, key: str) -> DataError:
-    path = Path(place)
-    if is_url(place) or glob.has_magic(place):
-        return DataError("no file fits this pattern", where=f"{key}: {place}", cure="check the path and the suffix")
-    if path.is_dir():
-        return DataError("this is a folder", where=f"{key}: {place}", cure=f"name its files: {place}/*.h5")
-    if not path.parent.is_dir():
-        return DataError("there is no such folder", where=f"{key}: {path.parent}", cure="check the path")
-    near = nearest_file(path)
-    cure = f"did you mean {near!r}?" if near else f"{path.parent} has no file with a similar name"
-    return DataError("there is no such file", where=f"{key}: {place}", cure=cure)

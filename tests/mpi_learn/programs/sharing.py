@@ -11,7 +11,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from mpi_learn.data import DataConfiguration, load
-from mpi_learn.data.retained import KeptData
+from mpi_learn.data.kept_data import KeptData
 
 FILE = Path(sys.argv[1])
 world = MPI.COMM_WORLD
