@@ -10,6 +10,7 @@ import numpy as np
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.latent_noise import VALIDATION
+from mpi_learn.data.samples.shuffling import shuffled
 
 EVEN_SHARE_PARTS = 32
 
@@ -130,8 +131,7 @@ class Batches:
     def _order_of(self, epoch: int) -> np.ndarray:
         """The order of the samples in an epoch: a permutation that depends on the seed and the epoch alone."""
         if self._order is None or self._order[0] != epoch:
-            seed, n = self.options.seed, self.dataset.n_training
-            self._order = epoch, np.random.default_rng([seed, epoch]).permutation(n)
+            self._order = epoch, shuffled(self.dataset.n_training, self.options.seed, epoch)
         return self._order[1]
 
     def _part(self, step: int) -> slice:
