@@ -29,7 +29,7 @@ class SynchronousAllReduce(Algorithm):
         accumulate: Number of steps whose gradients a rank sums before they are exchanged.
     """
 
-    def __init__(self, setup: AlgorithmSetup, optimizer: Optimizer, reduction: Reduction, accumulate: int = 1) -> None:
+    def __init__(self, setup: AlgorithmSetup, optimizer: Optimizer, reduction: Reduction, accumulate: int) -> None:
         self.comm, self.weights, self.n, self.n_sums = setup.comm, setup.weights, setup.n, setup.n_sums
         self.optimizer, self.reduction, self.accumulate = optimizer, reduction, accumulate
         self.statistics = setup.batch_statistics if self.comm.size > 1 else None

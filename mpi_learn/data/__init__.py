@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.inspection import inspect
+from mpi_learn.data.files.plan import count_samples
 from mpi_learn.data.samples.batches import Batch, Batches, BatchOptions, Dealer
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.in_memory import Samples
@@ -22,7 +22,7 @@ __all__ = [
     "Dataset",
     "Dealer",
     "Samples",
-    "inspect",
+    "count_samples",
     "load",
     "make_batches",
     "shares",

@@ -32,7 +32,7 @@ class LearningRate:
         epochs: int,
         n_workers: int,
         history: Callable[[], Mapping[str, Sequence[float]]],
-        fixed_by: str = "",
+        fixed_by: str,
     ) -> None:
         self.schedule, self.epochs, self.n_workers, self.history = options.schedule, epochs, n_workers, history
         self.base = 0.0 if isinstance(options, NotFused) else options.learning_rate

@@ -121,7 +121,7 @@ class RemoteLink(Link):
             has finished with it.
     """
 
-    def __init__(self, comm: Communicator, master: int, mailbox: np.ndarray | None = None) -> None:
+    def __init__(self, comm: Communicator, master: int, mailbox: np.ndarray | None) -> None:
         self.comm, self.master, self.mailbox = comm, master, mailbox
         self._has_pushed = False
 

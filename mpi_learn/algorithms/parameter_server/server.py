@@ -51,11 +51,11 @@ class Server:
         centre: Centre,
         *,
         workers: tuple[int, ...],
-        quorum: float | None = None,
-        mailboxes: Mapping[int, np.ndarray] | None = None,
+        quorum: float | None,
+        mailboxes: Mapping[int, np.ndarray],
     ) -> None:
         self.comm, self.children, self.centre, self.workers, self.quorum = comm, children, centre, workers, quorum
-        self.mailboxes = mailboxes or {}
+        self.mailboxes = mailboxes
         self.staleness: Counter[int] = Counter()
         self.has_failure = False
         self._vector = aligned_empty(centre.weights.size)

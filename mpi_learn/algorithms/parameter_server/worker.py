@@ -122,29 +122,25 @@ class WorkerRank(Algorithm, SampleDealing):
 
     def _step(self, step: np.ndarray) -> bool:
         """One step of the group: the gradients are summed, the leader exchanges, all ranks take its new weights."""
-        sums = step[self.n :]
         if self.group is None:
             return self.worker is not None and self._exchange(self.worker, step)
         sum_in_place(self.group, step)
         self._n_left -= 1
-        is_well = not sums[FAILED] > 0
+        is_ok = False
         try:
-            if is_well and self.worker is not None:
-                is_well = self._exchange(self.worker, step)
-        except BaseException:
-            is_well = False
-            raise
+            is_ok = not step[FAILED] > 0 and (self.worker is None or self._exchange(self.worker, step))
         finally:
-            is_well = self._share(self.group, is_well)
-            self._n_left *= is_well
-        return is_well
+            is_ok = self._share(self.group, is_ok)
+            if not is_ok:
+                self._n_left = 0
+        return is_ok
 
     def _exchange(self, worker: Worker, step: np.ndarray) -> bool:
         return worker.step(self.weights, step[: self.n], float(step[self.n + WEIGHT]))
 
-    def _share(self, group: Communicator, is_well: bool) -> bool:
+    def _share(self, group: Communicator, is_ok: bool) -> bool:
         """Gives the group the leader's weights, or the flag that a rank failed. Collective over `group`."""
-        flag = np.array([is_well], np.float32)
+        flag = np.array([is_ok], np.float32)
         broadcast_in_place(group, flag)
         if flag[0]:
             broadcast_in_place(group, self.weights)

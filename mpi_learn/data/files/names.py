@@ -46,9 +46,7 @@ class Request:
         return ", ".join(map(str, self.columns))
 
 
-def look_up(
-    names: Names, known: list[str], *, is_table: bool, is_label: bool, labels: Sequence[str] = ()
-) -> list[Request]:
+def look_up(names: Names, known: list[str], *, is_table: bool, is_label: bool, labels: Sequence[str]) -> list[Request]:
     """The arrays that `names` requests.
 
     In a table, a plain list is one array with the columns side by side; otherwise it is one array for each name. A list
@@ -94,7 +92,7 @@ def names_in(names: Names | None) -> list[str]:
     return [name for part in parts for name in ([part] if isinstance(part, str) else part)]
 
 
-def find(name: str, known: list[str], labels: Sequence[str] = ()) -> tuple[Column, ...]:
+def find(name: str, known: list[str], labels: Sequence[str]) -> tuple[Column, ...]:
     """The columns of a name, a group or a glob; ``name[4]``: four values of each row."""
     name = name.strip("/")
     if name in known:

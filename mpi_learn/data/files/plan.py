@@ -108,6 +108,21 @@ def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Pl
     return replace(training, x=x, y=y, weights=weights), replace(validation, x=x, y=y, weights=weights)
 
 
+def count_samples(configuration: DataConfiguration) -> tuple[int, int]:
+    """The numbers of training and validation samples, from the metadata of the files. Needs no MPI.
+
+    Raises:
+        DataError: A file cannot be read or does not match the configuration.
+    """
+    with opening(configuration) as opened:
+        training, validation = make_plans(configuration, opened)
+    if validation is not None:
+        return training.n_samples, validation.n_samples
+    fraction = configuration.validation_fraction
+    n_held_out = 0 if fraction is None else n_validation(training.n_samples, fraction)
+    return training.n_samples - n_held_out, n_held_out
+
+
 def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) -> Plan:
     """The plan for ``configuration.train`` or ``configuration.validation``.
 
