@@ -13,6 +13,7 @@ from mpi_learn.mpi.collectives import all_to_all, gathered, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
 
 LARGEST_HALF = 6e4
+"""Slightly less than the largest value of float16, 65504."""
 
 
 class Reduction(ABC):

@@ -36,7 +36,7 @@ N_WAITING = 4096
 """The number of processes that can be queued while the memory is filled. The system may allow fewer; others retry."""
 
 LONGEST_ANSWER_S = 10.0
-"""The limit of an answer, which takes less than a millisecond: the end of a process never waits forever."""
+"""Timeout of an answer, so that the end of a process never waits forever. An answer takes less than a millisecond."""
 
 _BOUND: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 """The sockets of this process that may hold an address."""

@@ -178,9 +178,10 @@ class OwnOptimizer(Options):
         return Component.model_construct(name=self.name, **(self.model_extra or {}))
 
 
-def _is_own(value: Any) -> str:
+def _tag(value: Any) -> str:
+    """Whether the optimizer is a function or a name; in brackets, since no key of a file is."""
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
-    return "(function)" if isinstance(name, str) and is_function(name) else "(name)"  # in brackets: no key of a file
+    return "(function)" if isinstance(name, str) and is_function(name) else "(name)"
 
 
 Fused = Sgd | Adam | AdamW | RmsProp | AdaDelta | AdaGrad | Lars | Lamb
@@ -190,6 +191,6 @@ FusedConfiguration = Annotated[Fused, Field(discriminator="name"), BeforeValidat
 _ByName = Annotated[Fused | FrameworkOptimizer, Field(discriminator="name")]
 OptimizerConfiguration = Annotated[
     Annotated[_ByName, Tag("(name)")] | Annotated[OwnOptimizer, Tag("(function)")],
-    Discriminator(_is_own),
+    Discriminator(_tag),
     BeforeValidator(as_section),
 ]

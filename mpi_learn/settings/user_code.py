@@ -62,8 +62,9 @@ def located_specification(specification: str, directory: Path) -> str:
 
 
 def load_function(specification: str, directory: Path | None = None) -> Callable[..., Any]:
-    """The function or class that `specification` names. A file is run once per process, and
-    again after it has changed.
+    """The function or class that `specification` names.
+
+    A file is run once per process, and again after it has changed.
 
     Args:
         specification: ``file.py:name`` or ``package.module:name``.

@@ -179,12 +179,8 @@ def _tags(kind: Any) -> list[str]:
 
 def _explained(error: Any, key: _Key) -> tuple[str, str]:
     """Problem and cure of one of pydantic's errors."""
-    kind, found, name, context = (
-        error["type"],
-        _shown(error["input"]),
-        key.path[-1] if key.path else "",
-        error.get("ctx", {}),
-    )
+    kind, found, context = error["type"], _shown(error["input"]), error.get("ctx", {})
+    name = key.path[-1] if key.path else ""
     if kind == "extra_forbidden":
         return "unknown key", _cure_of_unknown(name, key.section)
     if kind in CHOICES:

@@ -58,7 +58,7 @@ class BatchOptions:
         return self.batch_size * self.n_workers
 
     def n_parts(self, dataset: Dataset) -> int:
-        """Steps per epoch, each counted once for all turns of the noise."""
+        """Batches per epoch. With noise, each batch is used in several steps."""
         n = dataset.n_training
         return n // self.step_samples if self.drop_last else -(-n // self.step_samples)
 

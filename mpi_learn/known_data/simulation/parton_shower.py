@@ -55,16 +55,16 @@ def shower(partons: Partons, rng: np.random.Generator) -> Partons:
     Transverse momentum and its first moments in the plane of η and φ are conserved in every branching.
 
     Returns:
-        The partons at the cutoff, in no order; `origin` says from which of `partons` each descends.
+        The partons at the cutoff, in no order; `origin` is the index in `partons` from which each originates.
     """
     finished: list[Partons] = []
     while len(partons):
         angle, z, accepted, is_pair = _trial(partons, rng)
-        goes_on = partons.pt * angle > 4 * CUTOFF_GEV  # z (1 - z) is at most 1/4
-        finished.append(partons.take(~goes_on))
+        may_radiate = partons.pt * angle > 4 * CUTOFF_GEV  # z (1 - z) is at most 1/4
+        finished.append(partons.take(~may_radiate))
         partons = replace(partons, max_angle=angle)
-        splits = goes_on & accepted
-        unchanged = partons.take(goes_on & ~accepted)
+        splits = may_radiate & accepted
+        unchanged = partons.take(may_radiate & ~accepted)
         partons = joined([unchanged, *_branched(partons.take(splits), z[splits], is_pair[splits], rng)])
     return joined([partons, *finished])
 
