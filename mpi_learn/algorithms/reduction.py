@@ -93,8 +93,8 @@ class TopFraction(Reduction):
             held_back[places] = 0
         all_places, all_values = gathered(comm, places), gathered(comm, np.concatenate([values, step[n:]]))
         step[:n] = 0
-        for where, what in zip(all_places, all_values, strict=True):
-            step[where] += what[:k]
+        for places, values in zip(all_places, all_values, strict=True):
+            step[places] += values[:k]
         step[n:] = all_values[:, k:].sum(0)
 
     def arrays(self) -> dict[str, np.ndarray]:

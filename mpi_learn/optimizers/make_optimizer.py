@@ -34,7 +34,7 @@ def make_optimizer(options: Fused, layout: FlatLayout, rate: Callable[[int], flo
 
     Args:
         options: One of the classes of `mpi_learn.optimizers.configuration`.
-        layout: Of the vector to update.
+        layout: Layout of the vector to update.
         rate: The learning rate of a step, counted from 0; None: always ``options.learning_rate``.
     """
     rule = RULES[options.name](options, layout)

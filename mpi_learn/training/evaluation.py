@@ -26,9 +26,9 @@ class Validator:
     """Validates one training.
 
     Args:
-        configuration: Of the training.
+        configuration: The training.
         comm: All ranks of the training.
-        dataset: With the validation samples.
+        dataset: The samples of the training.
         layout: The roles of the ranks.
         model: The model in training.
         copy: A second model of the same kind for the thread; None without a thread, and on masters.

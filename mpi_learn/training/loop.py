@@ -118,11 +118,11 @@ class Training:
             self.rate = make_learning_rate(configuration, len(self.layout.groups), self.state)
             setup = self._algorithm_setup()
         self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs, self.rate)
-        with agreed_errors(comm):  # its collectives come first, then what may raise
+        with agreed_errors(comm):  # the collectives of `make_algorithm` come before code that may raise
             self.algorithm = make_algorithm(configuration.algorithm, setup)
         self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state, self.rate)
-        self.stopped_by, self.monitor = "epochs", Monitor()
-        self.seconds, self.steps_s, self._n_own = 0.0, 0.0, 0  # `_n_own`: samples of this rank in the present epoch
+        self.stopped_by, self.seconds, self.steps_s = "epochs", 0.0, 0.0
+        self.monitor, self._n_samples = Monitor(), 0  # samples of this rank in the current epoch
 
     def __enter__(self) -> Self:
         return self
@@ -138,7 +138,10 @@ class Training:
                 self.timeline.write()
 
     def run(self, on_epoch: OnEpoch | None, progress: Progress | None) -> None:
-        """All epochs that a resumed checkpoint has not finished. Collective."""
+        """All epochs that a resumed checkpoint has not finished. Collective.
+
+        With ``validation: {mode: thread}``, an epoch is finished after the steps of the next one.
+        """
         self.checkpointing.resume()
         started_s = time.perf_counter()
         unfinished: Epoch | None = None
@@ -211,11 +214,11 @@ class Training:
         Everything that may raise on a single rank is inside `agreed_errors`; the collectives are outside.
         """
         started_s = time.perf_counter()
-        timeline, sums, self._n_own = self.timeline, np.zeros(self.model.n_sums), 0
+        timeline, sums, self._n_samples = self.timeline, np.zeros(self.model.n_sums), 0
         with agreed_errors(self.comm):
             with timeline.span("serve", IDLE) if self.worker is None else nullcontext():
                 self.algorithm.run(self._steps(number, sums))
-            weighted = weighted_statistics(self.model, float(self._n_own))
+            weighted = weighted_statistics(self.model, float(self._n_samples))
         with timeline.span("synchronize", COMMUNICATION):
             self.algorithm.synchronize()
             sum_in_place(self.comm, sums)
@@ -247,7 +250,7 @@ class Training:
             with timeline.span("gradient", COMPUTE):
                 step = self.model.gradient(batch.x, batch.y, batch.weights)
             sums += step[n:]
-            self._n_own += batch.n_samples
+            self._n_samples += batch.n_samples
             with timeline.span("exchange", COMMUNICATION):
                 yield step
 

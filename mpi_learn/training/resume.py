@@ -31,7 +31,7 @@ class Checkpointing:
     """The checkpoints of one training.
 
     Args:
-        configuration: Of the training.
+        configuration: The training.
         comm: All ranks of the training.
         model, algorithm, state, rate: What is saved and restored.
     """
@@ -138,7 +138,7 @@ class Checkpointing:
         self.state.history.columns = dict(checkpoint.metadata["history"])
 
     def _restore_same(self, checkpoint: Checkpoint, rank_arrays: Arrays) -> None:
-        """Restores what only a checkpoint of this very training holds."""
+        """Restores the part of a checkpoint that is valid only for the same training."""
         if rank_arrays:
             for name, array in self.algorithm.rank_state().items():
                 array[...] = rank_arrays[name]
@@ -156,7 +156,7 @@ class Checkpointing:
 def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, Arrays]]]:
     """On rank 0 every rank and its `own`, one after the other; empty on the other ranks. Collective.
 
-    At the end rank 0 receives what it has not taken, so that no rank waits for its message to be received.
+    At the end rank 0 receives the remaining messages, so that no rank waits in a send.
     """
     if comm.rank != 0:
         comm.send(own, 0, RANK_ARRAYS)

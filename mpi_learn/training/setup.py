@@ -239,11 +239,11 @@ def make_training_optimizer(
     """An optimizer with its learning rate schedule; for a GAN one per model.
 
     Args:
-        configuration: Of the training.
-        model: Of this rank.
+        configuration: The training.
+        model: The model of this rank.
         options: A section of the configuration; None: ``optimizer:``, or for a GAN the section of each model.
         updates_per_epoch: Number of updates by this optimizer.
-        rate: Of the training.
+        rate: The learning rate of the training.
 
     Raises:
         ConfigurationError: An optimizer of the framework that is not available for the model.

@@ -75,7 +75,7 @@ class Link(ABC):
 
     @abstractmethod
     def end_epoch(self, *, has_failed: bool) -> None:
-        """Tells the master that the worker's epoch is over."""
+        """Reports the end of the worker's epoch to the master."""
 
 
 class LocalLink(Link):
@@ -129,7 +129,7 @@ class RemoteLink(Link):
         return self._answer(vector) if self._send(vector, SWAP, batch_weight) else None
 
     def pull(self, vector: np.ndarray) -> np.ndarray | None:
-        self._has_pushed = False  # the master answers in order: it has finished with what was pushed before
+        self._has_pushed = False  # the master answers in order: it has finished with the vector pushed before
         send_from(self.comm, make_header(), self.master, PULL)
         return self._answer(vector)
 
@@ -147,7 +147,7 @@ class RemoteLink(Link):
         send_from(self.comm, make_header(), self.master, FAILED if has_failed else DONE)
 
     def _send(self, vector: np.ndarray, tag: int, batch_weight: float) -> bool:
-        """Sends a header and a vector; False if a rank failed meanwhile."""
+        """Sends a header and a vector; False if a rank has failed."""
         version = self.version
         if self.mailbox is not None:
             if self._has_pushed and self.pull(vector) is None:  # waits until the master has finished with the mailbox

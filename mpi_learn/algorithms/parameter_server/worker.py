@@ -42,7 +42,7 @@ class Worker(ABC):
         """
 
     def finish_epoch(self, weights: np.ndarray) -> bool:
-        """Sends what was held back after the last step of an epoch; False if a rank failed."""
+        """Sends the remaining gradients after the last step of an epoch; False if a rank failed."""
         return True
 
     def rank_state(self) -> dict[str, np.ndarray]:

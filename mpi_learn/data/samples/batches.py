@@ -102,24 +102,17 @@ class Batches:
         for step in range(self.options.n_parts(self.dataset)):
             yield from self._taken(epoch, self._part(step))
 
-    def chunk(self, epoch: int, part: slice) -> Iterator[Batch]:
-        """The batches of a part of an epoch that a `Dealer` dealt to this worker; `n_workers` does not matter.
-
-        Args:
-            part: Positions in the epoch's order.
-        """
-        size = self.options.batch_size
-        for first in range(part.start, part.stop, size):
-            yield from self._taken(epoch, slice(first, min(first + size, part.stop)))
-
     def dealt(self, epoch: int, next_part: Callable[[], slice | None]) -> Iterator[Batch]:
         """The batches of all parts that a `Dealer` deals to this worker.
 
         Args:
+            epoch: The number of the epoch, from 0.
             next_part: Returns the next positions in the epoch's order; None when all are dealt.
         """
+        size = self.options.batch_size
         while (part := next_part()) is not None:
-            yield from self.chunk(epoch, part)
+            for first in range(part.start, part.stop, size):
+                yield from self._taken(epoch, slice(first, min(first + size, part.stop)))
 
     def close(self) -> None:
         """Has no effect: there is nothing to release."""
@@ -159,7 +152,7 @@ class Dealer:
         self._first = 0
 
     def deal(self) -> slice | None:
-        """The next chunk, as positions in the epoch's order for `Batches.chunk`; None when all are dealt."""
+        """The next chunk, as positions in the epoch's order; None when all are dealt."""
         if self._first >= self.n_samples:
             return None
         part = slice(self._first, min(self._first + self.chunk_size, self.n_samples))

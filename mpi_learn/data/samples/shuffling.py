@@ -10,6 +10,6 @@ def shuffled(n: int, *keys: int) -> np.ndarray:
 
     Args:
         n: The number of entries.
-        keys: The seed of the training, and what else the order depends on, such as the number of the epoch.
+        keys: The seed of the training, and further numbers such as that of the epoch.
     """
     return np.random.default_rng(keys).permutation(n)

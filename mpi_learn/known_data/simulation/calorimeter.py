@@ -36,7 +36,7 @@ from mpi_learn.known_data.simulation.partons import Integers, Reals, summed
 
 Z = 74
 CRITICAL_ENERGY_GEV = 0.008
-"""Of tungsten (X₀ = 3.5 mm, Molière radius 9.3 mm)."""
+"""Atomic number and critical energy of tungsten (X₀ = 3.5 mm, Molière radius 9.3 mm)."""
 
 Singles = npt.NDArray[np.float32]
 """Single precision halves memory and time: a shower has thousands of spots."""

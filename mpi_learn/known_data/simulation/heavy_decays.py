@@ -6,7 +6,7 @@ which take z P and (1 - z) P at a distance Δ in the plane of η and φ, has
     M² = m_A² / z + m_B² / (1 - z) + z (1 - z) P² Δ²,    z = (E_A* + p* cos θ*) / M
 
 with E_A* and p* of A at rest of the decaying particle. A and B become massive by their own radiation, so Δ is computed
-after the shower: masses of decaying particles are conserved, and what the radiation takes is missing from Δ (recoil).
+after the shower: masses of decaying particles are conserved, and Δ is reduced by the radiation (recoil).
 
 Not simulated: spin correlations (W bosons from top quarks are unpolarised), radiation of the top quark itself, and mass
 effects of b and c quarks.

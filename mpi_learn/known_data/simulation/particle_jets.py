@@ -125,5 +125,5 @@ def _features(jet: Integers, pt: Reals, position: Points, charge: Reals, n: int)
 
 
 def _added(jet: Integers, values: Points, n: int) -> Points:
-    """The same as `summed` for complex values."""
+    """`summed` for complex values."""
     return summed(jet, values.real, n) + 1j * summed(jet, values.imag, n)

@@ -30,7 +30,7 @@ CUTOFF_GEV = 1.2
 ALPHA_Z, Z_MASS_GEV = 0.118, 91.19
 BETA_0 = (33 - 2 * N_F) / (12 * np.pi)
 QUARK_CHARGES = np.array([2, -1, -1, 2, -1])
-"""Of u, d, s, c and b, in units of e/3."""
+"""Charges of u, d, s, c and b in units of e/3."""
 
 
 def strong_coupling(k_t: Reals) -> Reals:

@@ -132,7 +132,7 @@ def test_dealt_chunks_hold_every_sample_once_whoever_asks(n, batch_size, n_worke
     free = np.random.default_rng(seed)
     labels = []
     while (part := dealer.deal()) is not None:
-        batches = list(workers[free.integers(n_workers)].chunk(0, part))
+        batches = list(workers[free.integers(n_workers)].dealt(0, iter([part, None]).__next__))
         assert all(0 < batch.n_samples <= batch_size for batch in batches)
         labels += [label for batch in batches for label in batch.y[0].tolist()]
     assert sorted(labels) == list(range(n))
