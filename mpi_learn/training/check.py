@@ -16,9 +16,9 @@ from mpi_learn.models.model import Model
 from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.loop import Training
-from mpi_learn.training.monitor import MEGABYTE, resident_bytes
 from mpi_learn.training.result import why_unsavable
 from mpi_learn.training.setup import build_model, load_dataset, make_training_batches
+from mpi_learn.training.tracing import MEGABYTE, resident_bytes
 
 
 def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset | None = None) -> str:

@@ -24,7 +24,6 @@ from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
-from mpi_learn.training.monitor import Monitor, combined
 from mpi_learn.training.result import OnUnsavable, Result, as_pair, check_saving
 from mpi_learn.training.resume import Checkpointing
 from mpi_learn.training.setup import (
@@ -39,7 +38,7 @@ from mpi_learn.training.setup import (
     open_timeline,
 )
 from mpi_learn.training.state import Epoch, EpochReport, State, Stopping
-from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, IDLE
+from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, IDLE, Monitor, combined
 from mpi_learn.training.xla_choice import choose_compiler
 
 OnEpoch = Callable[[int, dict[str, float]], bool]

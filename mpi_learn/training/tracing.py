@@ -1,8 +1,10 @@
-"""Timelines of all ranks, in one file of JSON lines per rank."""
+"""Timelines of all ranks, in one file of JSON lines per rank, and their use of processor and memory."""
 
 from __future__ import annotations
 
 import json
+import resource
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -199,3 +201,48 @@ def summary(traces: list[RankTrace]) -> str:
         cells = " ".join(f"{seconds[kind]:>11.3f} s {100 * seconds[kind] / whole:>5.1f} %" for kind in kinds)
         lines.append(f"{trace.rank:>5} {trace.role:7} {cells}")
     return "\n".join(lines)
+
+
+MEGABYTE = 2**20
+
+
+class Monitor:
+    """Measures this process between two calls of `take`."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    def take(self) -> dict[str, float]:
+        """Mean use of the processor since the last call, in percent of one core; memory now and its maximum, in MB."""
+        wall, cpu = time.perf_counter(), time.process_time()
+        used = 100 * (cpu - self._cpu) / max(wall - self._wall, 1e-9)
+        self._wall, self._cpu = wall, cpu
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        return {"cpu_percent": used, "memory_mb": resident_bytes() / MEGABYTE, "peak_memory_mb": peak} | gpu_memory()
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+    except OSError:  # not Linux
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def gpu_memory() -> dict[str, float]:
+    """Used memory of the GPUs of a loaded framework, in MB; empty without a GPU."""
+    if "torch" in sys.modules and (cuda := sys.modules["torch"].cuda).is_available():
+        return {"gpu_memory_mb": float(cuda.memory_allocated()) / MEGABYTE}
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is None or not tensorflow.config.list_logical_devices("GPU"):
+        return {}
+    return {"gpu_memory_mb": tensorflow.config.experimental.get_memory_info("GPU:0")["current"] / MEGABYTE}
+
+
+def combined(of_ranks: list[dict[str, float]]) -> dict[str, float]:
+    """Mean processor use of the ranks, and the sum of their memory."""
+    names = dict.fromkeys(name for one in of_ranks for name in one)
+    columns = {name: [one[name] for one in of_ranks if name in one] for name in names}
+    return {
+        name: float(np.mean(values) if name == "cpu_percent" else np.sum(values)) for name, values in columns.items()
+    }
