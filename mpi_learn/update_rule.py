@@ -7,15 +7,19 @@ from typing import Protocol
 
 import numpy as np
 
+from mpi_learn.flat_layout import FlatLayout
+
 
 class UpdateRule(Protocol):
     """One step of a method on flat float32 vectors: a `Rule` of MPI Learn, or an optimizer of a framework.
 
     Attributes:
+        layout: Which part of the vector is which array.
         learning_rate: As configured, or with which the framework's optimizer was created.
         has_schedule: Whether it determines the learning rate itself, so that `apply` does not set it.
     """
 
+    layout: FlatLayout
     learning_rate: float
     has_schedule: bool
 

@@ -7,13 +7,20 @@ from collections.abc import Callable
 
 import numpy as np
 
+from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Options
 from mpi_learn.optimizers.rules.rule import Float, clipped, sum_of_squares
 from mpi_learn.update_rule import UpdateRule
 
 
 class Optimizer(ABC):
-    """Changes a flat vector of weights in place."""
+    """Changes a flat vector of weights in place.
+
+    Attributes:
+        layout: Which part of the vector is which array.
+    """
+
+    layout: FlatLayout
 
     @abstractmethod
     def update(self, weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:
@@ -41,7 +48,8 @@ class RuleOptimizer(Optimizer):
     """
 
     def __init__(self, options: Options, rule: UpdateRule, rate: Callable[[int], float], weight_decay: float) -> None:
-        self.options, self.rule, self.rate, self.weight_decay = options, rule, rate, weight_decay
+        self.options, self.rule, self.rate, self.layout = options, rule, rate, rule.layout
+        self.weight_decay = weight_decay
         self._n_steps = np.zeros(1, np.int64)  # an array, so that a checkpoint can fill it
 
     @property

@@ -104,7 +104,7 @@ class TimedOptimizer(Optimizer):
     """
 
     def __init__(self, optimizer: Optimizer, timeline: Timeline) -> None:
-        self._optimizer, self._timeline = optimizer, timeline
+        self.layout, self._optimizer, self._timeline = optimizer.layout, optimizer, timeline
 
     def update(self, weights: np.ndarray, gradient: np.ndarray, scale: float = 1.0) -> None:
         with self._timeline.span("update", COMPUTE):
