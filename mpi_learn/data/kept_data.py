@@ -27,7 +27,7 @@ class KeptData:
         self._versions: dict[str, str] = {}
 
     def load(self, configuration: DataConfiguration, comm: Communicator, seed: int) -> Dataset:
-        """Like `mpi_learn.data.load`, but returns the same object while configuration and files do not change.
+        """Like `mpi_learn.data.loading.load`, but returns the same object while configuration and files do not change.
 
         Collective over `comm`. Its ranks may have loaded different datasets before.
 

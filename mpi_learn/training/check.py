@@ -9,7 +9,8 @@ from contextlib import closing, suppress
 import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.data import Batch, Dataset
+from mpi_learn.data.samples.batches import Batch
+from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.errors import ModelError
 from mpi_learn.models.frameworks import NAMES
 from mpi_learn.models.model import Model

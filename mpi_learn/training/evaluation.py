@@ -8,7 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout
-from mpi_learn.data import Dataset, validation_batches
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.make_batches import validation_batches
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place

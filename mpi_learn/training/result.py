@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_learn.data import Samples
+from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import SavingError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors

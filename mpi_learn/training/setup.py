@@ -8,10 +8,12 @@ from itertools import chain
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout, layout_of
-from mpi_learn.data import BatchOptions, Dataset, load, make_batches
-from mpi_learn.data.samples.batches import Batches, as_batch, completed
+from mpi_learn.data.loading import load
+from mpi_learn.data.samples.batches import Batches, BatchOptions, as_batch, completed
 from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
+from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.latent_noise import Noise
+from mpi_learn.data.samples.make_batches import make_batches
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout

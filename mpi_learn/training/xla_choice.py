@@ -8,8 +8,8 @@ from statistics import median
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import layout_of
-from mpi_learn.data import Batch, Dataset
-from mpi_learn.data.samples.batches import as_batch, completed
+from mpi_learn.data.samples.batches import Batch, as_batch, completed
+from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place

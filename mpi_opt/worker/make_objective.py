@@ -22,8 +22,8 @@ from mpi_opt.core.trial import Trial
 
 if TYPE_CHECKING:
     from mpi_learn import Result
-    from mpi_learn.data import Dataset
     from mpi_learn.data.kept_data import KeptData
+    from mpi_learn.data.samples.dataset import Dataset
 
 OF_THE_RESULT = ("seconds", "samples_per_second")
 """Figures of merit besides the metrics: the duration and the speed of a training."""
@@ -222,7 +222,7 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
         )
     _check_figure_of_merit(configuration, training, directory, where)
     _check_usage(configuration, space, directory, where)
-    from mpi_learn.data import count_samples
+    from mpi_learn.data.files.plan import count_samples
 
     n_training, _ = _placed(lambda: count_samples(training.data), where)
     if configuration.folds.number > n_training:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpi_learn.known_data import DATA_SETS
-from mpi_learn.known_data.simulation import simulate_jets
+from mpi_learn.known_data.simulation.particle_jets import simulate_jets
 from mpi_learn.known_data.simulation.particle_jets import JET_FEATURES
 from tests.docs.pages import DOCS
 

@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpi_learn.data import Batches, BatchOptions, Dataset, Dealer, Samples, shares, validation_batches
+from mpi_learn.data.samples.batches import Batches, BatchOptions, Dealer
+from mpi_learn.data.samples.dataset import Dataset, shares
+from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.make_batches import validation_batches
 
 
 def numbered(n: int) -> Dataset:
