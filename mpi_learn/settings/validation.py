@@ -107,7 +107,7 @@ def place(where: str, key: str) -> str:
 
 def _translated(error: ValidationError, model_class: type[BaseModel], data: Any, where: str) -> ConfigurationError:
     errors = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # may explain a missing key
-    keys = [_key_of(one, model_class, data) for one in errors]
+    keys = [_key_of(error, model_class, data) for error in errors]
     first, key = errors[0], keys[0]
     problem, cure = _explained(first, key)
     also = [one["type"] for one, other in zip(errors, keys, strict=True) if other.path == key.path]

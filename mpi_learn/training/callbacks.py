@@ -38,8 +38,8 @@ class Callbacks:
         self._of_keras: list[Any] = []
         with agreed_errors(comm):
             if comm.rank == first:
-                for one in map(component, wanted):
-                    made = _make_callback(one, model.framework, rate.fixed_by)
+                for callback in map(component, wanted):
+                    made = _make_callback(callback, model.framework, rate.fixed_by)
                     (self._of_keras if is_keras_callback(made) else self._functions).append(made)
             for callback in self._of_keras:
                 callback.set_params({"epochs": epochs, "verbose": 0})

@@ -115,5 +115,5 @@ def _one_step(model: Model, batch: Batch) -> tuple[dict[str, float], float, floa
 
 
 def _described(arrays: Sequence[np.ndarray], names: Sequence[str] = ()) -> str:
-    shown = [f"{one.shape[1:]} {one.dtype}" for one in arrays]
+    shown = [f"{array.shape[1:]} {array.dtype}" for array in arrays]
     return ", ".join(f"{name} {text}" for name, text in zip(names, shown, strict=True)) if names else ", ".join(shown)

@@ -29,7 +29,7 @@ NAMED = ("loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
 def _listed(value: Any) -> Any:
     """``metrics: accuracy`` is short for ``metrics: [accuracy]``, and the same within a mapping."""
     if isinstance(value, dict) and "name" not in value:
-        return {name: _listed(one) for name, one in value.items()}
+        return {name: _listed(entry) for name, entry in value.items()}
     return value if isinstance(value, list) else [value]
 
 
@@ -187,7 +187,7 @@ class TrainingConfiguration(Section):
     def _problem_with(self, gan: GanSection) -> str:
         """Why this is not a training of two models; empty if it is."""
         algorithm = self.algorithm
-        is_of_functions = isinstance(self.metrics, list) and all(component(one).is_own for one in self.metrics)
+        is_of_functions = isinstance(self.metrics, list) and all(component(metric).is_own for metric in self.metrics)
         rules = {
             "gan needs `model: file.py:function`, which returns {generator: …, discriminator: …}": is_function(
                 self.model
@@ -227,10 +227,8 @@ class TrainingConfiguration(Section):
         both = ["discriminator_loss", "generator_loss"] if self.gan is not None else []
         names = ["loss", *both, *self._loss_names()]
         for metrics in (self.metrics, self.weighted_metrics):
-            by_output = metrics if isinstance(metrics, dict) else {"": metrics}
-            names += [
-                f"{output}_{component(one).key}".removeprefix("_") for output, ones in by_output.items() for one in ones
-            ]
+            for output, of_output in (metrics if isinstance(metrics, dict) else {"": metrics}).items():
+                names += [f"{output}_{component(metric).key}".removeprefix("_") for metric in of_output]
         has_validation = self.data is None or self.data.validation or self.data.validation_fraction
         return [*names, *(f"val_{name}" for name in names)] if has_validation else names
 

@@ -187,7 +187,7 @@ def _dtypes(configuration: DataConfiguration) -> dict[str, np.dtype]:
     """Key or name of an array -> configured dtype; ``features`` is the key for all features."""
     wanted = configuration.dtype or {}
     by_name = wanted if isinstance(wanted, dict) else {"features": wanted}
-    return {name: np.dtype(one) for name, one in by_name.items()}
+    return {name: np.dtype(dtype) for name, dtype in by_name.items()}
 
 
 def _check_weights(plan: Plan, configuration: DataConfiguration) -> None:
@@ -236,7 +236,7 @@ def _united(kinds: Sequence[tuple[ArrayKind, ...]]) -> tuple[ArrayKind, ...]:
 
 
 def _check_same(reader: Reader, first: Reader) -> None:
-    shapes, expected = ([(kind.key, kind.shape) for kind in one.kinds] for one in (reader, first))
+    shapes, expected = ([(kind.key, kind.shape) for kind in source.kinds] for source in (reader, first))
     if shapes != expected:
         raise reader.error(
             f"{_spoken(shapes)} here but {_spoken(expected)} in {first.source.place}",

@@ -48,7 +48,7 @@ class HDF5(Source):
 
     def n_together(self, names: Sequence[str]) -> int:
         chunks = [self._file[self._descriptions[name].record or name].chunks for name in names]
-        return max((one[0] for one in chunks if one), default=1)
+        return max((shape[0] for shape in chunks if shape), default=1)
 
     @cached_property
     def _descriptions(self) -> dict[str, Description]:
