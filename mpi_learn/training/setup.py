@@ -254,11 +254,11 @@ def make_training_optimizer(
     def make(number: int, part: FlatLayout, wanted: AnyOptimizer, updates: float) -> Optimizer:
         is_settable = options is None
         if not isinstance(wanted, NotFused):
-            steps = rate.of_steps(wanted.learning_rate, wanted.schedule, updates, is_settable=is_settable)
+            steps = rate.per_step(wanted.learning_rate, wanted.schedule, updates, is_settable=is_settable)
             return make_optimizer(wanted, part, steps)
         rule = model.optimizer(wanted.component, number)
         rate.follow(rule, wanted.schedule)
-        steps = rate.of_steps(rule.learning_rate, wanted.schedule, updates, is_settable=is_settable)
+        steps = rate.per_step(rule.learning_rate, wanted.schedule, updates, is_settable=is_settable)
         decay = wanted.weight_decay if isinstance(wanted, FrameworkOptimizer) else 0.0
         return RuleOptimizer(wanted, rule, steps, decay)
 
