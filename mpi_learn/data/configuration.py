@@ -104,7 +104,7 @@ class DataConfiguration(Section):
     keep_cache: bool = Field(default=True, description="Whether to keep the copies in `cache` after the training.")
 
     @model_validator(mode="after")
-    def _validates_on_one_thing(self) -> DataConfiguration:
+    def _check_validation(self) -> DataConfiguration:
         if self.validation is not None and self.validation_fraction is not None:
             raise ValueError("validation and validation_fraction exclude each other: leave one out")
         return self

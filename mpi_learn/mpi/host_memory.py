@@ -119,6 +119,7 @@ def rows_of_host(comm: Communicator, n: int) -> dict[int, np.ndarray]:
 
 
 def _shared(host: Communicator, address: str, n_bytes: int, fill: Fill) -> np.ndarray:
+    """`shared_by_host` for the ranks of one host. Collective over `host`."""
     memory, error = _attempted(address, n_bytes, fill) if host.rank == 0 else (None, None)
     is_filled = broadcast_sleeping(host, memory is not None)
     if host.rank != 0 and is_filled:

@@ -64,7 +64,7 @@ class Callbacks:
         self._call(epoch, "on_train_end")
 
     def _call(self, epoch: int, name: str, *arguments: Any) -> bool:
-        """Calls a method of all callbacks, and functions after an epoch; returns whether one of them stops."""
+        """Calls a method of all callbacks, and functions after an epoch; returns whether one stops. Collective."""
         if not self._has_callbacks:
             return False
         stops, rate = False, None

@@ -82,6 +82,7 @@ class Validator:
         return sums
 
     def _finish(self, sums_of_rank: Callable[[], np.ndarray]) -> dict[str, float]:
+        """The metrics from the sums of all ranks. Collective."""
         sums = np.zeros(self.model.n_sums)
         with agreed_errors(self.comm):
             sums += sums_of_rank()

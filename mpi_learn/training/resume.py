@@ -154,7 +154,9 @@ class Checkpointing:
 
 @contextmanager
 def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, Arrays]]]:
-    """On rank 0 every rank and its `own`, one after the other; empty on the other ranks. Collective.
+    """On rank 0 every rank and its `own`, one after the other; empty on the other ranks.
+
+    Collective over `comm`.
 
     At the end rank 0 receives the remaining messages, so that no rank waits in a send.
     """
@@ -171,7 +173,9 @@ def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, A
 
 
 def distributed(comm: Communicator, folder: Path, n_ranks: int) -> Arrays:
-    """This rank's own arrays in the checkpoint in `folder`; empty if the number of ranks differs. Collective.
+    """This rank's own arrays in the checkpoint in `folder`; empty if the number of ranks differs.
+
+    Collective over `comm`.
 
     Args:
         n_ranks: Number of ranks of the checkpoint.

@@ -40,7 +40,9 @@ N_IN_EXAMPLE = 8
 
 
 def build_model(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
-    """The model with the same initial weights on every rank, after all checks that need no step. Collective.
+    """The model with the same initial weights on every rank, after all checks that need no step.
+
+    Collective over `comm`.
 
     Raises:
         UserError: Model and data do not fit together.
@@ -154,7 +156,7 @@ def _check_batch_sizes(configuration: TrainingConfiguration, model: Model, batch
 def make_validator(
     configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
 ) -> Validator:
-    """Validates `model`; validation in a thread gets a model of its own. Collective."""
+    """Validates `model`; validation in a thread gets its own model. Collective over `comm`."""
     layout = layout_of(configuration.algorithm, comm.size)
     needs_copy = configuration.validation.mode == "thread" and comm.rank in layout.workers
     with agreed_errors(comm):
@@ -275,7 +277,7 @@ def make_training_optimizer(
 
 
 def open_timeline(configuration: TrainingConfiguration, comm: Communicator, layout: Layout) -> Timeline:
-    """This rank's timeline. Collective."""
+    """This rank's timeline. Collective over `comm`."""
     if configuration.trace is None:
         return Timeline()
     with agreed_errors(comm):

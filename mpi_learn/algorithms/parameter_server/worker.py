@@ -121,7 +121,7 @@ class WorkerRank(Algorithm, SampleDealing):
         return self.worker is None or self.worker.finish_epoch(self.weights)
 
     def _step(self, step: np.ndarray) -> bool:
-        """One step of the group: the gradients are summed, the leader exchanges, all ranks take its new weights."""
+        """One step of the group: gradients are summed, the leader exchanges, all ranks take its weights. Collective."""
         if self.group is None:
             return self.worker is not None and self._exchange(self.worker, step)
         sum_in_place(self.group, step)
@@ -155,7 +155,9 @@ class WorkerRank(Algorithm, SampleDealing):
 
 
 def mean_staleness(comm: Communicator, found: Counter[int]) -> dict[str, float]:
-    """Mean and largest staleness of the workers' messages over all masters; empty without messages. Collective.
+    """Mean and largest staleness of the workers' messages over all masters; empty without messages.
+
+    Collective over `comm`.
 
     Args:
         found: Staleness -> number of messages on this rank.
