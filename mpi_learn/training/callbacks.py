@@ -74,14 +74,14 @@ class Callbacks:
         stops, rate = self.comm.bcast((stops, rate), root=self.first)
         if rate is not None:
             self.rate.chosen = rate
-        return stops
+        return bool(stops)
 
     def _call_here(self, epoch: int, name: str, arguments: tuple[Any, ...]) -> tuple[bool, float | None]:
         """The part of `_call` on the first worker; also returns the learning rate if a callback has set it."""
         model = self.model.current()
         optimizer = getattr(model, "optimizer", None) if self.model.framework == "keras" else None
         rate_before = _set_rate(optimizer, self.rate.at(epoch))
-        stops = name == "on_epoch_end" and self._call_functions(*arguments, model)
+        stops = name == "on_epoch_end" and self._call_functions(epoch, arguments[1], model)
         for callback in self._of_keras:
             callback.set_model(model)
             getattr(callback, name)(*(dict(part) if isinstance(part, dict) else part for part in arguments))
