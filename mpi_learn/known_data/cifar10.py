@@ -33,8 +33,8 @@ def _batches(archive: bytes, where: str) -> dict[str, bytes]:
     """File name -> content of the binary files in the archive."""
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-            members = [one for one in files.getmembers() if one.name.endswith(".bin")]
-            opened = {one.name.rpartition("/")[2]: files.extractfile(one) for one in members}
+            members = [member for member in files.getmembers() if member.name.endswith(".bin")]
+            opened = {member.name.rpartition("/")[2]: files.extractfile(member) for member in members}
             return {name: file.read() for name, file in opened.items() if file is not None}
     except (tarfile.TarError, EOFError, OSError) as error:
         raise DataError(f"the file is damaged: {error}", where=where, cure="download it again") from error

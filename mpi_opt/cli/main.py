@@ -58,7 +58,7 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
         from mpi_opt.worker.watchdog import end_unfinished
 
         try:
-            task = messaging.handed_out(world, task)
+            task = messaging.broadcast_sleeping(world, task)
         except lost_ranks.FAILURES:
             end_unfinished("rank 0 was lost before the search began")
     if isinstance(task, int):

@@ -40,15 +40,15 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
         )
     _check_figure_of_merit(configuration, training, directory, where)
     _check_usage(configuration, space, directory, where)
-    from mpi_learn.data import inspect
+    from mpi_learn.data.files.plan import count_samples
 
     with _errors_at(where):
-        summary = inspect(training.data)
-    if configuration.folds.number > summary.n_training:
+        n_training, _ = count_samples(training.data)
+    if configuration.folds.number > n_training:
         raise ConfigurationError(
-            f"{summary.n_training} samples cannot be split into {configuration.folds.number} folds",
+            f"{n_training} samples cannot be split into {configuration.folds.number} folds",
             where=place(where, "folds"),
-            cure=f"write folds: {min(5, summary.n_training)}, or give more samples",
+            cure=f"write folds: {min(5, n_training)}, or give more samples",
         )
 
 

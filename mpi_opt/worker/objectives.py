@@ -20,8 +20,8 @@ from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mpi_learn import Result
-    from mpi_learn.data import Dataset
-    from mpi_learn.data.retained import KeptData
+    from mpi_learn.data.kept_data import KeptData
+    from mpi_learn.data.samples.dataset import Dataset
 
 T = TypeVar("T")
 
@@ -159,7 +159,7 @@ class TrainingObjective(Objective):
 
     def _loaded(self, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
         """The data, which stays in memory from trial to trial."""
-        from mpi_learn.data.retained import KeptData
+        from mpi_learn.data.kept_data import KeptData
 
         if configuration.data is None:
             raise ConfigurationError(

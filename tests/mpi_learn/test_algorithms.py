@@ -19,8 +19,8 @@ from mpi_learn.algorithms.rank_layout import lay_out, layout_of
 from mpi_learn.algorithms.reduction import make_reduction
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Adam, Sgd
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 from tests.world import in_world
 
 N = 50
