@@ -17,11 +17,12 @@ def make_optimizer(options: Fused, layout: FlatLayout, rate: Callable[[int], flo
 
     Args:
         options: One of the classes of `mpi_learn.optimizers.configuration`.
-        layout: Of the vector to update.
+        layout: Of the vector to update, with or without counts.
         rate: The learning rate of a step, counted from 0; None: always ``options.learning_rate``.
     """
     from mpi_learn.optimizers.optimizer import RuleOptimizer  # loads numba, which reading a configuration must not
     from mpi_learn.optimizers.rules.table import RULES
+    from mpi_learn.optimizers.used_arrays import UsedArraysRule
 
-    rule = RULES[options.name](options, layout)
+    rule = UsedArraysRule(RULES[options.name](options, layout.arrays))
     return RuleOptimizer(options, rule, rate or (lambda step: options.learning_rate), options.weight_decay)
