@@ -40,7 +40,7 @@ class SynchronousAllReduce(Algorithm):
     def build(cls, options: AllReduce, setup: AlgorithmSetup) -> SynchronousAllReduce:
         """The algorithm as configured."""
         optimizer = setup.make_optimizer(None, math.ceil(setup.n_steps / options.accumulate))
-        return cls(setup, optimizer, make_reduction(options, setup.n), options.accumulate)
+        return cls(setup, optimizer, make_reduction(options, setup.n, setup.n_counts), options.accumulate)
 
     def run(self, steps: Iterable[np.ndarray]) -> None:
         self._n_left = self.n_exchanges  # the other ranks wait in an exchange only while some are left
@@ -99,8 +99,12 @@ class SynchronousAllReduce(Algorithm):
 
 
 def weighted_statistics(statistics: BatchStatistics, n_samples: float) -> np.ndarray:
-    """This rank's batch statistics times its number of samples, and that number, (k + 1,) float64: to be summed."""
-    return np.append(statistics.moving().astype(np.float64), 1.0) * n_samples
+    """This rank's batch statistics times its number of samples, and that number, (k + 1,) float64: to be summed.
+
+    Without samples they are zeros, also for an infinite number, such as in the mask of an attention.
+    """
+    vector = np.append(statistics.moving().astype(np.float64), 1.0)
+    return vector * n_samples if n_samples else np.zeros_like(vector)
 
 
 def mean_statistics(weighted: np.ndarray) -> np.ndarray:

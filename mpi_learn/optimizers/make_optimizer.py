@@ -15,6 +15,7 @@ from mpi_learn.optimizers.rules.lars import LayerwiseAdaptiveRates
 from mpi_learn.optimizers.rules.rmsprop import RootMeanSquarePropagation
 from mpi_learn.optimizers.rules.rule import Rule
 from mpi_learn.optimizers.rules.sgd import StochasticGradientDescent
+from mpi_learn.optimizers.used_arrays import UsedArraysRule
 
 RULES: Mapping[str, type[Rule]] = {
     "sgd": StochasticGradientDescent,
@@ -34,8 +35,8 @@ def make_optimizer(options: Fused, layout: FlatLayout, rate: Callable[[int], flo
 
     Args:
         options: One of the classes of `mpi_learn.optimizers.configuration`.
-        layout: Layout of the vector to update.
+        layout: Layout of the vector to update, with or without counts.
         rate: The learning rate of a step, counted from 0; None: always ``options.learning_rate``.
     """
-    rule = RULES[options.name](options, layout)
+    rule = UsedArraysRule(RULES[options.name](options, layout.arrays))
     return RuleOptimizer(options, rule, rate or (lambda step: options.learning_rate), options.weight_decay)

@@ -63,10 +63,10 @@ def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model)
     size, batches = configuration.batch_size, make_training_batches(configuration, dataset, n_workers=1, worker=0)
     with closing(batches):
         batch = next(iter(batches.epoch(0)))
-    names = dataset.training.take(slice(0, 1)).format
+    names, arrays = dataset.training.take(slice(0, 1)).format, model.layout.arrays
     lines = [
         ("model", f"{configuration.model}, {NAMES[model.framework]}"),
-        ("parameters", f"{model.layout.size:,} in {len(model.layout.shapes)} trainable arrays"),
+        ("parameters", f"{arrays.size:,} in {len(arrays.shapes)} trainable arrays"),
         ("inputs", _described(batch.x, names.x_names)),
         ("labels", _described(batch.y, names.y_names) or "none"),
     ]
@@ -103,7 +103,7 @@ def _one_step(model: Model, batch: Batch) -> tuple[dict[str, float], float, floa
     step = model.gradient(batch.x, batch.y, batch.weights)
     seconds = time.perf_counter() - begun
     metrics = model.metrics(step[model.layout.size :].astype(np.float64))
-    gradient = step[: model.layout.size] / max(len(batch.x[0]), 1)
+    gradient = step[: model.layout.arrays.size] / max(len(batch.x[0]), 1)
     n_bad = int(np.count_nonzero(~np.isfinite(gradient)))
     if n_bad or not np.isfinite(metrics["loss"]):
         raise ModelError(

@@ -191,6 +191,7 @@ class Training:
             layout=self.layout,
             weights=model.weights,
             n_sums=model.n_sums,
+            n_counts=model.layout.size - model.layout.arrays.size,
             n_steps=self.batches.n_steps,
             learning_rate=self.rate.base,
             make_optimizer=self._make_optimizer,

@@ -147,7 +147,7 @@ def _check_batch_sizes(configuration: TrainingConfiguration, model: Model, batch
         least_samples = batches.n_samples % size or size
     if least_samples < model.least_samples:
         raise ConfigurationError(
-            f"the smallest batch has {least_samples} sample: batch normalisation needs at least {model.least_samples}",
+            f"the smallest batch has {least_samples} sample, the model needs {model.least_samples} in training",
             where="batch_size",
             cure="write data.drop_last: true, or another batch_size",
         )

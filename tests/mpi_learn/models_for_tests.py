@@ -163,5 +163,16 @@ def build_deep(depth=2, units=32, norm=False, dropout=0.0):
     return keras.Sequential([*layers, keras.layers.Dense(10, "softmax")])
 
 
+def build_noisy():
+    """Adds noise from Keras' global generator of random numbers."""
+    import keras
+
+    class Noisy(keras.layers.Layer):
+        def call(self, x, training=False):
+            return x + keras.random.normal(keras.ops.shape(x)) if training else x
+
+    return keras.Sequential([keras.Input((3,)), Noisy(), keras.layers.Dense(1)])
+
+
 def squared_error(labels, outputs):
     return (labels - outputs) ** 2

@@ -13,6 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from mpi_learn.algorithms.algorithm import AlgorithmSetup
+from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import lay_out, layout_of
@@ -167,6 +168,18 @@ def test_the_remainders_of_full_batches_do_not_dominate_a_small_one():
         total += step[:N] / n_samples
     np.testing.assert_allclose(total + reduction.arrays()["held_back"], 12 * gradient, rtol=1e-4)
     assert total.max() < 13
+
+
+class Statistics:
+    """Batch statistics, one of them infinite, as in the mask of an attention."""
+
+    def moving(self):
+        return np.array([2.0, -np.inf], np.float32)
+
+
+def test_rank_without_samples_has_no_share_in_infinite_statistics():
+    total = weighted_statistics(Statistics(), 3.0) + weighted_statistics(Statistics(), 0.0)
+    np.testing.assert_array_equal(mean_statistics(total), [2.0, -np.inf])
 
 
 TREES = {

@@ -75,6 +75,37 @@ def test_optimizer_steps_as_keras_does(keras_name, ours, theirs):
     np.testing.assert_allclose(after(make_optimizer(options(**ours), LAYOUT)), expected, rtol=2e-4, atol=2e-5)
 
 
+USED = [(True, True, False, True), (False, True, False, True), (True, False, False, False), (True, True, False, True)]
+"""The arrays that have a gradient in each of some steps; the third one never has."""
+
+
+@pytest.mark.parametrize(
+    ("name", "options_of_torch"),
+    [("AdamW", {}), ("SGD", {"momentum": 0.9, "weight_decay": 0.0})],
+    ids=["adamw", "sgd"],
+)
+def test_array_without_a_gradient_rests_as_in_pytorch(name, options_of_torch):
+    import torch
+
+    common = {"weight_decay": 0.1} | options_of_torch
+    ours = make_optimizer(options(name=name.lower(), learning_rate=0.05, **common), LAYOUT.counted())
+    weights = np.concatenate([start(), np.zeros(len(SHAPES), np.float32)])
+    parameters = [torch.nn.Parameter(torch.from_numpy(view.copy())) for view in LAYOUT.views(start())]
+    eps = {"eps": 1e-7} if name == "AdamW" else {}
+    theirs = getattr(torch.optim, name)(parameters, lr=0.05, **common, **eps)
+    for gradient, used in zip(gradients(len(USED)), USED, strict=True):
+        views = LAYOUT.views(gradient)
+        for view, parameter, is_used in zip(views, parameters, used, strict=True):
+            parameter.grad = torch.from_numpy(view.copy()) if is_used else None
+            view *= is_used
+        theirs.step()
+        ours.update(weights, np.concatenate([gradient, 3 * np.array(used, np.float32)]))
+    expected = np.concatenate([one.detach().numpy().ravel() for one in parameters])
+    np.testing.assert_allclose(weights[: LAYOUT.size], expected, rtol=1e-5, atol=1e-6)
+    assert not weights[LAYOUT.size :].any()
+    assert ours.arrays()["n_steps_of_arrays"].tolist() == np.sum(USED, 0).tolist()
+
+
 def test_lars_steps_as_its_equations_say():
     rate, momentum, decay, trust, epsilon = 0.1, 0.9, 0.01, 0.001, 1e-8
     weights = [view.astype(np.float64) for view in LAYOUT.views(start())]

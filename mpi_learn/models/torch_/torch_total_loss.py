@@ -41,6 +41,10 @@ class JointLoss:
     def check_labels(self, y: Arrays) -> None:
         """A user's loss may accept any labels."""
 
+    def buffers(self) -> list[torch.Tensor]:
+        """The buffers of losses that are modules."""
+        return self._loss.buffers()
+
 
 class SumOfLosses:
     """The sum over the outputs of factor × loss; see `JointLoss`."""
@@ -66,6 +70,9 @@ class SumOfLosses:
 
     def check_labels(self, y: Arrays) -> None:
         check_ranges([None if loss is None else loss.rule for loss in self.losses], self.places, y)
+
+    def buffers(self) -> list[torch.Tensor]:
+        return [buffer for loss in self.losses if loss is not None for buffer in loss.buffers()]
 
 
 TotalLoss = JointLoss | SumOfLosses
