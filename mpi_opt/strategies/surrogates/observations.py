@@ -133,11 +133,11 @@ def _is_penalty(column: Floats) -> Bools:
     values = column[np.isfinite(column)]
     largest = values.max(initial=-math.inf)
     measured = values[values < largest]
-    is_penalty = column == largest
-    if is_penalty.sum() < FEWEST_PENALTIES or len(measured) < FEWEST_MEASURED:
-        return np.zeros_like(is_penalty)
-    extent = np.ptp(measured)
-    return is_penalty & bool(largest - measured.min() > PENALTY_GAP * extent > 0)
+    is_largest: Bools = column == largest
+    is_enough = is_largest.sum() >= FEWEST_PENALTIES and len(measured) >= FEWEST_MEASURED
+    if is_enough and largest - measured.min() > PENALTY_GAP * np.ptp(measured) > 0:
+        return is_largest
+    return np.zeros_like(is_largest)
 
 
 def scaled(values: Floats, uncertainties: Floats) -> tuple[Floats, Floats]:
