@@ -180,7 +180,6 @@ class Bayesian(Strategy):
         observed, number = self._history.observations(), self._bookkeeping.n_asked
         if self._bookkeeping.n_figures > 1:
             return partial(self._search_front, observed, pending, number, count)
-        observed = observed.without_penalties()
         if self._earlier is not None:
             return partial(self._search_with_earlier, self._earlier, observed, pending, number, count)
         return partial(self._proposer.propose, observed, pending, number, count, self._is_allowed)
@@ -196,8 +195,7 @@ class Bayesian(Strategy):
         """Rows with new weights, and therefore a new model, for each; the earlier rows count as pending."""
         rows: list[Floats] = []
         for one in range(number, number + count):
-            weights = drawn_weights(self._bookkeeping.n_figures, self._seed, one)
-            weighted = observed.weighted(weights).without_penalties()
+            weighted = observed.weighted(drawn_weights(self._bookkeeping.n_figures, self._seed, one))
             rows += self._new_proposer().propose(weighted, np.vstack([pending, *rows]), one, 1, self._is_allowed)
         return rows
 

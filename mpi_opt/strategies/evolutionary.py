@@ -205,7 +205,6 @@ def selected(individuals: list[Individual], size: int) -> list[Individual]:
 
 def interpolated(observed: Observations, is_category: Bools) -> CubicInterpolation:
     """An interpolation of the logarithm of the costs; a failed trial counts as the largest cost."""
-    observed = observed.without_penalties()
     costs = np.where(np.isfinite(observed.values), observed.values, np.nanmax(observed.values))
     kept = Observations(observed.rows, costs, observed.variances).thinned(LARGEST_INTERPOLATION)
     return CubicInterpolation(kept.rows, warped(kept.values, 1.0)[0], is_category)
