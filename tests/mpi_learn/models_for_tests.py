@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 
 from mpi_learn.data.samples.dataset import Dataset
@@ -59,15 +57,6 @@ def build_nothing():
 
 def build_raising():
     raise RuntimeError("no such layer")
-
-
-def build_or_leave():
-    """As where the last rank's host lacks something."""
-    from mpi4py import MPI
-
-    if MPI.COMM_WORLD.rank == MPI.COMM_WORLD.size - 1:
-        sys.exit("boom")
-    return build_model()
 
 
 def absolute_error(labels, outputs):
