@@ -129,7 +129,9 @@ def check(
 
 @app.command()
 def prepare(
-    name: Annotated[str | None, typer.Argument(help="Name of the data set. Without it, all are listed.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="Name of the data set. Without it, all are listed.")
+    ] = None,
     to: Annotated[Path | None, typer.Option("--to", help="HDF5 file to write.")] = None,
     from_: Annotated[
         str | None,

@@ -54,7 +54,7 @@ def search(
 def check(
     space: SpaceFile,
     changes: Changes,
-    n: Annotated[int | None, typer.Option("-n", help="Number of ranks.", min=1)] = None,
+    n: Annotated[int | None, typer.Option("-n", help="Also print the role of each of N ranks.", min=1)] = None,
 ) -> None:
     """Validate file, model, data and space, and print what would run. Needs no MPI."""
     from mpi_learn.mpi.library import do_without_mpi

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from mpi_opt.messages.link import CoordinatorLink
 
 UNPROTECTED = (
-    "a lost rank would end this search (the same command would resume it); "
-    "to survive it: mpirun --with-ft ulfm, with Open MPI 5 or newer"
+    "a lost rank would end this search (the same command would continue it); "
+    "mpirun --with-ft ulfm of Open MPI 5 or newer protects against this"
 )
 
 

@@ -124,7 +124,7 @@ def _only(name: str | list[str], known: list[str], labels: Sequence[str], is_tab
         raise DataError(
             f"{name!r} matches {len(found)} arrays, which have names but no order",
             where=name,
-            cure="name it alone, or each of its arrays",
+            cure="write it without a list, or name each array",
         )
     return found[0]
 
