@@ -39,11 +39,10 @@ def _built(settings: ModelSettings) -> Any:
     name = settings.model
     if not is_function(name):
         return _loaded(load_framework("keras"), Path(name))
-    signature_of(name).check(dict(settings.parameters), name)
-    with errors_of_user_code(
-        f"building the model with ({shown_arguments(dict(settings.parameters))})", name, ModelError
-    ):
-        return load_function(name)(**settings.parameters)
+    arguments = dict(settings.parameters)
+    signature_of(name).check(arguments, name)
+    with errors_of_user_code(f"building the model with ({shown_arguments(arguments)})", name, ModelError):
+        return load_function(name)(**arguments)
 
 
 def _framework(built: Any, settings: ModelSettings) -> str:
