@@ -72,7 +72,8 @@ class TorchModel(Model):
         *gradients, counts = self.layout.views(self._step)
         self._gradients = list(map(torch.from_numpy, gradients))
         for number, parameter in enumerate(self.network.parameters):
-            parameter.register_post_accumulate_grad_hook(partial(_count, counts[number : number + 1]))  # type: ignore[no-untyped-call]
+            count = partial(_count, counts[number : number + 1])
+            parameter.register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
         self.network.give(self.weights)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
