@@ -8,7 +8,7 @@ from mpi4py import MPI
 
 import mpi_learn.training.loop
 from mpi_learn import train
-from mpi_learn.data import Batches
+from mpi_learn.data.samples.batches import Batches
 from mpi_learn.errors import MPILearnError
 from tests.mpi_learn.models_for_tests import digits
 
