@@ -10,12 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
 
 from mpi_learn.cli.launch import find_mpirun, launch_environment
 from mpi_opt.cli.main import main, run
+from mpi_opt.store import connecting
 from tests.docs.pages import DOCS
 from tests.mpirun import mpirun
 
@@ -100,7 +102,7 @@ def _under_mpirun(*arguments: str, consent: bool) -> None:
 
 def _locked_store() -> None:
     _searched("numbers")
-    with sqlite3.connect("numbers.db", isolation_level=None) as holder:
+    with sqlite3.connect("numbers.db", isolation_level=None) as holder, patch.object(connecting, "WAIT_S", 0.5):
         holder.execute("BEGIN IMMEDIATE")
         _searched("numbers", change={"search": {"strategy": "random", "trials": 4}})
         holder.execute("ROLLBACK")

@@ -79,6 +79,7 @@ def test_the_same_command_continues_a_study(space_file, query, tmp_path):
     assert len({parameters for _, parameters, _ in after}) == 9
 
 
+@pytest.mark.mpi
 @pytest.mark.parametrize("launcher", [(), (MPIRUN, *UNPROTECTED, "-np", "2")])
 def test_a_trial_that_ends_every_search_does_not_do_so_for_ever(launcher, space_file, query, tmp_path):
     command = [*launcher, sys.executable, *SEARCH, str(space_file("fatal"))]
@@ -315,13 +316,25 @@ finally:
 """
 
 
+MODEL = """
+from torch import nn
+
+def build_model(units, layers, activation, dropout):
+    act = {"relu": nn.ReLU, "elu": nn.ELU, "selu": nn.SELU}[activation]
+    parts = [nn.Linear(64, units), act(), nn.Dropout(dropout)]
+    for _ in range(layers - 1):
+        parts += [nn.Linear(units, units), act(), nn.Dropout(dropout)]
+    return nn.Sequential(*parts, nn.Linear(units, 10))
+"""
+
+
 @pytest.fixture(scope="module")
 def digits_search(tmp_path_factory) -> tuple[Path, str]:
     """The folder and the standard output of a search on the digits by successive halving, on 3 fresh ranks."""
-    pytest.importorskip("tensorflow")
+    pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("digits")
     prepare("digits", folder / "digits.h5")
-    (folder / "digits.py").write_text((ROOT / "searchspaces" / "digits.py").read_text())
+    (folder / "digits.py").write_text(MODEL)
     content = yaml.safe_load((ROOT / "searchspaces" / "digits.yaml").read_text())
     options = {"min_budget": 1, "max_budget": 2, "factor": 2}
     content |= {"search": {"strategy": "halving", "trials": 5, "seed": 7, "options": options}, "folds": 1}
