@@ -275,7 +275,7 @@ def _loss_weights(options: Gan, n_outputs: int, n_labels: int) -> list[float]:
         raise ModelError(
             f"the discriminator has {n_outputs - 1} outputs after the first, the data have labels for {n_labels}",
             where="data.labels",
-            cure="the first output says real or generated; give it one more for each label, or none",
+            cure="after the first output (real or generated), add one output per label, or none",
         )
     weights = options.loss_weights or [1.0] * n_outputs
     if len(weights) != n_outputs:

@@ -43,7 +43,8 @@ class FunctionSignature:
         missing = [name for name in self.required if name not in arguments]
         if missing:
             raise ConfigurationError(
-                f"{specification} needs a value for {missing[0]}", cure=f"give `{missing[0]}` or a default to it"
+                f"{specification} needs a value for {missing[0]}",
+                cure=f"add `{missing[0]}`, or give the argument a default",
             )
 
 
@@ -62,8 +63,9 @@ def located_specification(specification: str, directory: Path) -> str:
 
 
 def load_function(specification: str, directory: Path | None = None) -> Callable[..., Any]:
-    """The function or class that `specification` names. A file is run once per process, and
-    again after it has changed.
+    """The function or class that `specification` names.
+
+    A file is run once per process, and again after it has changed.
 
     Args:
         specification: ``file.py:name`` or ``package.module:name``.
@@ -206,14 +208,14 @@ def _signature(node: ast.FunctionDef | ast.ClassDef) -> FunctionSignature:
 def _signature_of_arguments(arguments: ast.arguments, skip: int = 0) -> FunctionSignature:
     positional = [*arguments.posonlyargs, *arguments.args]
     n_required = len(positional) - len(arguments.defaults)
-    required = positional[skip:n_required]
-    required += [
-        one for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is None
-    ]
-    names = [*positional[skip:], *arguments.kwonlyargs]
-    return FunctionSignature(
-        tuple(one.arg for one in names), arguments.kwarg is not None, tuple(one.arg for one in required)
-    )
+    by_name = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    required = positional[skip:n_required] + [parameter for parameter, default in by_name if default is None]
+    names = positional[skip:] + arguments.kwonlyargs
+    return FunctionSignature(_names(names), arguments.kwarg is not None, _names(required))
+
+
+def _names(parameters: list[ast.arg]) -> tuple[str, ...]:
+    return tuple(parameter.arg for parameter in parameters)
 
 
 def _other_names(tree: ast.Module) -> set[str]:
@@ -221,7 +223,7 @@ def _other_names(tree: ast.Module) -> set[str]:
     names = {target.id for target in targets if isinstance(target, ast.Name)}
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {(one.asname or one.name).split(".")[0] for one in node.names}
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
     return names
 
 

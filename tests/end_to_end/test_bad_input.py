@@ -237,7 +237,7 @@ CASES = [
         "space.rate.low",
         0,
         "space.yaml: space.rate.low: a log-uniform prior needs low > 0, not 0",
-        "raise low, or prior: uniform",
+        "increase low, or write prior: uniform",
     ),
     (
         "space.rate.high",
@@ -278,13 +278,13 @@ CASES = [
     (
         "space.2x",
         {"type": "real", "low": 0, "high": 1},
-        "space.yaml: space.2x: a hyperparameter's name must be letters, digits and _",
-        "begin with a letter; write 2x as x2, for example",
+        "space.yaml: space.2x: the name of a hyperparameter must consist of letters, digits and _",
+        "start with a letter; write 2x as x2, for example",
     ),
     (
         "space.unused",
         {"type": "real", "low": 0, "high": 1},
-        "space.yaml: space.unused: the hyperparameter unused is used by nothing",
+        "space.yaml: space.unused: the hyperparameter unused is not used",
         "write $unused somewhere in training:, name it in",
     ),
     (
@@ -320,7 +320,7 @@ CASES = [
     (
         "training",
         DROP,
-        "space.yaml: training: missing: `objective: train` needs a training",
+        "space.yaml: training: this section is missing; `objective: train` needs it",
         "write a training: section, or objective: file.py:function,",
     ),
     ("training.model", DROP, "space.yaml: training.model: this key is required", "add `model: …`"),
@@ -432,7 +432,7 @@ CASES = [
     (
         "training.data.train",
         ["*.parquet"],
-        "data.train: *.parquet: no file fits this pattern",
+        "data.train: *.parquet: no file matches this pattern",
         "check the path and the suffix",
     ),
     (
@@ -639,7 +639,7 @@ def test_a_folder_in_which_the_ranks_cannot_write_their_logs_is_told_at_the_star
     (folder / "bad.logs").touch()
     done = in_world(3, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
     assert done.returncode == INVALID, done.stderr
-    _is_one_message(done.stderr.partition("mpi-opt: ")[2], ["bad.logs", "where you may write"])
+    _is_one_message(done.stderr.partition("mpi-opt: ")[2], ["bad.logs", "in a folder that is writable"])
 
 
 @pytest.mark.mpi

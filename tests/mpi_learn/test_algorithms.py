@@ -13,14 +13,15 @@ import pytest
 from pydantic import TypeAdapter
 
 from mpi_learn.algorithms.algorithm import AlgorithmSetup
+from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import lay_out, layout_of
 from mpi_learn.algorithms.reduction import make_reduction
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Adam, Sgd
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 from tests.world import in_world
 
 N = 50
@@ -167,6 +168,18 @@ def test_the_remainders_of_full_batches_do_not_dominate_a_small_one():
         total += step[:N] / n_samples
     np.testing.assert_allclose(total + reduction.arrays()["held_back"], 12 * gradient, rtol=1e-4)
     assert total.max() < 13
+
+
+class Statistics:
+    """Batch statistics, one of them infinite, as in the mask of an attention."""
+
+    def moving(self):
+        return np.array([2.0, -np.inf], np.float32)
+
+
+def test_rank_without_samples_has_no_share_in_infinite_statistics():
+    total = weighted_statistics(Statistics(), 3.0) + weighted_statistics(Statistics(), 0.0)
+    np.testing.assert_array_equal(mean_statistics(total), [2.0, -np.inf])
 
 
 TREES = {

@@ -19,8 +19,8 @@ from mpi_learn.algorithms.parameter_server import roles
 from mpi_learn.algorithms.parameter_server.link import VECTOR
 from mpi_learn.algorithms.rank_layout import layout_of
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Sgd
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 from tests.mpi_learn.thread_ranks import Turns, run_ranks
 
 N, RATE, MOMENTUM = 40, 0.1, 0.5

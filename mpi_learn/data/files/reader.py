@@ -48,7 +48,7 @@ class Reader:
         self.function = load_function(wanted.function) if isinstance(wanted, Transform) else None
         with reading(source):
             self.requests = self._looked_up(
-                _plain(wanted), [one for names in left_out for one in names_in(_plain(names))]
+                _plain(wanted), [name for names in left_out for name in names_in(_plain(names))]
             )
             self._names = list(dict.fromkeys(column.name for request in self.requests for column in request.columns))
             self._described = source.describe(self._names)
@@ -136,7 +136,7 @@ class Reader:
         for array in arrays:
             self._check_numeric(name, array.dtype)
         keys = self._keys or ("",) * len(arrays)
-        return [self._kind_of(name, one.shape[1:], one.dtype, key) for one, key in zip(arrays, keys, strict=True)]
+        return [self._kind_of(name, array.shape[1:], array.dtype, key) for array, key in zip(arrays, keys, strict=True)]
 
     def _kind_of(self, name: str, shape: tuple[int, ...], dtype: np.dtype, key: str) -> ArrayKind:
         wanted = self._dtypes.get(key) or self._dtypes.get(name) or self._dtypes.get(self.role)

@@ -54,8 +54,9 @@ class KerasModel(Model):
     def __init__(self, model: keras.Model, settings: ModelSettings, example: Example) -> None:
         self._settings, self.network = settings, KerasNetwork(model, settings)
         self.compiled = CompiledModel(self.network, settings, example)
-        self.layout, self.has_own_loss = self.network.layout, self.compiled.has_own_loss
+        self.layout, self.has_own_loss = self.network.layout.counted(), self.compiled.has_own_loss
         self.weights = aligned_empty(self.layout.size)
+        self.weights[:] = 0
         self.network.give(self.weights)
         self._training, self._inference = self._passes(example)
         self.has_constraints = self.network.has_constraints
@@ -157,8 +158,12 @@ class KerasModel(Model):
         return training, inference
 
     def _eager_step(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
-        found = self._training(self.network.parts(flat), x, y, weights, self._initial)
-        return tf.concat([*map(flattened, found.gradients), self._sums(found)], 0)
+        parts = self.network.parts(flat)
+        found = self._training(parts, x, y, weights, self._initial)
+        pairs = zip(found.gradients, parts, strict=True)
+        gradients = [flattened(tf.zeros_like(part) if one is None else one) for one, part in pairs]
+        counts = [0.0 if one is None else 1.0 for one in found.gradients]
+        return tf.concat([*gradients, counts, self._sums(found)], 0)
 
     def _eager_forward(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
         return self._sums(self._inference(self.network.parts(flat), x, y, weights, self._initial))

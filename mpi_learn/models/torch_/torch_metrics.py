@@ -163,7 +163,7 @@ def _of_torchmetrics(name: str, wanted: Component, output: Shape, loss: Loss | N
     if not (isinstance(kind, type) and issubclass(kind, package.Metric)):
         near = nearest(name, [*known, *package.__all__])
         raise ConfigurationError(
-            f"there is no metric {name}, and torchmetrics has none",
+            f"neither MPI Learn nor torchmetrics has a metric {name}",
             where="metrics",
             cure=f"did you mean {near}?" if near else "write file.py:function",
         )

@@ -91,8 +91,12 @@ ROWS: dict[str, Row] = {
         x="pixels", y="per_pixel",
     ),
     "masks": row(
-        "masks, labels per step", "masked", OF_CLASSES, x="padded", y="per_step", loose=("loss", "val_loss"),
-        is_slow=False,
+        "masks, labels per step, an ignored class", "masked",
+        OF_CLASSES | {"loss": {"name": "sparse_categorical_crossentropy", "ignore_class": 1}},
+        compiled=lambda module: {
+            "loss": module.keras.losses.SparseCategoricalCrossentropy(ignore_class=1), "metrics": ["accuracy"],
+        },
+        x="padded", y="per_step", loose=("loss", "val_loss"), is_slow=False,
     ),
     "words": row(
         "embeddings of integers, with masks", "words", {"loss": "binary_crossentropy", "metrics": ["accuracy"]},
@@ -150,10 +154,14 @@ ROWS: dict[str, Row] = {
         loose=("energy_loss", "kind_loss", "val_energy_loss", "val_kind_loss"),
     ),
     "subclass": row(
-        "subclassed models: inputs by name, `call` without `training`", "NoTraining", {"loss": "mse"},
+        "subclassed models: inputs by name, `call` without `training`, layers that are not called", "NoTraining",
+        {"loss": "mse", "optimizer": {"name": "adamw", "learning_rate": 0.05, "weight_decay": 0.5}},
         {"features": {"income": "income", "age": "age"}, "labels": "y"}, x={"age": "age", "income": "income"},
+        compiled={"loss": "mse"}, optimizer=lambda module: module.keras.optimizers.AdamW(0.05, weight_decay=0.5),
     ),
-    "overridden compute_loss": row("overridden `compute_loss`", "ten_times", {"loss": "mse"}),
+    "overridden compute_loss": row(
+        "overridden `compute_loss`, annealing by `self.optimizer.iterations`", "growing", {"loss": "mse"},
+    ),
     "overridden train_step": row(
         "overridden `train_step` and `test_step` that call self.optimizer once", "Autoencoder",
         {"loss": None}, {"features": "X", "labels": None}, y=None, compiled={},
@@ -282,6 +290,11 @@ ROWS: dict[str, Row] = {
     "weights changed by a layer": row(
         "layers that change their trainable weights, such as `SpectralNormalization`", "spectral", {"loss": "mse"},
         refused="is trainable, and the model changes it when it is called",
+    ),
+    "weights of pixels": row(
+        "a weight per sample for a loss per pixel", "segmentation", OF_CLASSES,
+        {"features": "pixels", "labels": "per_pixel", "weights": "w"},
+        refused="the data have weights of shape () per sample",
     ),
     "class weights of pixels": row(
         "class weights with several classes per sample", "segmentation", OF_CLASSES,
