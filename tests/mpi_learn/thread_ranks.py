@@ -223,7 +223,7 @@ class ThreadComm:
         return source in (MPI.ANY_SOURCE, message[0]) and tag in (MPI.ANY_TAG, message[1])
 
 
-def run_ranks(n, function, timeout_s=30):
+def run_ranks(n, function, timeout_s=60):
     """Calls ``function(comm)`` on `n` ranks at once and returns their results; raises what one of them raises."""
     shared, results, errors = _Shared(n), [None] * n, []
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from mpi_learn.data import DataConfiguration, retained
-from mpi_learn.data.retained import KeptData
+from mpi_learn.data import kept_data
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.kept_data import KeptData
 
 
 @pytest.fixture
@@ -64,6 +65,6 @@ def test_what_was_not_used_for_longest_is_given_up_first(folder):
 def test_datasets_are_given_up_for_others_that_need_their_memory(folder, monkeypatch):
     kept = KeptData()
     first = loaded(kept, folder, "a")
-    monkeypatch.setattr(retained, "host_memory_bytes", lambda: 100)
+    monkeypatch.setattr(kept_data, "host_memory_bytes", lambda: 100)
     loaded(kept, folder, "b")
     assert loaded(kept, folder, "a") is not first
