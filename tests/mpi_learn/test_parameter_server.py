@@ -225,10 +225,10 @@ def test_rounding_makes_no_quorum_larger():
     def run(comm):
         if comm.rank == 0:
             centre = FirstCentre(np.zeros(N, np.float32), with_momentum(None, 1), in_rounds=True)
-            server = Server(comm, workers, centre, workers=workers, quorum=0.28)
+            server = Server(comm, workers, centre, workers=workers, mailboxes={}, quorum=0.28)
             server.begin_epoch()
             return server.serve()
-        link = RemoteLink(comm, 0)
+        link = RemoteLink(comm, 0, mailbox=None)
         if comm.rank <= 7:
             link.swap(np.zeros(N, np.float32), 1.0)
         all_have_answers.wait()
