@@ -29,7 +29,7 @@ class SynchronousAllReduce(Algorithm):
         accumulate: Number of steps whose gradients a rank sums before they are exchanged.
     """
 
-    def __init__(self, setup: AlgorithmSetup, optimizer: Optimizer, reduction: Reduction, accumulate: int = 1) -> None:
+    def __init__(self, setup: AlgorithmSetup, optimizer: Optimizer, reduction: Reduction, accumulate: int) -> None:
         self.comm, self.weights, self.n, self.n_sums = setup.comm, setup.weights, setup.n, setup.n_sums
         self.optimizer, self.reduction, self.accumulate = optimizer, reduction, accumulate
         self.statistics = setup.batch_statistics if self.comm.size > 1 else None
@@ -63,7 +63,7 @@ class SynchronousAllReduce(Algorithm):
         return self.reduction.arrays()
 
     def _exchange(self, step: np.ndarray) -> bool:
-        """Sums a step vector over all ranks and updates the weights; False if a rank failed."""
+        """Sums a step vector over all ranks and updates the weights; False if a rank failed. Collective."""
         sums = step[self.n :]
         weighted = weighted_statistics(self.statistics, float(sums[N_SAMPLES])) if self.statistics is not None else None
         self.reduction.sum(self.comm, step)
@@ -92,7 +92,7 @@ class SynchronousAllReduce(Algorithm):
             yield total
 
     def _report_failure(self) -> None:
-        """Takes part in the exchange in which the other ranks wait, with nothing but the flag that this rank failed."""
+        """Takes part in the exchange in which the other ranks wait, with zeros and the flag that this rank failed."""
         step = np.zeros(self.n + self.n_sums, np.float32)
         step[FAILED] = 1.0
         self.reduction.sum(self.comm, step)

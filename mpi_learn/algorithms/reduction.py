@@ -9,10 +9,11 @@ import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.flat_layout import WEIGHT
-from mpi_learn.mpi.collectives import gathered, scattered, sum_in_place
+from mpi_learn.mpi.collectives import all_to_all, gathered, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
 
 LARGEST_HALF = 6e4
+"""Slightly less than the largest value of float16, 65504."""
 
 
 class Reduction(ABC):
@@ -56,7 +57,7 @@ class HalfPrecision(Reduction):
         halves[:n] = step[:n] / scale
         sums_and_scales = gathered(comm, np.append(step[n:], scale))
         step[n:] = sums_and_scales[:, :-1].sum(0)
-        theirs = scattered(comm, halves.view(np.uint16)).view(np.float16).reshape(comm.size, width)
+        theirs = all_to_all(comm, halves.view(np.uint16)).view(np.float16).reshape(comm.size, width)
         part = (theirs.astype(np.float32) * sums_and_scales[:, -1:]).sum(0)
         scale = _scale(part)
         scales = gathered(comm, np.array([scale], np.float32))
@@ -93,8 +94,8 @@ class TopFraction(Reduction):
             held_back[places] = 0
         all_places, all_values = gathered(comm, places), gathered(comm, np.concatenate([values, step[n:]]))
         step[:n] = 0
-        for where, what in zip(all_places, all_values, strict=True):
-            step[where] += what[:k]
+        for places, values in zip(all_places, all_values, strict=True):
+            step[places] += values[:k]
         step[n:] = all_values[:, k:].sum(0)
 
     def arrays(self) -> dict[str, np.ndarray]:

@@ -48,9 +48,7 @@ class RuleOptimizer(Optimizer):
         weight_decay: Decoupled weight decay.
     """
 
-    def __init__(
-        self, options: Options, rule: UpdateRule, rate: Callable[[int], float], weight_decay: float = 0.0
-    ) -> None:
+    def __init__(self, options: Options, rule: UpdateRule, rate: Callable[[int], float], weight_decay: float) -> None:
         self.options, self.rule, self.rate, self.layout = options, rule, rate, rule.layout
         self.weight_decay = weight_decay
         self._n_steps = np.zeros(1, np.int64)  # an array, so that a checkpoint can fill it

@@ -20,8 +20,8 @@ from mpi_learn.algorithms.rank_layout import lay_out, layout_of
 from mpi_learn.algorithms.reduction import make_reduction
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Adam, Sgd
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 from tests.world import in_world
 
 N = 50
@@ -212,6 +212,7 @@ TREES = {
     "clusters in pairs": {"name": "clusters", "size": 2, "exchange_every": 2, "neighbours": "random"},
     "clusters of one": {"name": "clusters", "size": 1, "exchange_every": 1, "neighbours": "random"},
     "all clusters": {"name": "clusters", "size": 3, "exchange_every": 3, "neighbours": "all"},
+    "clusters in 8 bits": {"name": "clusters", "size": 2, "exchange_every": 1, "compression": "int8"},
     "clusters with an outer optimizer": {"name": "clusters", "size": 2, "exchange_every": 5, "outer": {"momentum": 0}},
 }
 WITH_MASTERS = [name for name, options in TREES.items() if options["name"] in ("downpour", "easgd", "gem")]

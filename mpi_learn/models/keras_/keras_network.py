@@ -61,7 +61,9 @@ class KerasNetwork:
             ModelError: There is nothing to train, or the layers compute in another precision.
         """
         if not self.model.trainable_variables:
-            raise ModelError("the model has no array to train", where="model", cure="make one of its layers trainable")
+            raise ModelError(
+                "the model has no trainable weights", where="model", cure="make one of its layers trainable"
+            )
         check_precision(self.model, self.computing)
         self.reseed()
         self.layout = FlatLayout(tuple(tuple(variable.shape) for variable in self.model.trainable_variables))

@@ -104,7 +104,7 @@ class Loss:
         values = self._of_each(outputs, targets)
         if values.ndim == 0:
             raise ConfigurationError(
-                "there are sample weights, and the loss gives one number for the whole batch",
+                "with sample weights the loss must not return one number for the whole batch",
                 where="loss",
                 cure="return one value per sample",
             )

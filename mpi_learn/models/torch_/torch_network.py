@@ -174,7 +174,7 @@ def named_outputs(outputs: Any, prefix: str = "") -> list[tuple[str, torch.Tenso
     if isinstance(outputs, torch.Tensor):
         return [(prefix, outputs)]
     if (parts := _parts(outputs)) is None:
-        raise ModelError(f"the model returns {type(outputs).__name__}, not a tensor, or several", where="model")
+        raise ModelError(f"expected one or several tensors, the model returns {type(outputs).__name__}", where="model")
     place = f"{prefix}." if prefix else ""
     return [one for name, part in parts.items() if part is not None for one in named_outputs(part, f"{place}{name}")]
 
@@ -236,7 +236,7 @@ def _check_parameters(module: torch.nn.Module) -> None:
         raise ModelError("the module needs parameters, all of them float32", where="model")
     if others := {str(one.device) for one in module.parameters()} - {"cpu"}:
         raise ModelError(
-            f"its parameters are on {', '.join(sorted(others))}: PyTorch modules compute on the processor here",
+            f"its parameters are on {', '.join(sorted(others))}: PyTorch modules are trained on the CPU",
             where="model",
             cure="return the module without .to(device)",
         )

@@ -112,7 +112,9 @@ def make_total_loss(settings: ModelSettings, outputs: Outputs, example: Example)
 def _joint_loss(loss: Loss, settings: ModelSettings, outputs: Outputs, example: Example) -> JointLoss:
     """The loss takes all labels. Metrics of outputs get the labels that can be matched with outputs."""
     if settings.loss_weights is not None:
-        raise ConfigurationError("one loss has no weights", where="loss_weights", cure="write a loss by output")
+        raise ConfigurationError(
+            "expected several losses, found one", where="loss_weights", cure="write one loss per output"
+        )
     places: Places = [None] * len(outputs)
     if settings.metrics and len(example.y) and (isinstance(settings.metrics, dict) or len(outputs) == 1):
         places = outputs.labels(example.y_names, len(example.y), outputs.losses(settings.loss))

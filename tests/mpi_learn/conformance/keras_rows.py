@@ -71,7 +71,7 @@ ROWS: dict[str, Row] = {
     "dropout": row(
         "dropout and noise", "classes", OF_CLASSES, y="k", parameters={"dropout": 0.3}, is_exact=False,
     ),
-    "penalties": row("regularizers and frozen layers", "penalised", {"loss": "mse"}, is_slow=False),
+    "penalties": row("regularizers and frozen layers", "penalised", {"loss": "mse"}),
     "images": row(
         "convolutions on images of bytes", "images",
         {"loss": {"name": "SparseCategoricalCrossentropy", "from_logits": True}, "metrics": ["accuracy"]},
@@ -129,7 +129,6 @@ ROWS: dict[str, Row] = {
             "loss_weights": {"z": 0.5, "a": 1.0},
         },
         loose=("z_loss", "a_loss", "val_z_loss", "val_a_loss"),
-        is_slow=False,
     ),
     "outputs of a list by name": row(
         "outputs of a list by name", "two_by_two",
@@ -193,7 +192,7 @@ ROWS: dict[str, Row] = {
     ),
     "class weights": row(
         "class weights", "classes", OF_CLASSES, KINDS | {"class_weight": {0: 1.0, 1: 5.0, 2: 0.5}}, y="k",
-        options=lambda arrays: {"class_weight": {0: 1.0, 1: 5.0, 2: 0.5}}, is_slow=False,
+        options=lambda arrays: {"class_weight": {0: 1.0, 1: 5.0, 2: 0.5}},
     ),
     "counters": row(
         "layers with counters and other state of your own", "counting", {"loss": "mse"}, is_slow=False,
@@ -201,7 +200,7 @@ ROWS: dict[str, Row] = {
     "metrics in layers": row("layers that update metrics of their own", "observed", {"loss": "mse"}, is_slow=False),
     "compiled": row(
         "models that the function compiles", "compiled", {}, KINDS, y="k",
-        compiled=lambda module: {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}, is_slow=False,
+        compiled=lambda module: {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]},
     ),
     "own loss": row(
         "losses and metrics of your own", "dense", {"loss": "$absolute", "metrics": ["$mean_square"]},
@@ -225,11 +224,10 @@ ROWS: dict[str, Row] = {
     ),
     "losses of modules": row(
         "classes of installed packages", "dense", {"loss": "keras.losses:LogCosh"},
-        compiled=lambda module: {"loss": module.keras.losses.LogCosh()}, is_slow=False,
+        compiled=lambda module: {"loss": module.keras.losses.LogCosh()},
     ),
     "cannot be saved": row(
         "models that cannot be saved whole: their weights are", "cannot_be_saved", {"loss": "mse"}, saved=".weights.h5",
-        is_slow=False,
     ),
     # refused
     "constraints": row(
