@@ -23,7 +23,7 @@ WEIGHT, LOSS, N_SAMPLES = 0, 1, 2
 """Indices of the first sums."""
 FLAG, FAILED = -2, -1
 """The last two sums belong to the algorithm: a flag of its own, and the number of ranks that failed."""
-N_WORDS = 2
+N_FLAGS = 2
 
 
 def aligned_empty(n: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from mpi_learn.models.frameworks import NAMES, framework_of, load_framework, pre
 from mpi_learn.models.gan import GanModel, check_pair
 from mpi_learn.models.model import Example, Model
 from mpi_learn.settings.component import shown_arguments
-from mpi_learn.settings.user_code import is_function, load_function, signature_of, users_code
+from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_function, signature_of
 
 
 def make_model(settings: ModelSettings, example: Example) -> Model:
@@ -39,9 +39,10 @@ def _built(settings: ModelSettings) -> Any:
     name = settings.model
     if not is_function(name):
         return _loaded(load_framework("keras"), Path(name))
-    signature_of(name).check(dict(settings.parameters), name)
-    with users_code(f"building the model with ({shown_arguments(dict(settings.parameters))})", name, ModelError):
-        return load_function(name)(**settings.parameters)
+    arguments = dict(settings.parameters)
+    signature_of(name).check(arguments, name)
+    with errors_of_user_code(f"building the model with ({shown_arguments(arguments)})", name, ModelError):
+        return load_function(name)(**arguments)
 
 
 def _framework(built: Any, settings: ModelSettings) -> str:

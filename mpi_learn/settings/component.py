@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.settings.user_code import is_function, load_function, located_specification, users_code
+from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_function, located_specification
 
 
 class Component(BaseModel):
@@ -72,7 +72,7 @@ def make_component(wanted: Component, n_positional: int) -> Any:
     """
     found, arguments = load_function(wanted.name), wanted.arguments
     if isinstance(found, type) or (inspect.isroutine(found) and _is_factory(found, arguments, n_positional)):
-        with users_code(f"calling it with ({shown_arguments(arguments)})", wanted.name):
+        with errors_of_user_code(f"calling it with ({shown_arguments(arguments)})", wanted.name):
             return found(**arguments)
     if not arguments:
         return found

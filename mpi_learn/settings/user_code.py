@@ -124,7 +124,7 @@ def _found(source: str, directory: Path | None) -> Path:
 
 
 @contextmanager
-def users_code(doing: str, where: str, kind: type[UserError] = ConfigurationError) -> Iterator[None]:
+def errors_of_user_code(doing: str, where: str, kind: type[UserError] = ConfigurationError) -> Iterator[None]:
     """Converts every exception of user code inside the block into an error of `kind`; a `UserError` passes unchanged.
 
     Args:
@@ -156,7 +156,7 @@ def _file_module(path: Path) -> ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # so that it can import the files beside it
     try:
-        with users_code("running this file", str(path)):
+        with errors_of_user_code("running this file", str(path)):
             spec.loader.exec_module(module)
     except UserError:
         del sys.modules[name]
@@ -169,7 +169,7 @@ def _named_module(source: str, directory: Path | None) -> ModuleType:
     here = str(directory or Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
-    with users_code("importing it", source):
+    with errors_of_user_code("importing it", source):
         return importlib.import_module(source)
 
 

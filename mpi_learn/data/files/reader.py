@@ -13,7 +13,7 @@ from mpi_learn.data.files.array_kind import ArrayKind, Role
 from mpi_learn.data.files.names import Request, look_up, names_in
 from mpi_learn.data.formats.source import Jagged, Source, reading
 from mpi_learn.errors import DataError
-from mpi_learn.settings.user_code import load_function, users_code
+from mpi_learn.settings.user_code import errors_of_user_code, load_function
 
 N_TRIED = 8
 """The number of samples on which the user's function is tried, to determine the shapes and dtypes of its results."""
@@ -158,7 +158,7 @@ class Reader:
     def _transformed(
         self, function: Callable[..., Any], arrays: tuple[np.ndarray, ...], n: int
     ) -> tuple[np.ndarray, ...]:
-        with users_code("the function", f"{self.key}: {self.source.place}: {name_of(function)}", DataError):
+        with errors_of_user_code("the function", f"{self.key}: {self.source.place}: {name_of(function)}", DataError):
             made = function(*arrays)
         if isinstance(made, dict):
             self._keys, made = tuple(made), tuple(made.values())

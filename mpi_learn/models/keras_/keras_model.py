@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from mpi_learn.flat_layout import N_SAMPLES, N_WORDS, aligned_empty
+from mpi_learn.flat_layout import N_FLAGS, N_SAMPLES, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_compile import CompiledModel
 from mpi_learn.models.keras_.keras_network import (
@@ -64,7 +64,7 @@ class KerasModel(Model):
         self.has_xla = not self.compiled.has_train_step
         self._initial = [tf.constant(one) for one in self.compiled.metrics.initial]
         self._n_states = self.compiled.metrics.size
-        self.n_sums = FIRST_STATE + self._n_states + len(self._names) + N_WORDS
+        self.n_sums = FIRST_STATE + self._n_states + len(self._names) + N_FLAGS
         self._flat = SharedTensor(self.weights)
         self._by_xla: Callable[..., tf.Tensor] | None = None
         self._n_by_xla = 0
@@ -103,7 +103,7 @@ class KerasModel(Model):
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
         n = max(float(sums[N_SAMPLES]), 1.0)
         split = FIRST_STATE + self._n_states
-        raw = {name: float(value) / n for name, value in zip(self._names, sums[split:-N_WORDS], strict=True)}
+        raw = {name: float(value) / n for name, value in zip(self._names, sums[split:-N_FLAGS], strict=True)}
         return {"loss": float(sums[LOSS_OF_N]) / n} | self.compiled.metrics.results(sums[FIRST_STATE:split]) | raw
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
@@ -177,4 +177,4 @@ class KerasModel(Model):
     def _sums(self, found: Found) -> tf.Tensor:
         raw = [found.n * tf.cast(found.logs.get(name, np.nan), tf.float32) for name in self._names]
         weighted = (found.weight, found.weight * found.loss, found.n, found.n * found.loss)
-        return tf.concat([*map(flattened, (*weighted, *found.change, *raw)), [0.0] * N_WORDS], 0)
+        return tf.concat([*map(flattened, (*weighted, *found.change, *raw)), [0.0] * N_FLAGS], 0)

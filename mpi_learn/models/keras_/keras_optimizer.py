@@ -14,7 +14,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.framework_optimizers import created
 from mpi_learn.settings.component import Component
-from mpi_learn.settings.user_code import users_code
+from mpi_learn.settings.user_code import errors_of_user_code
 
 Split = Callable[[Any], Sequence[Any]]
 """A flat vector -> the arrays in it, in the dtypes of the variables."""
@@ -39,7 +39,7 @@ class KerasRule:
         self.layout, self._variables, self._split = layout, variables, split
         where = f"optimizer: {wanted.name}"
         self._optimizer = created(wanted, keras.optimizers.Optimizer, keras.optimizers)
-        with users_code("building it", where):
+        with errors_of_user_code("building it", where):
             self._optimizer.build(self._variables)
         parts = getattr(self._optimizer, "optimizers", [self._optimizer])  # those of a MultiOptimizer
         for part in parts:
@@ -48,7 +48,7 @@ class KerasRule:
         self.has_schedule = not self._settable
         self.learning_rate = max(float(part.learning_rate) for part in parts)
         self._shares = [float(part.learning_rate) / (self.learning_rate or 1.0) for part in self._settable]
-        with users_code("a step", where):
+        with errors_of_user_code("a step", where):
             all_used = (True,) * len(variables)
             self._steps = {all_used: self._traced(all_used)}
         names = (f"{type(self._optimizer).__name__}.{number}" for number in range(len(self._optimizer.variables)))

@@ -16,7 +16,7 @@ from mpi_learn.models.outputs import Shape
 from mpi_learn.models.torch_.torch_losses import Loss, matched
 from mpi_learn.settings.component import Component, make_component, shown_arguments
 from mpi_learn.settings.suggestions import nearest
-from mpi_learn.settings.user_code import users_code
+from mpi_learn.settings.user_code import errors_of_user_code
 
 N_THRESHOLDS = 200
 """Of curves, as in Keras: with them the state of a curve is a sum over samples."""
@@ -172,5 +172,5 @@ def _of_torchmetrics(name: str, wanted: Component, output: Shape, loss: Loss | N
     if "task" in parameters:
         task = {"task": "binary"} if n_classes == 1 else {"task": "multiclass", "num_classes": n_classes}
         arguments = {**task, **({"thresholds": N_THRESHOLDS} if "thresholds" in parameters else {}), **arguments}
-    with users_code(f"{name} with ({shown_arguments(arguments)})", "metrics"):
+    with errors_of_user_code(f"{name} with ({shown_arguments(arguments)})", "metrics"):
         return OfTorchmetrics(kind(**arguments), wanted.key, loss)

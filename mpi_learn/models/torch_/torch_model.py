@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.flat_layout import LOSS, N_SAMPLES, N_WORDS, WEIGHT, aligned_empty
+from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.model import Arrays, Example, Model, named
 from mpi_learn.models.outputs import Outputs, key_of
@@ -58,7 +58,7 @@ class TorchModel(Model):
             self._loss = make_total_loss(settings, outputs, example)
             self.has_own_loss = self._loss.is_own
             self._metrics = self._made_metrics(outputs, example)
-            self.n_sums = FIRST_STATE + sum(metric.size for _, _, metric in self._metrics) + N_WORDS
+            self.n_sums = FIRST_STATE + sum(metric.size for _, _, metric in self._metrics) + N_FLAGS
             self._check(example, tried)
             if settings.n_workers > 1 and (names := changed()):
                 raise ModelError(
@@ -72,7 +72,8 @@ class TorchModel(Model):
         *gradients, counts = self.layout.views(self._step)
         self._gradients = list(map(torch.from_numpy, gradients))
         for number, parameter in enumerate(self.network.parameters):
-            parameter.register_post_accumulate_grad_hook(partial(_count, counts[number : number + 1]))  # type: ignore[no-untyped-call]
+            count = partial(_count, counts[number : number + 1])
+            parameter.register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
         self.network.give(self.weights)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
@@ -160,7 +161,7 @@ class TorchModel(Model):
                 else:
                     state = metric.state(flat[output], labels[self._loss.places[output] or 0], n)
                 states.append(state.numpy())
-        return np.concatenate([[weight, weight * loss, n], *states, [0.0] * N_WORDS])
+        return np.concatenate([[weight, weight * loss, n], *states, [0.0] * N_FLAGS])
 
     def _tried(self, example: Example) -> Outputs:
         """The outputs, by calling the module on the example: with integers as they are, or else as float32."""

@@ -11,7 +11,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.models.framework_optimizers import created
 from mpi_learn.settings.component import Component
-from mpi_learn.settings.user_code import users_code
+from mpi_learn.settings.user_code import errors_of_user_code
 
 Parameters = list[torch.nn.Parameter]
 
@@ -119,7 +119,7 @@ def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[Entry
     before = [dict(group) for group in optimizer.param_groups]
     for one in copies:
         one.grad = torch.zeros_like(one)
-    with users_code("a step with a gradient", where):
+    with errors_of_user_code("a step with a gradient", where):
         optimizer.step()
     found: dict[Entry, Any] = {}
     for number, one in enumerate(copies):

@@ -125,8 +125,10 @@ ROWS: dict[str, Row] = {
     "words": row("embeddings of integers, recurrent cells", "words", mse, {"loss": "mse"}, x="ids"),
     "used in some steps": row(
         "parameters that a batch does not use: they rest, also with weight decay and momentum", "experts", mse,
-        {"loss": "mse", "optimizer": {"name": "adamw", "learning_rate": 0.05, "weight_decay": 0.5}},
-        optimizer=lambda module, parameters: module.torch.optim.AdamW(parameters, lr=0.05, weight_decay=0.5, eps=1e-7),
+        {"loss": "mse", "optimizer": {"name": "adamw", "learning_rate": 0.05, "weight_decay": 0.5, "epsilon": 1e-12}},
+        optimizer=lambda module, parameters: module.torch.optim.AdamW(
+            parameters, lr=0.05, weight_decay=0.5, eps=1e-12,
+        ),
     ),
     "used in some steps, optimizer of the framework": row(
         "the same with optimizers of PyTorch", "experts", mse,
@@ -137,8 +139,8 @@ ROWS: dict[str, Row] = {
     ),
     "buffers": row("buffers of complex and of infinite numbers", "rotating", mse, {"loss": "mse"}, x="ids"),
     "squeezed": row(
-        "modules that cannot be called with one sample, if no batch has one", "squeezing", entropy, OF_CLASSES, KINDS,
-        measured=accuracy,
+        "modules that cannot be called with one sample, incomplete batches left out", "squeezing", entropy, OF_CLASSES,
+        KINDS | {"drop_last": True}, measured=accuracy,
     ),
     "keywords": row(
         "features by the names of arguments of forward", "by_keyword", mse, {"loss": "mse"},
