@@ -190,7 +190,7 @@ WRONG = {
         f"{TORCH}:build_regression", f"{TORCH}:crossed_error", [], (X3,), (X3[:, 0],), ConfigurationError,
         r"values of shape \(20, 20\)",
     ),
-    "no tensor": (f"{TORCH}:build_speaking", "mse", [], (X3,), (X3[:, 0],), ModelError, "returns str, not a tensor"),
+    "no tensor": (f"{TORCH}:build_speaking", "mse", [], (X3,), (X3[:, 0],), ModelError, "the model returns str"),
     "class numbers that are no whole ones": (
         f"{TORCH}:build_classes", "cross_entropy", [], (X64,), (CLASSES.astype("f"),), ModelError, "stored as integers",
     ),

@@ -269,7 +269,7 @@ ROWS: dict[str, Row] = {
     ),
     "weights of one number": row(
         "sample weights with a loss of one number", "classes", entropy, {"loss": "$Focal"}, KINDS | {"weights": "w"},
-        refused="the loss gives one number for the whole batch",
+        refused="the loss must not return one number for the whole batch",
     ),
     "metric that is not a sum": row(
         "metrics that are not sums over samples", "dense", mse, {"loss": "mse", "metrics": ["PearsonCorrCoef"]},
@@ -296,7 +296,7 @@ ROWS: dict[str, Row] = {
         "`kl_divergence`, for which PyTorch takes logarithms", "classes", entropy, {"loss": "kl_divergence"},
         {"features": "X", "labels": "one_hot"}, refused="PyTorch has no loss kl_divergence",
     ),
-    "text": row("outputs that are no tensors", "speaking", mse, {"loss": "mse"}, refused="returns str, not a tensor"),
+    "text": row("outputs that are no tensors", "speaking", mse, {"loss": "mse"}, refused="the model returns str"),
     "double precision": row("parameters in float64", "in_double", mse, {"loss": "mse"}, refused="all of them float32"),
     "another device": row(
         "parameters on a device", "elsewhere", mse, {"loss": "mse"}, refused="on meta: PyTorch modules",

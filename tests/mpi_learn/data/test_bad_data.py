@@ -156,7 +156,7 @@ TABLE = {
     "a group among inputs in an order": Bad(
         lambda d: write(d / "a.h5", **{"X/a": X, "X/b": X, "Z": X, "y": Y}),
         ["data.features", "X", "2 arrays, which have names but no order"],
-        "each of its arrays",
+        "name each array",
         {"features": ["Z", "X"]},
     ),
     "weights of another length": Bad(
