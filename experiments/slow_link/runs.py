@@ -58,7 +58,6 @@ RUNS = {
     "clusters, batch 16, rate 0.004": [Run(clusters(), 0.004, 16)],
     "clusters, batch 16, outer": seeds(Run(clusters(exchange_every=15, outer=OUTER), 0.003, 16)),
     "clusters, batch 16, outer every 5": seeds(Run(clusters(exchange_every=5, outer=OUTER), 0.003, 16)),
-    "clusters, int8": seeds(Run(clusters(exchange_every=1, compression="int8"), 0.004)),
     "clusters, every step": seeds(Run(clusters(exchange_every=1), 0.004)),
     "allreduce, cosine": seeds(Run(ALLREDUCE, 0.006, schedule="cosine")),
     "clusters, batch 8": [Run(clusters(), 0.002, 8)],

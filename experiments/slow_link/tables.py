@@ -13,14 +13,11 @@ MARK = "<!-- table -->"
 OURS = (
     "clusters",
     "clusters, batch 16",
-    "clusters, int8",
     "clusters, batch 16, outer",
     "clusters, batch 16, outer every 5",
 )
 OTHERS = {"downpour": 10.0, "allreduce": 5.0}
 """Algorithm -> how many times faster clusters should be."""
-PAIRS = (*product(OURS, OTHERS), ("clusters, int8", "allreduce, cosine"))
-"""The rows whose speeds and losses are compared."""
 WITHIN = 1.02
 """The largest ratio of the validation losses that counts as equal."""
 COMPARED = (
@@ -61,9 +58,8 @@ def compared(results: Results) -> str:
 def verdict(results: Results) -> str:
     """Whether the targets are reached."""
     lines = ["| | against | samples/s | target | validation loss |", "|---|---|---|---|---|"]
-    for ours, name in PAIRS:
+    for ours, (name, target) in product(OURS, OTHERS.items()):
         if ours in results and name in results:
-            target = OTHERS[_kind(name)]
             times = speed(results, ours) / speed(results, name)
             own, other = (histories(results[one], "val_loss")[:, -1].mean() for one in (ours, name))
             reached = f"{times:.1f}× | ≥ {target:.0f}×: {'reached' if times >= target else 'missed'}"

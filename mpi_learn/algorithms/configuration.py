@@ -106,11 +106,6 @@ class Clusters(Section):
     outer: Nesterov | None = Field(
         None, description="Optimizer for the mean change of all clusters; null: take the mean of the weights."
     )
-    compression: Literal["none", "int8"] = Field(
-        "none",
-        description="How weights are sent to other clusters: unchanged, or in 8 bits, as differences from the weights "
-        "at the start of the epoch.",
-    )
 
     @model_validator(mode="after")
     def _outer_of_all(self) -> Self:

@@ -212,7 +212,6 @@ TREES = {
     "clusters in pairs": {"name": "clusters", "size": 2, "exchange_every": 2, "neighbours": "random"},
     "clusters of one": {"name": "clusters", "size": 1, "exchange_every": 1, "neighbours": "random"},
     "all clusters": {"name": "clusters", "size": 3, "exchange_every": 3, "neighbours": "all"},
-    "clusters in 8 bits": {"name": "clusters", "size": 2, "exchange_every": 1, "compression": "int8"},
     "clusters with an outer optimizer": {"name": "clusters", "size": 2, "exchange_every": 5, "outer": {"momentum": 0}},
 }
 WITH_MASTERS = [name for name, options in TREES.items() if options["name"] in ("downpour", "easgd", "gem")]

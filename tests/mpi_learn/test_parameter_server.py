@@ -110,7 +110,6 @@ STATES = {
     "gem": ({"name": "gem", "sync_every": 3}, 3),
     "gem tree": ({"name": "gem", "masters": 2}, 5),
     "clusters": ({"name": "clusters", "size": 1, "exchange_every": 3}, 3),
-    "clusters in 8 bits": ({"name": "clusters", "size": 1, "exchange_every": 3, "compression": "int8"}, 3),
     "outer optimizer": ({"name": "clusters", "size": 2, "exchange_every": 6, "outer": {"name": "nesterov"}}, 4),
 }
 """Algorithm and number of ranks."""
