@@ -10,14 +10,14 @@ run = Coordinator.run
 
 def timed(self):
     began = None
-    take = self._take
+    handle = self._handle
 
     def first(rank, message):
         nonlocal began
         began = began or time.perf_counter()
-        take(rank, message)
+        handle(rank, message)
 
-    self._take = first
+    self._handle = first
     run(self)
     print(f"trials/s {self.queue.n_begun / (time.perf_counter() - began):.0f}", flush=True)
 
