@@ -1,6 +1,6 @@
 """The accuracy of each algorithm on MNIST after five epochs; writes ``results.json`` and the table of the README.
 
-    python experiments/accuracy/accuracy.py --data mnist.h5 [--only gem --seeds 1] [--print]
+    python experiments/accuracy/accuracy.py --data mnist.h5 [--only gem clusters] [--seeds 5] [--print]
 
 Runs that are in ``results.json`` with the same settings are not repeated.
 """
@@ -109,13 +109,12 @@ def settings() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="what `mpi-learn prepare mnist --to FILE` wrote")
-    parser.add_argument("--only", choices=SETTINGS, help="one line of the table")
+    parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="some lines of the table")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each line")
     parser.add_argument("--print", action="store_true", help="only the README, from results.json")
     arguments = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    names = [] if arguments.print else [arguments.only] if arguments.only else list(SETTINGS)
-    for name in names:
+    for name in [] if arguments.print else arguments.only:
         for seed in range(arguments.seeds):
             key = key_of(name, seed)
             if key not in results:

@@ -155,7 +155,7 @@ def main() -> None:
 def smoke(work: Path) -> None:
     """A search of one trial with few showers, and one training of the default model for one epoch."""
     prepare_data(work, 40, 8)
-    space = (work / "search.yaml").read_text().replace("epochs: 20", "epochs: 1").replace("high: 8,", "high: 4,")
+    space = (work / "search.yaml").read_text().replace("epochs: 12", "epochs: 1").replace("high: 8,", "high: 4,")
     (work / "search.yaml").write_text(space)
     searched = search(work, "--trials", "1")
     results = {"search": searched} | final([], work, seeds=(1,), epochs=1)
