@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-# Open MPI refuses root and more ranks than cores unless told twice; containers have neither another user nor more cores.
+# Open MPI refuses to run as root or on more ranks than cores, unless these are set; containers often need both.
 MPI_ENV := OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
 # Processes of pytest, one more than the cores of a small machine: many tests wait. See GROUPS in tests/conftest.py.
 JOBS ?= 3
@@ -13,12 +13,12 @@ JOBS ?= 3
 help:
 	@echo "make demo   search on the handwritten digits, 5 ranks, about two minutes"
 	@echo "make test   the test suite"
-	@echo "make lint   ruff, the import rules of the rooms, and mypy --strict"
+	@echo "make lint   ruff, the import rules, and mypy --strict"
 	@echo "make docs   the documentation as HTML, warnings are errors"
 	@echo "make slow   the tests that take long, too"
 	@echo "make test-mpich   the tests that start mpirun, under MPICH"
 	@echo "make test-oldest  the tests with the oldest versions of the packages that setup.cfg allows"
-	@echo "make mutants      whether the tests notice wrong changes; ONLY='words' selects some of them"
+	@echo "make mutants      whether the tests detect wrong changes; ONLY='words' selects some of them"
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/mpi-learn prepare digits --to searchspaces/digits.h5
@@ -58,7 +58,7 @@ clean:
 
 $(VENV)/bin/activate:
 	$(PYTHON) -m venv $(VENV)
-	@# whoever activates it may type mpirun as the documentation prints it
+	@# an activated environment runs mpirun as the documentation prints it
 	for word in $(MPI_ENV); do echo "export $$word" >> $@; done
 
 $(VENV)/demo.stamp: $(VENV)/bin/activate setup.cfg

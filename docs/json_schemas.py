@@ -28,7 +28,8 @@ REPRODUCIBLE = {
         "type": "integer",
         "minimum": 1,
         "default": 16,
-        "description": "With `reproducible`: at least the number of blocks.",
+        "description": "With `reproducible`: largest number of trials at the same time. If there are more than 16 "
+        "blocks, their number is the default.",
     },
 }
 

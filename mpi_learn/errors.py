@@ -84,10 +84,10 @@ class TrainingError(MPILearnError):
         return partial(TrainingError, self.reason, rank=self.rank, host=self.host, traceback=self.traceback), ()
 
 
-USER = re.compile(r"(://[^:/?#@\s]*):(?!\d+(?:[/?#\s]|$))\S*@")
+PASSWORD = re.compile(r"(://[^:/?#@\s]*):(?!\d+(?:[/?#\s]|$))\S*@")
 """User and password in a URL. Digits after the colon are a port unless an @ follows."""
 
-QUERY = re.compile(
+SECRET_PARAMETER = re.compile(
     r"([?&;](?:[\w.-]*(?:passw|pwd|secret|token|credential|signature)[\w.-]*|pass|sig|auth|authz|(?:api|access)?_?key)=)"
     r"[^&#\s'\"]*",
     re.IGNORECASE,
@@ -99,4 +99,4 @@ def without_passwords(text: str) -> str:
     """`text` with ``***`` in place of the passwords in URLs, of users and in query parameters."""
     if "://" not in text and "=" not in text:
         return text
-    return QUERY.sub(r"\1***", USER.sub(r"\1:***@", text))
+    return SECRET_PARAMETER.sub(r"\1***", PASSWORD.sub(r"\1:***@", text))

@@ -1,9 +1,9 @@
 """A model's arrays as views of one flat float32 vector, and the sums behind a gradient.
 
-A *step vector* is the result of one step of one rank: the gradient of the loss summed over the rank's samples, followed
-by the rank's *sums*: the batch's weight, the loss times this weight, the number of samples, the states of the metrics,
-and two flags of the training algorithm, which are zero in the result of a model. Step vectors are added over ranks. One
-collective is therefore enough, and uneven batches have the right weights.
+A *step vector* is the result of one step of one rank: the gradient of the loss summed over the rank's samples, the
+*counts* of the arrays that have a gradient, and the rank's *sums*: the batch's weight, the loss times this weight, the
+number of samples, the states of the metrics, and two flags of the training algorithm, which are zero in the result of a
+model. Step vectors are added over ranks. One collective is therefore enough, and uneven batches have the right weights.
 
 The weight of a batch is the divisor of its mean loss: usually the number of samples. With sample weights it can be
 below one, zero, or negative.
@@ -23,7 +23,7 @@ WEIGHT, LOSS, N_SAMPLES = 0, 1, 2
 """Indices of the first sums."""
 FLAG, FAILED = -2, -1
 """The last two sums belong to the algorithm: a flag of its own, and the number of ranks that failed."""
-N_WORDS = 2
+N_FLAGS = 2
 
 
 def aligned_empty(n: int) -> np.ndarray:
@@ -42,10 +42,13 @@ class FlatLayout:
         models: For several models with separate optimizers: the number of arrays of each model. The last array of a
             model is one number: in a gradient, the number of samples of that model's part, 0 in a step without that
             model; in the weights always 0.
+        has_counts: Whether the last array holds one number for each array before it: in a gradient, the number of
+            ranks whose batch used that array; in the weights always 0.
     """
 
     shapes: tuple[tuple[int, ...], ...]
     models: tuple[int, ...] = ()
+    has_counts: bool = False
 
     @cached_property
     def bounds(self) -> np.ndarray:
@@ -57,6 +60,24 @@ class FlatLayout:
     def size(self) -> int:
         """The length of the vector."""
         return int(self.bounds[-1])
+
+    @property
+    def arrays(self) -> FlatLayout:
+        """The same without the counts."""
+        return FlatLayout(self.shapes[:-1], self.models) if self.has_counts else self
+
+    def counted(self) -> FlatLayout:
+        """The same with counts of these arrays at the end."""
+        return FlatLayout((*self.shapes, (len(self.shapes),)), has_counts=True)
+
+    def used(self, gradient: np.ndarray) -> np.ndarray:
+        """Which of these arrays have a gradient, (n_arrays,) bool.
+
+        Args:
+            gradient: (size,), or with the counts of these arrays behind it; without them, all arrays are used.
+        """
+        counts = gradient[self.size :]
+        return counts != 0 if counts.size else np.ones(len(self.shapes), bool)
 
     def places(self) -> list[tuple[slice, FlatLayout]]:
         """For each of `models`, the slice of its weights and their layout; its number of samples follows the slice."""

@@ -33,7 +33,8 @@ class UpdateRule(Protocol):
         """Changes `weights` and the state in place.
 
         Args:
-            weights, gradient: (n,) float32; for an optimizer of a framework, the weights of its model.
+            weights, gradient: (n,) float32; for an optimizer of a framework, the weights of its model. Arrays that
+                `layout.used` excludes, and their state, do not change.
             t: Number of this step, from 1.
             rate: Learning rate η.
             scale: Factor of the gradient.

@@ -25,7 +25,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what is asked for when it is asked for: reading results needs no MPI."""
+    """Imports `name` on its first use, so that reading results needs no MPI."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__} has no attribute {name}")
     from importlib import import_module

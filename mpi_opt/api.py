@@ -27,7 +27,7 @@ from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.worker.block import Block
-from mpi_opt.worker.make_objective import FunctionObjective
+from mpi_opt.worker.objectives import FunctionObjective
 from mpi_opt.worker.watchdog import Watchdog, end_unfinished, is_interactive, is_main_thread
 from mpi_opt.worker.worker import LinkReporter, Worker
 
@@ -248,7 +248,7 @@ def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Worker], None], *, may
     watchdog, reporter = Watchdog(link, may_end_process=may_end_process), LinkReporter(link)
 
     def make_block(comm: Communicator, index: int) -> Block:
-        return Block(comm, index, objective, plan.terms, reporter=reporter, watchdog=watchdog)
+        return Block(comm, index, objective, plan.trial_settings, reporter=reporter, watchdog=watchdog)
 
     watchdog.open()
     try:

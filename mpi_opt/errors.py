@@ -1,11 +1,11 @@
-"""What can go wrong in a search, as a tree.
+"""The errors of a search, and those of `mpi_learn` that MPI Opt uses.
 
-mpi_learn.errors.UserError          the user can mend it: one message, no traceback, exit status 2
-├── ConfigurationError                  a key of the file or an argument
-├── SpaceError                          the search space contradicts itself, or a value lies outside of it
-└── StoreError                          the database cannot be opened, read or written
-mpi_learn.errors.MPILearnError
-└── SearchFailed                        the search ran and cannot go on; exit status 1
+UserError                invalid input: one message, no traceback, exit status 2
+├── ConfigurationError       a key of the file, or an argument
+│   └── SpaceError               the search space is inconsistent, or a value is not in it
+└── StoreError               the database cannot be opened, read or written
+MPILearnError
+└── SearchFailed             the search failed while it ran; exit status 1
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = [
 
 
 class SpaceError(ConfigurationError):
-    """The search space contradicts itself, or a value lies outside of it."""
+    """The search space is inconsistent, or a value is not in it."""
 
 
 class StoreError(UserError):
@@ -32,4 +32,4 @@ class StoreError(UserError):
 
 
 class SearchFailed(MPILearnError):
-    """The search ran and cannot go on; what is in the store stays there."""
+    """The search failed while it ran. The trials in the store are kept."""

@@ -8,9 +8,9 @@ def build_model(units: int = 64, layers: int = 2, activation: str = "relu", drop
 
     Args:
         units: Neurons in each hidden layer.
-        layers: How many hidden layers.
-        activation: What each hidden neuron applies.
-        dropout: The fraction of neurons that rest in a training step.
+        layers: Number of hidden layers.
+        activation: Activation function of the hidden layers.
+        dropout: Fraction of neurons that are dropped in a training step.
     """
     model = keras.Sequential([keras.Input((64,))])
     for _ in range(layers):

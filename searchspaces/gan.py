@@ -1,4 +1,4 @@
-"""The models and the figure of merit of gan.yaml: a generator of handwritten digits, and what judges it."""
+"""The models and the figure of merit of gan.yaml: a generator of handwritten digits and its discriminator."""
 
 import keras
 import numpy as np
@@ -8,9 +8,9 @@ def build_gan(latent: int = 16, units: int = 64, slope: float = 0.2) -> dict[str
     """Two small dense networks for images of 64 pixels in [0, 1].
 
     Args:
-        latent: Numbers of noise per image.
+        latent: Number of random numbers per image.
         units: Neurons in the first hidden layer of each; the second of the generator has twice as many.
-        slope: Of the discriminator's activation below zero.
+        slope: Slope of the discriminator's activation below zero.
     """
     layers = keras.layers
     generator = [layers.Input((latent,)), layers.Dense(units, "relu"), layers.Dense(2 * units, "relu")]
@@ -24,7 +24,7 @@ def build_gan(latent: int = 16, units: int = 64, slope: float = 0.2) -> dict[str
 
 
 def frechet_distance(result) -> float:
-    """How far generated images are from those of the validation data: the Fréchet distance of two Gaussians.
+    """The Fréchet distance between generated images and those of the validation data, each as a Gaussian.
 
     ``|m₁ − m₂|² + Tr(C₁ + C₂ − 2 (C₁C₂)^½)`` with means and covariances of the 64 pixels (Dowson & Landau 1982).
     """

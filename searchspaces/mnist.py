@@ -10,10 +10,10 @@ def build_model(
     """A classifier of images of 28×28 pixels in 0 … 255 into ten digits.
 
     Args:
-        filters: Of the first convolution; the second has twice as many.
+        filters: Number of filters of the first convolution; the second has twice as many.
         kernel: Width of the convolutions, in pixels.
-        units: Neurons in the dense layer.
-        dropout: The fraction of them that rest in a training step.
+        units: Number of neurons in the dense layer.
+        dropout: Fraction of these neurons that are dropped in a training step.
         normalize: Whether batch normalisation follows each convolution.
     """
     model = keras.Sequential([keras.Input((28, 28, 1)), layers.Rescaling(1 / 255)])

@@ -1,14 +1,15 @@
 """Hooks for all tests: how tests are distributed to processes, and when a missing component is an error.
 
-With ``pytest -n`` (pytest-xdist) the tests of a file stay in one process. Files that start ``mpirun`` form the groups
-of `GROUPS`, each of which stays in one process. Tests of a promised time are marked ``timing``, by hand or by
-`measures_time`, and run alone: ``make test`` runs them last.
+With ``pytest -n`` (pytest-xdist) the tests that start ``mpirun``, marked ``mpi``, form the groups of `GROUPS`. Each
+group stays in one process, and so do the other tests of a file. Tests of a promised time are marked ``timing``, by hand
+or by `measures_time`, and run alone: ``make test`` runs them last.
 
 With ``REQUIRE_ALL=1`` in the environment, as in CI, a test that skips because a component is missing fails.
 """
 
 from __future__ import annotations
 
+import ast
 import gc
 import inspect
 import os
@@ -34,7 +35,7 @@ NOT_INSTALLABLE = re.compile(
 """Reasons to skip a test that no installation removes; these tests skip with ``REQUIRE_ALL=1`` too."""
 
 GROUPS = ("mpirun", "end_to_end", "slurm")
-"""Groups of files that start ``mpirun``, longest first. Tests in folders of the last two names mostly wait."""
+"""Groups of tests that start ``mpirun``, longest first. Tests in folders of the last two names mostly wait."""
 
 
 def pytest_configure() -> None:
@@ -45,7 +46,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Marks tests that measure time; sorts files that start ``mpirun`` to the front, because they take longest."""
+    """Marks tests that measure time; sorts tests that start ``mpirun`` to the front, because they take longest."""
     for item in items:
         if isinstance(item, pytest.Function) and measures_time(inspect.unwrap(item.function)):
             item.add_marker(pytest.mark.timing)
@@ -78,17 +79,28 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def group_of(root: Path, nodeid: str) -> str:
-    """One of `GROUPS` for a test whose file starts ``mpirun``, otherwise its file."""
-    file = nodeid.partition("::")[0]
-    if not starts_mpirun(root / file):
+    """One of `GROUPS` for a test that is marked ``mpi``, otherwise its file.
+
+    The process that distributes the tests knows their names only, so the marks are read from the source.
+    """
+    file, _, test = nodeid.partition("::")
+    if test.partition("[")[0] not in marked_mpi(root / file):
         return file
     return next((group for group in GROUPS if group in Path(file).parts), "mpirun")
 
 
 @cache
-def starts_mpirun(file: Path) -> bool:
-    """Whether a file has tests marked ``mpi``."""
-    return "mark.mpi" in file.read_text(encoding="utf-8")
+def marked_mpi(file: Path) -> frozenset[str]:
+    """The functions of a file that are marked ``mpi``, by themselves or with the whole file."""
+    source = file.read_text(encoding="utf-8")
+    if "mark.mpi" not in source:
+        return frozenset()
+    statements = ast.parse(source).body
+    functions = {one.name: one.decorator_list for one in statements if isinstance(one, ast.FunctionDef)}
+    assigned = [ast.unparse(one) for one in statements if isinstance(one, ast.Assign)]
+    if any(line.startswith("pytestmark = ") and "mark.mpi" in line for line in assigned):
+        return frozenset(functions)
+    return frozenset(name for name, marks in functions.items() if any("mark.mpi" in ast.unparse(one) for one in marks))
 
 
 @pytest.hookimpl(wrapper=True)

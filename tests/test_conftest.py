@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import group_of
+
 ROOT = Path(__file__).parents[1]
 SKIPPING = """
 import pytest
@@ -67,35 +69,51 @@ def test_a_test_that_no_installation_enables_is_skipped_in_any_case(tmp_path, re
     assert (status, out.splitlines()[-1].partition(" in ")[0]) == (0, "1 skipped")
 
 
-@pytest.mark.parametrize("n_processes", ["0", "2"])
-def test_tests_under_mpirun_come_first_and_share_a_process(tmp_path, n_processes):
-    marked = "import os, pytest\n@pytest.mark.mpi\ndef test_mpi(): open('log', 'a').write(f'mpi {os.getpid()}\\n')\n"
-    plain = "import os, time\ndef test_plain(): time.sleep(0.2), open('log', 'a').write(f'plain {os.getpid()}\\n')\n"
+def test_tests_under_mpirun_come_first(tmp_path):
+    marked = "import pytest\n@pytest.mark.mpi\ndef test_mpi(): open('log', 'a').write('mpi ')\n"
     for number in range(3):
-        (tmp_path / f"test_{number}.py").write_text(plain.replace("plain()", f"plain_{number}()"))
+        (tmp_path / f"test_{number}.py").write_text("def test_plain(): open('log', 'a').write('plain ')\n")
         (tmp_path / f"test_mpi_{number}.py").write_text(marked)
-    assert run(tmp_path, "-n", n_processes, "--no-loadscope-reorder")[0] == 0
-    lines = [line.split() for line in (tmp_path / "log").read_text().splitlines()]
-    assert sorted(kind for kind, _ in lines) == ["mpi"] * 3 + ["plain"] * 3
-    assert len({process for kind, process in lines if kind == "mpi"}) == 1
-    if n_processes == "0":
-        assert [kind for kind, _ in lines] == ["mpi"] * 3 + ["plain"] * 3
-    else:
-        assert len({process for _, process in lines}) == 2
+    assert run(tmp_path, "--no-loadscope-reorder")[0] == 0
+    assert (tmp_path / "log").read_text().split() == ["mpi"] * 3 + ["plain"] * 3
 
 
-def test_searches_and_slurm_have_processes_of_their_own(tmp_path):
-    folders = [tmp_path / name for name in ("mpi_learn", "docs", "end_to_end", "slurm")]
+def test_tests_under_mpirun_share_a_process_except_for_searches_and_slurm(tmp_path):
+    folders = [tmp_path / name for name in ("mpi_learn", "docs", "end_to_end", "slurm", "plain")]
     for folder in folders:
         folder.mkdir()
+        mark = "" if folder.name == "plain" else "@pytest.mark.mpi\n"
         (folder / f"test_{folder.name}.py").write_text(
-            "import os, pathlib, pytest\n@pytest.mark.mpi\n"
+            f"import os, pathlib, pytest\n{mark}"
             "def test_mpi(): pathlib.Path(__file__).with_name('log').write_text(str(os.getpid()))\n"
         )
     assert run(tmp_path, "-n", "3", "--no-loadscope-reorder")[0] == 0
-    learn, docs, searches, slurm = ((folder / "log").read_text() for folder in folders)
+    learn, docs, searches, slurm, _ = ((folder / "log").read_text() for folder in folders)
     assert learn == docs
     assert len({learn, searches, slurm}) == 3
+
+
+MARKS = {
+    "one": ("import pytest\n@pytest.mark.mpi\ndef test_ranks(): pass\ndef test_plain(): pass\n", ["test_ranks"]),
+    "parameters": (
+        "@pytest.mark.slow\n@pytest.mark.parametrize('n', [1, pytest.param(2, marks=pytest.mark.mpi)])\n"
+        "def test_ranks(n): pass\ndef test_plain(): pass\n",
+        ["test_ranks"],
+    ),
+    "all": (
+        "pytestmark = [pytest.mark.mpi]\ndef test_ranks(): pass\ndef test_plain(): pass\n",
+        ["test_ranks", "test_plain"],
+    ),
+    "none": ("# not pytest.mark.mpi\nx = 'mark.mpi'\ndef test_ranks(): pass\n", []),
+}
+
+
+@pytest.mark.parametrize(("source", "marked"), MARKS.values(), ids=MARKS)
+def test_only_the_tests_of_a_file_that_are_marked_mpi_join_a_group(source, marked, tmp_path):
+    (tmp_path / "test_some.py").write_text(source)
+    groups = {name: group_of(tmp_path, f"test_some.py::{name}") for name in ("test_ranks[2-a]", "test_plain")}
+    assert [name.partition("[")[0] for name, group in groups.items() if group == "mpirun"] == marked
+    assert set(groups.values()) <= {"mpirun", "test_some.py"}
 
 
 def test_tests_that_measure_time_are_marked(tmp_path):

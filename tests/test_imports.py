@@ -89,6 +89,7 @@ def test_the_world_communicator_stands_at_the_entry_points_alone():
             ["tensorflow", "keras", "torch", "sqlalchemy", "skopt", "deap", "sklearn", "typer", "rich"],
         ),
         ("mpi_learn", ["mpi4py", "numpy", "tensorflow", "keras", "torch"]),
+        ("mpi_learn.training.configuration", ["mpi4py", "numpy", "numba", "h5py", "tensorflow", "keras", "torch"]),
     ],
 )
 def test_importing_stays_light(module, absent):

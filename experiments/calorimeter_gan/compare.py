@@ -51,10 +51,10 @@ def mpirun(n_ranks: int, *command: str | Path, work: Path) -> None:
         raise SystemExit(done.stdout + done.stderr)
 
 
-def search(work: Path, *options: str) -> dict:
+def search(work: Path, *options: str, n_ranks: int = 3) -> dict:
     """Runs the search, or continues it; returns all trials and the Pareto front, best first figure first."""
     started = time.monotonic()
-    mpirun(3, "-m", "mpi_opt", "search", "search.yaml", *options, work=work)
+    mpirun(n_ranks, "-m", "mpi_opt", "search", "search.yaml", *options, work=work)
     study = Study.open(f"sqlite:///{work}/calorimeter_gan.db", "calorimeter_gan")
     return {
         "trials": [trial.figures_of_merit for trial in study.trials],
@@ -76,7 +76,7 @@ def training(parameters: dict, work: Path) -> dict:
     return content | {"parameters": values}
 
 
-def final(front: list[dict], work: Path, seeds: tuple[int, ...] = SEEDS, **changes) -> dict:
+def final(front: list[dict], work: Path, seeds: tuple[int, ...] = SEEDS, n_ranks: int = 2, **changes) -> dict:
     """Trains the default model and both ends of the front; distances and profiles on the test showers."""
     chosen = {"default": {}}
     if front:
@@ -87,7 +87,7 @@ def final(front: list[dict], work: Path, seeds: tuple[int, ...] = SEEDS, **chang
         for seed in seeds
     ]
     (work / "runs.json").write_text(json.dumps({"test": "showers_test.h5", "runs": runs}))
-    mpirun(2, "final_training.py", "runs.json", "found.json", work=work)
+    mpirun(n_ranks, "final_training.py", "runs.json", "found.json", work=work)
     return json.loads((work / "found.json").read_text())
 
 
@@ -153,12 +153,12 @@ def main() -> None:
 
 
 def smoke(work: Path) -> None:
-    """A search of one trial with few showers, and one training of the default model for one epoch."""
+    """With few showers, a search of one trial, and one training of the default model for one epoch, on a rank each."""
     prepare_data(work, 40, 8)
     space = (work / "search.yaml").read_text().replace("epochs: 12", "epochs: 1").replace("high: 8,", "high: 4,")
     (work / "search.yaml").write_text(space)
-    searched = search(work, "--trials", "1")
-    results = {"search": searched} | final([], work, seeds=(1,), epochs=1)
+    searched = search(work, "--trials", "1", "--block-size", "1", n_ranks=2)
+    results = {"search": searched} | final([], work, seeds=(1,), n_ranks=1, epochs=1)
     print(table(results))
     draw(results, work / "profiles.png")
 

@@ -30,34 +30,34 @@ def mpi_opt(*arguments: str, work: Path) -> str:
     return done.stdout
 
 
-def job(trial: dict, work: Path, **changes) -> float:
+def job(trial: dict, work: Path, n_ranks: int, **changes) -> float:
     """Trains with the proposed learning rate; the distance of the profiles on the test showers."""
     content = read_yaml(work / "train.yaml") | changes
     content["gan"]["generator_optimizer"]["learning_rate"] = trial["parameters"]["generator_rate"]
     (work / "runs.json").write_text(json.dumps({"test": "showers_test.h5", "runs": [["scan", content]]}))
-    mpirun(2, "final_training.py", "runs.json", "found.json", work=work)
+    mpirun(n_ranks, "final_training.py", "runs.json", "found.json", work=work)
     return json.loads((work / "found.json").read_text())["runs"][0]["profile_distance"]
 
 
-def scan(work: Path, n_trials: int, **changes) -> None:
-    """Asks, runs and reports until all trials are done."""
+def scan(work: Path, n_trials: int = 5, n_ranks: int = 2, **changes) -> None:
+    """Asks, runs and reports until all trials are done. `changes` replace keys of train.yaml."""
     for _ in range(n_trials):
         asked = json.loads(mpi_opt("ask", "scan.yaml", "-k", "1", work=work))
         if not asked:
             return
-        value = job(asked[0], work, **changes)
+        value = job(asked[0], work, n_ranks, **changes)
         mpi_opt("tell", "scan.yaml", "--number", str(asked[0]["number"]), "--value", str(value), work=work)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=Path, help="folder for data and study; default: a temporary one")
-    parser.add_argument("--smoke", action="store_true", help="one trial with few showers")
+    parser.add_argument("--smoke", action="store_true", help="one trial with few showers, on one rank")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         work = (arguments.work or Path(temporary)).resolve()
         prepare_data(work, *((40, 8) if arguments.smoke else (N_TRAINING, N_TEST)))
-        scan(work, *((1,) if arguments.smoke else (5,)), **({"epochs": 1} if arguments.smoke else {}))
+        scan(work, **({"n_trials": 1, "n_ranks": 1, "epochs": 1} if arguments.smoke else {}))
         print(mpi_opt("results", "--store", "generator_rate.db", "--study", "generator_rate", work=work))
 
 

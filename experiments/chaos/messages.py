@@ -39,7 +39,7 @@ def take_turns() -> None:
         while messaging.poll(world, tag=1) is None:
             os.sched_yield()
 
-    while messaging.handed_out(world, sys.stdin.readline() if world.rank == 0 else None) == "go\n":
+    while messaging.broadcast_sleeping(world, sys.stdin.readline() if world.rank == 0 else None) == "go\n":
         begun = time.perf_counter()
         for _ in range(N_TRIPS):
             if world.rank == 0:

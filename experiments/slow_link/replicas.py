@@ -22,7 +22,7 @@ import torch
 SHAPES = ((784, 788), (788,), (788, 788), (788,), (788, 10), (10,))
 N_WEIGHTS = sum(math.prod(shape) for shape in SHAPES)
 N_TRAINING, N_VALIDATION, N_EPOCHS = 10_240, 10_000, 2
-BETA_1, BETA_2, EPSILON = 0.9, 0.999, 1e-7
+BLOCK = 256
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,8 @@ class Row:
         exchange_every: Steps between two exchanges.
         delay: Steps from the snapshot until the result is applied.
         outer: Learning rate and momentum of the outer optimizer; None: the mean.
+        compression: ``int8``: differences from the weights at the start of the epoch are rounded to 8 bits.
+        schedule: ``cosine``: the learning rate falls to 0.
     """
 
     learning_rate: float
@@ -44,17 +46,26 @@ class Row:
     delay: int = 1
     neighbours: str = "all"
     outer: tuple[float, float] | None = None
+    compression: str = "none"
+    schedule: str = "constant"
 
 
 ROWS = (
     Row(0.002, 1, 256),
     Row(0.003, 1, 256),
     Row(0.004, 1, 256),
-    Row(0.003),
     Row(0.004),
     Row(0.003, exchange_every=10, delay=3, neighbours="random"),
-    Row(0.003, batch_size=32, exchange_every=10, delay=6, neighbours="random"),
+    Row(0.004, delay=4, neighbours="random"),
+    Row(0.003, delay=2, neighbours="random", compression="int8"),
+    Row(0.004, delay=2, neighbours="random", compression="int8"),
+    Row(0.005, delay=2, neighbours="random", compression="int8"),
+    Row(0.004, delay=3, compression="int8"),
+    Row(0.004, delay=7),
     Row(0.003, batch_size=32, exchange_every=15, delay=12, outer=(0.7, 0.7)),
+    Row(0.004, 1, 256, schedule="cosine"),
+    Row(0.006, 1, 256, schedule="cosine"),
+    Row(0.006, delay=2, neighbours="random", compression="int8", schedule="cosine"),
 )
 
 
@@ -67,7 +78,8 @@ class Replicas:
         for array, n_inputs in zip(arrays(first), (784, 784, 788, 788, 788, 788), strict=True):
             array.uniform_(-1 / math.sqrt(n_inputs), 1 / math.sqrt(n_inputs), generator=generator)
         self.weights = first.repeat(n, 1).requires_grad_()
-        self.mean, self.square, self.n_steps = torch.zeros(n, N_WEIGHTS), torch.zeros(n, N_WEIGHTS), 0
+        self.optimizer = torch.optim.Adam([self.weights], eps=1e-7, fused=True)
+        self.n_steps = 0
 
     def step(self, x: torch.Tensor, y: torch.Tensor, rate: float) -> None:
         """One step of each replica.
@@ -78,13 +90,10 @@ class Replicas:
             rate: Learning rate.
         """
         losses = torch.nn.functional.cross_entropy(outputs(self.weights, x).flatten(0, 1), y.flatten(), reduction="sum")
-        (gradient,) = torch.autograd.grad(losses / y.shape[1], self.weights)
+        (self.weights.grad,) = torch.autograd.grad(losses / y.shape[1], self.weights)
+        self.optimizer.param_groups[0]["lr"] = rate
+        self.optimizer.step()
         self.n_steps += 1
-        self.mean.lerp_(gradient, 1 - BETA_1)
-        self.square.lerp_(gradient.square(), 1 - BETA_2)
-        alpha = rate * math.sqrt(1 - BETA_2**self.n_steps) / (1 - BETA_1**self.n_steps)
-        with torch.no_grad():
-            self.weights -= alpha * self.mean / (self.square.sqrt() + EPSILON)
 
 
 def arrays(weights: torch.Tensor) -> list[torch.Tensor]:
@@ -106,12 +115,14 @@ class Exchanges:
     def __init__(self, row: Row, weights: torch.Tensor) -> None:
         self.row, self.n_rounds, self.due = row, 0, None
         self.common, self.velocity = weights[0].clone(), torch.zeros(N_WEIGHTS)
-        self.snapshot = weights
+        self.snapshot = self.reference = weights.clone()
 
     def begin(self, weights: torch.Tensor, step: int) -> None:
         """Takes the snapshots of a round after `step` steps, unless one is under way."""
         if self.due is None and self.row.n_replicas > 1 and step % self.row.exchange_every == 0:
             self.snapshot, self.due = weights.clone(), step + self.row.delay
+            if self.row.compression == "int8":
+                self.snapshot = self.reference + rounded(weights - self.reference)
 
     def apply(self, weights: torch.Tensor) -> None:
         """``w ← w + (target − snapshot)``."""
@@ -132,6 +143,14 @@ class Exchanges:
         self.n_rounds, self.due = self.n_rounds + 1, None
 
 
+def rounded(vectors: torch.Tensor) -> torch.Tensor:
+    """`vectors`, (replicas, n), of which each block of 256 elements is rounded to 255 equidistant values."""
+    n_replicas, n = vectors.shape
+    blocks = torch.nn.functional.pad(vectors, (0, -n % BLOCK)).view(n_replicas, -1, BLOCK)
+    scales = blocks.abs().amax(2, keepdim=True).clamp(min=1e-30) / 127
+    return blocks.div_(scales).round_().mul_(scales).view(n_replicas, -1)[:, :n]
+
+
 def train(row: Row, samples: tuple[torch.Tensor, ...], seed: int, n_steps: int) -> Iterator[float]:
     """The validation loss after each epoch of `n_steps` steps."""
     x, y, x_validation, y_validation = samples
@@ -142,13 +161,16 @@ def train(row: Row, samples: tuple[torch.Tensor, ...], seed: int, n_steps: int) 
         order = torch.tensor(np.random.default_rng([seed, epoch]).permutation(len(x)))
         for step in range(n_steps):
             part = order[step * width : (step + 1) * width].view(row.n_replicas, row.batch_size)
-            replicas.step(x[part], y[part], row.learning_rate)
+            progress = replicas.n_steps / (N_EPOCHS * n_steps)
+            factor = (1 + math.cos(math.pi * progress)) / 2 if row.schedule == "cosine" else 1.0
+            replicas.step(x[part], y[part], row.learning_rate * factor)
             if exchanges.due is not None and replicas.n_steps >= exchanges.due:
                 exchanges.apply(weights)
             exchanges.begin(weights, replicas.n_steps)
         if exchanges.due is not None:
             exchanges.apply(weights)
         weights[:] = weights.mean(0)
+        exchanges.reference = weights.clone()
         yield float(torch.nn.functional.cross_entropy(outputs(weights[:1], x_validation[None])[0], y_validation))
 
 
@@ -164,10 +186,12 @@ def cells(row: Row, losses: list[float]) -> list[str]:
     """A row of the table."""
     spread = f" ± {np.std(losses, ddof=1):.3f}" if len(losses) > 1 else ""
     found = [str(len(losses)), f"{np.mean(losses):.3f}{spread}"]
+    rate = f"{row.learning_rate}{' cosine' if row.schedule == 'cosine' else ''}"
     if row.n_replicas == 1:
-        return ["`allreduce`", str(row.batch_size), str(row.learning_rate), "–", "–", *found]
+        return ["`allreduce`", str(row.batch_size), rate, "–", "–", *found]
     name = f"outer {row.outer[0]}, {row.outer[1]}" if row.outer is not None else row.neighbours
-    return [name, str(row.batch_size), str(row.learning_rate), str(row.exchange_every), str(row.delay), *found]
+    name += ", 8 bits" if row.compression == "int8" else ""
+    return [name, str(row.batch_size), rate, str(row.exchange_every), str(row.delay), *found]
 
 
 def main() -> None:

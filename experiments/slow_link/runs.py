@@ -17,6 +17,7 @@ class Run:
         learning_rate: The one of Adam.
         batch_size: Samples per rank and step.
         hosts: Hosts that share the ranks evenly.
+        schedule: How the learning rate changes.
     """
 
     algorithm: dict
@@ -25,11 +26,12 @@ class Run:
     hosts: int = 4
     epochs: int = 2
     seed: int = 0
+    schedule: str = "constant"
 
     @property
     def key(self) -> str:
-        """The key of its result: everything on which it depends."""
-        return json.dumps(asdict(self), sort_keys=True)
+        """The key of its result: everything on which it depends. A constant learning rate is not part of it."""
+        return json.dumps({k: v for k, v in asdict(self).items() if v != "constant"}, sort_keys=True)
 
 
 def clusters(size: int = 2, **options: object) -> dict:
@@ -56,6 +58,9 @@ RUNS = {
     "clusters, batch 16, rate 0.004": [Run(clusters(), 0.004, 16)],
     "clusters, batch 16, outer": seeds(Run(clusters(exchange_every=15, outer=OUTER), 0.003, 16)),
     "clusters, batch 16, outer every 5": seeds(Run(clusters(exchange_every=5, outer=OUTER), 0.003, 16)),
+    "clusters, int8": seeds(Run(clusters(exchange_every=1, compression="int8"), 0.004)),
+    "clusters, every step": seeds(Run(clusters(exchange_every=1), 0.004)),
+    "allreduce, cosine": seeds(Run(ALLREDUCE, 0.006, schedule="cosine")),
     "clusters, batch 8": [Run(clusters(), 0.002, 8)],
     "clusters, batch 8, rate 0.001": [Run(clusters(), 0.001, 8)],
     "clusters, batch 16, 4 epochs": [Run(clusters(), 0.002, 16, epochs=4)],
@@ -67,3 +72,6 @@ RUNS = {
     "1 host": [Run(clusters(8), 0.002, hosts=1)],
 }
 """Rows of the tables. Rows whose names differ only in ``, rate …`` make the same computations."""
+
+TUNING = {f"downpour, rate {rate}": seeds(Run({"name": "downpour"}, rate)) for rate in (0.0005, 0.001, 0.002)}
+"""Rows that are compared on other images than those of the test set. Without the network the staleness is the same."""

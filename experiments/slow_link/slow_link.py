@@ -1,6 +1,7 @@
 """Trainings over a slow link between hosts; writes ``results.json``, ``slow_link.png`` and the tables of the README.
 
     python experiments/slow_link/slow_link.py --data mnist.h5 [--only NAME …] [--print]
+    python experiments/slow_link/slow_link.py --data mnist.h5 --tuning    # learning rates of downpour, without network
 
 Needs root on Linux: see ``network.py``. Runs in ``results.json`` with the same settings are not repeated.
 """
@@ -20,49 +21,60 @@ from pathlib import Path
 import h5py
 import numpy as np
 from network import SUBNET, Network, slow_network
-from runs import N_RANKS, N_TRAINING, RUNS, Run
-from tables import show
+from runs import N_RANKS, N_TRAINING, RUNS, TUNING, Run
+from tables import show, with_spread
 
 from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results.json"
+N_VALIDATION = 10_000
 LATENCY_S, BANDWIDTH_MBIT_S = 0.010, 100.0
 
 
-def write_data(folder: Path, source: Path) -> None:
-    """Writes the first `N_TRAINING` images of MNIST and its test set, as 784 numbers between 0 and 1."""
+def write_images(folder: Path, source: Path, *, is_tuning: bool = False, n_training: int = N_TRAINING) -> None:
+    """Writes ``train.h5``, the first images of MNIST, and ``validation.h5``, as 784 numbers between 0 and 1.
+
+    Args:
+        source: The training images of MNIST, with the test set beside it.
+        is_tuning: Whether the validation data are the next 10,000 training images, and not the test set.
+    """
     test = source.with_name(f"{source.stem}_test{source.suffix}")
-    for name, file, n in (("train", source, N_TRAINING), ("test", test, None)):
+    others = (source, slice(n_training, n_training + N_VALIDATION)) if is_tuning else (test, slice(None))
+    for name, (file, part) in {"train": (source, slice(n_training)), "validation": others}.items():
         with h5py.File(file) as images, h5py.File(folder / f"{name}.h5", "w") as written:
-            written["X"] = np.asarray(images["X"][:n], np.float32).reshape(-1, 784) / 255
-            written["y"] = np.asarray(images["y"][:n], np.int64)
+            written["X"] = np.asarray(images["X"][part], np.float32).reshape(-1, 784) / 255
+            written["y"] = np.asarray(images["y"][part], np.int64)
 
 
-def mpirun(network: Network | None) -> list[str]:
-    """The command that starts `N_RANKS` ranks, evenly on the hosts of `network`; None: on this machine.
+def mpirun(network: Network | None, n_ranks: int = N_RANKS, n_coordinators: int = 0) -> list[str]:
+    """The command that starts `n_ranks` ranks, evenly on the hosts of `network`; None: on this machine.
 
     The hosts share the cores of this machine, which Open MPI cannot know, so that a rank that waits in a collective has
     to yield. Open MPI's two-level collectives (han) cut a vector into many small pieces and wait a latency for each.
     The plain ring is six times as fast here and is used instead.
+
+    Args:
+        n_coordinators: Further ranks on the first host, before the others.
     """
     program = find_mpirun()
-    flags = [*launch_flags(program), "--mca", "coll", "^han", "--mca", "mpi_yield_when_idle", "1"]
-    flags += ["--bind-to", "none", "-np", str(N_RANKS)]
+    flags = [*launch_flags(program), "--mca", "coll", "^han", "--mca", "mpi_yield_when_idle", "1", "--bind-to", "none"]
+    n = ["-np", str(n_ranks + n_coordinators)]
     if network is None:
-        return [program, *flags]
-    agent, per_host = f"{HERE}/agent.sh", N_RANKS // len(network.hosts)
-    flags += ["--prtemca", "plm_ssh_agent", agent, "--prtemca", "plm_ssh_no_tree_spawn", "1"]
-    flags += ["--host", ",".join(f"{host}:{per_host}" for host in network.hosts), "--map-by", f"ppr:{per_host}:node"]
+        return [program, *flags, *n]
+    agent, per_host = f"{HERE}/agent.sh", n_ranks // len(network.hosts)
+    slots = [per_host + n_coordinators, *[per_host] * (len(network.hosts) - 1)]
+    flags += ["--prtemca", "plm_ssh_agent", agent, "--prtemca", "plm_ssh_no_tree_spawn", "1", "--map-by", "slot"]
+    flags += ["--host", ",".join(f"{host}:{n_slots}" for host, n_slots in zip(network.hosts, slots, strict=True))]
     flags += ["--mca", "pml", "ob1", "--mca", "btl", "self,sm,tcp"]
     flags += ["--mca", "btl_tcp_if_include", SUBNET, "--prtemca", "prte_if_include", SUBNET]
-    return [agent, network.hosts[0], program, *flags]
+    return [agent, network.hosts[0], program, *flags, *n]
 
 
-def train(network: Network | None, runs: list[Run], data: Path) -> Iterator[dict]:
+def train(network: Network | None, runs: list[Run], data: Path, *, is_tuning: bool = False) -> Iterator[dict]:
     """Makes some trainings one after the other; returns the history and the samples per second of each."""
     with tempfile.TemporaryDirectory() as folder:
-        write_data(Path(folder), data)
+        write_images(Path(folder), data, is_tuning=is_tuning)
         lines = Path(folder) / "trainings.jsonl"
         lines.write_text("\n".join(json.dumps(configuration(run, folder)) for run in runs))
         environment = launch_environment() | {"OMP_NUM_THREADS": "1"}
@@ -77,14 +89,14 @@ def train(network: Network | None, runs: list[Run], data: Path) -> Iterator[dict
 
 def configuration(run: Run, folder: str) -> dict:
     """The training.yaml of a run."""
-    files = {"train": [f"{folder}/train.h5"], "validation": [f"{folder}/test.h5"]}
+    files = {"train": [f"{folder}/train.h5"], "validation": [f"{folder}/validation.h5"]}
     return {
         "model": f"{HERE}/model.py:mlp",
         "loss": "sparse_categorical_crossentropy",
         "metrics": ["accuracy"],
         "data": files | {"features": "X", "labels": "y"},
         "algorithm": run.algorithm,
-        "optimizer": {"name": "adam", "learning_rate": run.learning_rate},
+        "optimizer": {"name": "adam", "learning_rate": run.learning_rate, "schedule": {"name": run.schedule}},
         "batch_size": run.batch_size,
         "epochs": run.epochs,
         "seed": run.seed,
@@ -100,6 +112,13 @@ def measure(n_hosts: int, runs: list[Run], data: Path) -> Iterator[dict]:
         yield from train(network, runs, data)
 
 
+def tune(data: Path) -> None:
+    """Prints the loss of each learning rate of `TUNING` on this machine, on images other than those of the test set."""
+    for name, runs in TUNING.items():
+        losses = [found["history"]["val_loss"][-1] for found in train(None, runs, data, is_tuning=True)]
+        print(f"| {name} | {len(losses)} | {with_spread(np.array(losses))} |", flush=True)
+
+
 def known() -> dict:
     """The results so far; read from the file each time, because two of these programs may run at once."""
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -110,8 +129,12 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help="the file that `mpi-learn prepare mnist --to FILE` wrote")
     parser.add_argument("--only", nargs="+", choices=RUNS, default=list(RUNS), help="some rows of the tables")
     parser.add_argument("--print", action="store_true", help="only README and picture, from results.json")
+    parser.add_argument("--tuning", action="store_true", help="compare learning rates of downpour on this machine")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    if arguments.tuning:
+        tune(arguments.data)
+        return
     names = [] if arguments.print else arguments.only
     missing = [run for name in names for run in RUNS[name] if run.key not in known()]
     for n_hosts, group in groupby(sorted(missing, key=lambda run: run.hosts), key=lambda run: run.hosts):

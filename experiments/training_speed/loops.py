@@ -40,8 +40,8 @@ def bare_keras(model, x, y):
     import tensorflow as tf
 
     from mpi_learn.flat_layout import FlatLayout, aligned_empty
-    from mpi_learn.optimizers import make_optimizer
     from mpi_learn.optimizers.configuration import Adam
+    from mpi_learn.optimizers.make_optimizer import make_optimizer
 
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
@@ -83,8 +83,8 @@ def bare_torch(model, x, y):
     import torch_models
 
     from mpi_learn.flat_layout import FlatLayout, aligned_empty
-    from mpi_learn.optimizers import make_optimizer
     from mpi_learn.optimizers.configuration import Adam
+    from mpi_learn.optimizers.make_optimizer import make_optimizer
 
     torch.set_num_threads(1)
     torch.manual_seed(0)

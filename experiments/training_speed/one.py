@@ -34,7 +34,8 @@ def arrays():
 
 def ours(framework):
     from mpi_learn import train
-    from mpi_learn.data import Dataset, Samples
+    from mpi_learn.data.samples.dataset import Dataset
+    from mpi_learn.data.samples.in_memory import Samples
 
     x, y = arrays()
     n_validation = max(len(x) // 50, 200)

@@ -28,7 +28,8 @@ def train_once(data: str, *, reuses: bool) -> None:
     from mpi4py import MPI
 
     from mpi_learn import train
-    from mpi_learn.data import Dataset, Samples
+    from mpi_learn.data.samples.dataset import Dataset
+    from mpi_learn.data.samples.in_memory import Samples
     from mpi_learn.models import frameworks
 
     if not reuses:

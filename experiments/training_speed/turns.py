@@ -16,7 +16,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags
-from mpi_learn.mpi.messaging import handed_out
+from mpi_learn.mpi.messaging import broadcast_sleeping
 
 HERE = Path(__file__).parent
 READY = "ready"
@@ -28,7 +28,7 @@ def may_go_on() -> bool:
     if MPI.COMM_WORLD.rank == 0:
         print(READY, flush=True)
         word = sys.stdin.readline().strip()
-    return handed_out(MPI.COMM_WORLD, word) == "go"
+    return broadcast_sleeping(MPI.COMM_WORLD, word) == "go"
 
 
 class Program:

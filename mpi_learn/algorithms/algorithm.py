@@ -46,6 +46,7 @@ class AlgorithmSetup:
         layout: Which rank has which role.
         weights: The model's weights, (n,) float32, changed in place; on a master its centre's.
         n_sums: Number of sums that follow the gradient in a step vector.
+        n_counts: Number of counts at the end of the gradient.
         n_steps: Steps of a worker per epoch, the same on all workers.
         learning_rate: The configured learning rate; 0 for an optimizer of a framework.
         make_optimizer: Builds an optimizer with its learning rate schedule.
@@ -62,6 +63,7 @@ class AlgorithmSetup:
     make_optimizer: MakeOptimizer
     make_deal: Callable[[], Deal] | None = None
     batch_statistics: BatchStatistics | None = None
+    n_counts: int = 0
 
     @property
     def n(self) -> int:

@@ -29,7 +29,7 @@ class SynchronousAllReduce(Algorithm):
         accumulate: Number of steps whose gradients a rank sums before they are exchanged.
     """
 
-    def __init__(self, setup: AlgorithmSetup, optimizer: Optimizer, reduction: Reduction, accumulate: int = 1) -> None:
+    def __init__(self, setup: AlgorithmSetup, optimizer: Optimizer, reduction: Reduction, accumulate: int) -> None:
         self.comm, self.weights, self.n, self.n_sums = setup.comm, setup.weights, setup.n, setup.n_sums
         self.optimizer, self.reduction, self.accumulate = optimizer, reduction, accumulate
         self.statistics = setup.batch_statistics if self.comm.size > 1 else None
@@ -40,7 +40,7 @@ class SynchronousAllReduce(Algorithm):
     def build(cls, options: AllReduce, setup: AlgorithmSetup) -> SynchronousAllReduce:
         """The algorithm as configured."""
         optimizer = setup.make_optimizer(None, math.ceil(setup.n_steps / options.accumulate))
-        return cls(setup, optimizer, make_reduction(options, setup.n), options.accumulate)
+        return cls(setup, optimizer, make_reduction(options, setup.n, setup.n_counts), options.accumulate)
 
     def run(self, steps: Iterable[np.ndarray]) -> None:
         self._n_left = self.n_exchanges  # the other ranks wait in an exchange only while some are left
@@ -63,7 +63,7 @@ class SynchronousAllReduce(Algorithm):
         return self.reduction.arrays()
 
     def _exchange(self, step: np.ndarray) -> bool:
-        """Sums a step vector over all ranks and updates the weights; False if a rank failed."""
+        """Sums a step vector over all ranks and updates the weights; False if a rank failed. Collective."""
         sums = step[self.n :]
         weighted = weighted_statistics(self.statistics, float(sums[N_SAMPLES])) if self.statistics is not None else None
         self.reduction.sum(self.comm, step)
@@ -92,15 +92,19 @@ class SynchronousAllReduce(Algorithm):
             yield total
 
     def _report_failure(self) -> None:
-        """Takes part in the exchange in which the other ranks wait, with nothing but the flag that this rank failed."""
+        """Takes part in the exchange in which the other ranks wait, with zeros and the flag that this rank failed."""
         step = np.zeros(self.n + self.n_sums, np.float32)
         step[FAILED] = 1.0
         self.reduction.sum(self.comm, step)
 
 
 def weighted_statistics(statistics: BatchStatistics, n_samples: float) -> np.ndarray:
-    """This rank's batch statistics times its number of samples, and that number, (k + 1,) float64: to be summed."""
-    return np.append(statistics.moving().astype(np.float64), 1.0) * n_samples
+    """This rank's batch statistics times its number of samples, and that number, (k + 1,) float64: to be summed.
+
+    Without samples they are zeros, also for an infinite number, such as in the mask of an attention.
+    """
+    vector = np.append(statistics.moving().astype(np.float64), 1.0)
+    return vector * n_samples if n_samples else np.zeros_like(vector)
 
 
 def mean_statistics(weighted: np.ndarray) -> np.ndarray:

@@ -13,6 +13,12 @@ the steps. After each epoch all clusters continue from the mean of their weights
 Averaging in random pairs is gossip (Blot et al. 2016). With ``neighbours: all`` and a large H, the algorithm is local
 SGD (Stich 2019). With ``outer`` it is DiLoCo (Douillard et al. 2023): an outer optimizer computes new common weights
 from the mean, and these replace the mean in the delta rule.
+
+With ``compression: int8``, a leader sends the difference ``Q(w − r)`` from the weights r at the start of the epoch,
+which all clusters know, rounded to 8 bits. Its own snapshot in the delta rule is ``r + Q(w − r)``, the weights that its
+partners receive. The rounding error therefore remains in its weights until the next exchange (error feedback, Seide et
+al. 2014), and exchanges do not change the sum over all clusters. This is CHOCO-SGD (Koloskova et al. 2019,
+arXiv:1902.00340, γ = 1), except that its reference changes with every message, which needs fixed partners.
 """
 
 from __future__ import annotations
@@ -57,6 +63,7 @@ class DecentralizedClusters(Algorithm):
         self.alarm = Alarm(leaders) if leaders is not None and leaders.size > 1 else None
         self._counts = np.zeros(2, np.int64)  # steps and exchanges; an array, so that a checkpoint can fill it
         self._exchange: Exchange | None = None
+        self._reference: np.ndarray | None = None
         self._n_left = 0
 
     @classmethod
@@ -72,6 +79,8 @@ class DecentralizedClusters(Algorithm):
     def run(self, steps: Iterable[np.ndarray]) -> None:
         if self.outer is not None and self._counts[0] == 0:
             self.outer.start(self.weights)
+        if self.alarm is not None and self.options.compression == "int8":
+            self._reference = self.weights.copy()
         self._n_left = self.n_steps  # the cluster's other ranks wait in a step only while some are left
         try:
             for step in steps:
@@ -160,7 +169,7 @@ class DecentralizedClusters(Algorithm):
         if self.leaders is None or self.leaders.size == 1:
             return
         others = partners(self.options.partners, self.leaders.rank, self.leaders.size, self._n_rounds)
-        self._exchange = Exchange(self.leaders, self.weights, others, self._n_rounds)
+        self._exchange = Exchange(self.leaders, self.weights, others, self._n_rounds, self._reference)
         self._counts[1] += 1
 
     def _complete_exchanges(self, leaders: Communicator) -> None:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from mpi_learn.optimizers.configuration import FusedConfiguration
+from mpi_learn.settings.section import Section, as_section
 from mpi_learn.settings.validation import InvalidValue
 
 
-class _Options(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class AllReduce(_Options):
+class AllReduce(Section):
     """Synchronous: in every step all workers apply the mean gradient over all their samples."""
 
     name: Literal["allreduce"] = "allreduce"
@@ -25,7 +22,7 @@ class AllReduce(_Options):
     fraction: float = Field(0.01, gt=0, le=1, description="top-k: the fraction of the elements that is sent.")
 
 
-class ParameterServer(_Options):
+class ParameterServer(Section):
     """The options of every algorithm with masters."""
 
     masters: int = Field(
@@ -78,7 +75,7 @@ class Gem(ParameterServer):
     )
 
 
-class Nesterov(_Options):
+class Nesterov(Section):
     """``outer:`` Nesterov momentum on the mean change of all clusters, as in DiLoCo (Douillard et al. 2023)."""
 
     name: Literal["nesterov"] = "nesterov"
@@ -88,7 +85,7 @@ class Nesterov(_Options):
     momentum: float = Field(0.9, ge=0, lt=1, description="μ.")
 
 
-class Clusters(_Options):
+class Clusters(Section):
     """Decentralized: gradients are averaged in a cluster in every step, weights between clusters in the background."""
 
     name: Literal["clusters"] = "clusters"
@@ -109,6 +106,11 @@ class Clusters(_Options):
     outer: Nesterov | None = Field(
         None, description="Optimizer for the mean change of all clusters; null: take the mean of the weights."
     )
+    compression: Literal["none", "int8"] = Field(
+        "none",
+        description="How weights are sent to other clusters: unchanged, or in 8 bits, as differences from the weights "
+        "at the start of the epoch.",
+    )
 
     @model_validator(mode="after")
     def _outer_of_all(self) -> Self:
@@ -122,16 +124,11 @@ class Clusters(_Options):
         return self.neighbours or ("random" if self.outer is None else "all")
 
 
-def _named(value: Any) -> Any:
-    """``algorithm: gem`` is short for ``algorithm: {name: gem}``."""
-    return {"name": value} if isinstance(value, str) else value
-
-
 AnyAlgorithm = AllReduce | Downpour | Easgd | Gem | Clusters
-AlgorithmConfiguration = Annotated[AnyAlgorithm, Field(discriminator="name"), BeforeValidator(_named)]
+AlgorithmConfiguration = Annotated[AnyAlgorithm, Field(discriminator="name"), BeforeValidator(as_section)]
 
 
-class AlgorithmKey(_Options):
+class AlgorithmKey(Section):
     """The key ``algorithm:`` alone, for programs that need only the layout of the ranks."""
 
     algorithm: AlgorithmConfiguration = AllReduce()

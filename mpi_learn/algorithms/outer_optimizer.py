@@ -11,8 +11,8 @@ import numpy as np
 
 from mpi_learn.algorithms.configuration import Nesterov
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Sgd
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 
 
 class OuterOptimizer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpi_learn.algorithms.quantization import dequantized, quantized
 from mpi_learn.mpi.collectives import Request, gathered, receive_into, wait
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.lost_ranks import FAILURES
@@ -40,16 +41,30 @@ class Exchange:
         weights: (n,) float32, copied.
         partners: Ranks of the partners in `leaders`.
         n_round: Number of the round.
+        reference: (n,) float32, the same on all leaders: differences from it are sent in 8 bits. None: the weights are
+            sent unchanged.
+
+    Attributes:
+        snapshot: This cluster's weights as its partners receive them, (n,) float32.
     """
 
-    def __init__(self, leaders: Communicator, weights: np.ndarray, partners: tuple[int, ...], n_round: int) -> None:
-        self.snapshot = weights.copy()
-        self._by_rank = {rank: np.empty_like(self.snapshot) for rank in partners} | {leaders.rank: self.snapshot}
+    def __init__(
+        self,
+        leaders: Communicator,
+        weights: np.ndarray,
+        partners: tuple[int, ...],
+        n_round: int,
+        reference: np.ndarray | None = None,
+    ) -> None:
+        self._reference = reference
+        message = weights.copy() if reference is None else quantized(weights - reference)
+        self.snapshot = self._received(message)
+        self._by_rank = {rank: np.empty_like(message) for rank in partners} | {leaders.rank: message}
         tag = FIRST_TAG + n_round % N_TAGS
         self._requests: list[Request] = []
         for partner in partners:
             self._requests.append(leaders.Irecv(self._by_rank[partner], source=partner, tag=tag))
-            self._requests.append(leaders.Isend(self.snapshot, dest=partner, tag=tag))
+            self._requests.append(leaders.Isend(message, dest=partner, tag=tag))
         _UNDER_WAY[:] = [*(one for one in _UNDER_WAY if not one._is_released()), self]
 
     def is_complete(self) -> bool:
@@ -73,9 +88,16 @@ class Exchange:
         """
         total = np.zeros_like(self.snapshot)
         for rank in sorted(self._by_rank):
-            total += self._by_rank[rank]
+            total += self._received(self._by_rank[rank])
         total /= len(self._by_rank)
         return total
+
+    def _received(self, message: np.ndarray) -> np.ndarray:
+        """The weights in a message, (n,) float32."""
+        if self._reference is None:
+            return message
+        weights: np.ndarray = self._reference + dequantized(message, self._reference.size)
+        return weights
 
     def _is_released(self) -> bool:
         """Whether MPI no longer uses the memory of this exchange, also because its communicator has failed."""

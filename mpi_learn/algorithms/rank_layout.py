@@ -39,7 +39,7 @@ class Layout:
     def parent(self, rank: int) -> int | None:
         """The master of a master or of a group's leader; None for other ranks and for the first master.
 
-        Leaders are dealt out to all masters in turn. The first master, which also serves the others, comes last.
+        The leaders are assigned to the masters in turn. The first master, which also serves the others, is last.
         """
         if rank in self.masters[1:]:
             return self.masters[0]

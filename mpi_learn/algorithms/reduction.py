@@ -9,14 +9,15 @@ import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.flat_layout import WEIGHT
-from mpi_learn.mpi.collectives import gathered, scattered, sum_in_place
+from mpi_learn.mpi.collectives import all_to_all, gathered, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
 
 LARGEST_HALF = 6e4
+"""Slightly less than the largest value of float16, 65504."""
 
 
 class Reduction(ABC):
-    """Sums step vectors over ranks. The sums behind the gradient are always exact."""
+    """Sums step vectors over ranks. The counts and sums behind the gradient are always exact."""
 
     @abstractmethod
     def sum(self, comm: Communicator, step: np.ndarray) -> None:
@@ -41,7 +42,7 @@ class HalfPrecision(Reduction):
     element, so that nothing overflows.
 
     Args:
-        n: Length of the gradient.
+        n: Length of the gradient, without counts.
     """
 
     def __init__(self, n: int) -> None:
@@ -56,7 +57,7 @@ class HalfPrecision(Reduction):
         halves[:n] = step[:n] / scale
         sums_and_scales = gathered(comm, np.append(step[n:], scale))
         step[n:] = sums_and_scales[:, :-1].sum(0)
-        theirs = scattered(comm, halves.view(np.uint16)).view(np.float16).reshape(comm.size, width)
+        theirs = all_to_all(comm, halves.view(np.uint16)).view(np.float16).reshape(comm.size, width)
         part = (theirs.astype(np.float32) * sums_and_scales[:, -1:]).sum(0)
         scale = _scale(part)
         scales = gathered(comm, np.array([scale], np.float32))
@@ -73,17 +74,18 @@ class TopFraction(Reduction):
 
     Args:
         fraction: Fraction of the elements that is sent.
-        n: Length of the gradient.
+        n: Length of the gradient, without counts.
+        n_counts: Number of counts.
     """
 
-    def __init__(self, fraction: float, n: int) -> None:
-        self.n_sent = max(1, int(fraction * n))
+    def __init__(self, fraction: float, n: int, n_counts: int = 0) -> None:
+        self.n_sent, self._weight = max(1, int(fraction * n)), n + n_counts + WEIGHT
         self._held_back = np.zeros(n, np.float32)
 
     def sum(self, comm: Communicator, step: np.ndarray) -> None:
         held_back, k = self._held_back, self.n_sent
         n = held_back.size
-        weight = step[n + WEIGHT]
+        weight = step[self._weight]
         if weight != 0:
             held_back += step[:n] / weight
         places = np.argpartition(np.abs(held_back), n - k)[n - k :].astype(np.int32)
@@ -92,8 +94,8 @@ class TopFraction(Reduction):
             held_back[places] = 0
         all_places, all_values = gathered(comm, places), gathered(comm, np.concatenate([values, step[n:]]))
         step[:n] = 0
-        for where, what in zip(all_places, all_values, strict=True):
-            step[where] += what[:k]
+        for places, values in zip(all_places, all_values, strict=True):
+            step[places] += values[:k]
         step[n:] = all_values[:, k:].sum(0)
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -106,8 +108,8 @@ def _scale(vector: np.ndarray) -> np.float32:
     return np.float32(largest / LARGEST_HALF if largest > 0 else 1.0)
 
 
-def make_reduction(options: AllReduce, n: int) -> Reduction:
-    """The reduction that ``compression:`` names, for gradients of length `n`."""
+def make_reduction(options: AllReduce, n: int, n_counts: int = 0) -> Reduction:
+    """The reduction that ``compression:`` names, for gradients of length `n`, of which `n_counts` are counts."""
     if options.compression == "float16":
-        return HalfPrecision(n)
-    return TopFraction(options.fraction, n) if options.compression == "top-k" else ExactSum()
+        return HalfPrecision(n - n_counts)
+    return TopFraction(options.fraction, n - n_counts, n_counts) if options.compression == "top-k" else ExactSum()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mpi_learn.training.result import Result
 
 app = typer.Typer(
-    help="Trains one model on all ranks of one MPI communicator.", no_args_is_help=True, add_completion=False,
+    help="Distributed training of Keras and PyTorch models over MPI.", no_args_is_help=True, add_completion=False,
     pretty_exceptions_enable=False,
 )  # fmt: skip
 
@@ -38,16 +38,16 @@ app.callback(help=app.info.help)(program_options)
 @app.command()
 def train(
     context: typer.Context,
-    training: Annotated[Path, typer.Argument(help="The training.yaml.", metavar="TRAINING.yaml")],
-    n: Annotated[int | None, typer.Option("-n", help="Start mpirun with this many ranks.", min=1)] = None,
+    training: Annotated[Path, typer.Argument(help="Configuration of the training.", metavar="TRAINING.yaml")],
+    n: Annotated[int | None, typer.Option("-n", help="Start mpirun with this number of ranks.", min=1)] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Folder for model, training.yaml and history.")
     ] = None,
-    epochs: Annotated[int | None, typer.Option(help="The number of epochs, instead of the file's.", min=1)] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed, instead of the file's.", min=0)] = None,
+    epochs: Annotated[int | None, typer.Option(help="Number of epochs; overrides the file.", min=1)] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the random numbers; overrides the file.", min=0)] = None,
     debug: Debug = False,
 ) -> None:
-    """Trains one model on all ranks of the world."""
+    """Train one model on all ranks that mpirun has started, otherwise in one process."""
     request = context.obj or StopRequest()
     if n is not None:
         with reported(None, debug):
@@ -112,10 +112,10 @@ def _save(result: Result, configuration: TrainingConfiguration, output: Path | N
 
 @app.command()
 def check(
-    training: Annotated[Path, typer.Argument(help="The training.yaml.", metavar="TRAINING.yaml")],
+    training: Annotated[Path, typer.Argument(help="Configuration of the training.", metavar="TRAINING.yaml")],
     debug: Debug = False,
 ) -> None:
-    """Builds model and data and runs one batch forward and backward, in one process and without MPI."""
+    """Build model and data, and run one batch forward and backward. Needs no MPI."""
     with reported(None, debug):
         from mpi_learn.mpi.library import do_without_mpi
 
@@ -130,17 +130,17 @@ def check(
 @app.command()
 def prepare(
     name: Annotated[
-        str | None, typer.Argument(help="digits, mnist, cifar10, jets, higgs or showers. Without it, all are listed.")
+        str | None, typer.Argument(metavar="NAME", help="Name of the data set. Without it, all are listed.")
     ] = None,
-    to: Annotated[Path | None, typer.Option("--to", help="The HDF5 file to write.")] = None,
+    to: Annotated[Path | None, typer.Option("--to", help="HDF5 file to write.")] = None,
     from_: Annotated[
         str | None,
-        typer.Option("--from", help="A folder or URL with the original files. Without it, they are downloaded."),
+        typer.Option("--from", help="Folder or URL with the original files. Without it, they are downloaded."),
     ] = None,
     simulate: Annotated[
-        int | None, typer.Option(help="jets and showers: simulate this many samples instead.", min=1)
+        int | None, typer.Option(help="jets and showers: simulate this number of samples instead.", min=1)
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed of the simulation. Default: 0.", min=0)] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the simulation. Default: 0.", min=0)] = None,
     classes: Annotated[
         int | None, typer.Option(help="Simulated jets: 2 (gluon, quark) or 5 (and W, Z, top). Default: 2.")
     ] = None,
@@ -156,9 +156,9 @@ def prepare(
     ] = None,
     debug: Debug = False,
 ) -> None:
-    """Writes a known data set as HDF5 files: digits, mnist, cifar10, jets, higgs or showers.
+    """Write a known data set as HDF5 files: digits, mnist, cifar10, jets, higgs or showers.
 
-    Without NAME, prints all of them with source, licence, shapes and units.
+    Without NAME, list all data sets with source, licence, shapes and units.
     """
     with reported(None, debug):
         from mpi_learn.known_data import DATA_SETS
@@ -177,12 +177,12 @@ def prepare(
 
 @app.command()
 def trace(
-    folder: Annotated[Path, typer.Argument(help="The folder with the timelines of the training.", metavar="DIR")],
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="The trace file to write.")] = None,
+    folder: Annotated[Path, typer.Argument(help="Folder with the timelines of the training.", metavar="DIR")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Trace file to write.")] = None,
     summary: Annotated[bool, typer.Option("--summary", help="Print how each rank spent its time.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Merges the timelines of the ranks into one Chrome or Perfetto trace."""
+    """Merge the timelines of the ranks into one Chrome or Perfetto trace."""
     with reported(None, debug):
         from mpi_learn.settings.paths import write_whole
         from mpi_learn.training import tracing

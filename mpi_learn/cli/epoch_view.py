@@ -104,5 +104,5 @@ class LiveView:
 
 
 def make_view(epochs: int, *, is_first: bool) -> AbstractContextManager[Callable[[EpochReport], None]]:
-    """What shows each finished epoch: a panel on the first rank if its output is a terminal, otherwise lines."""
+    """The view of finished epochs: a panel on the first rank if its output is a terminal, otherwise lines."""
     return LiveView(epochs) if is_first and is_watched() else nullcontext(print_line)

@@ -130,17 +130,17 @@ def check_world(size: int, library: str) -> None:
     Raises:
         UserError: Each process would do all the work alone.
     """
-    me = launched()
-    if size > 1 or me.size == 1:
+    launcher, n = launched().by, launched().size
+    if size > 1 or n == 1:
         return
-    cure = f"use the launcher of the MPI library that mpi4py uses ({library}), e.g. mpi-opt search … -n {me.size}"
-    if me.by == "srun" or "SLURM_STEP_NUM_TASKS" in os.environ:
+    cure = f"use the launcher of the MPI library that mpi4py uses ({library}), e.g. mpi-opt search … -n {n}"
+    if launcher == "srun" or "SLURM_STEP_NUM_TASKS" in os.environ:
         cure = (
             "use mpirun, or srun --mpi=pmix where this Slurm has it (srun --mpi=list) and the MPI library of mpi4py "
             f"supports it ({library})"
         )
     raise UserError(
-        f"{me.by} started {me.size} processes, but each is alone in its MPI world: MPI does not know this launcher",
+        f"{launcher} started {n} processes, but each is alone in its MPI world: MPI does not know this launcher",
         cure=cure,
     )
 
@@ -155,5 +155,5 @@ def check_allocation(environment: Mapping[str, str] = os.environ) -> None:
     if not launched(environment).by and n_tasks.isdigit() and int(n_tasks) > 1:
         raise UserError(
             f"this Slurm job has {n_tasks} tasks, and the program was started as one process",
-            cure=f"-n {n_tasks} uses all of them; -n 1 runs in one process all the same",
+            cure=f"-n {n_tasks} uses all of them, -n 1 only one",
         )

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from mpi_learn.data.files.location import located
-from mpi_learn.settings import other_names
+from mpi_learn.settings import equivalents
+from mpi_learn.settings.section import Section, as_list
 from mpi_learn.settings.user_code import located_specification
-
-
-def _as_list(value: Any) -> Any:
-    return [value] if isinstance(value, str) else value
-
 
 Names = str | list[str | list[str]] | dict[str, str | list[str]]
 """Names of arrays: a name, a list of names, a list of lists (columns of a table), or a mapping by input name."""
@@ -23,13 +20,11 @@ Dtype = Literal[
     "float32", "float64", "float16", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"
 ]
 
-Locations = Annotated[list[str], BeforeValidator(_as_list), Field(min_length=1)]
+Locations = Annotated[list[str], BeforeValidator(as_list), Field(min_length=1)]
 
 
-class Transform(BaseModel):
+class Transform(Section):
     """Arrays that a user's function computes from the arrays in the files."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     names: Names = Field(description="The arrays to read, as without a function.")
     function: str = Field(
@@ -39,11 +34,10 @@ class Transform(BaseModel):
     )
 
 
-class DataConfiguration(BaseModel):
+class DataConfiguration(Section):
     """The training and validation samples: files, and the arrays to read from them."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    other_names: ClassVar[dict[str, str]] = other_names.DATA
+    equivalents: ClassVar[Mapping[str, str]] = equivalents.DATA
 
     train: Locations = Field(
         description="Files, globs or URLs of the training samples: .h5 .npz .npy .root .parquet .csv .csv.gz. Files "
@@ -110,7 +104,7 @@ class DataConfiguration(BaseModel):
     keep_cache: bool = Field(default=True, description="Whether to keep the copies in `cache` after the training.")
 
     @model_validator(mode="after")
-    def _validates_on_one_thing(self) -> DataConfiguration:
+    def _check_validation(self) -> DataConfiguration:
         if self.validation is not None and self.validation_fraction is not None:
             raise ValueError("validation and validation_fraction exclude each other: leave one out")
         return self

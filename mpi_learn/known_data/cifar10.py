@@ -33,18 +33,18 @@ def _batches(archive: bytes, where: str) -> dict[str, bytes]:
     """File name -> content of the binary files in the archive."""
     try:
         with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-            members = [one for one in files.getmembers() if one.name.endswith(".bin")]
-            opened = {one.name.rpartition("/")[2]: files.extractfile(one) for one in members}
+            members = [member for member in files.getmembers() if member.name.endswith(".bin")]
+            opened = {member.name.rpartition("/")[2]: files.extractfile(member) for member in members}
             return {name: file.read() for name, file in opened.items() if file is not None}
     except (tarfile.TarError, EOFError, OSError) as error:
-        raise DataError(f"the file is damaged: {error}", where=where, cure="fetch it again") from error
+        raise DataError(f"the file is damaged: {error}", where=where, cure="download it again") from error
 
 
 def _images(batches: dict[str, bytes], names: tuple[str, ...], where: str) -> Arrays:
     """Images and labels of batches of records: a byte of label, then the red, green and blue plane."""
     missing = [name for name in names if not batches.get(name) or len(batches[name]) % (1 + IMAGE_BYTES)]
     if missing:
-        raise DataError(f"{missing[0]} is missing or not complete", where=where, cure="fetch it again")
+        raise DataError(f"{missing[0]} is missing or not complete", where=where, cure="download it again")
     records = np.frombuffer(b"".join(batches[name] for name in names), np.uint8).reshape(-1, 1 + IMAGE_BYTES)
     return {"X": records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1), "y": records[:, 0]}
 

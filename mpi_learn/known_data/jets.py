@@ -27,7 +27,7 @@ def _read(origin: Origin) -> dict[str, Arrays]:
     columns = [name.decode() for name in found["jet_features/labels"]]
     missing = {*JET, FLAVOR} - set(columns)
     if missing:
-        raise DataError(f"there is no jet feature {min(missing)}", where=where, cure="is it the published file?")
+        raise DataError(f"there is no jet feature {min(missing)}", where=where, cure="use the published file")
     features = jets[..., [columns.index(name) for name in JET]].reshape(-1, len(JET))
     flavor = np.rint(jets[..., columns.index(FLAVOR)]).astype(np.int8).ravel()
     flow = flow.reshape(len(features), -1)

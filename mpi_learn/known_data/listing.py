@@ -17,14 +17,14 @@ def listing(data_sets: Iterable[DataSet]) -> str:
     return "\n\n".join([head, *map(_described, data_sets)])
 
 
-def _described(one: DataSet) -> str:
-    lines = [f"{one.name}: {one.summary}", *_field("source", one.source), *_field("licence", one.licence)]
-    files = ", ".join(original.name for original in one.originals)
-    lines += [*_field("files", files or "none needed"), *_arrays(one.arrays)]
-    if one.simulation is not None:
-        options = " ".join(f"[--{option} …]" for option in one.simulation.options)
-        lines += [f"  --simulate N {options}: {one.simulation.summary}", *_field("method", one.simulation.method)]
-        lines += _arrays(one.simulation.arrays)
+def _described(data_set: DataSet) -> str:
+    files = ", ".join(original.name for original in data_set.originals) or "none needed"
+    lines = [f"{data_set.name}: {data_set.summary}", *_field("source", data_set.source)]
+    lines += [*_field("licence", data_set.licence), *_field("files", files), *_arrays(data_set.arrays)]
+    if (simulation := data_set.simulation) is not None:
+        options = " ".join(f"[--{option} …]" for option in simulation.options)
+        lines += [f"  --simulate N {options}: {simulation.summary}", *_field("method", simulation.method)]
+        lines += _arrays(simulation.arrays)
     return "\n".join(lines)
 
 
@@ -33,4 +33,5 @@ def _field(name: str, text: str) -> list[str]:
 
 
 def _arrays(arrays: tuple[FileArray, ...]) -> list[str]:
-    return [line for one in arrays for line in _field(f"{one.name} {one.shape} {one.dtype} [{one.unit}]", one.meaning)]
+    fields = {f"{array.name} {array.shape} {array.dtype} [{array.unit}]": array.meaning for array in arrays}
+    return [line for name, meaning in fields.items() for line in _field(name, meaning)]

@@ -25,7 +25,7 @@ def _part(part: str, origin: Origin) -> Arrays:
     images = _idx(f"{part}-images-idx3-ubyte", origin, n_axes=3)
     labels = _idx(f"{part}-labels-idx1-ubyte", origin, n_axes=1)
     if len(images) != len(labels):
-        raise DataError(f"{part}: {len(images)} images but {len(labels)} labels", cure="fetch the files again")
+        raise DataError(f"{part}: {len(images)} images but {len(labels)} labels", cure="download the files again")
     return {"X": images[..., np.newaxis], "y": labels}
 
 
@@ -35,7 +35,7 @@ def _idx(name: str, origin: Origin, *, n_axes: int) -> np.ndarray:
     header_bytes = 4 + 4 * n_axes
     shape = tuple(np.frombuffer(content[4:header_bytes], ">u4").tolist())
     if content[:4] != bytes((0, 0, 8, n_axes)) or len(content) != header_bytes + int(np.prod(shape)):
-        raise DataError("not a complete idx file", where=where, cure="fetch it again")
+        raise DataError("not a complete idx file", where=where, cure="download it again")
     return np.frombuffer(content, np.uint8, offset=header_bytes).reshape(shape)
 
 

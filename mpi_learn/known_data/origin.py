@@ -78,9 +78,9 @@ class Origin:
 
     def _downloaded(self, names: tuple[str, ...]) -> tuple[str, bytes]:
         by_hand = f"get {self._needed(names)} elsewhere ({self.published}), then --from FOLDER"
-        known = {url: one.md5 for one in self.originals if one.name in names for url in one.urls}
+        known = {url: original.md5 for original in self.originals if original.name in names for url in original.urls}
         if not known:
-            raise DataError(f"no address is known to download {names[0]} from", cure=by_hand)
+            raise DataError(f"there is no known address of {names[0]}", cure=by_hand)
         return self._first(known, by_hand)
 
     def _first(self, md5: Mapping[str, str], cure: str) -> tuple[str, bytes]:
@@ -100,7 +100,7 @@ class Origin:
 
     def _needed(self, names: tuple[str, ...]) -> str:
         """A list of the original files for messages, as alternatives if `names` contains all of them."""
-        every = [one.name for one in self.originals]
+        every = [original.name for original in self.originals]
         return (" or " if set(every) <= set(names) else ", ").join(every)
 
 
@@ -110,4 +110,4 @@ def _unpacked(content: bytes, where: str) -> bytes:
     try:
         return gzip.decompress(content)
     except (OSError, EOFError) as error:
-        raise DataError(f"the file is damaged: {error}", where=where, cure="fetch it again") from error
+        raise DataError(f"the file is damaged: {error}", where=where, cure="download it again") from error

@@ -18,7 +18,7 @@ from mpi_learn.known_data.showers import SHOWERS
 from mpi_learn.known_data.writing import write
 from mpi_learn.settings.suggestions import suggestion
 
-DATA_SETS = {one.name: one for one in (DIGITS, MNIST, CIFAR10, JETS, HIGGS, SHOWERS)}
+DATA_SETS = {data_set.name: data_set for data_set in (DIGITS, MNIST, CIFAR10, JETS, HIGGS, SHOWERS)}
 """Name -> data set."""
 
 
@@ -83,17 +83,18 @@ def _simulated(found: DataSet, to: Path, n: int, *, seed: int = 0, **options: An
     """Writes `n` simulated samples."""
     simulation = found.simulation
     if simulation is None:
-        known = " and ".join(name for name, one in DATA_SETS.items() if one.simulation)
+        known = " and ".join(name for name, data_set in DATA_SETS.items() if data_set.simulation)
         raise ConfigurationError(f"{found.name} cannot be simulated", where="--simulate", cure=f"only {known} can")
     _check_options(found.name, simulation, options)
     blocks = simulation.run(n, seed, **options)
-    command = f"--simulate {n} --seed {seed}" + "".join(f" --{key} {_as_typed(one)}" for key, one in options.items())
+    typed = {"simulate": n, "seed": seed} | options
+    command = " ".join(f"--{option} {_as_typed(value)}" for option, value in typed.items())
     by = "MPI Learn, a simplified simulator"
     attributes = _attributes(
         found.name, simulation.summary, simulation.method, "none: made by this program", by, command
     )
     write(to, n, blocks, simulation.arrays, attributes, compress=True)
-    shapes = ", ".join(f"{one.name} {one.shape}" for one in simulation.arrays)
+    shapes = ", ".join(f"{array.name} {array.shape}" for array in simulation.arrays)
     return f"wrote {to}: {n} simulated samples, {shapes}\ndata: {simulation.training.format(file=to.name)}"
 
 
@@ -114,7 +115,7 @@ def _attributes(
 
 def _check_options(name: str, simulation: Simulation, options: Mapping[str, Any]) -> None:
     for option in options:
-        known = ", ".join(f"--{one}" for one in simulation.options)
+        known = ", ".join(f"--{known_option}" for known_option in simulation.options)
         is_known = option in simulation.options
         _refuse_unless(is_known, f"--{option}", f"simulated {name} have no such option", f"they have --seed, {known}")
 

@@ -23,10 +23,10 @@ def hdf5_arrays(content: bytes, where: str, *names: str) -> Arrays:
         with h5py.File(io.BytesIO(content), "r") as file:
             missing = [name for name in names if name not in file]
             if missing:
-                raise DataError(f"there is no dataset {missing[0]}", where=where, cure="is it the published file?")
+                raise DataError(f"there is no dataset {missing[0]}", where=where, cure="use the published file")
             return {name: file[name][()] for name in names}
     except OSError as error:
-        raise DataError(f"not an HDF5 file, or damaged: {error}", where=where, cure="fetch it again") from error
+        raise DataError(f"not an HDF5 file, or damaged: {error}", where=where, cure="download it again") from error
 
 
 def csv_columns(content: bytes, where: str, types: Mapping[str, str]) -> Arrays:
@@ -43,9 +43,9 @@ def csv_columns(content: bytes, where: str, types: Mapping[str, str]) -> Arrays:
     try:
         table = reader.read_csv(io.BytesIO(content), convert_options=options)
     except KeyError as error:
-        raise DataError(str(error.args[0]), where=where, cure="is it the published file?") from error
+        raise DataError(str(error.args[0]), where=where, cure="use the published file") from error
     except ValueError as error:
-        raise DataError(f"the file is damaged: {error}", where=where, cure="fetch it again") from error
+        raise DataError(f"the file is damaged: {error}", where=where, cure="download it again") from error
     return {name: table[name].to_numpy() for name in types}
 
 

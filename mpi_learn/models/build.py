@@ -11,10 +11,7 @@ from mpi_learn.models.frameworks import NAMES, framework_of, load_framework, pre
 from mpi_learn.models.gan import GanModel, check_pair
 from mpi_learn.models.model import Example, Model
 from mpi_learn.settings.component import shown_arguments
-from mpi_learn.settings.user_code import is_function, load_function, signature_of, users_code
-
-SUMMED_RATIO = (1.9, 2.1)
-"""With every sample twice, the mean over a batch stays the same and the sum over it doubles."""
+from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_function, signature_of
 
 
 def make_model(settings: ModelSettings, example: Example) -> Model:
@@ -42,9 +39,10 @@ def _built(settings: ModelSettings) -> Any:
     name = settings.model
     if not is_function(name):
         return _loaded(load_framework("keras"), Path(name))
-    signature_of(name).check(dict(settings.parameters), name)
-    with users_code(f"building the model with ({shown_arguments(dict(settings.parameters))})", name, ModelError):
-        return load_function(name)(**settings.parameters)
+    arguments = dict(settings.parameters)
+    signature_of(name).check(arguments, name)
+    with errors_of_user_code(f"building the model with ({shown_arguments(arguments)})", name, ModelError):
+        return load_function(name)(**arguments)
 
 
 def _framework(built: Any, settings: ModelSettings) -> str:
@@ -88,16 +86,22 @@ def _wrapped(built: Any, framework: str, settings: ModelSettings, example: Examp
 
 
 def _check_mean(model: Model, settings: ModelSettings, example: Example) -> None:
-    """Raises ConfigurationError if the loss is a sum over the batch.
+    """Raises ConfigurationError if the loss, or a term of it, is a sum over the batch.
 
-    Ranks average their gradients, so that several ranks would not train like one with all their samples.
+    Ranks average their gradients, so that several ranks would not train like one with all their samples. With every
+    sample twice, a mean over the batch stays the same and a sum doubles.
     """
-    once, twice = (
-        model.metrics(model.evaluate(one.x, one.y, one.weights))["loss"] for one in (example, example.doubled())
-    )
-    if once and SUMMED_RATIO[0] < twice / once < SUMMED_RATIO[1]:
+    losses, counters = [], model.counters()
+    for _ in range(3):
+        losses.append(model.metrics(model.evaluate(example.x, example.y, example.weights))["loss"])
+        example = example.doubled()
+    model.set_counters(counters)
+    once, first, second = losses[0], losses[1] - losses[0], losses[2] - losses[1]
+    is_sum = 0.9 < first / once < 1.1 if once else False
+    has_sum = abs(first) > 1e-3 * abs(once) and 1.99 < second / first < 2.01
+    if is_sum or has_sum:
         raise ConfigurationError(
-            "the loss is a sum over the batch, so that the mean of several ranks' losses differs from one rank's",
+            "the loss is a sum over the batch, or has a term that is, so that several ranks would not train like one",
             where="loss",
             cure="return the mean over the samples of the batch, or train on one rank",
         )

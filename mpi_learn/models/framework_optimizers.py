@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.settings.component import Component, shown_arguments
-from mpi_learn.settings.user_code import load_function, users_code
+from mpi_learn.settings.user_code import errors_of_user_code, load_function
 
 OptimizerType = TypeVar("OptimizerType")
 
@@ -27,7 +27,7 @@ def created(wanted: Component, kind: type[OptimizerType], package: ModuleType, *
     framework = kind.__module__.split(".")[0]
     make = load_function(wanted.name) if wanted.is_own else _class_named(wanted.name, kind, package)
     where = f"optimizer: {wanted.name}"
-    with users_code(f"calling it with ({shown_arguments(wanted.arguments)})", where):
+    with errors_of_user_code(f"calling it with ({shown_arguments(wanted.arguments)})", where):
         made = make(*positional, **wanted.arguments)
     if not isinstance(made, kind):
         raise ConfigurationError(

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.flat_layout import LOSS, N_SAMPLES, N_WORDS, WEIGHT, FlatLayout, aligned_empty
+from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, FlatLayout, aligned_empty
 from mpi_learn.models.configuration import Gan, ModelSettings, Turn
 from mpi_learn.models.model import Arrays, Example, Model
 from mpi_learn.models.network import Network, Tensors
@@ -53,7 +53,7 @@ class GanModel(Model):
         example = Example(_real(example.x), example.y)
         self._make_losses(Outputs(tuple(self._tried(example))), example)
         self._metrics = [(component(one).key, make_component(component(one), 2)) for one in settings.metrics]
-        self.n_sums = FIRST_GAN_METRIC + len(self._metrics) + N_WORDS
+        self.n_sums = FIRST_GAN_METRIC + len(self._metrics) + N_FLAGS
         self.layout = _joint_layout(*(one.layout for one in self._both))
         self.weights = aligned_empty(self.layout.size)
         self.weights[:] = 0
@@ -91,7 +91,7 @@ class GanModel(Model):
         """The two losses over the steps in which their model moved, ``loss``, which is their sum, and the metrics."""
         d_loss, g_loss = (float(sums[at] / max(sums[n], 1.0)) for n, at in ((N_D, D_LOSS), (N_G, G_LOSS)))
         found = {"loss": d_loss + g_loss, f"{DISCRIMINATOR}_loss": d_loss, f"{GENERATOR}_loss": g_loss}
-        values = sums[FIRST_GAN_METRIC:-N_WORDS] / max(float(sums[N_SAMPLES]), 1.0)
+        values = sums[FIRST_GAN_METRIC:-N_FLAGS] / max(float(sums[N_SAMPLES]), 1.0)
         return found | {key: float(value) for (key, _), value in zip(self._metrics, values, strict=True)}
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
@@ -275,7 +275,7 @@ def _loss_weights(options: Gan, n_outputs: int, n_labels: int) -> list[float]:
         raise ModelError(
             f"the discriminator has {n_outputs - 1} outputs after the first, the data have labels for {n_labels}",
             where="data.labels",
-            cure="the first output says real or generated; give it one more for each label, or none",
+            cure="after the first output (real or generated), add one output per label, or none",
         )
     weights = options.loss_weights or [1.0] * n_outputs
     if len(weights) != n_outputs:

@@ -95,7 +95,8 @@ class Model(ABC):
 
         Returns:
             (layout.size + n_sums,) float32 step vector: the gradient of the loss, times the batch's weight (its
-            number of samples where nothing else is documented), then the sums. Writable.
+            number of samples where nothing else is documented), 1 for each array that has a gradient and 0 for the
+            others (if `layout.has_counts`), then the sums. Writable.
         """
 
     def compile_step(self, by_xla: bool) -> None:  # noqa: B027 - optional

@@ -174,6 +174,18 @@ class LabelRule:
                 cure=cure,
             )
 
+    def check_weights(self, weights: np.ndarray) -> None:
+        """Raises ModelError unless Keras can multiply the losses, one per entry of the output, by these weights."""
+        if self.class_axis is None and not self.is_elementwise:
+            return
+        entries, found = self.output[1:-1], weights.shape[1:]
+        if not any(_fits(one, other) for one in _squeezed(entries) for other in _squeezed(found)):
+            raise ModelError(
+                f"the data have weights of shape {found} per sample, {self.loss} has losses of shape {entries}",
+                where="data.weights",
+                cure=f"store weights of shape {(1,) * len(entries)} or {entries} per sample",
+            )
+
     def check_range(self, labels: np.ndarray) -> None:
         """Raises DataError if one of `labels` (all of them, not a few) is impossible."""
         if self.ignored is not None:
@@ -194,6 +206,16 @@ class LabelRule:
                 where="data.labels",
                 cure="use sparse_categorical_crossentropy for more than two classes",
             )
+
+
+def _squeezed(shape: Shape) -> list[Shape]:
+    """The shape, and the same without a last axis of length 1."""
+    return [shape, shape[:-1]] if shape[-1:] == (1,) else [shape]
+
+
+def _fits(entries: Shape, weights: Shape) -> bool:
+    """Whether weights of this shape can be multiplied with so many entries."""
+    return len(entries) == len(weights) and all(n is None or m in (1, n) for n, m in zip(entries, weights, strict=True))
 
 
 def check_ranges(rules: Sequence[LabelRule | None], places: Sequence[int | None], y: Sequence[np.ndarray]) -> None:

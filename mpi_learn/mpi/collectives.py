@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpi_learn.mpi.communicators import Communicator, on_this_host
-from mpi_learn.mpi.host_memory import memory_of_host
+from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.library import MPI
 from mpi_learn.mpi.messaging import Pause
 
@@ -14,8 +13,6 @@ Request = MPI.Request
 YIELD_S = 1e-3
 """A rank that waits for a message yields the processor for this time before it sleeps. A sleep takes at least 60 µs, an
 exchange with a parameter server on the same host takes less. `experiments/training_speed/master.py` measures it."""
-ROW_BYTES = 4096
-"""Rows of shared memory start at multiples of this, so that two rows never share a page."""
 
 
 def sum_in_place(comm: Communicator, vector: np.ndarray) -> None:
@@ -72,7 +69,7 @@ def gathered(comm: Communicator, vector: np.ndarray) -> np.ndarray:
     return found
 
 
-def scattered(comm: Communicator, vector: np.ndarray) -> np.ndarray:
+def all_to_all(comm: Communicator, vector: np.ndarray) -> np.ndarray:
     """This rank's part of every rank's `vector`, concatenated in the order of ranks. Collective over `comm`.
 
     Args:
@@ -81,23 +78,3 @@ def scattered(comm: Communicator, vector: np.ndarray) -> np.ndarray:
     found = np.empty_like(vector)
     comm.Alltoall(vector, found)
     return found
-
-
-def rows_of_host(comm: Communicator, n: int) -> dict[int, np.ndarray]:
-    """A row of `n` float32 for every rank of this host, in shared memory. Collective over `comm`.
-
-    Rows that are never accessed use no memory.
-
-    Returns:
-        Rank in `comm` -> its row, uninitialised; empty on all ranks of a host without shared memory.
-    """
-    host = on_this_host(comm)
-    ranks = host.allgather(comm.rank)
-    n_bytes = 4 * n
-    stride = -(-n_bytes // ROW_BYTES) * ROW_BYTES
-    memory = memory_of_host(host, stride * len(ranks))
-    host.Free()
-    if memory is None:
-        return {}
-    rows = memory.reshape(len(ranks), stride)[:, :n_bytes]
-    return {rank: row.view(np.float32) for rank, row in zip(ranks, rows, strict=True)}

@@ -27,7 +27,7 @@ from contextlib import ExitStack, suppress
 import numpy as np
 
 from mpi_learn.mpi.communicators import Communicator, on_this_host
-from mpi_learn.mpi.messaging import Pause, handed_out
+from mpi_learn.mpi.messaging import Pause, broadcast_sleeping
 
 Fill = Callable[[np.ndarray], None]
 """Fills the memory, (n_bytes,) uint8."""
@@ -36,10 +36,13 @@ N_WAITING = 4096
 """The number of processes that can be queued while the memory is filled. The system may allow fewer; others retry."""
 
 LONGEST_ANSWER_S = 10.0
-"""The limit of an answer, which takes less than a millisecond: the end of a process never waits forever."""
+"""Timeout of an answer, so that the end of a process never waits forever. An answer takes less than a millisecond."""
 
 _BOUND: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 """The sockets of this process that may hold an address."""
+
+ROW_BYTES = 4096
+"""Rows of shared memory start at multiples of this, so that two rows never share a page."""
 
 PEER = "3i"
 """The format of the credentials of the other process: its id, user id and group id."""
@@ -95,9 +98,30 @@ def memory_of_host(host: Communicator, n_bytes: int) -> np.ndarray | None:
     return _as_array(memory, n_bytes) if memory is not None and has_all else None
 
 
+def rows_of_host(comm: Communicator, n: int) -> dict[int, np.ndarray]:
+    """A row of `n` float32 for every rank of this host, in shared memory. Collective over `comm`.
+
+    Rows that are never accessed use no memory.
+
+    Returns:
+        Rank in `comm` -> its row, uninitialised; empty on all ranks of a host without shared memory.
+    """
+    host = on_this_host(comm)
+    ranks = host.allgather(comm.rank)
+    n_bytes = 4 * n
+    stride = -(-n_bytes // ROW_BYTES) * ROW_BYTES
+    memory = memory_of_host(host, stride * len(ranks))
+    host.Free()
+    if memory is None:
+        return {}
+    rows = memory.reshape(len(ranks), stride)[:, :n_bytes]
+    return {rank: row.view(np.float32) for rank, row in zip(ranks, rows, strict=True)}
+
+
 def _shared(host: Communicator, address: str, n_bytes: int, fill: Fill) -> np.ndarray:
+    """`shared_by_host` for the ranks of one host. Collective over `host`."""
     memory, error = _attempted(address, n_bytes, fill) if host.rank == 0 else (None, None)
-    is_filled = handed_out(host, memory is not None)
+    is_filled = broadcast_sleeping(host, memory is not None)
     if host.rank != 0 and is_filled:
         memory, error = _attempted(address, n_bytes, fill)
     host.Barrier()  # the first rank holds the memory until all ranks have it

@@ -18,7 +18,7 @@ from mpi_learn.mpi.library import MPI
 
 FIRST_PAUSE_S = 10e-6
 LONGEST_PAUSE_S = 0.1
-PATIENCE = 0.05
+SLEEP_FRACTION = 0.05
 """A waiting rank sleeps for this fraction of the time waited so far, so its answer is at most 5 % late."""
 
 UNTESTED = 64
@@ -52,7 +52,7 @@ class Pause:
         if waited_s < self.yield_s:
             os.sched_yield()
             return
-        time.sleep(min(max(FIRST_PAUSE_S, PATIENCE * waited_s), self.longest_s))
+        time.sleep(min(max(FIRST_PAUSE_S, SLEEP_FRACTION * waited_s), self.longest_s))
 
 
 def receive(
@@ -160,7 +160,7 @@ def await_deaths(comm: MPI.Comm, ranks: Iterable[int], limit_s: float) -> None:
         waiting -= lost_ranks.acknowledge(comm)
 
 
-def handed_out(comm: MPI.Comm, message: Any) -> Any:
+def broadcast_sleeping(comm: MPI.Comm, message: Any) -> Any:
     """Rank 0's `message`, on every rank. The other ranks sleep until rank 0 sends it. Collective over `comm`."""
     if comm.rank != 0:
         return receive(comm, source=0)[0]

@@ -16,7 +16,6 @@ ERRORS_RETURN = IN_PLACE = BYTE = COMM_NULL = None
 
 SUM: Callable[[Any, Any], Any] = operator.add
 MIN, MAX = builtins.min, builtins.max
-LAND: Callable[[Any, Any], Any] = operator.and_
 
 
 class Exception(builtins.Exception):

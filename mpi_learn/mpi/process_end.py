@@ -16,6 +16,12 @@ from mpi_learn.mpi.messaging import receive
 AT_END = 32_101
 """The tag of a rank's exit status: large, because the messages of user code have small tags."""
 
+skips_finalize = False
+"""Whether a rank of this job is lost or blocked, so that no call may require all ranks."""
+
+exit_status: int | None = None
+"""The exit status of a process that skips ``MPI_Finalize``; None: 1 after an uncaught exception, else 0."""
+
 
 def skip_finalize(world: MPI.Comm, reachable: Sequence[int] = ()) -> None:
     """Makes this process end without ``MPI_Finalize``, which would wait forever for lost or blocked ranks.
@@ -30,10 +36,6 @@ def skip_finalize(world: MPI.Comm, reachable: Sequence[int] = ()) -> None:
     global skips_finalize
     skips_finalize = True
     atexit.register(_leave, world, reachable)
-
-
-skips_finalize = False
-"""Whether a rank of this job is lost or blocked, so that no call may require all ranks."""
 
 
 def _leave(world: MPI.Comm, reachable: Sequence[int]) -> None:
@@ -56,7 +58,3 @@ def flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         with suppress(OSError, ValueError, AttributeError):
             stream.flush()
-
-
-exit_status: int | None = None
-"""The exit status of a process that skips ``MPI_Finalize``; None: 1 after an uncaught exception, else 0."""

@@ -76,7 +76,7 @@ class Revocable(MPI.Intracomm):
             return part
         mine = next(mine for theirs, mine in KINDS.items() if isinstance(part, theirs))(part)
         mine._whole = self  # keeps this object alive: a part of a part is only found through it
-        self._parts = [one for one in self._parts if one() is not None and one() != MPI.COMM_NULL]
+        self._parts = [reference for reference in self._parts if reference() not in (None, MPI.COMM_NULL)]
         self._parts.append(weakref.ref(mine))
         return cast(Kind, mine)
 

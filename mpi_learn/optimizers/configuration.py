@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from mpi_learn.settings import other_names
+from mpi_learn.settings import equivalents
 from mpi_learn.settings.component import Component
+from mpi_learn.settings.section import Section, as_section
 from mpi_learn.settings.user_code import is_function
 
 Fraction = Annotated[float, Field(ge=0, lt=1)]
@@ -15,10 +17,8 @@ Epsilon = Annotated[float, Field(gt=0, description="Added to a denominator, agai
 DECAY = "Decoupled: every step multiplies the weights by 1 − learning_rate × this."
 
 
-class Schedule(BaseModel):
+class Schedule(Section):
     """``schedule:`` how the learning rate changes from step to step."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: Literal["constant", "step", "exponential", "cosine", "plateau"] = Field(
         "constant", description="The shape after the warm-up; plateau: lower when a metric no longer improves."
@@ -44,11 +44,10 @@ class Schedule(BaseModel):
     )
 
 
-class Options(BaseModel):
+class Options(Section):
     """The options of every optimizer."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-    other_names: ClassVar[dict[str, str]] = other_names.OPTIMIZER
+    equivalents: ClassVar[Mapping[str, str]] = equivalents.OPTIMIZER
 
     clip_norm: float | None = Field(None, gt=0, description="Largest norm of the gradient; a longer one is scaled.")
     clip_value: float | None = Field(
@@ -179,23 +178,19 @@ class OwnOptimizer(Options):
         return Component.model_construct(name=self.name, **(self.model_extra or {}))
 
 
-def _named(value: Any) -> Any:
-    """``optimizer: adam`` is short for ``optimizer: {name: adam}``."""
-    return {"name": value} if isinstance(value, str) else value
-
-
-def _is_own(value: Any) -> str:
+def _tag(value: Any) -> str:
+    """Whether the optimizer is a function or a name; in brackets, since no key of a file is."""
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
-    return "(function)" if isinstance(name, str) and is_function(name) else "(name)"  # in brackets: no key of a file
+    return "(function)" if isinstance(name, str) and is_function(name) else "(name)"
 
 
 Fused = Sgd | Adam | AdamW | RmsProp | AdaDelta | AdaGrad | Lars | Lamb
 NotFused = FrameworkOptimizer | OwnOptimizer
 AnyOptimizer = Fused | NotFused
-FusedConfiguration = Annotated[Fused, Field(discriminator="name"), BeforeValidator(_named)]
+FusedConfiguration = Annotated[Fused, Field(discriminator="name"), BeforeValidator(as_section)]
 _ByName = Annotated[Fused | FrameworkOptimizer, Field(discriminator="name")]
 OptimizerConfiguration = Annotated[
     Annotated[_ByName, Tag("(name)")] | Annotated[OwnOptimizer, Tag("(function)")],
-    Discriminator(_is_own),
-    BeforeValidator(_named),
+    Discriminator(_tag),
+    BeforeValidator(as_section),
 ]

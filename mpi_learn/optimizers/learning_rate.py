@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.optimizers.configuration import AnyOptimizer, NotFused, Schedule
-from mpi_learn.optimizers.schedule import Rate
+from mpi_learn.optimizers.schedule import ScheduledRate
 from mpi_learn.update_rule import UpdateRule
 
 
@@ -32,7 +32,7 @@ class LearningRate:
         epochs: int,
         n_workers: int,
         history: Callable[[], Mapping[str, Sequence[float]]],
-        fixed_by: str = "",
+        fixed_by: str,
     ) -> None:
         self.schedule, self.epochs, self.n_workers, self.history = options.schedule, epochs, n_workers, history
         self.base = 0.0 if isinstance(options, NotFused) else options.learning_rate
@@ -40,7 +40,7 @@ class LearningRate:
         has_schedule = self.schedule.name != "constant" or self.schedule.warmup_epochs
         self.fixed_by = fixed_by or ("optimizer.schedule determines it" if has_schedule else "")
 
-    def of_steps(self, base: float, schedule: Schedule, steps_per_epoch: float, *, is_settable: bool) -> Rate:
+    def per_step(self, base: float, schedule: Schedule, steps_per_epoch: float, *, is_settable: bool) -> ScheduledRate:
         """The rate as a function of the step.
 
         Args:
@@ -50,11 +50,11 @@ class LearningRate:
             is_settable: Whether the rate that callbacks set is used.
         """
         chosen = (lambda: self.chosen) if is_settable else (lambda: None)
-        return Rate(base, schedule, steps_per_epoch, self.epochs, self.n_workers, self.history, chosen)
+        return ScheduledRate(base, schedule, steps_per_epoch, self.epochs, self.n_workers, self.history, chosen)
 
     def at(self, epoch: int) -> float:
         """The rate at the beginning of an epoch, as callbacks read it."""
-        return self.of_steps(self.base, self.schedule, 1, is_settable=True)(epoch)
+        return self.per_step(self.base, self.schedule, 1, is_settable=True)(epoch)
 
     def follow(self, rule: UpdateRule, schedule: Schedule) -> None:
         """Takes the initial rate from the optimizer of a framework.

@@ -28,7 +28,8 @@ class Optimizer(ABC):
 
         Args:
             weights: (n,) float32, changed in place.
-            gradient: (n,) float32, unchanged.
+            gradient: (n,) float32, unchanged. Behind the gradient of `layout` there may be counts of its arrays; the
+                arrays that are not used do not change.
             scale: Factor of the gradient: 1 / samples for the gradient of a loss summed over samples.
         """
 
@@ -47,9 +48,7 @@ class RuleOptimizer(Optimizer):
         weight_decay: Decoupled weight decay.
     """
 
-    def __init__(
-        self, options: Options, rule: UpdateRule, rate: Callable[[int], float], weight_decay: float = 0.0
-    ) -> None:
+    def __init__(self, options: Options, rule: UpdateRule, rate: Callable[[int], float], weight_decay: float) -> None:
         self.options, self.rule, self.rate, self.layout = options, rule, rate, rule.layout
         self.weight_decay = weight_decay
         self._n_steps = np.zeros(1, np.int64)  # an array, so that a checkpoint can fill it
@@ -69,7 +68,7 @@ class RuleOptimizer(Optimizer):
             gradient = clipped(gradient, Float(scale), Float(options.clip_value))
             scale = 1.0
         if options.clip_norm is not None:
-            norm = scale * float(np.sqrt(sum_of_squares(gradient)))
+            norm = scale * float(np.sqrt(sum_of_squares(gradient[: self.layout.size])))
             scale *= min(1.0, options.clip_norm / max(norm, 1e-30))
         rate = self.rate(self.n_steps)
         self._n_steps += 1

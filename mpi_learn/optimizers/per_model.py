@@ -32,5 +32,8 @@ class SeparateOptimizers(Optimizer):
 
     def arrays(self) -> dict[str, np.ndarray]:
         """The arrays of all models' optimizers, as ``0.mean``."""
-        numbered = enumerate(self.optimizers)
-        return {f"{number}.{name}": array for number, one in numbered for name, array in one.arrays().items()}
+        return {
+            f"{number}.{name}": array
+            for number, optimizer in enumerate(self.optimizers)
+            for name, array in optimizer.arrays().items()
+        }

@@ -11,7 +11,7 @@ from mpi_learn.optimizers.configuration import Schedule
 
 
 @dataclass(frozen=True)
-class Rate:
+class ScheduledRate:
     """The learning rate as a pure function of the number of the step and of the history.
 
     Attributes:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.settings.user_code import is_function, load_function, located_specification, users_code
+from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_function, located_specification
 
 
 class Component(BaseModel):
@@ -55,9 +55,9 @@ def located(value: Any, directory: Path) -> Any:
     if isinstance(value, BaseModel) and hasattr(value, "name"):
         return value.model_copy(update={"name": located_specification(value.name, directory)})
     if isinstance(value, dict):
-        return {key: located(one, directory) for key, one in value.items()}
+        return {key: located(entry, directory) for key, entry in value.items()}
     if isinstance(value, list):
-        return [located(one, directory) for one in value]
+        return [located(entry, directory) for entry in value]
     return located_specification(value, directory) if isinstance(value, str) else value
 
 
@@ -72,7 +72,7 @@ def make_component(wanted: Component, n_positional: int) -> Any:
     """
     found, arguments = load_function(wanted.name), wanted.arguments
     if isinstance(found, type) or (inspect.isroutine(found) and _is_factory(found, arguments, n_positional)):
-        with users_code(f"calling it with ({shown_arguments(arguments)})", wanted.name):
+        with errors_of_user_code(f"calling it with ({shown_arguments(arguments)})", wanted.name):
             return found(**arguments)
     if not arguments:
         return found
@@ -96,11 +96,11 @@ def _is_factory(function: Callable[..., Any], arguments: dict[str, Any], n_posit
     except (ValueError, TypeError):  # built in C, without a signature
         return False
     required = [
-        one
-        for one in parameters.values()
-        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
-        and one.default is one.empty
-        and one.name not in arguments
+        parameter
+        for parameter in parameters.values()
+        if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
+        and parameter.default is parameter.empty
+        and parameter.name not in arguments
     ]
-    has_rest = any(one.kind is one.VAR_POSITIONAL for one in parameters.values())
+    has_rest = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters.values())
     return len(required) < n_positional and not has_rest

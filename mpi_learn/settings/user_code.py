@@ -43,7 +43,8 @@ class FunctionSignature:
         missing = [name for name in self.required if name not in arguments]
         if missing:
             raise ConfigurationError(
-                f"{specification} needs a value for {missing[0]}", cure=f"give `{missing[0]}` or a default to it"
+                f"{specification} needs a value for {missing[0]}",
+                cure=f"add `{missing[0]}`, or give the argument a default",
             )
 
 
@@ -62,8 +63,9 @@ def located_specification(specification: str, directory: Path) -> str:
 
 
 def load_function(specification: str, directory: Path | None = None) -> Callable[..., Any]:
-    """The function or class that `specification` names. A file is run once per process, and
-    again after it has changed.
+    """The function or class that `specification` names.
+
+    A file is run once per process, and again after it has changed.
 
     Args:
         specification: ``file.py:name`` or ``package.module:name``.
@@ -122,7 +124,7 @@ def _found(source: str, directory: Path | None) -> Path:
 
 
 @contextmanager
-def users_code(doing: str, where: str, kind: type[UserError] = ConfigurationError) -> Iterator[None]:
+def errors_of_user_code(doing: str, where: str, kind: type[UserError] = ConfigurationError) -> Iterator[None]:
     """Converts every exception of user code inside the block into an error of `kind`; a `UserError` passes unchanged.
 
     Args:
@@ -154,7 +156,7 @@ def _file_module(path: Path) -> ModuleType:
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # so that it can import the files beside it
     try:
-        with users_code("running this file", str(path)):
+        with errors_of_user_code("running this file", str(path)):
             spec.loader.exec_module(module)
     except UserError:
         del sys.modules[name]
@@ -167,7 +169,7 @@ def _named_module(source: str, directory: Path | None) -> ModuleType:
     here = str(directory or Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
-    with users_code("importing it", source):
+    with errors_of_user_code("importing it", source):
         return importlib.import_module(source)
 
 
@@ -206,14 +208,14 @@ def _signature(node: ast.FunctionDef | ast.ClassDef) -> FunctionSignature:
 def _signature_of_arguments(arguments: ast.arguments, skip: int = 0) -> FunctionSignature:
     positional = [*arguments.posonlyargs, *arguments.args]
     n_required = len(positional) - len(arguments.defaults)
-    required = positional[skip:n_required]
-    required += [
-        one for one, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True) if default is None
-    ]
-    names = [*positional[skip:], *arguments.kwonlyargs]
-    return FunctionSignature(
-        tuple(one.arg for one in names), arguments.kwarg is not None, tuple(one.arg for one in required)
-    )
+    by_name = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    required = positional[skip:n_required] + [parameter for parameter, default in by_name if default is None]
+    names = positional[skip:] + arguments.kwonlyargs
+    return FunctionSignature(_names(names), arguments.kwarg is not None, _names(required))
+
+
+def _names(parameters: list[ast.arg]) -> tuple[str, ...]:
+    return tuple(parameter.arg for parameter in parameters)
 
 
 def _other_names(tree: ast.Module) -> set[str]:
@@ -221,7 +223,7 @@ def _other_names(tree: ast.Module) -> set[str]:
     names = {target.id for target in targets if isinstance(target, ast.Name)}
     for node in tree.body:
         if isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {(one.asname or one.name).split(".")[0] for one in node.names}
+            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
     return names
 
 

@@ -107,7 +107,7 @@ def place(where: str, key: str) -> str:
 
 def _translated(error: ValidationError, model_class: type[BaseModel], data: Any, where: str) -> ConfigurationError:
     errors = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")  # may explain a missing key
-    keys = [_key_of(one, model_class, data) for one in errors]
+    keys = [_key_of(error, model_class, data) for error in errors]
     first, key = errors[0], keys[0]
     problem, cure = _explained(first, key)
     also = [one["type"] for one, other in zip(errors, keys, strict=True) if other.path == key.path]
@@ -179,12 +179,8 @@ def _tags(kind: Any) -> list[str]:
 
 def _explained(error: Any, key: _Key) -> tuple[str, str]:
     """Problem and cure of one of pydantic's errors."""
-    kind, found, name, context = (
-        error["type"],
-        _shown(error["input"]),
-        key.path[-1] if key.path else "",
-        error.get("ctx", {}),
-    )
+    kind, found, context = error["type"], _shown(error["input"]), error.get("ctx", {})
+    name = key.path[-1] if key.path else ""
     if kind == "extra_forbidden":
         return "unknown key", _cure_of_unknown(name, key.section)
     if kind in CHOICES:
@@ -210,8 +206,8 @@ def _explained(error: Any, key: _Key) -> tuple[str, str]:
 def _cure_of_unknown(key: str, section: Sequence[type[BaseModel]]) -> str:
     """The equivalent of a key of another library, or the nearest known key and the list of known keys."""
     for cls in section:
-        if key in (other := getattr(cls, "other_names", {})):
-            return str(other[key])
+        if key in (equivalents := getattr(cls, "equivalents", {})):
+            return str(equivalents[key])
     known = dict.fromkeys(name for cls in section for name in cls.model_fields)
     return suggestion(key, known, "known keys")
 

@@ -15,7 +15,7 @@ from mpi_learn.settings.component import Component, Named, component, make_compo
 
 
 class Callbacks:
-    """The callbacks of one training. They are called on the first worker, whose model they see.
+    """The callbacks of one training. They are called on the first worker, with its model. Collective over `comm`.
 
     Args:
         wanted: The callbacks in the configuration.
@@ -23,28 +23,26 @@ class Callbacks:
         first: The rank of the first worker.
         model: The model of this rank.
         epochs: Number of epochs of the whole training.
-        rate: The learning rate, set on all ranks if a callback sets that of the model's optimizer.
+        rate: The learning rate. If a callback sets that of the model's optimizer, it is set on all ranks.
 
     Raises:
-        ConfigurationError: No such callback, or one that is not available.
-
-    Collective over `comm`.
+        ConfigurationError: A callback does not exist, or is not available.
     """
 
     def __init__(
         self, wanted: Sequence[Named], comm: Communicator, first: int, model: Model, epochs: int, rate: LearningRate
     ) -> None:
         self.comm, self.first, self.model, self.rate = comm, first, model, rate
-        self._are_wanted = bool(wanted)
+        self._has_callbacks = bool(wanted)
         self._functions: list[Callable[[int, dict[str, float], Any], Any]] = []
         self._of_keras: list[Any] = []
         with agreed_errors(comm):
             if comm.rank == first:
-                for one in map(component, wanted):
-                    made = _made(one, model.framework, rate.fixed_by)
+                for callback in map(component, wanted):
+                    made = _make_callback(callback, model.framework, rate.fixed_by)
                     (self._of_keras if is_keras_callback(made) else self._functions).append(made)
-            for one in self._of_keras:
-                one.set_params({"epochs": epochs, "verbose": 0})
+            for callback in self._of_keras:
+                callback.set_params({"epochs": epochs, "verbose": 0})
 
     def begin(self, epoch: int) -> None:
         """Before the first epoch of this run. Collective."""
@@ -66,39 +64,45 @@ class Callbacks:
         self._call(epoch, "on_train_end")
 
     def _call(self, epoch: int, name: str, *arguments: Any) -> bool:
-        """Calls a method of all callbacks, and functions after an epoch; returns whether one of them stops."""
-        if not self._are_wanted:
+        """Calls a method of all callbacks, and functions after an epoch; returns whether one stops. Collective."""
+        if not self._has_callbacks:
             return False
         stops, rate = False, None
         with agreed_errors(self.comm):
             if self.comm.rank == self.first:
-                model = self.model.current()
-                optimizer = getattr(model, "optimizer", None) if self.model.framework == "keras" else None
-                before = _shown(optimizer, self.rate.at(epoch))
-                if name == "on_epoch_end":
-                    stops = True in [bool(one(arguments[0], dict(arguments[1]), model)) for one in self._functions]
-                for one in self._of_keras:
-                    one.set_model(model)
-                    getattr(one, name)(*(dict(part) if isinstance(part, dict) else part for part in arguments))
-                    stops |= bool(getattr(model, "stop_training", False))
-                if optimizer is not None and float(optimizer.learning_rate) != before:
-                    rate = float(optimizer.learning_rate)
-                    self._check_rate()
+                stops, rate = self._call_here(epoch, name, arguments)
         stops, rate = self.comm.bcast((stops, rate), root=self.first)
         if rate is not None:
             self.rate.chosen = rate
         return bool(stops)
 
-    def _check_rate(self) -> None:
+    def _call_here(self, epoch: int, name: str, arguments: tuple[Any, ...]) -> tuple[bool, float | None]:
+        """The part of `_call` on the first worker; also returns the learning rate if a callback has set it."""
+        model = self.model.current()
+        optimizer = getattr(model, "optimizer", None) if self.model.framework == "keras" else None
+        rate_before = _set_rate(optimizer, self.rate.at(epoch))
+        stops = name == "on_epoch_end" and self._call_functions(epoch, arguments[1], model)
+        for callback in self._of_keras:
+            callback.set_model(model)
+            getattr(callback, name)(*(dict(part) if isinstance(part, dict) else part for part in arguments))
+            stops |= bool(getattr(model, "stop_training", False))
+        if optimizer is None or float(optimizer.learning_rate) == rate_before:
+            return stops, None
         if self.rate.fixed_by:
             raise ConfigurationError(
                 f"a callback sets the learning rate, but {self.rate.fixed_by}",
                 where="callbacks",
                 cure="leave one of the two out",
             )
+        return stops, float(optimizer.learning_rate)
+
+    def _call_functions(self, epoch: int, metrics: dict[str, float], model: Any) -> bool:
+        """Calls all functions; returns whether one of them stops the training."""
+        stops = [bool(function(epoch, dict(metrics), model)) for function in self._functions]
+        return any(stops)
 
 
-def _shown(optimizer: Any, rate: float) -> float:
+def _set_rate(optimizer: Any, rate: float) -> float:
     """Gives the optimizer of a Keras model the learning rate; returns it as the optimizer's variable holds it."""
     if optimizer is None:
         return rate
@@ -106,7 +110,7 @@ def _shown(optimizer: Any, rate: float) -> float:
     return float(optimizer.learning_rate)
 
 
-def _made(wanted: Component, framework: str, fixed_by: str) -> Any:
+def _make_callback(wanted: Component, framework: str, fixed_by: str) -> Any:
     if wanted.is_own:
         made = make_component(wanted, 3)
     elif framework == "keras":

@@ -9,15 +9,16 @@ from contextlib import closing, suppress
 import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.data import Batch, Dataset, load
-from mpi_learn.errors import ConfigurationError, ModelError
+from mpi_learn.data.samples.batches import Batch
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.errors import ModelError
 from mpi_learn.models.frameworks import NAMES
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.loop import Training
 from mpi_learn.training.result import why_unsavable
-from mpi_learn.training.setup import build_model, completed_dataset, make_training_batches
+from mpi_learn.training.setup import build_model, load_dataset, make_training_batches
 from mpi_learn.training.tracing import MEGABYTE, resident_bytes
 
 
@@ -37,18 +38,11 @@ def check(configuration: TrainingConfiguration, comm: Communicator, *, data: Dat
     """
     alone = {"algorithm": AllReduce(), "checkpoint": None, "trace": None}
     configuration = configuration.model_copy(update=alone)
-    if data is None:
-        if configuration.data is None:
-            raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
-        data = load(configuration.data, comm, configuration.seed)
-    dataset = completed_dataset(data, configuration, comm)
-    model = build_model(configuration, comm, dataset)
-    try:
+    dataset = load_dataset(configuration, comm, data)
+    with closing(build_model(configuration, comm, dataset)) as model:
         with Training(configuration, comm, dataset, model):
             pass
         return "\n".join(f"{name:<12} {text}" for name, text in _lines(configuration, dataset, model))
-    finally:
-        model.close()
 
 
 def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: Dataset) -> None:
@@ -60,23 +54,19 @@ def rehearse(configuration: TrainingConfiguration, comm: Communicator, *, data: 
         UserError: Invalid configuration, data or model; the same on every rank.
     """
     with private(comm) as own:
-        dataset = completed_dataset(data, configuration, own)
-        model = build_model(configuration, own, dataset)
-        try:
-            with Training(configuration, own, dataset, model):
-                pass
-        finally:
-            model.close()
+        dataset = load_dataset(configuration, own, data)
+        with closing(build_model(configuration, own, dataset)) as model, Training(configuration, own, dataset, model):
+            pass
 
 
 def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model) -> list[tuple[str, str]]:
     size, batches = configuration.batch_size, make_training_batches(configuration, dataset, n_workers=1, worker=0)
     with closing(batches):
         batch = next(iter(batches.epoch(0)))
-    names = dataset.training.take(slice(0, 1)).format
+    names, arrays = dataset.training.take(slice(0, 1)).format, model.layout.arrays
     lines = [
         ("model", f"{configuration.model}, {NAMES[model.framework]}"),
-        ("parameters", f"{model.layout.size:,} in {len(model.layout.shapes)} trainable arrays"),
+        ("parameters", f"{arrays.size:,} in {len(arrays.shapes)} trainable arrays"),
         ("inputs", _described(batch.x, names.x_names)),
         ("labels", _described(batch.y, names.y_names) or "none"),
     ]
@@ -113,7 +103,7 @@ def _one_step(model: Model, batch: Batch) -> tuple[dict[str, float], float, floa
     step = model.gradient(batch.x, batch.y, batch.weights)
     seconds = time.perf_counter() - begun
     metrics = model.metrics(step[model.layout.size :].astype(np.float64))
-    gradient = step[: model.layout.size] / max(len(batch.x[0]), 1)
+    gradient = step[: model.layout.arrays.size] / max(len(batch.x[0]), 1)
     n_bad = int(np.count_nonzero(~np.isfinite(gradient)))
     if n_bad or not np.isfinite(metrics["loss"]):
         raise ModelError(
@@ -125,5 +115,5 @@ def _one_step(model: Model, batch: Batch) -> tuple[dict[str, float], float, floa
 
 
 def _described(arrays: Sequence[np.ndarray], names: Sequence[str] = ()) -> str:
-    shown = [f"{one.shape[1:]} {one.dtype}" for one in arrays]
+    shown = [f"{array.shape[1:]} {array.dtype}" for array in arrays]
     return ", ".join(f"{name} {text}" for name, text in zip(names, shown, strict=True)) if names else ", ".join(shown)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.errors import ConfigurationError
+from mpi_learn.settings.paths import replacing
 
 FILE = "checkpoint.npz"
 METADATA = "metadata"
@@ -35,8 +36,8 @@ class Checkpoint:
     arrays: Arrays
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint, rank_arrays: Iterable[tuple[int, Arrays]] = ()) -> Path:
-    """Writes a temporary file and renames it over the last checkpoint.
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, rank_arrays: Iterable[tuple[int, Arrays]]) -> Path:
+    """Writes a checkpoint, which replaces the last one when it is complete.
 
     Args:
         folder: Created if missing.
@@ -48,15 +49,14 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, rank_arrays: Iterable[
     """
     folder.mkdir(parents=True, exist_ok=True)
     text = np.frombuffer(json.dumps(checkpoint.metadata).encode(), np.uint8)
-    temporary, file = folder / f".{FILE}.{os.getpid()}", folder / FILE
-    with temporary.open("wb") as stream:
+    file = folder / FILE
+    with replacing(file) as temporary, temporary.open("wb") as stream:
         with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
             _write(archive, "", {METADATA: text} | checkpoint.arrays)
             for rank, arrays in rank_arrays:
                 _write(archive, f"{OF_RANK}{rank}.", arrays)
         stream.flush()
         os.fsync(stream.fileno())
-    temporary.replace(file)
     return file
 
 

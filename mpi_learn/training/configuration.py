@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce, Downpour, ParameterServer
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import Framework, Gan, Losses, LossWeights, Metrics
 from mpi_learn.optimizers.configuration import Adam, NotFused, OptimizerConfiguration
-from mpi_learn.settings import other_names
+from mpi_learn.settings import equivalents
 from mpi_learn.settings.component import Named, component, located
 from mpi_learn.settings.metric_direction import direction_of
+from mpi_learn.settings.section import Section
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, located_specification
 from mpi_learn.settings.validation import InvalidValue, place, validated
@@ -27,15 +29,11 @@ NAMED = ("loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
 def _listed(value: Any) -> Any:
     """``metrics: accuracy`` is short for ``metrics: [accuracy]``, and the same within a mapping."""
     if isinstance(value, dict) and "name" not in value:
-        return {name: _listed(one) for name, one in value.items()}
+        return {name: _listed(entry) for name, entry in value.items()}
     return value if isinstance(value, list) else [value]
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class EarlyStopping(_Section):
+class EarlyStopping(Section):
     """``early_stopping:`` ends the training when a metric no longer improves."""
 
     metric: str = Field("val_loss", description="A metric of the training, with the prefix ``val_`` for validation.")
@@ -52,7 +50,7 @@ class EarlyStopping(_Section):
         return direction_of(self.metric) if self.mode == "auto" else self.mode
 
 
-class Target(_Section):
+class Target(Section):
     """``target:`` end as soon as a metric reaches a value."""
 
     metric: str = Field(description="A metric of the training.")
@@ -66,7 +64,7 @@ class Target(_Section):
         return self
 
 
-class Checkpoint(_Section):
+class Checkpoint(Section):
     """``checkpoint:`` from which an interrupted training continues."""
 
     path: Path = Field(description="A folder; it is created if missing.")
@@ -77,7 +75,7 @@ class Checkpoint(_Section):
     )
 
 
-class Validation(_Section):
+class Validation(Section):
     """``validation:`` when, and by which ranks, the model is validated."""
 
     every: int = Field(1, ge=1, description="Epochs between two validations; the last epoch is always validated.")
@@ -96,15 +94,15 @@ class GanSection(Gan):
     generator_optimizer: OptimizerConfiguration | None = Field(None, description="null: the same as `optimizer`.")
 
 
-class TrainingConfiguration(_Section):
+class TrainingConfiguration(Section):
     """A whole ``training.yaml``."""
 
-    other_names: ClassVar[dict[str, str]] = other_names.TRAINING
+    equivalents: ClassVar[Mapping[str, str]] = equivalents.TRAINING
 
     model: str = Field(
         description="file.py:function or package.module:function that returns a model; or .keras, .json."
     )
-    parameters: dict[str, Any] = Field({}, description="Arguments of that function.")
+    parameters: dict[str, Any] = Field({}, description="Arguments of the function.")
     data: DataConfiguration | None = Field(None, description="The samples; null only if `train` is called with data.")
     framework: Framework = Field(
         "auto", description="auto: the framework of the model. keras, torch: a model of the other framework is refused."
@@ -155,14 +153,14 @@ class TrainingConfiguration(_Section):
         "returns whether to stop, or a function that returns such a function; or a callback of Keras, {name: "
         "CSVLogger, filename: log.csv}.",
     )
-    checkpoint: Checkpoint | None = Field(None, description="Where checkpoints are written, and how often.")
+    checkpoint: Checkpoint | None = Field(None, description="Where and how often checkpoints are written.")
     validation: Validation = Field(Validation(), description="When, and by which ranks, the model is validated.")
     xla: bool | Literal["auto"] = Field(
         "auto",
         description="Keras: whether XLA compiles the step. auto: if it is faster in a few timed steps, the same on all "
         "ranks; only trainings of more than a minute and 600 steps are timed. XLA changes the last digits of results.",
     )
-    monitor: bool = Field(False, description="Add use of processor and memory, over all ranks, to the history.")
+    monitor: bool = Field(False, description="Add the CPU and memory use of all ranks to the history.")
     trace: Path | None = Field(None, description="Folder for every rank's timeline; see `mpi-learn trace`.")
     seed: int = Field(0, ge=0, lt=2**31, description="Seed of initial weights, shuffling and dropout.")
 
@@ -170,9 +168,13 @@ class TrainingConfiguration(_Section):
     def _fits_together(self) -> Self:
         algorithm, is_dealt = self.algorithm, self.data is not None and self.data.share == "dynamic"
         if is_dealt and (not isinstance(algorithm, ParameterServer) or algorithm.processes > 1):
-            raise ValueError("data.share: dynamic needs downpour, easgd or gem with processes: 1: a master deals")
+            raise ValueError(
+                "data.share: dynamic needs downpour, easgd or gem with processes: 1, because a master deals out samples"
+            )
         if self.sync_batchnorm and algorithm.name != "allreduce":
-            raise ValueError("sync_batchnorm needs algorithm allreduce: only there all ranks make the same steps")
+            raise ValueError(
+                "sync_batchnorm needs `algorithm: {name: allreduce}`, in which all ranks make the same steps"
+            )
         if self.gan is not None and (problem := self._problem_with(self.gan)):
             raise ValueError(problem)
         return self
@@ -189,7 +191,7 @@ class TrainingConfiguration(_Section):
     def _problem_with(self, gan: GanSection) -> str:
         """Why this is not a training of two models; empty if it is."""
         algorithm = self.algorithm
-        is_of_functions = isinstance(self.metrics, list) and all(component(one).is_own for one in self.metrics)
+        is_of_functions = isinstance(self.metrics, list) and all(component(metric).is_own for metric in self.metrics)
         rules = {
             "gan needs `model: file.py:function`, which returns {generator: …, discriminator: …}": is_function(
                 self.model
@@ -229,10 +231,8 @@ class TrainingConfiguration(_Section):
         both = ["discriminator_loss", "generator_loss"] if self.gan is not None else []
         names = ["loss", *both, *self._loss_names()]
         for metrics in (self.metrics, self.weighted_metrics):
-            by_output = metrics if isinstance(metrics, dict) else {"": metrics}
-            names += [
-                f"{output}_{component(one).key}".removeprefix("_") for output, ones in by_output.items() for one in ones
-            ]
+            for output, of_output in (metrics if isinstance(metrics, dict) else {"": metrics}).items():
+                names += [f"{output}_{component(metric).key}".removeprefix("_") for metric in of_output]
         has_validation = self.data is None or self.data.validation or self.data.validation_fraction
         return [*names, *(f"val_{name}" for name in names)] if has_validation else names
 

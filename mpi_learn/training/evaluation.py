@@ -8,7 +8,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout
-from mpi_learn.data import Dataset, validation_batches
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.make_batches import validation_batches
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place
@@ -26,9 +27,9 @@ class Validator:
     """Validates one training.
 
     Args:
-        configuration: Of the training.
+        configuration: The training.
         comm: All ranks of the training.
-        dataset: With the validation samples.
+        dataset: The samples of the training.
         layout: The roles of the ranks.
         model: The model in training.
         copy: A second model of the same kind for the thread; None without a thread, and on masters.
@@ -81,6 +82,7 @@ class Validator:
         return sums
 
     def _finish(self, sums_of_rank: Callable[[], np.ndarray]) -> dict[str, float]:
+        """The metrics from the sums of all ranks. Collective."""
         sums = np.zeros(self.model.n_sums)
         with agreed_errors(self.comm):
             sums += sums_of_rank()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext, suppress
+from contextlib import closing, nullcontext, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,8 +14,9 @@ from mpi_learn.algorithms.algorithm import AlgorithmSetup, Deal
 from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import layout_of
-from mpi_learn.data import Batch, Dataset, Dealer, load
-from mpi_learn.errors import ConfigurationError, MPILearnError
+from mpi_learn.data.samples.batches import Batch, Dealer
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.errors import MPILearnError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place
@@ -29,8 +30,8 @@ from mpi_learn.training.resume import Checkpointing
 from mpi_learn.training.setup import (
     build_model,
     check_settings,
-    completed_dataset,
     is_dealt,
+    load_dataset,
     make_learning_rate,
     make_training_batches,
     make_training_optimizer,
@@ -79,14 +80,8 @@ def train(
         with agreed_errors(own):
             if isinstance(configuration, dict):
                 configuration = read_configuration(configuration)
-            if data is None and configuration.data is None:
-                raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
-        if data is None and configuration.data is not None:
-            data = load(configuration.data, own, configuration.seed)
-        assert data is not None
-        dataset = completed_dataset(data, configuration, own)
-        model = build_model(configuration, own, dataset)
-        try:
+        dataset = load_dataset(configuration, own, data)
+        with closing(build_model(configuration, own, dataset)) as model:
             choose_compiler(configuration, own, dataset, model)
             with Training(configuration, own, dataset, model) as training:
                 if on_unsavable is not None:
@@ -95,8 +90,6 @@ def train(
             if training.worker is not None:
                 model.finish()
             return training.result()
-        finally:
-            model.close()
 
 
 class Training:
@@ -125,11 +118,11 @@ class Training:
             self.rate = make_learning_rate(configuration, len(self.layout.groups), self.state)
             setup = self._algorithm_setup()
         self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs, self.rate)
-        with agreed_errors(comm):  # its collectives come first, then what may raise
+        with agreed_errors(comm):  # the collectives of `make_algorithm` come before code that may raise
             self.algorithm = make_algorithm(configuration.algorithm, setup)
         self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state, self.rate)
-        self.stopped_by, self.monitor = "epochs", Monitor()
-        self.seconds, self.steps_s, self._n_own = 0.0, 0.0, 0  # `_n_own`: samples of this rank in the present epoch
+        self.stopped_by, self.seconds, self.steps_s = "epochs", 0.0, 0.0
+        self.monitor, self._n_samples = Monitor(), 0  # samples of this rank in the current epoch
 
     def __enter__(self) -> Self:
         return self
@@ -145,7 +138,10 @@ class Training:
                 self.timeline.write()
 
     def run(self, on_epoch: OnEpoch | None, progress: Progress | None) -> None:
-        """All epochs that a resumed checkpoint has not finished. Collective."""
+        """All epochs that a resumed checkpoint has not finished. Collective.
+
+        With ``validation: {mode: thread}``, an epoch is finished after the steps of the next one.
+        """
         self.checkpointing.resume()
         started_s = time.perf_counter()
         unfinished: Epoch | None = None
@@ -195,6 +191,7 @@ class Training:
             layout=self.layout,
             weights=model.weights,
             n_sums=model.n_sums,
+            n_counts=model.layout.size - model.layout.arrays.size,
             n_steps=self.batches.n_steps,
             learning_rate=self.rate.base,
             make_optimizer=self._make_optimizer,
@@ -218,11 +215,11 @@ class Training:
         Everything that may raise on a single rank is inside `agreed_errors`; the collectives are outside.
         """
         started_s = time.perf_counter()
-        timeline, sums, self._n_own = self.timeline, np.zeros(self.model.n_sums), 0
+        timeline, sums, self._n_samples = self.timeline, np.zeros(self.model.n_sums), 0
         with agreed_errors(self.comm):
             with timeline.span("serve", IDLE) if self.worker is None else nullcontext():
                 self.algorithm.run(self._steps(number, sums))
-            weighted = weighted_statistics(self.model, float(self._n_own))
+            weighted = weighted_statistics(self.model, float(self._n_samples))
         with timeline.span("synchronize", COMMUNICATION):
             self.algorithm.synchronize()
             sum_in_place(self.comm, sums)
@@ -254,7 +251,7 @@ class Training:
             with timeline.span("gradient", COMPUTE):
                 step = self.model.gradient(batch.x, batch.y, batch.weights)
             sums += step[n:]
-            self._n_own += batch.n_samples
+            self._n_samples += batch.n_samples
             with timeline.span("exchange", COMMUNICATION):
                 yield step
 

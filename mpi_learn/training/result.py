@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpi_learn.data import Samples
+from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import SavingError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
@@ -68,11 +68,13 @@ class Result:
 
 def as_pair(samples: Samples) -> tuple[Arrays, Arrays]:
     """Samples as (x, y): a mapping if they have names, else the only array or a tuple of arrays."""
-    parts = (samples.x, samples.format.x_names), (samples.y, samples.format.y_names)
-    x, y = (
-        dict(zip(names, part, strict=True)) if names else part[0] if len(part) == 1 else part for part, names in parts
-    )
-    return x, y
+    return _arrays(samples.x, samples.format.x_names), _arrays(samples.y, samples.format.y_names)
+
+
+def _arrays(arrays: tuple[np.ndarray, ...], names: tuple[str, ...]) -> Arrays:
+    if names:
+        return dict(zip(names, arrays, strict=True))
+    return arrays[0] if len(arrays) == 1 else arrays
 
 
 OnUnsavable = Callable[[str, str], None]

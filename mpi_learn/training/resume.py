@@ -31,7 +31,7 @@ class Checkpointing:
     """The checkpoints of one training.
 
     Args:
-        configuration: Of the training.
+        configuration: The training.
         comm: All ranks of the training.
         model, algorithm, state, rate: What is saved and restored.
     """
@@ -138,7 +138,7 @@ class Checkpointing:
         self.state.history.columns = dict(checkpoint.metadata["history"])
 
     def _restore_same(self, checkpoint: Checkpoint, rank_arrays: Arrays) -> None:
-        """Restores what only a checkpoint of this very training holds."""
+        """Restores the part of a checkpoint that is valid only for the same training."""
         if rank_arrays:
             for name, array in self.algorithm.rank_state().items():
                 array[...] = rank_arrays[name]
@@ -154,9 +154,11 @@ class Checkpointing:
 
 @contextmanager
 def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, Arrays]]]:
-    """On rank 0 every rank and its `own`, one after the other; empty on the other ranks. Collective.
+    """On rank 0 every rank and its `own`, one after the other; empty on the other ranks.
 
-    At the end rank 0 receives what it has not taken, so that no rank waits for its message to be received.
+    Collective over `comm`.
+
+    At the end rank 0 receives the remaining messages, so that no rank waits in a send.
     """
     if comm.rank != 0:
         comm.send(own, 0, RANK_ARRAYS)
@@ -171,7 +173,9 @@ def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, A
 
 
 def distributed(comm: Communicator, folder: Path, n_ranks: int) -> Arrays:
-    """This rank's own arrays in the checkpoint in `folder`; empty if the number of ranks differs. Collective.
+    """This rank's own arrays in the checkpoint in `folder`; empty if the number of ranks differs.
+
+    Collective over `comm`.
 
     Args:
         n_ranks: Number of ranks of the checkpoint.

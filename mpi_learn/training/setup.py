@@ -1,4 +1,4 @@
-"""Prepares a training: model, optimizers, validation and timeline."""
+"""Prepares a training: samples, model, optimizers, validation and timeline."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from itertools import chain
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout, layout_of
-from mpi_learn.data import BatchOptions, Dataset, make_batches
-from mpi_learn.data.samples.batches import Batches, as_batch, completed
+from mpi_learn.data.loading import load
+from mpi_learn.data.samples.batches import Batches, BatchOptions, as_batch, completed
 from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
+from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.latent_noise import Noise
+from mpi_learn.data.samples.make_batches import make_batches
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
@@ -22,9 +24,9 @@ from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator, host_name
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer, NotFused
 from mpi_learn.optimizers.learning_rate import LearningRate
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 from mpi_learn.optimizers.optimizer import Optimizer, RuleOptimizer
 from mpi_learn.optimizers.per_model import SeparateOptimizers
 from mpi_learn.settings.paths import make_folder
@@ -38,7 +40,9 @@ N_IN_EXAMPLE = 8
 
 
 def build_model(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset) -> Model:
-    """The model with the same initial weights on every rank, after all checks that need no step. Collective.
+    """The model with the same initial weights on every rank, after all checks that need no step.
+
+    Collective over `comm`.
 
     Raises:
         UserError: Model and data do not fit together.
@@ -97,22 +101,25 @@ def is_dealt(configuration: TrainingConfiguration) -> bool:
 
 
 def check_settings(configuration: TrainingConfiguration, model: Model, batches: Batches | StreamedBatches) -> None:
-    """Checks the settings that need model and batches: names of metrics, and the number and sizes of batches.
-
-    Args:
-        configuration: Of the training.
-        model: Of this rank.
-        batches: Of this rank.
+    """Checks the settings that need the model and the batches of this rank.
 
     Raises:
-        ConfigurationError: A metric is missing, there is no step, or a batch is too small.
+        ConfigurationError: There is no step, a metric is missing, the optimizer would ignore the model's constraints,
+            or a batch is too small.
     """
     if batches.n_steps == 0:
         raise ConfigurationError(
-            "the training samples do not fill one batch of every worker, and data.drop_last leaves out the others",
+            "the training samples do not fill one batch of every worker, and data.drop_last leaves out smaller batches",
             where="batch_size",
             cure="write a smaller batch_size, use fewer ranks, or leave out data.drop_last",
         )
+    _check_metrics(configuration, model)
+    if model.has_constraints:
+        _check_constraints(configuration)
+    _check_batch_sizes(configuration, model, batches)
+
+
+def _check_metrics(configuration: TrainingConfiguration, model: Model) -> None:
     names = list(model.metrics(np.zeros(model.n_sums)))
     for where, metric in configuration.watched_metrics().items():
         if names and metric.removeprefix("val_") not in names:
@@ -121,20 +128,26 @@ def check_settings(configuration: TrainingConfiguration, model: Model, batches: 
                 where=where,
                 cure=f"it produces: {', '.join(names)}, and the same with val_",
             )
-    gan, optimizer = configuration.gan, configuration.optimizer
-    of_gan = (gan.discriminator_optimizer, gan.generator_optimizer) if gan is not None else ()
-    if model.has_constraints and not all(isinstance(one or optimizer, NotFused) for one in of_gan or (optimizer,)):
+
+
+def _check_constraints(configuration: TrainingConfiguration) -> None:
+    gan, default = configuration.gan, configuration.optimizer
+    own = (gan.discriminator_optimizer, gan.generator_optimizer) if gan is not None else (default,)
+    if not all(isinstance(optimizer or default, NotFused) for optimizer in own):
         raise ConfigurationError(
             "the model has constraints on its weights, which only an optimizer of Keras applies",
             where="optimizer",
             cure="write `optimizer: {name: keras.optimizers:CLASS, learning_rate: …}`, or leave the constraints out",
         )
+
+
+def _check_batch_sizes(configuration: TrainingConfiguration, model: Model, batches: Batches | StreamedBatches) -> None:
     size, least_samples = configuration.batch_size, batches.least_samples
     if is_dealt(configuration):
         least_samples = batches.n_samples % size or size
     if least_samples < model.least_samples:
         raise ConfigurationError(
-            f"the smallest batch has {least_samples} sample: batch normalisation needs at least {model.least_samples}",
+            f"the smallest batch has {least_samples} sample, the model needs {model.least_samples} in training",
             where="batch_size",
             cure="write data.drop_last: true, or another batch_size",
         )
@@ -143,7 +156,7 @@ def check_settings(configuration: TrainingConfiguration, model: Model, batches: 
 def make_validator(
     configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model
 ) -> Validator:
-    """Validates `model`; validation in a thread gets a model of its own. Collective."""
+    """Validates `model`; validation in a thread gets its own model. Collective over `comm`."""
     layout = layout_of(configuration.algorithm, comm.size)
     needs_copy = configuration.validation.mode == "thread" and comm.rank in layout.workers
     with agreed_errors(comm):
@@ -179,18 +192,33 @@ def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset
     return made
 
 
-def completed_dataset(dataset: Dataset, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
-    """The same samples with class weights and noise for a generator, if these are configured. Collective."""
-    gan, wanted = configuration.gan, configuration.data.class_weight if configuration.data is not None else None
+def load_dataset(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset | None) -> Dataset:
+    """The samples of a training, with class weights and noise for a generator if these are configured.
+
+    Collective over `comm`.
+
+    Args:
+        configuration: The training.
+        comm: All ranks of the training.
+        dataset: The samples; None loads those of ``configuration.data``.
+
+    Raises:
+        UserError: There are no samples, or they cannot be read.
+    """
+    section, gan = configuration.data, configuration.gan
+    if dataset is None:
+        if section is None:
+            raise ConfigurationError("this section is required", where="data", cure="say which files to train on")
+        dataset = load(section, comm, configuration.seed)
     if gan is not None:
         noise = Noise(configuration.seed, gan.latent, gan.turns_per_batch, is_normal=gan.noise == "normal")
         dataset = replace(dataset, noise=noise)
-    if wanted is None:
+    if section is None or section.class_weight is None:
         return dataset
     weights: ClassWeights | None = None
     with agreed_errors(comm):
         if comm.rank == 0:
-            weights = make_class_weights(wanted, [dataset.training_labels()])
+            weights = make_class_weights(section.class_weight, [dataset.training_labels()])
     return replace(dataset, class_weights=comm.bcast(weights, root=0))
 
 
@@ -215,11 +243,11 @@ def make_training_optimizer(
     """An optimizer with its learning rate schedule; for a GAN one per model.
 
     Args:
-        configuration: Of the training.
-        model: Of this rank.
+        configuration: The training.
+        model: The model of this rank.
         options: A section of the configuration; None: ``optimizer:``, or for a GAN the section of each model.
         updates_per_epoch: Number of updates by this optimizer.
-        rate: Of the training.
+        rate: The learning rate of the training.
 
     Raises:
         ConfigurationError: An optimizer of the framework that is not available for the model.
@@ -228,11 +256,11 @@ def make_training_optimizer(
     def make(number: int, part: FlatLayout, wanted: AnyOptimizer, updates: float) -> Optimizer:
         is_settable = options is None
         if not isinstance(wanted, NotFused):
-            steps = rate.of_steps(wanted.learning_rate, wanted.schedule, updates, is_settable=is_settable)
+            steps = rate.per_step(wanted.learning_rate, wanted.schedule, updates, is_settable=is_settable)
             return make_optimizer(wanted, part, steps)
         rule = model.optimizer(wanted.component, number)
         rate.follow(rule, wanted.schedule)
-        steps = rate.of_steps(rule.learning_rate, wanted.schedule, updates, is_settable=is_settable)
+        steps = rate.per_step(rule.learning_rate, wanted.schedule, updates, is_settable=is_settable)
         decay = wanted.weight_decay if isinstance(wanted, FrameworkOptimizer) else 0.0
         return RuleOptimizer(wanted, rule, steps, decay)
 
@@ -249,7 +277,7 @@ def make_training_optimizer(
 
 
 def open_timeline(configuration: TrainingConfiguration, comm: Communicator, layout: Layout) -> Timeline:
-    """This rank's timeline. Collective."""
+    """This rank's timeline. Collective over `comm`."""
     if configuration.trace is None:
         return Timeline()
     with agreed_errors(comm):

@@ -1,4 +1,4 @@
-"""The progress of a training: what changes from epoch to epoch, and when it ends before its last epoch."""
+"""The progress of a training: history, best weights, and the decision to stop before the last epoch."""
 
 from __future__ import annotations
 

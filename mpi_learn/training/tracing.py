@@ -241,8 +241,8 @@ def gpu_memory() -> dict[str, float]:
 
 def combined(of_ranks: list[dict[str, float]]) -> dict[str, float]:
     """Mean processor use of the ranks, and the sum of their memory."""
-    names = dict.fromkeys(name for one in of_ranks for name in one)
-    columns = {name: [one[name] for one in of_ranks if name in one] for name in names}
+    names = dict.fromkeys(name for usage in of_ranks for name in usage)
+    columns = {name: [usage[name] for usage in of_ranks if name in usage] for name in names}
     return {
         name: float(np.mean(values) if name == "cpu_percent" else np.sum(values)) for name, values in columns.items()
     }

@@ -8,8 +8,8 @@ from statistics import median
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import layout_of
-from mpi_learn.data import Batch, Dataset
-from mpi_learn.data.samples.batches import as_batch, completed
+from mpi_learn.data.samples.batches import Batch, as_batch, completed
+from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place
@@ -28,9 +28,10 @@ TIMING_S = 2.0
 
 
 def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, dataset: Dataset, model: Model) -> None:
-    """Lets XLA compile the model's step if the configuration says so, or with ``auto`` if it is faster. Collective.
+    """Lets XLA compile the model's step if the configuration says so, or with ``auto`` if it is faster.
 
     All workers make the same choice, the one with the smaller sum of their times. Weights and state do not change.
+    Collective over `comm`.
     """
     workers = layout_of(configuration.algorithm, comm.size).workers
     is_worker = comm.rank in workers and model.has_xla

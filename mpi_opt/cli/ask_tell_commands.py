@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
-from mpi_opt.cli.store_options import StoreUrl, StudyName, show, store_url
-from mpi_opt.cli.store_options import read_study as find_study
+from mpi_opt.cli.store_options import StoreUrl, StudyName, find_study, show, store_url
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mpi_opt.study.study import Study
 
-Values = Annotated[list[float] | None, typer.Option(help="Figure of merit; of several, one option each, in order.")]
-Spreads = Annotated[list[float] | None, typer.Option(help="Standard deviation of the value, in the same form.", min=0)]
+Values = Annotated[list[float] | None, typer.Option(help="Figure of merit; with several, one --value each, in order.")]
+Spreads = Annotated[list[float] | None, typer.Option(help="Standard deviation of each value.", min=0)]
 
 
 @overriding
@@ -30,7 +29,8 @@ def ask(
 ) -> None:
     """Print the next trials as JSON, for a workload system that runs them and reports with tell. Needs no MPI.
 
-    An empty answer means that the results of running trials are needed first or, if none runs, that the study is over.
+    An empty list means that the results of running trials are needed first or, if no trial is running, that the study
+    is finished.
     """
     from mpi_opt.configuration.configuration import read_study
     from mpi_opt.configuration.plan import Plan
@@ -45,16 +45,21 @@ def ask(
 
 
 def tell(
-    space: Annotated[Path | None, typer.Argument(metavar="SPACE.yaml", help="Space file; or give --study.")] = None,
-    number: Annotated[int | None, typer.Option(help="Trial; without it JSON is read from stdin.", min=0)] = None,
+    space: Annotated[
+        Path | None,
+        typer.Argument(metavar="SPACE.yaml", help="Configuration of the study; or use --store and --study."),
+    ] = None,
+    number: Annotated[
+        int | None, typer.Option(help="Number of the trial; without it, JSON is read from stdin.", min=0)
+    ] = None,
     value: Values = None,
     uncertainty: Spreads = None,
     failed: Annotated[str | None, typer.Option(help="Reason of the failure, instead of a value.")] = None,
-    lost: Annotated[str | None, typer.Option(help="Reason why ask must give out the trial again.")] = None,
+    lost: Annotated[str | None, typer.Option(help="Reason why the trial is lost; ask returns it again.")] = None,
     study: StudyName = None,
     store: StoreUrl = None,
 ) -> None:
-    """Record the results of trials that `ask` has given out. Needs no MPI.
+    """Record the results of trials that `ask` has printed. Needs no MPI.
 
     On stdin: {"number": 3, "value": 0.1}, with an optional "uncertainty", or {"number": 3, "failed": "why"}, or
     {"number": 3, "lost": "why"}; a list of these, or one per line. Several figures of merit: "value" is a list, or an
@@ -95,9 +100,11 @@ def _from_stdin(options: dict[str, object]) -> object:
     """The content of standard input: a JSON value, or one per line."""
     for option, given in options.items():
         if given is not None:
-            raise ConfigurationError("of which trial?", where=option, cure="add --number N")
+            raise ConfigurationError("the number of the trial is missing", where=option, cure="add --number N")
     if sys.stdin.isatty():
-        raise ConfigurationError("no result", where="tell", cure="add --number N --value V, or give JSON on stdin")
+        raise ConfigurationError(
+            "the result is missing", where="tell", cure="add --number N --value V, or give JSON on stdin"
+        )
     text = sys.stdin.read()
     try:
         return json.loads(text)

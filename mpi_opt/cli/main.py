@@ -17,8 +17,7 @@ from mpi_learn.cli.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, La
 from mpi_learn.cli.launch import DEBUG, Launch, launch, starting, without_debug
 from mpi_learn.cli.launchers import is_launched, launched_rank
 from mpi_learn.cli.stop_request import StopRequest, ignored_requests
-from mpi_learn.errors import MPILearnError, UserError
-from mpi_opt.errors import without_passwords
+from mpi_opt.errors import MPILearnError, UserError, without_passwords
 
 if TYPE_CHECKING:
     import typer
@@ -30,7 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Runs a command and ends the process with its exit status."""
     arguments = sys.argv[1:] if arguments is None else arguments
     if without_debug(arguments)[:1] != ["search"]:
-        sys.exit(_here(arguments))
+        sys.exit(_run_on_first(arguments))
     mode, rank = LaunchMode.take(), launched_rank()
     request = StopRequest(heeds_warnings=mode is LaunchMode.DIRECT)
     # from the start: mpirun passes signals on at any time
@@ -41,8 +40,8 @@ def main(arguments: list[str] | None = None) -> None:
         sys.exit(status)
 
 
-def _here(arguments: list[str]) -> Any:
-    """Runs a command in this process alone; of several launched processes only the first one does anything."""
+def _run_on_first(arguments: list[str]) -> Any:
+    """Runs a command in this process. If a launcher has started several processes, only the first one runs it."""
     return run(arguments) if launched_rank() == 0 else FINISHED
 
 
@@ -51,20 +50,20 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
     debug = DEBUG in arguments
     with starting():
         world = _guarded(_world, debug, None) if is_launched() else None
-    order = world if isinstance(world, int) else _ordered(arguments)
-    if isinstance(order, Launch):
-        return int(_guarded(partial(launch, order, request), debug))
+    task = world if isinstance(world, int) else _task(arguments)
+    if isinstance(task, Launch):
+        return int(_guarded(partial(launch, task, request), debug))
     if world is not None and not isinstance(world, int):
         from mpi_learn.mpi import lost_ranks, messaging
         from mpi_opt.worker.watchdog import end_unfinished
 
         try:
-            order = messaging.handed_out(world, order)
+            task = messaging.broadcast_sleeping(world, task)
         except lost_ranks.FAILURES:
             end_unfinished("rank 0 was lost before the search began")
-    if isinstance(order, int):
-        return order
-    return int(_guarded(partial(_run_search, order, request), debug))
+    if isinstance(task, int):
+        return task
+    return int(_guarded(partial(_run_search, task, request), debug))
 
 
 def _world() -> Any:
@@ -73,14 +72,14 @@ def _world() -> Any:
     return the_world()
 
 
-def _ordered(arguments: list[str]) -> Any:
-    """What rank 0 reads from the command: a plan, a launch, or an exit status when there is nothing to run.
+def _task(arguments: list[str]) -> Any:
+    """Runs the command on rank 0; returns a plan, a launch, or an exit status if there is nothing to run.
 
-    The other ranks wait for it whatever happens; the user's strategy may raise anything.
+    Never raises, because the other ranks wait for the value.
     """
     try:
-        return _here(arguments)
-    except BaseException:  # noqa: BLE001 - see above
+        return _run_on_first(arguments)
+    except BaseException:  # noqa: BLE001 - the user's strategy may raise any exception
         traceback.print_exc()
         return FAILED
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mpi_learn.errors import ConfigurationError
+from mpi_opt.errors import ConfigurationError
 
 SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.yaml", help="Configuration of the study.")]
 Changes = Mapping[str, Any]
@@ -23,7 +23,7 @@ OVERRIDES: dict[str, tuple[str, Any]] = {
     ),
     "strategy": (
         "search.strategy",
-        Annotated[str | None, typer.Option(help="bayesian, evolutionary, random, … or file.py:Class.")],
+        Annotated[str | None, typer.Option(help="Strategy: bayesian, evolutionary, random, … or file.py:Class.")],
     ),
     "block_size": ("blocks.size", Annotated[str | None, typer.Option(help="Number of ranks per block, or auto.")]),
     "folds": ("folds.number", Annotated[int | None, typer.Option(help="K of the K-fold cross-validation.", min=1)]),
@@ -32,7 +32,7 @@ OVERRIDES: dict[str, tuple[str, Any]] = {
     "store": ("store", Annotated[str | None, typer.Option(help="Store, as a SQLAlchemy URL.")]),
     "time_limit": (
         "search.time_limit",
-        Annotated[str | None, typer.Option(help="For example 2h: no trial starts that would end later.")],
+        Annotated[str | None, typer.Option(help="Time limit of this run, for example 2h.")],
     ),
 }
 """Option -> the dotted key of the file that it overrides, and its type."""

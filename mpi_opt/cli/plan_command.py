@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def plan(
     space: SpaceFile,
     changes: Changes,
-    n: Annotated[int, typer.Option("-n", help="How many ranks.", min=1)],
+    n: Annotated[int, typer.Option("-n", help="Number of ranks.", min=1)],
     slurm: Annotated[bool, typer.Option("--slurm", help="Print a batch script instead.")] = False,
 ) -> None:
     """Print the role of each of N ranks, or a batch script that starts the search. Needs no MPI."""

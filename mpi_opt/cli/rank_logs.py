@@ -28,7 +28,7 @@ def make_log_folder(configuration: StudyConfiguration) -> None:
         raise ConfigurationError(
             f"the folder for the logs of the other ranks cannot be created: {error.strerror}",
             where=str(folder.absolute()),
-            cure="start the search where you may write",
+            cure="start the search in a folder that is writable",
         ) from None
 
 

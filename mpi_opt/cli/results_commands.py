@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from mpi_learn.cli.exit_status import FINISHED, UNFINISHED
-from mpi_opt.cli.store_options import StoreUrl, StudyName, read_study, read_trial, show, store_url
+from mpi_opt.cli.store_options import StoreUrl, StudyName, find_study, find_trial, show, store_url
 
 if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
@@ -26,15 +26,17 @@ TERMINAL_ROWS = 100
 
 def results(
     store: StoreUrl = None,
-    study: Annotated[str | None, typer.Option("--study", help="Its trials, best first; without: all studies.")] = None,
-    form: Annotated[Format, typer.Option("--format", help="How to print.")] = "table",
-    sql: Annotated[str | None, typer.Option("--sql", help="A read-only query, e.g. on the view study_NAME.")] = None,
+    study: Annotated[
+        str | None, typer.Option("--study", help="Print the trials of this study; default: list the studies.")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="Output format.")] = "table",
+    sql: Annotated[str | None, typer.Option("--sql", help="Run a query, for example on the view study_NAME.")] = None,
     n_best: Annotated[int | None, typer.Option("--best", min=1, help="Maximum number of trials, best first.")] = None,
     state: Annotated[State | None, typer.Option("--state", help="Only trials in this state.")] = None,
-    pareto: Annotated[bool, typer.Option("--pareto", help="Only the Pareto front, best first figure first.")] = False,
-    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Everything about this trial.")] = None,
+    pareto: Annotated[bool, typer.Option("--pareto", help="Only the trials on the Pareto front.")] = False,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Print everything about this trial.")] = None,
     finished: Annotated[
-        bool, typer.Option("--finished", help="Only whether the study is finished: exit status 0, else 75.")
+        bool, typer.Option("--finished", help="Only test whether the study is finished: exit status 0, else 75.")
     ] = False,
 ) -> int:
     """Print trials, best first; or all studies, one trial in full, or the rows of a query."""
@@ -42,13 +44,13 @@ def results(
 
     with Store.open(store_url(store), read_only=True) as opened:
         if finished:
-            return _finished_status(read_study(opened, study, trials=False))
+            return _finished_status(find_study(opened, study, trials=False))
         if sql is not None:
             _print_rows(*opened.sql(sql), form)
         elif study is None and trial is None and n_best is None and state is None and not pareto:
             _print_studies(opened, form)
         else:
-            chosen = read_study(opened, study, trials=False)
+            chosen = find_study(opened, study, trials=False)
             if trial is not None:
                 _print_trial(opened, chosen, trial, form)
             else:
@@ -59,20 +61,20 @@ def results(
 def best(
     store: StoreUrl = None,
     study: StudyName = None,
-    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Another trial than the best.")] = None,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Number of another trial than the best.")] = None,
 ) -> None:
     """Print the best trial as a ready training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
     from mpi_opt.store import Store
-    from mpi_opt.views.text.best_trial import winner_yaml
+    from mpi_opt.views.text.best_trial import trial_yaml
 
     with Store.open(store_url(store), read_only=True) as opened:
-        chosen, winner = read_trial(opened, read_study(opened, study, trials=False), trial)
+        chosen, best_trial = find_trial(opened, find_study(opened, study, trials=False), trial)
         is_elsewhere = chosen.configuration.get("directory") != str(Path.cwd())
-        show(winner_yaml(chosen, winner, is_elsewhere=is_elsewhere).rstrip("\n"))
+        show(trial_yaml(chosen, best_trial, is_elsewhere=is_elsewhere).rstrip("\n"))
 
 
 def _finished_status(study: Study) -> int:
-    """The exit status of a search that left the study as it is."""
+    """Prints whether the study is finished; returns the exit status, 0 or 75."""
     state = "finished" if study.is_finished else "not finished"
     show(f"{study.name}: {state}, {study.record.n_ended} trials have ended")
     return FINISHED if study.is_finished else UNFINISHED
@@ -137,7 +139,7 @@ def _print_trials(study: Study, form: Format, n_best: int | None, trials: list[T
 def _print_trial(store: Store, study: Study, number: int, form: Format) -> None:
     from mpi_opt.views.text import tables
 
-    study, trial = read_trial(store, study, number)
+    study, trial = find_trial(store, study, number)
     if form == "csv":
         show(tables.to_csv(*tables.table_of(study, [trial])))
         return

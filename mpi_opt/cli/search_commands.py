@@ -34,11 +34,11 @@ def search(
 ) -> Any:
     """Run a study, or continue it: under mpirun on all its ranks, otherwise in one process."""
     if n is not None:
-        check_not_launched()  # here: the other ranks must learn of it
+        check_not_launched()  # on rank 0, so that the other ranks receive the exit status
         return Launch(["mpi_opt", *without_n(sys.argv[1:])], n)
     check_allocation()
     from mpi_opt.configuration.plan import Plan
-    from mpi_opt.worker.make_objective import make_objective
+    from mpi_opt.worker.objectives import make_objective
 
     configuration = _read(space, changes)
     n_ranks = _world_size()
@@ -54,7 +54,7 @@ def search(
 def check(
     space: SpaceFile,
     changes: Changes,
-    n: Annotated[int | None, typer.Option("-n", help="Number of ranks.", min=1)] = None,
+    n: Annotated[int | None, typer.Option("-n", help="Also print the role of each of N ranks.", min=1)] = None,
 ) -> None:
     """Validate file, model, data and space, and print what would run. Needs no MPI."""
     from mpi_learn.mpi.library import do_without_mpi
@@ -79,7 +79,7 @@ def check(
     _rehearse(configuration, space.resolve().parent)
     if n is not None:
         show_plan(configuration, n)
-    print(f"{space}: all is well")
+    print(f"{space}: valid")
 
 
 def run_search(plan: Plan, request: StopRequest) -> int:
@@ -98,7 +98,10 @@ def run_search(plan: Plan, request: StopRequest) -> int:
         run_study(plan, world, everywhere=False)
         return FINISHED
     with ExitStack() as shown:
-        show = lambda: shown.enter_context(closing(_progress(plan)))  # noqa: E731 - as an argument the line is too long
+
+        def show() -> PlainProgress:
+            return shown.enter_context(closing(_progress(plan)))
+
         study = run_study(plan, world, show, everywhere=False, request=request)
     assert study is not None, "rank 0 has the study"
     from mpi_opt.views.text.search_summary import search_summary
@@ -116,9 +119,9 @@ def run_search(plan: Plan, request: StopRequest) -> int:
 
 
 def _read(path: Path, changes: Changes) -> StudyConfiguration:
-    """The configuration, checked as far as no framework and no strategy is needed; `open_study` builds the strategy."""
+    """Reads the configuration and makes the checks that need no framework; `open_study` checks the strategy."""
     from mpi_opt.configuration.configuration import read_study
-    from mpi_opt.worker.make_objective import check_objective
+    from mpi_opt.worker.check_objective import check_objective
 
     configuration = read_study(path, changes)
     check_objective(configuration, configuration.dimensions(), path.resolve().parent, str(path))
@@ -141,7 +144,7 @@ def _print_study(configuration: StudyConfiguration) -> None:
     shown = ", ".join(" ".join(pair) for pair in zip(merits.directions, named, strict=True))
     print(f"objective  {configuration.objective}, {shown}")
     search, folds = configuration.search, configuration.folds
-    early = ", stopped early where clearly worse" if folds.stop_early else ""
+    early = ", stopped early if clearly worse" if folds.stop_early else ""
     print(f"strategy   {search.strategy}, {search.trials} trials, {folds.number} fold(s){early}")
     if folds.number > 1 and configuration.selection != "mean":
         print(f"selection  {configuration.selection} of the folds")
@@ -151,7 +154,7 @@ def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
     """Trains one batch with the middle of the space, or imports the user's function, in this process."""
     from mpi_learn.mpi.library import MPI
     from mpi_opt.configuration.configuration import EXTERNAL
-    from mpi_opt.worker.make_objective import TrainingObjective, make_objective
+    from mpi_opt.worker.objectives import TrainingObjective, make_objective
 
     if configuration.objective == EXTERNAL:
         return
@@ -165,7 +168,7 @@ def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
 
 def _progress(plan: Plan) -> PlainProgress:
     from mpi_opt.views.text.progress_display import Counts, make_progress
-    from mpi_opt.views.text.trackers import make_tracker
+    from mpi_opt.views.trackers import make_tracker
 
     configuration = plan.configuration
     track = configuration.track

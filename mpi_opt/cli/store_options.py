@@ -35,11 +35,13 @@ def store_url(given: str | None) -> str:
     found = sorted(str(path) for path in Path().glob("*.db"))
     if len(found) == 1:
         return found[0]
-    problem = f"there are several: {', '.join(found)}" if found else "there is no *.db file in this folder"
+    problem = (
+        f"this folder has several *.db files: {', '.join(found)}" if found else "there is no *.db file in this folder"
+    )
     raise ConfigurationError(problem, where="--store", cure="write --store FILE.db, or set MPI_OPT_STORE")
 
 
-def read_study(store: Store, name: str | None, *, trials: bool = True) -> Study:
+def find_study(store: Store, name: str | None, *, trials: bool = True) -> Study:
     """Reads the study of this name; without a name the only study of the store.
 
     Args:
@@ -55,14 +57,14 @@ def read_study(store: Store, name: str | None, *, trials: bool = True) -> Study:
     if name is None:
         names = [study.name for study in store.studies()]
         if len(names) != 1:
-            problem = "which of its studies?" if names else "there are no studies in it yet"
-            cure = f"--study with one of: {', '.join(names)}" if names else "mpi-opt search creates one"
+            problem = "the store has several studies" if names else "the store has no studies yet"
+            cure = f"add --study with one of: {', '.join(names)}" if names else "mpi-opt search creates one"
             raise StoreError(problem, where=store.url, cure=cure)
         name = names[0]
     return Study.read(store, name, trials=trials)
 
 
-def read_trial(store: Store, study: Study, number: int | None) -> tuple[Study, TrialRecord]:
+def find_trial(store: Store, study: Study, number: int | None) -> tuple[Study, TrialRecord]:
     """Reads one trial.
 
     Args:

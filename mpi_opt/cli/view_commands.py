@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from mpi_learn.settings.paths import file_name
-from mpi_opt.cli.store_options import StoreUrl, StudyName, read_study, store_url
+from mpi_opt.cli.store_options import StoreUrl, StudyName, find_study, store_url
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -24,9 +24,11 @@ def plot(
     study: StudyName = None,
     store: StoreUrl = None,
     output: Annotated[Path | None, typer.Option("-o", help="FILE.png, .svg or .pdf; default: STUDY-KIND.png.")] = None,
-    x: Annotated[str | None, typer.Option("--x", help="contour: a hyperparameter; pareto: a figure of merit.")] = None,
-    y: Annotated[str | None, typer.Option("--y", help="contour, pareto: a second one.")] = None,
-    metric: Annotated[str | None, typer.Option("--metric", help="curves: the metric.")] = None,
+    x: Annotated[
+        str | None, typer.Option("--x", help="Horizontal axis. contour: a hyperparameter; pareto: a figure of merit.")
+    ] = None,
+    y: Annotated[str | None, typer.Option("--y", help="Vertical axis of contour or pareto.")] = None,
+    metric: Annotated[str | None, typer.Option("--metric", help="Metric of curves.")] = None,
 ) -> None:
     """Draw a figure of a study for a paper."""
     chosen = _study(store, study)
@@ -59,7 +61,9 @@ def report(
 def dashboard(
     study: StudyName = None,
     store: StoreUrl = None,
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0 for any free port.")] = 8080,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port of the page; 0 for any free port.")
+    ] = 8080,
 ) -> None:
     """Serve a live page of a study on 127.0.0.1, also while a search runs it; Ctrl-C ends the command."""
     chosen = _study(store, study)
@@ -83,7 +87,7 @@ def _study(store: str | None, name: str | None) -> Study:
     from mpi_opt.store import Store
 
     with Store.open(store_url(store), read_only=True) as opened:
-        return read_study(opened, name)
+        return find_study(opened, name)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from mpi_learn.settings.validation import place, validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, Section, TrialSection, as_folds
-from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.figures_of_merit import Direction, Merits, Selection, Target, read_merits, read_target
 from mpi_opt.core.space import DIMENSIONS, Categorical, Dimension, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, SpaceError, without_passwords
@@ -42,11 +42,11 @@ class StudyConfiguration(Section):
     figure_of_merit: str | list[str] = Field(
         "val_loss",
         description="A metric of the training, `seconds`, `samples_per_second`, or `file.py:function`, called with the "
-        "training's result; or a list of these. With a user's objective: the name of its return value.",
+        "training's result; or a list of these. With a function as `objective`: the name of its return value.",
     )
     selection: Selection = Field(
         "mean",
-        description="How a trial's folds are aggregated: `mean+std` is the mean made worse by a standard deviation.",
+        description="How a trial's folds are aggregated: `mean+std` is the mean made worse by one standard deviation.",
     )
     objective: str = Field(
         "train",
@@ -66,7 +66,7 @@ class StudyConfiguration(Section):
         description="K of the K-fold cross-validation; 1: the validation data as given. Or a mapping, see below.",
     )
     trial: TrialSection = Field(default_factory=TrialSection, description="The limits of one trial.")
-    track: str | None = Field(None, description="`tensorboard:FOLDER` or `mlflow:URI`, which also records the trials.")
+    track: str | None = Field(None, description="Also record the trials with `tensorboard:FOLDER` or `mlflow:URI`.")
     training: dict[str, Any] | None = Field(
         None, description="A training.yaml, in which `$name` is replaced by the value of a hyperparameter."
     )
@@ -92,9 +92,9 @@ class StudyConfiguration(Section):
         """
         return read_target(self.search.target, self.merits())
 
-    def layout(self, n_ranks: int) -> Layout:
+    def layout(self, n_ranks: int) -> BlockLayout:
         """The roles of `n_ranks` ranks."""
-        return Layout.of(n_ranks, self.blocks.size, self.folds.number, self.search.trials, self.blocks.spares)
+        return BlockLayout.of(n_ranks, self.blocks.size, self.folds.number, self.search.trials, self.blocks.spares)
 
     def dimensions(self) -> Space:
         """The search space.
@@ -181,15 +181,15 @@ def _dimension(kind: type[Real | Integer | Categorical], keys: dict[str, Any], w
 def _check_names(names: Iterable[str]) -> None:
     for name in names:
         if not name.isidentifier():
-            cure = "begin with a letter; write 2x as x2, for example"
-            problem = "a hyperparameter's name must be letters, digits and _"
+            cure = "start with a letter; write 2x as x2, for example"
+            problem = "the name of a hyperparameter must consist of letters, digits and _"
             raise SpaceError(problem, where=f"space.{name}", cure=cure)
 
 
 def _check_references(configuration: StudyConfiguration, space: Space) -> None:
     if configuration.objective == "train" and configuration.training is None:
         raise ConfigurationError(
-            "missing: `objective: train` needs a training",
+            "this section is missing; `objective: train` needs it",
             where="training",
             cure="write a training: section, or objective: file.py:function, or objective: external",
         )
@@ -206,7 +206,7 @@ def _check_folds(configuration: StudyConfiguration) -> None:
         return
     if strategy == "population" or (strategy == "halving" and options.get("resume", True)):
         raise ConfigurationError(
-            f"trials of {strategy} resume from one another, for which each needs all of its folds",
+            f"trials of {strategy} resume from one another, and need all of their folds",
             where="folds.stop_early",
             cure="remove it, or use another strategy",
         )
@@ -218,7 +218,7 @@ def _check_folds(configuration: StudyConfiguration) -> None:
         )
     if configuration.objective == EXTERNAL:
         raise ConfigurationError(
-            "the program that runs the trials of this study runs their folds",
+            "the program that runs the trials of this study also runs their folds",
             where="folds.stop_early",
             cure="remove it",
         )

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from mpi_learn.errors import ConfigurationError
 from mpi_learn.settings.user_code import FunctionSignature, is_function, signature_of
 from mpi_opt.core.space import Parameters
+from mpi_opt.errors import ConfigurationError
 
 REFERENCE = re.compile(r"\$([A-Za-z_]\w*)")
 

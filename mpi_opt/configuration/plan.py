@@ -9,10 +9,10 @@ from typing import Any
 
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.placeholders import read_epochs
-from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.fold_stopping import Yardsticks
-from mpi_opt.core.limits import Rules
-from mpi_opt.core.objective import Objective, Terms
+from mpi_opt.core.limits import SearchLimits
+from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.core.space import Space
 
 
@@ -33,7 +33,7 @@ class Plan:
     configuration: StudyConfiguration
     space: Space
     objective: Objective | None
-    layout: Layout
+    layout: BlockLayout
     record: dict[str, Any] = field(default_factory=dict)
     report: bool = False
     wait: bool = False
@@ -45,7 +45,9 @@ class Plan:
         directory: Path,
         objective: Objective | None = None,
         n_ranks: int = 1,
-        **options: bool,
+        *,
+        report: bool = False,
+        wait: bool = False,
     ) -> Plan:
         """The plan of a ``space.yaml``.
 
@@ -54,18 +56,19 @@ class Plan:
             directory: The file's directory.
             objective: What the blocks run; None if other programs run the trials.
             n_ranks: The number of ranks.
-            options: `report` and `wait`.
+            report: As in `Plan`.
+            wait: As in `Plan`.
         """
         content = json.loads(json.dumps(configuration.model_dump(), default=str))  # as the store returns it
         record = content | {"directory": str(directory)}
         layout = configuration.layout(n_ranks)
-        return cls(configuration, configuration.dimensions(), objective, layout, record, **options)
+        return cls(configuration, configuration.dimensions(), objective, layout, record, report, wait)
 
     @property
-    def terms(self) -> Terms:
+    def trial_settings(self) -> TrialSettings:
         """The settings that all trials share."""
         configuration = self.configuration
-        return Terms(
+        return TrialSettings(
             seed=configuration.search.seed,
             folds=configuration.folds.number,
             timeout_s=configuration.trial.timeout_s,
@@ -88,17 +91,19 @@ class Plan:
 
     @property
     def yardsticks(self) -> Yardsticks:
-        """The trials with which the folds of later trials are compared for early stopping."""
+        """The yardsticks for the early stopping of folds. Without ``stop_early`` they never stop a trial."""
         folds, options = self.configuration.folds, self.options
         if not folds.stop_early:
             return Yardsticks()
-        return Yardsticks(folds.number, self.rules.merits.sign, options["lag"] if options.get("reproducible") else None)
+        return Yardsticks(
+            folds.number, self.limits.merits.sign, options["lag"] if options.get("reproducible") else None
+        )
 
     @property
-    def rules(self) -> Rules:
+    def limits(self) -> SearchLimits:
         """The limits of the search."""
         search, trial = self.configuration.search, self.configuration.trial
-        return Rules(
+        return SearchLimits(
             trials=search.trials,
             target=self.configuration.target(),
             merits=self.configuration.merits(),

@@ -31,7 +31,7 @@ class TransferSection(Section):
     best: int = Field(5, ge=0, description="Number of its best points that are tried first.")
     learn: bool = Field(
         True,
-        description="`bayesian` also learns from all of its trials, as far as they agree with those of this study.",
+        description="`bayesian` also learns from its other trials (at most 300) if they agree with this study.",
     )
 
 
@@ -52,7 +52,9 @@ class SearchSection(Section):
     seed: int = Field(7, ge=0, lt=2**63, description="With one rank, the same seed gives the same trials.")
     options: dict[str, Any] = Field(default_factory=dict, description="The strategy's own options.")
     time_limit: str | float | None = Field(
-        None, description="Seconds, or text such as `2h`: no trial starts that would probably end later."
+        None,
+        description="Time limit of a run, in seconds or as `2h`. Trials that would probably end later are not started; "
+        "at the limit, running trials are stopped.",
     )
     target: float | list[float | None] | None = Field(
         None,
@@ -78,7 +80,7 @@ class BlocksSection(Section):
 
     size: int | Literal["auto"] = Field(1, description="Ranks per block, or `auto`, for about ten trials per block.")
 
-    spares: int = Field(0, ge=0, description="Number of ranks that wait to replace lost ranks.")
+    spares: int = Field(0, ge=0, description="Number of idle ranks that replace lost ranks.")
 
     @field_validator("size")
     @classmethod
@@ -111,7 +113,7 @@ def as_folds(value: Any) -> Any:
 class TrialSection(Section):
     """``trial:``, the limits of one trial."""
 
-    timeout: str | float | None = Field(None, description="Seconds, or text such as `30m`, that one trial may take.")
+    timeout: str | float | None = Field(None, description="Time limit of one trial, in seconds or as `30m`.")
     retries: int = Field(1, ge=0, description="How often a trial is run again after its ranks were lost.")
 
     _is_duration = field_validator("timeout")(_duration)

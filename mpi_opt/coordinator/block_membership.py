@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.block_layout import BlockLayout
 
 
 @dataclass
@@ -34,7 +34,7 @@ class BlockMembership:
     numbers: Iterator[int] = field(default_factory=itertools.count)
 
     @classmethod
-    def of(cls, layout: Layout, numbers: Iterator[int] | None = None) -> BlockMembership:
+    def of(cls, layout: BlockLayout, numbers: Iterator[int] | None = None) -> BlockMembership:
         """The membership at the start of a search: all blocks and spare ranks of the layout."""
         membership = cls(min((len(block) for block in layout.blocks), default=1), spare=set(layout.spare_ranks))
         membership.numbers = numbers or membership.numbers

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.fold_reports import FoldReports
 from mpi_opt.coordinator.listening_clock import ListeningClock
-from mpi_opt.coordinator.settings import SearchSettings
+from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.trial_queue import Running
 from mpi_opt.core.block_layout import fold_groups
 from mpi_opt.core.trial import Proposal
@@ -80,11 +80,11 @@ class BlockPool:
         """The hosts of a block, separated by commas."""
         return self._hosts.get(block, "")
 
-    def place(self, proposal: Proposal, attempt: int, block: int, settings: SearchSettings) -> Running:
-        """A trial that starts now on a block."""
-        n_groups, rules = len(fold_groups(len(self.ranks(block)), settings.folds)), settings.rules
-        due_s = self.now_s + (rules.timeout_s or float("inf")) + TIMEOUT_SLACK_S
-        return Running(proposal, block, attempt, FoldReports(n_groups, rules.merits), self.now_s, due_s)
+    def assign(self, proposal: Proposal, attempt: int, block: int, settings: SearchSettings) -> Running:
+        """Assigns a trial to a block. Its time starts now."""
+        n_groups, limits = len(fold_groups(len(self.ranks(block)), settings.folds)), settings.limits
+        due_s = self.now_s + (limits.timeout_s or float("inf")) + TIMEOUT_SLACK_S
+        return Running(proposal, block, attempt, FoldReports(n_groups, limits.merits), self.now_s, due_s)
 
     def describe(self, rank: int) -> str:
         """The role of a rank as text."""
@@ -101,7 +101,7 @@ class BlockPool:
         for block in self.membership.blocks:
             self._join(block)
 
-    def take_ready(self, ready: Ready) -> bool:
+    def mark_ready(self, ready: Ready) -> bool:
         """Records that a block is ready; returns whether it still exists.
 
         Raises:
@@ -118,7 +118,7 @@ class BlockPool:
         self.free.append(ready.block)
         return True
 
-    def take_broken(self, broken: Broken) -> None:
+    def mark_broken(self, broken: Broken) -> None:
         """Records that communication in a block has failed, before it is disbanded."""
         if broken.block not in self._hosts:  # the block could not be formed
             self._failure = broken.reason
@@ -144,7 +144,7 @@ class BlockPool:
         survivors = self.membership.disband(block)
         self._forget(block)
         for rank in survivors:
-            self.link.call(rank, Disband(block))
+            self.link.send_to_watchdog(rank, Disband(block))
         self._form()
 
     def retire(self, block: int) -> None:
@@ -153,10 +153,10 @@ class BlockPool:
         self._forget(block)
         self.membership.lose(survivors)
         for rank in survivors:
-            self.link.call(rank, End())
+            self.link.send_to_watchdog(rank, End())
         self._form()
 
-    def take_freed(self, rank: int) -> None:
+    def mark_freed(self, rank: int) -> None:
         """Records that a rank has left its block. It can join another one, unless this has failed too often."""
         self.membership.free(rank)
         if self._failures[rank] >= FORMING_ATTEMPTS:
@@ -169,7 +169,7 @@ class BlockPool:
             return set()
         gone = self.membership.give_up_leaving()
         for rank in gone:
-            self.link.call(rank, End())
+            self.link.send_to_watchdog(rank, End())
         self._form()
         return gone
 
@@ -185,7 +185,7 @@ class BlockPool:
         self._await_leaving()
         for rank in self.membership.ranks:
             if self.membership.block_of(rank) in busy or rank in self.membership.leaving:
-                self.link.call(rank, End())
+                self.link.send_to_watchdog(rank, End())
             else:
                 self.link.send(rank, Dismissal())
 

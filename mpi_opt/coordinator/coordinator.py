@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from mpi_opt.coordinator.block_pool import TICK_S, BlockPool
 from mpi_opt.coordinator.failing_blocks import BlockHealth
-from mpi_opt.coordinator.settings import SearchSettings
+from mpi_opt.coordinator.retrying_store import RetryingStore
+from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.trial_queue import Running
@@ -20,7 +21,6 @@ from mpi_opt.errors import SearchFailed
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
 from mpi_opt.store.records import Finish
 from mpi_opt.strategies.strategy import Strategy
-from mpi_opt.study.retrying_store import RetryingStore
 from mpi_opt.study.study import SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.worker.watchdog import STOPPING_S
 
@@ -48,8 +48,8 @@ class Coordinator:
         self, pool: BlockPool, strategy: Strategy, store: Store, study_id: int, settings: SearchSettings
     ) -> None:
         self.pool, self.link = pool, pool.link
-        self.settings, self.rules, self.progress = settings, settings.rules, settings.progress
-        self.stopping = settings.stopping or StopCondition(time_limit_s=settings.rules.time_limit_s)
+        self.settings, self.limits, self.progress = settings, settings.limits, settings.progress
+        self.stopping = settings.stopping or StopCondition(time_limit_s=settings.limits.time_limit_s)
         self.store = RetryingStore(store, study_id, self.progress, self.stopping.is_due)
         self.state = StudyState(self.store, strategy, settings)
         self.queue = self.state.queue
@@ -70,9 +70,9 @@ class Coordinator:
             self.pool.assemble()
             while not self._is_over():
                 for rank, message in self.pool.receive(TICK_S):
-                    self._take(rank, message)
+                    self._handle(rank, message)
                 for record in self.state.changed_elsewhere():
-                    self._take_external(record)
+                    self._handle_external(record)
                 self._give_up_unresponsive()
                 self._stop_if_due()
                 if self.settings.lease is not None:
@@ -89,7 +89,7 @@ class Coordinator:
         past = self.state.resume()
         if not past:
             return
-        if any(self.rules.is_reached(record) for record in past.ended):
+        if any(self.limits.is_reached(record) for record in past.ended):
             self.has_reached_target = True
             self._stop("the target was reached before")
         self._event(STUDY_RESUMED, str(past))
@@ -111,25 +111,25 @@ class Coordinator:
             raise SearchFailed(self.pool.why_empty)
         return self.state.is_exhausted
 
-    def _take(self, rank: int, message: ToCoordinator) -> None:
+    def _handle(self, rank: int, message: ToCoordinator) -> None:
         match message:
             case Outcome():
-                self._take_outcome(rank, message)
+                self._handle_outcome(rank, message)
             case Report():
-                self._take_report(rank, message)
+                self._handle_report(rank, message)
             case Ready():
-                if self.pool.take_ready(message):
+                if self.pool.mark_ready(message):
                     self.progress.ready(message.block)
             case Freed():
-                self.pool.take_freed(rank)
+                self.pool.mark_freed(rank)
             case Abandoned():
                 self.queue.abandon(message.block, message.number, message.error, self.pool.now_s)
             case Broken():
-                self._take_broken(message)
+                self._handle_broken(message)
             case Lost():
-                self._take_losses(message.ranks)
+                self._handle_losses(message.ranks)
 
-    def _take_outcome(self, rank: int, outcome: Outcome) -> None:
+    def _handle_outcome(self, rank: int, outcome: Outcome) -> None:
         running = self.queue.running.get(outcome.number)
         if running is None or rank != self.pool.ranks(running.block)[0]:
             return  # the block was given up; the trial runs again
@@ -139,19 +139,19 @@ class Coordinator:
         del self.queue.running[outcome.number]
         self._outcomes.append((running, outcome))
 
-    def _take_report(self, rank: int, report: Report) -> None:
+    def _handle_report(self, rank: int, report: Report) -> None:
         """Passes an intermediate value to the strategy, and stops the trial if the strategy prunes it."""
         running = self.queue.running.get(report.number)
         if running is not None and self.state.prunes(running, rank, report):
             self.link.stop(report.number, sorted(running.reports.reporters))
 
-    def _take_broken(self, broken: Broken) -> None:
+    def _handle_broken(self, broken: Broken) -> None:
         if broken.block in self.pool:
-            self.pool.take_broken(broken)
+            self.pool.mark_broken(broken)
             self._event("block_lost", f"the ranks of block {broken.block} cannot communicate: {broken.reason}")
             self._give_up(broken.block, "the ranks of its block could not communicate")
 
-    def _take_losses(self, ranks: frozenset[int]) -> None:
+    def _handle_losses(self, ranks: frozenset[int]) -> None:
         for rank in self.pool.not_yet_lost(ranks):  # ranks that were given up have been reported already
             self._event("rank_lost", f"rank {rank}, {self.pool.describe(rank)}")
         for block in self.pool.lose(ranks):
@@ -174,7 +174,7 @@ class Coordinator:
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.state.tell(proposal, outcome)
-        if outcome.state == "complete" and self.rules.is_reached(outcome):
+        if outcome.state == "complete" and self.limits.is_reached(outcome):
             self.has_reached_target = True
             self._stop(f"trial {proposal.number} reached the target")
             self._stop_running()
@@ -183,8 +183,8 @@ class Coordinator:
         """Frees the block of a trial that has ended, or retires the block if too many of its trials fail."""
         if block not in self.pool:
             return
-        self.stopping.take(outcome.duration_s)
-        self._health.take(block, outcome.state == "failed")
+        self.stopping.add_duration(outcome.duration_s)
+        self._health.record(block, outcome.state == "failed")
         if len(self.pool) > 1 and self._health.is_unhealthy(block):
             self._event("block_retired", f"block {block} failed {self._health.in_a_row(block)} trials in a row")
             self.pool.retire(block)
@@ -204,7 +204,7 @@ class Coordinator:
             self.is_stopping = not self.state.is_waiting_for_results
             return
         pairs = zip(trials, self.pool.free, strict=False)
-        started = [self.pool.place(proposal, attempt, block, self.settings) for (proposal, attempt), block in pairs]
+        started = [self.pool.assign(proposal, attempt, block, self.settings) for (proposal, attempt), block in pairs]
         if not self.state.begin([self.pool.start_of(running) for running in started]):
             return  # a workload system has received one of these trials
         del self.pool.free[: len(started)]
@@ -223,17 +223,17 @@ class Coordinator:
             if self._has_failed(running, why):
                 continue
             self._losses[running.number] += 1
-            if self._losses[running.number] <= self.rules.retries or self.stopping.may_explain_a_loss():
+            if self._losses[running.number] <= self.limits.retries or self.stopping.may_explain_a_loss():
                 self._requeue(running, why)
             else:
-                attempts = f"attempt {running.attempt} was the last (trial.retries: {self.rules.retries})"
+                attempts = f"attempt {running.attempt} was the last (trial.retries: {self.limits.retries})"
                 self._fail(running, f"{why}; {attempts}")
 
     def _has_failed(self, running: Running, why: str) -> bool:
         """Fails a trial that has raised an exception or exceeds its timeout: another attempt would lose more ranks."""
         error = running.error
-        if error is None and self.rules.is_too_long(self.pool.now_s - running.started_at_s):
-            error = f"the trial took longer than trial.timeout, {self.rules.timeout_s:g} s: {why}"
+        if error is None and self.limits.is_too_long(self.pool.now_s - running.started_at_s):
+            error = f"the trial took longer than trial.timeout, {self.limits.timeout_s:g} s: {why}"
         if error is None:
             return False
         self._fail(running, error)
@@ -248,10 +248,10 @@ class Coordinator:
         self.store.requeue([running.number], why)
         self.queue.put_back(running)
 
-    def _take_external(self, record: TrialRecord) -> None:
+    def _handle_external(self, record: TrialRecord) -> None:
         """Takes a trial that a workload system ran: its outcome, or the trial itself if it was given back."""
         if record.state == "queued":
-            self.queue.take_back(record)
+            self.queue.put_back_external(record)
             return
         self._tell(record.proposal, record.outcome)
         self.progress.finished(ELSEWHERE, record.outcome, record.parameters)

@@ -19,7 +19,7 @@ class BlockHealth:
         self._failed: Counter[int] = Counter()
         self._in_a_row: Counter[int] = Counter()
 
-    def take(self, block: int, has_failed: bool) -> None:
+    def record(self, block: int, has_failed: bool) -> None:
         """Records that a trial ended on this block."""
         self._ended[block] += 1
         self._failed[block] += has_failed

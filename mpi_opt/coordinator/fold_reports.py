@@ -24,11 +24,11 @@ class FoldReports:
         self.reporters: set[int] = set()
         self._values: dict[int, dict[int, float]] = {}
 
-    def take(self, rank: int, fold: int, step: int, value: float) -> float | None:
+    def add(self, rank: int, fold: int, step: int, value: float) -> float | None:
         """Records the value of a fold; returns the value of the trial once, when all parallel folds have reported."""
         self.reporters.add(rank)
         values = self._values.setdefault(step, {})
         if len(values) == self.n_groups or fold in values:
             return None
         values[fold] = value
-        return self._merits.selected(list(values.values())) if len(values) == self.n_groups else None
+        return self._merits.aggregate(list(values.values())) if len(values) == self.n_groups else None

@@ -11,7 +11,7 @@ from mpi_learn.cli.slurm import job_end_s
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
-from mpi_opt.coordinator.settings import SearchSettings
+from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.study.lease import Lease, leased
 from mpi_opt.study.open_study import OpenStudy, open_study
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from mpi_opt.messages.link import CoordinatorLink
 
 UNPROTECTED = (
-    "a lost rank would end this search (the same command would resume it); "
-    "to survive it: mpirun --with-ft ulfm, with Open MPI 5 or newer"
+    "a lost rank would end this search (the same command would continue it); "
+    "mpirun --with-ft ulfm of Open MPI 5 or newer protects against this"
 )
 
 
@@ -82,11 +82,11 @@ def run_coordinator(
 def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, request: StopRequest) -> SearchSettings:
     assert plan.objective is not None, "other programs run the trials of this study"
     return SearchSettings(
-        plan.rules,
+        plan.limits,
         folds=plan.configuration.folds.number,
         yardsticks=plan.yardsticks,
         progress=progress,
-        stopping=StopCondition(request, plan.rules.time_limit_s, request.job_end_s),
+        stopping=StopCondition(request, plan.limits.time_limit_s, request.job_end_s),
         new_strategy=study.new_strategy,
         lease=lease,
         study=study.record.key,
@@ -100,4 +100,6 @@ def _announce(progress: Progress, is_protected: bool, job_end_s: float | None) -
         progress.note(UNPROTECTED)
     if job_end_s is not None:
         left_min = (job_end_s - time.time()) / 60
-        progress.note(f"this batch job ends in {left_min:.0f} min; no trial starts that would likely end later")
+        progress.note(
+            f"this batch job ends in {left_min:.0f} min; trials that would probably end later are not started"
+        )

@@ -50,9 +50,9 @@ class StopCondition:
         """Whether the search must end; it then waits neither for the store nor for a trial."""
         return self.reason is not None
 
-    def take(self, duration_s: float) -> None:
+    def add_duration(self, duration_s: float) -> None:
         """Records the duration of a trial."""
-        self._limit.take(duration_s)
+        self._limit.add_duration(duration_s)
 
     def has_time_for_one(self) -> bool:
         """Whether a trial that starts now is likely to end in time."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from mpi_opt.coordinator.external_trials import ExternalTrials
 from mpi_opt.coordinator.trial_queue import TrialQueue
 from mpi_opt.core.fold_stopping import Yardstick
 from mpi_opt.core.limits import FATAL, HOPELESS
@@ -12,16 +13,15 @@ from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
 from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.store.records import Finish
 from mpi_opt.strategies.strategy import Decision
-from mpi_opt.study.external_trials import ExternalTrials
-from mpi_opt.study.open_study import Past
+from mpi_opt.study.past_trials import PastTrials
 
 if TYPE_CHECKING:
-    from mpi_opt.coordinator.settings import SearchSettings
+    from mpi_opt.coordinator.retrying_store import RetryingStore
+    from mpi_opt.coordinator.search_settings import SearchSettings
     from mpi_opt.coordinator.trial_queue import Running
     from mpi_opt.messages.messages import Report
     from mpi_opt.store.records import Start
     from mpi_opt.strategies.strategy import Strategy
-    from mpi_opt.study.retrying_store import RetryingStore
 
 
 class StudyState:
@@ -44,13 +44,13 @@ class StudyState:
         strategy: Strategy,
         settings: SearchSettings,
     ) -> None:
-        self.queue = TrialQueue(settings.rules.trials)
+        self.queue = TrialQueue(settings.limits.trials)
         self.n_usable = self.n_failed = 0
         self._strategy, self._external, self._store = strategy, ExternalTrials(store), store
-        self._rules, self._folds, self._new_strategy = settings.rules, settings.folds, settings.new_strategy
+        self._limits, self._folds, self._new_strategy = settings.limits, settings.folds, settings.new_strategy
         self._yardsticks = settings.yardsticks
 
-    def resume(self) -> Past:
+    def resume(self) -> PastTrials:
         """Reads the study from the store. Trials that ran when the last search was killed are queued again.
 
         A trial that ran each of `FATAL` times when a search was killed has failed instead.
@@ -95,16 +95,16 @@ class StudyState:
             self._strategy.tell(proposal, Failed(outcome.error or "failed"))
         else:
             self.n_usable += 1
-            self._strategy.tell(proposal, self._rules.merits.minimised(outcome, self._folds))
+            self._strategy.tell(proposal, self._limits.merits.measured_cost(outcome, self._folds))
         if outcome.state == "complete" and outcome.figure_of_merit is not None:
-            self._yardsticks.take(proposal, outcome.figure_of_merit, outcome.folds)
+            self._yardsticks.add(proposal, outcome.figure_of_merit, outcome.folds)
 
     def prunes(self, running: Running, rank: int, report: Report) -> bool:
         """Records an intermediate value of a trial from a rank; returns whether the strategy prunes the trial."""
-        value = running.reports.take(rank, report.fold, report.step, report.value)
+        value = running.reports.add(rank, report.fold, report.step, report.value)
         if value is None:
             return False
-        decision = self._strategy.report(running.proposal, report.step, self._rules.merits.sign * value)
+        decision = self._strategy.report(running.proposal, report.step, self._limits.merits.sign * value)
         return decision is Decision.STOP
 
     def yardstick(self, proposal: Proposal) -> Yardstick | None:
@@ -130,22 +130,22 @@ class StudyState:
         if self.n_usable or not self.n_failed:
             return False
         is_all = self.is_exhausted and not self.is_waiting_for_results
-        return self.n_failed >= min(HOPELESS, self._rules.trials) or is_all
+        return self.n_failed >= min(HOPELESS, self._limits.trials) or is_all
 
     @property
     def is_waiting_for_results(self) -> bool:
         """Whether trials run, on a block or in a workload system."""
         return bool(self.queue.running or self._external.running)
 
-    def _read(self) -> Past:
-        return Past.read(self._store.store, self._store.study_id, self._rules.merits, self._folds)
+    def _read(self) -> PastTrials:
+        return PastTrials.read(self._store.store, self._store.study_id, self._limits.merits, self._folds)
 
-    def _left_running(self, past: Past) -> list[int]:
+    def _left_running(self, past: PastTrials) -> list[int]:
         """The trials that are running in the store, but neither on a block nor in a workload system."""
         known = past.external | set(self.queue.running)
         return [one.number for one in past.unfinished if one.state == "running" and one.number not in known]
 
-    def _fatal(self, past: Past) -> list[Finish]:
+    def _fatal(self, past: PastTrials) -> list[Finish]:
         """The outcomes of trials that probably kill every search that runs them."""
         tried = [one.number for one in past.unfinished if one.attempts >= FATAL and one.number not in past.external]
         attempts = self._store.store.attempts(self._store.study_id, tried) if tried else []
@@ -158,7 +158,7 @@ class StudyState:
             if n_ends[one.number] >= FATAL
         ]
 
-    def _replay(self, past: Past) -> None:
+    def _replay(self, past: PastTrials) -> None:
         past.replay(self._strategy)
         if self._yardsticks.n_folds > 1:
             past.measure(self._yardsticks, self._store.store.folds(self._store.study_id))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from mpi_opt.coordinator.fold_reports import FoldReports
 from mpi_opt.core.trial import Proposal, TrialRecord
-from mpi_opt.study.open_study import Past
+from mpi_opt.study.past_trials import PastTrials
 
 STRANDED_S = 10.0
 """Time that a block has to answer after a failure on one rank, for which the others may wait, in seconds."""
@@ -62,7 +62,7 @@ class TrialQueue:
         """Whether all trials of the study run or have ended."""
         return self.n_begun >= self.trials and not self.waiting
 
-    def resume(self, past: Past) -> None:
+    def resume(self, past: PastTrials) -> None:
         """Queues the unfinished trials of the study, except those that run on a block or in a workload system."""
         running = past.external | set(self.running)
         self.waiting = [
@@ -84,7 +84,7 @@ class TrialQueue:
         self.waiting.append((running.proposal, running.attempt + 1))
         self.n_begun -= 1
 
-    def take_back(self, record: TrialRecord) -> None:
+    def put_back_external(self, record: TrialRecord) -> None:
         """Queues a trial that a workload system ran without a result."""
         self.waiting.append((record.proposal, record.attempts + 1))
         self.n_begun -= 1

@@ -19,7 +19,7 @@ TRIALS_PER_BLOCK = 10
 
 
 @dataclass(frozen=True)
-class Layout:
+class BlockLayout:
     """The roles of `n_ranks` ranks.
 
     Args:
@@ -50,7 +50,7 @@ class Layout:
             )
 
     @classmethod
-    def of(cls, n_ranks: int, block_size: int | str, folds: int, trials: int, spares: int = 0) -> Layout:
+    def of(cls, n_ranks: int, block_size: int | str, folds: int, trials: int, spares: int = 0) -> BlockLayout:
         """The layout for a configuration's ``blocks.size``, which may be ``"auto"``."""
         n_training = max(1, n_ranks - 1 - spares)
         if block_size == "auto":

@@ -218,7 +218,7 @@ class Categorical(Dimension):
         for index, category in enumerate(self.categories):
             if type(category) is type(value) and category == value:
                 return index
-        raise SpaceError(f"{value!r} is none of the categories {list(self.categories)}", cure="name one of them")
+        raise SpaceError(f"{value!r} is not one of the categories {list(self.categories)}", cure="name one of them")
 
     def encode(self, value: Value) -> float:
         return (self.index(value) + 0.5) / len(self.categories)
@@ -259,7 +259,7 @@ def _check_prior(low: float, prior: str) -> None:
         raise SpaceError(f"prior must be one of {', '.join(PRIORS)}, not {prior!r}", where="prior", cure=cure)
     if prior == "log-uniform" and low <= 0:
         raise SpaceError(
-            f"a log-uniform prior needs low > 0, not {low}", where="low", cure="raise low, or prior: uniform"
+            f"a log-uniform prior needs low > 0, not {low}", where="low", cure="increase low, or write prior: uniform"
         )
 
 

@@ -82,6 +82,14 @@ class Merits:
             raise ValueError(f"{expected}, not {len(value)}")
         return tuple(_number(one) for one in value)
 
+    def figures(self, ended: FoldOutcome | Outcome | TrialRecord) -> tuple[float, ...]:
+        """The figures of merit of a fold or trial that has not failed, in the order of `names`."""
+        return tuple(_known(ended.figures_of_merit.get(name, ended.figure_of_merit)) for name in self.names)
+
+    def costs(self, figures: Sequence[float]) -> tuple[float, ...]:
+        """`figures`, in the order of `names`, as values to be minimised."""
+        return tuple(sign * figure for sign, figure in zip(self.signs, figures, strict=True))
+
     def by_name(self, figures: Sequence[float]) -> dict[str, float]:
         """Name to figure if there are several; empty if there is one."""
         return dict(zip(self.names, figures, strict=True)) if self.are_several else {}
@@ -107,27 +115,24 @@ class Merits:
             uncertainties=self.by_name(spreads) if spreads else {},
         )
 
-    def over_folds(self, folds: Sequence[FoldOutcome]) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
+    def aggregate_folds(self, folds: Sequence[FoldOutcome]) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
         """Aggregates the folds of a trial.
 
         Returns:
             One value per figure of merit, and the sample standard deviation (K - 1 degrees of freedom) of each over the
             folds; None in place of the deviations with one fold.
         """
-        columns = [
-            [_known(fold.figures_of_merit.get(name, fold.figure_of_merit)) for fold in folds] for name in self.names
-        ]
         if len(folds) == 1:
-            return tuple(column[0] for column in columns), None
+            return self.figures(folds[0]), None
+        columns = list(zip(*map(self.figures, folds), strict=True))
         spreads = tuple(statistics.stdev(column) for column in columns)
-        chosen = zip(columns, spreads, self.signs, strict=True)
-        return tuple(self._selected(values, spread, sign) for values, spread, sign in chosen), spreads
+        return tuple(map(self._aggregate, columns, self.signs)), spreads
 
-    def selected(self, values: Sequence[float]) -> float:
+    def aggregate(self, values: Sequence[float]) -> float:
         """Aggregates values of the first figure of merit, one per fold."""
-        return self._selected(values, statistics.stdev(values) if len(values) > 1 else 0.0, self.sign)
+        return self._aggregate(values, self.sign)
 
-    def minimised(self, ended: TrialRecord | Outcome, folds: int) -> float | tuple[float, ...]:
+    def measured_cost(self, ended: Outcome | TrialRecord, folds: int) -> float | tuple[float, ...]:
         """The cost of a trial for the strategy; a tuple if there are several figures of merit.
 
         With folds each cost is a `Measured`, which holds its uncertainty.
@@ -136,38 +141,34 @@ class Merits:
             ended: A trial that has a figure of merit.
             folds: Number of folds.
         """
-        if not self.are_several:
-            return self._minimised(_known(ended.figure_of_merit), ended.uncertainty, self.sign, folds)
-        figures, spreads = ended.figures_of_merit, ended.uncertainties
-        return tuple(
-            self._minimised(figures[name], spreads.get(name), sign, folds)
-            for name, sign in zip(self.names, self.signs, strict=True)
+        spreads = ended.uncertainties if self.are_several else {self.names[0]: ended.uncertainty}
+        costs = tuple(
+            cost if (spread := spreads.get(name)) is None else Measured(cost, spread * self._error(folds))
+            for name, cost in zip(self.names, self.costs(self.figures(ended)), strict=True)
         )
+        return costs if self.are_several else costs[0]
 
-    def is_reached(self, target: Target | None, ended: TrialRecord | Outcome) -> bool:
+    def is_reached(self, target: Target | None, ended: Outcome | TrialRecord) -> bool:
         """Whether a trial is as good as `target` in every figure that has a target."""
         if target is None or ended.figure_of_merit is None:
             return False
-        figures = tuple(ended.figures_of_merit.get(name, ended.figure_of_merit) for name in self.names)
-        wanted = target if isinstance(target, tuple) else (target,)
-        pairs = zip(figures, wanted, self.signs, strict=True)
-        return all(limit is None or sign * figure <= sign * limit for figure, limit, sign in pairs)
+        limits = target if isinstance(target, tuple) else (target,)
+        trios = zip(self.costs(self.figures(ended)), limits, self.signs, strict=True)
+        return all(limit is None or cost <= sign * limit for cost, limit, sign in trios)
 
-    def _selected(self, values: Sequence[float], spread: float, sign: float) -> float:
+    def _aggregate(self, values: Sequence[float], sign: float) -> float:
         if self.selection == "median":
             return statistics.median(values)
         mean = math.fsum(values) / len(values)
-        return mean + sign * spread if self.selection == "mean+std" else mean
-
-    def _minimised(self, figure: float, spread: float | None, sign: float, folds: int) -> float:
-        value = sign * figure
-        return value if spread is None else Measured(value, spread * self._error(folds))
+        if self.selection == "mean" or len(values) == 1:
+            return mean
+        return mean + sign * statistics.stdev(values)
 
     def _error(self, folds: int) -> float:
         """The standard error of the aggregate, in units of the folds' standard deviation, for normal errors.
 
-        Of the mean it is 1/√K, of the median √(π/2K) (large K). The sample standard deviation s has a variance of about
-        σ²/2(K - 1), independent of the mean; `mean+std` has the sum of both variances.
+        It is 1/√K for the mean and √(π/2K) for the median (large K). The sample standard deviation has a variance of
+        about σ²/2(K - 1), independent of the mean; `mean+std` has the sum of both variances.
         """
         variance = 1.0 / folds
         if self.selection == "median" and folds > 2:

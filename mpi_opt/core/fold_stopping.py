@@ -110,7 +110,7 @@ class Yardstick:
 
 
 class Yardsticks:
-    """Estimates from the complete trials of a study with what the next trials are compared.
+    """The yardsticks of trials, estimated from the complete trials of a study.
 
     Args:
         n_folds: K. With one fold no trial is ever stopped.
@@ -124,7 +124,7 @@ class Yardsticks:
         self._trials: dict[int, tuple[float, tuple[float, ...]]] = {}
         self._latest: tuple[int, Yardstick | None] = (0, None)
 
-    def take(self, proposal: Proposal, figure_of_merit: float, folds: Iterable[Fold]) -> None:
+    def add(self, proposal: Proposal, figure_of_merit: float, folds: Iterable[Fold]) -> None:
         """Adds a complete trial. A trial with missing folds or with a budget is ignored."""
         by_fold = {fold.fold: fold.figure_of_merit for fold in folds if fold.figure_of_merit is not None}
         if self.n_folds > 1 and len(by_fold) == self.n_folds and proposal.budget is None:

@@ -1,4 +1,4 @@
-"""Rules for the end of a search. They do not read a clock: the caller passes the time."""
+"""The limits of a search. They do not read a clock: the caller passes the time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FATAL = 3
 
 
 @dataclass(frozen=True)
-class Rules:
+class SearchLimits:
     """The limits of a search.
 
     Attributes:
@@ -61,7 +61,7 @@ class TimeLimit:
     limit_s: float | None
     _durations_s: list[float] = field(default_factory=list)
 
-    def take(self, duration_s: float) -> None:
+    def add_duration(self, duration_s: float) -> None:
         """Records the duration of a trial."""
         if self.limit_s is not None:
             insort(self._durations_s, duration_s)

@@ -18,7 +18,7 @@ History = dict[str, list[float]]
 
 
 @dataclass(frozen=True)
-class Terms:
+class TrialSettings:
     """The settings that all trials of a study share.
 
     Attributes:

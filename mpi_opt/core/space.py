@@ -120,7 +120,7 @@ class Space(Mapping[str, Dimension]):
             if name not in self.dimensions:
                 raise SpaceError(f"{name!r} is not a hyperparameter of this space: {', '.join(self.dimensions)}")
             if value not in self.dimensions[name]:
-                raise SpaceError(f"{value!r} lies outside of {self.dimensions[name]}", where=name)
+                raise SpaceError(f"{value!r} is outside of {self.dimensions[name]}", where=name)
         for name in self.order:
             if self.is_active(name, parameters) != (name in parameters):
                 state = "is missing" if name not in parameters else "does not exist for these values"

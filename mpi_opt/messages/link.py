@@ -23,10 +23,10 @@ class CoordinatorLink(ABC):
 
     @abstractmethod
     def send(self, rank: int, message: ToRank) -> None:
-        """Sends to a rank that waits for a message. Does not block."""
+        """Sends to the main loop of a rank, which receives it when it waits for a message. Does not block."""
 
     @abstractmethod
-    def call(self, rank: int, message: Disband | End) -> None:
+    def send_to_watchdog(self, rank: int, message: Disband | End) -> None:
         """Sends to a rank's watchdog, which receives it even while user code runs. Does not block."""
 
     @abstractmethod

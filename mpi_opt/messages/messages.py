@@ -27,9 +27,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mpi_learn.errors import MPILearnError
 from mpi_opt.core.fold_stopping import Yardstick
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
+from mpi_opt.errors import MPILearnError
 
 TO_COORDINATOR, TO_RANK, TO_WATCHDOG, STOP, TO_MEMBER, TO_LEADER, VERDICT = range(32_001, 32_008)
 """Large values, because the messages may share the world communicator with user code, which uses small tags."""

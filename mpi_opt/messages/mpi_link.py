@@ -29,7 +29,7 @@ from mpi_opt.messages.messages import (
 )
 
 if TYPE_CHECKING:
-    from mpi_learn.errors import MPILearnError
+    from mpi_opt.errors import MPILearnError
     from mpi_opt.study.study import Study
 
     Results = tuple[Study | None, MPILearnError | None]
@@ -70,7 +70,7 @@ class MPICoordinatorLink(CoordinatorLink):
     def send(self, rank: int, message: ToRank) -> None:
         self._send(message, rank, TO_RANK)
 
-    def call(self, rank: int, message: Disband | End) -> None:
+    def send_to_watchdog(self, rank: int, message: Disband | End) -> None:
         if isinstance(message, End):
             self.ended.add(rank)
             if not self.is_protected:

@@ -61,7 +61,7 @@ class SerialCoordinatorLink(CoordinatorLink):
             self._block = message.block
         self._put(TO_RANK, message)
 
-    def call(self, rank: int, message: Disband | End) -> None:
+    def send_to_watchdog(self, rank: int, message: Disband | End) -> None:
         """Sends to the watchdog. For `End` the worker leaves its block and is dismissed: the process must not end."""
         if isinstance(message, End):
             self._put(TO_WATCHDOG, Disband(self._block))

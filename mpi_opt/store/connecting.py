@@ -194,7 +194,7 @@ def _engine(address: URL, read_only: bool, beside_s: float | None) -> Engine:
 
 
 def _set_journal(connection: sqlite3.Connection, journal: str, wait_s: float) -> None:
-    """Sets the journal mode. SQLite does not wait by itself while another process changes the mode of the same file."""
+    """Sets the journal mode. SQLite does not wait while another process changes the mode of the same file."""
     until_s = time.monotonic() + wait_s
     while True:
         try:

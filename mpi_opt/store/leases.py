@@ -47,7 +47,7 @@ class Leases:
         with self._database.reading() as connection:
             return _found(connection, study_id)
 
-    def take(self, study_id: int, mine: LeaseRecord, is_gone: Callable[[LeaseRecord], bool]) -> LeaseRecord:
+    def acquire(self, study_id: int, mine: LeaseRecord, is_gone: Callable[[LeaseRecord], bool]) -> LeaseRecord:
         """Makes `mine` the owner of the study unless another search owns it.
 
         Args:

@@ -13,7 +13,7 @@ from mpi_opt.store.schema import figures_of_merit, trials
 
 
 def changes(connection: Connection, study_id: int, ended: Mapping[int, Outcome], merits: Merits) -> dict[int, int]:
-    """The new values of ``pareto``: of all trials that end, and of those that leave the front because of them.
+    """The new values of ``pareto`` for the trials that end and for those that leave the front because of them.
 
     Args:
         connection: Within the transaction that records the outcomes and has locked the study's row.
@@ -24,27 +24,23 @@ def changes(connection: Connection, study_id: int, ended: Mapping[int, Outcome],
     front = _front(connection, study_id, merits)
     changed: dict[int, int] = {}
     for trial, outcome in ended.items():
-        figures = _minimised(outcome.figures_of_merit, merits) if outcome.state == "complete" else None
-        if figures is None or any(dominates(other, figures) for other in front.values()):
+        costs = merits.costs(merits.figures(outcome)) if outcome.state == "complete" else None
+        if costs is None or any(dominates(other, costs) for other in front.values()):
             changed[trial] = 0
             continue
-        for dominated in [other for other, values in front.items() if dominates(figures, values)]:
+        for dominated in [other for other, values in front.items() if dominates(costs, values)]:
             del front[dominated]
             changed[dominated] = 0
-        front[trial], changed[trial] = figures, 1
+        front[trial], changed[trial] = costs, 1
     return changed
 
 
 def _front(connection: Connection, study_id: int, merits: Merits) -> dict[int, tuple[float, ...]]:
-    """Key -> figures of merit, to be minimised, of the trials that are on the front now."""
+    """Key -> costs of the trials that are on the front now."""
     query = select(trials.c.id, figures_of_merit.c.name, figures_of_merit.c.value).join(
         figures_of_merit, figures_of_merit.c.trial_id == trials.c.id
     )
     found: dict[int, dict[str, float]] = {}
     for trial, name, value in connection.execute(query.where(trials.c.study_id == study_id, trials.c.pareto == 1)):
         found.setdefault(trial, {})[name] = value
-    return {trial: _minimised(figures, merits) for trial, figures in found.items()}
-
-
-def _minimised(figures: Mapping[str, float], merits: Merits) -> tuple[float, ...]:
-    return tuple(sign * figures[name] for name, sign in zip(merits.names, merits.signs, strict=True))
+    return {trial: merits.costs([figures[name] for name in merits.names]) for trial, figures in found.items()}

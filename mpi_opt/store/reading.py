@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, Select, Table, func, select
 
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.trial import FINISHED, UNFINISHED, State, TrialRecord
-from mpi_opt.store.records import AttemptRecord, CurveRecord, Earlier, EventRecord, FoldRecord, StudyRecord
+from mpi_opt.store.records import AttemptRecord, CurveRecord, EarlierTrial, EventRecord, FoldRecord, StudyRecord
 from mpi_opt.store.schema import (
     attempts,
     events,
@@ -67,11 +67,11 @@ def read_trials(
     return _trials(connection, study_id, query)
 
 
-def read_earlier(connection: Connection, study_id: int) -> list[Earlier]:
+def read_earlier(connection: Connection, study_id: int) -> list[EarlierTrial]:
     """The trials of another study that were transferred when this study was created, best first."""
     columns = (transferred.c.parameters, transferred.c.figure_of_merit)
     query = select(*columns).where(transferred.c.study_id == study_id).order_by(transferred.c.position)
-    return [Earlier(json.loads(parameters), figure) for parameters, figure in connection.execute(query)]
+    return [EarlierTrial(json.loads(parameters), figure) for parameters, figure in connection.execute(query)]
 
 
 def read_ended(connection: Connection, study_id: int) -> list[TrialRecord]:
@@ -110,13 +110,13 @@ def read_best(connection: Connection, study_id: int, maximize: bool, count: int 
 
 
 def read_folds(connection: Connection, study_id: int, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
-    """The folds of the trials `numbers` (None: of all), by trial and fold."""
+    """The folds of the trials `numbers` (None: all), by trial and fold."""
     query = _of_trials(folds, (folds.c.fold, folds.c.figure_of_merit, folds.c.duration_s), study_id, numbers)
     return [FoldRecord(*row) for row in connection.execute(query.order_by(folds.c.trial_id, folds.c.fold))]
 
 
 def read_curves(connection: Connection, study_id: int, numbers: Sequence[int] | None = None) -> list[CurveRecord]:
-    """The metrics of the trials `numbers` (None: of all), by trial, fold and name."""
+    """The metrics of the trials `numbers` (None: all), by trial, fold and name."""
     columns = (metrics.c.fold, metrics.c.name, metrics.c.epoch, metrics.c.value)
     query = _of_trials(metrics, columns, study_id, numbers)
     order = (metrics.c.trial_id, metrics.c.fold, metrics.c.epoch)
@@ -129,7 +129,7 @@ def read_curves(connection: Connection, study_id: int, numbers: Sequence[int] | 
 
 
 def read_attempts(connection: Connection, study_id: int, numbers: Sequence[int] | None = None) -> list[AttemptRecord]:
-    """The attempts of the trials `numbers` (None: of all), by trial and attempt."""
+    """The attempts of the trials `numbers` (None: all), by trial and attempt."""
     columns = tuple(column for column in attempts.c if column.name != "trial_id")
     query = _of_trials(attempts, columns, study_id, numbers)
     return [AttemptRecord(*row) for row in connection.execute(query.order_by(attempts.c.trial_id, attempts.c.attempt))]

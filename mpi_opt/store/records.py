@@ -175,7 +175,7 @@ class LeaseRecord:
 
 
 @dataclass(frozen=True)
-class Earlier:
+class EarlierTrial:
     """A trial of an earlier study, converted for a new one.
 
     Attributes:

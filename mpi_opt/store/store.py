@@ -15,7 +15,7 @@ from mpi_opt.store import connecting, reading, writing
 from mpi_opt.store.database import Database
 from mpi_opt.store.errors import StoreError
 from mpi_opt.store.leases import Leases
-from mpi_opt.store.records import Earlier, Finish, GivenUp, Start, StudyRecord
+from mpi_opt.store.records import EarlierTrial, Finish, GivenUp, Start, StudyRecord
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class Store:
         seed: int,
         configuration: dict[str, Any],
         space: Space,
-        earlier: Sequence[Earlier] = (),
+        earlier: Sequence[EarlierTrial] = (),
     ) -> StudyRecord:
         """Inserts a new study and creates its view ``study_NAME``.
 
@@ -189,7 +189,7 @@ class Store:
         if self.read_only and self._database.dialect.name not in ("sqlite", "postgresql"):
             cure = "use the client program of the database"
             raise StoreError(
-                "queries are supported for SQLite and PostgreSQL: elsewhere one could change the data",
+                "only SQLite and PostgreSQL can refuse queries that change the data",
                 where=self.url,
                 cure=cure,
             )

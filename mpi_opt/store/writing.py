@@ -33,7 +33,7 @@ from mpi_opt.core.trial import UNFINISHED, Outcome
 from mpi_opt.errors import without_passwords
 from mpi_opt.store import pareto_flags, schema
 from mpi_opt.store.errors import conflict
-from mpi_opt.store.records import Earlier, Finish, GivenUp, Start, now
+from mpi_opt.store.records import EarlierTrial, Finish, GivenUp, Start, now
 from mpi_opt.store.schema import (
     TRIALS_PER_STUDY,
     attempts,
@@ -80,7 +80,7 @@ def create_study(
     seed: int,
     configuration: dict[str, Any],
     space: Space,
-    earlier: Sequence[Earlier],
+    earlier: Sequence[EarlierTrial],
 ) -> None:
     """Inserts a study, its view, and the trials `earlier` of another study that are transferred to it."""
     view = schema.view_name(name, connection.scalars(select(studies.c.view_name)).all())

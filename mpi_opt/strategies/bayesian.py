@@ -41,9 +41,9 @@ from mpi_opt.strategies.surrogates.acquisition import (
     LowerConfidenceBound,
     ProbabilityOfImprovement,
 )
+from mpi_opt.strategies.surrogates.earlier_study_model import EarlierStudyModel
 from mpi_opt.strategies.surrogates.observations import History, Observations
-from mpi_opt.strategies.surrogates.prepared_proposals import Stock
-from mpi_opt.strategies.surrogates.prior import Prior
+from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
 from mpi_opt.strategies.surrogates.proposer import Proposer
 from mpi_opt.strategies.surrogates.scalarization import drawn_weights
 
@@ -63,8 +63,8 @@ class BayesianOptions(Options):
         initial_points: Number of space-filling points before the first model; by default twice the number of
             hyperparameters plus 4, but at least 8 and at most 20.
         await_refit_up_to: With at most this many trials pending, a proposal waits for a model of all outcomes
-            (hundredths to tenths of a second), and proposals are a function of the calls. With more, proposals come
-            from a stock that is prepared in the background.
+            (hundredths to tenths of a second), and proposals are a function of the calls. With more, proposals
+            are prepared in the background.
     """
 
     acquisition: Literal["log-ei", "ei", "pi", "lcb"] = "log-ei"
@@ -103,22 +103,22 @@ class Bayesian(Strategy):
         self._bookkeeping = Bookkeeping(space, self._options, remembers_points=True, encoding=self._encoding)
         self._sampler, self._design = Sampler(space, seed), SobolDesign(space, seed)
         self._seed = seed
-        self._prior: Prior | None = None
+        self._earlier: EarlierStudyModel | None = None
         self._proposer = self._new_proposer()
         self._history = History(self._encoding)
-        self._stock: Stock[Floats] = Stock()
+        self._prepared: PreparedProposals[Floats] = PreparedProposals()
 
     def expect(self, n_figures: int) -> None:
         """Searches the Pareto front of several figures of merit."""
         self._bookkeeping.n_figures, self._history = n_figures, History(self._encoding, n_figures)
 
     def learn(self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]) -> None:
-        """Adds the results of an earlier study to the model, as far as they agree with this study (see `Prior`)."""
+        """Adds the results of an earlier study to the observations, as far as they agree with this study."""
         rows = self._encoding.rows(point for point, _ in points)
         values = np.array([value for _, value in points])
         is_known = np.array([name in known for name in self._space])
         observed = Observations(rows, values, np.zeros_like(values))
-        self._prior = Prior(observed, is_known, self._encoding.is_category)
+        self._earlier = EarlierStudyModel(observed, is_known, self._encoding.is_category)
 
     def ask(self, count: int) -> list[Proposal]:
         """`count` proposals."""
@@ -133,7 +133,7 @@ class Bayesian(Strategy):
                 n_more = self._options.await_refit_up_to + 1 - len(self._bookkeeping.pending)
                 proposals += self._awaited(min(count - len(proposals), n_more))
             else:
-                proposals.append(self._bookkeeping.propose(self._prepared()))
+                proposals.append(self._bookkeeping.propose(self._prepared_point()))
         return proposals
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
@@ -148,17 +148,17 @@ class Bayesian(Strategy):
 
     def _awaited(self, count: int) -> list[Proposal]:
         """Up to `count` proposals from a model of all observations."""
-        self._stock.wait()  # its thread uses the same model
-        self._stock.clear()
+        self._prepared.wait()  # its thread uses the same model
+        self._prepared.clear()
         rows = self._search(self._pending_rows(), count)()
         points = [self._encoding.point(row) for row in rows] or [self._sampler.new_point(self._bookkeeping)]
         return [self._bookkeeping.propose(point) for point in points]
 
-    def _prepared(self) -> Parameters:
-        """The next point from the stock; a random one, near the best points or anywhere, if the stock is empty."""
+    def _prepared_point(self) -> Parameters:
+        """The next prepared point; if there is none, a random one, near the best points or anywhere."""
         self._prepare()
-        while (prepared := self._stock.take()) is not None:
-            point = self._encoding.point(prepared)
+        while (row := self._prepared.pop()) is not None:
+            point = self._encoding.point(row)
             if self._bookkeeping.accepts(point):
                 return point
         for row in self._proposer.quick_rows(self._history.best_rows(), self._bookkeeping.n_asked):
@@ -170,7 +170,7 @@ class Bayesian(Strategy):
     def _prepare(self) -> None:
         """Collects prepared proposals and starts to prepare the next ones."""
         if self._history.n_values >= FEWEST_VALUES:
-            self._stock.refill(lambda rows, count: self._search(np.vstack([self._pending_rows(), *rows]), count))
+            self._prepared.refill(lambda rows, count: self._search(np.vstack([self._pending_rows(), *rows]), count))
 
     def _new_proposer(self) -> Proposer:
         return Proposer(self._encoding, self._seed, self._options.criterion)
@@ -180,24 +180,22 @@ class Bayesian(Strategy):
         observed, number = self._history.observations(), self._bookkeeping.n_asked
         if self._bookkeeping.n_figures > 1:
             return partial(self._search_front, observed, pending, number, count)
-        observed = observed.without_penalties()
-        if self._prior is not None:
-            return partial(self._search_with_prior, self._prior, observed, pending, number, count)
+        if self._earlier is not None:
+            return partial(self._search_with_earlier, self._earlier, observed, pending, number, count)
         return partial(self._proposer.propose, observed, pending, number, count, self._is_allowed)
 
-    def _search_with_prior(
-        self, prior: Prior, observed: Observations, pending: Floats, number: int, count: int
+    def _search_with_earlier(
+        self, earlier: EarlierStudyModel, observed: Observations, pending: Floats, number: int, count: int
     ) -> list[Floats]:
         """Rows from a new model, because the values that the earlier study adds change with each outcome."""
-        extended = prior.extend(observed)
+        extended = earlier.extend(observed)
         return self._new_proposer().propose(extended, pending, number, count, self._is_allowed)
 
     def _search_front(self, observed: Observations, pending: Floats, number: int, count: int) -> list[Floats]:
         """Rows with new weights, and therefore a new model, for each; the earlier rows count as pending."""
         rows: list[Floats] = []
         for one in range(number, number + count):
-            weights = drawn_weights(self._bookkeeping.n_figures, self._seed, one)
-            weighted = observed.weighted(weights).without_penalties()
+            weighted = observed.weighted(drawn_weights(self._bookkeeping.n_figures, self._seed, one))
             rows += self._new_proposer().propose(weighted, np.vstack([pending, *rows]), one, 1, self._is_allowed)
         return rows
 

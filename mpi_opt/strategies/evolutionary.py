@@ -10,9 +10,9 @@ It differs from these papers as follows:
   once and no block waits. The option `generational` restores generations.
 - The distribution index of the mutation is the inverse of the spread of the parents, so that steps shrink as the search
   converges. A category that mutates is drawn at random with probability 1/2.
-- Of `children` candidates one is tried: that with the best weighted score of predicted cost and distance from earlier
-  trials (Regis and Shoemaker, INFORMS J. Comput. 19, 2007). The prediction is a cubic radial basis function of the
-  logarithm of the costs. The weights are used in turn, so that some trials explore.
+- One of `children` candidates is tried: the one with the best weighted score of predicted cost and distance from
+  earlier trials (Regis and Shoemaker, INFORMS J. Comput. 19, 2007). The prediction is a cubic radial basis function of
+  the logarithm of the costs. The weights are used in turn, so that some trials explore.
 
 What each of these contributes is measured in ``experiments/search_quality``.
 """
@@ -205,7 +205,6 @@ def selected(individuals: list[Individual], size: int) -> list[Individual]:
 
 def interpolated(observed: Observations, is_category: Bools) -> CubicInterpolation:
     """An interpolation of the logarithm of the costs; a failed trial counts as the largest cost."""
-    observed = observed.without_penalties()
     costs = np.where(np.isfinite(observed.values), observed.values, np.nanmax(observed.values))
     kept = Observations(observed.rows, costs, observed.variances).thinned(LARGEST_INTERPOLATION)
     return CubicInterpolation(kept.rows, warped(kept.values, 1.0)[0], is_category)

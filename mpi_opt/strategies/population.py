@@ -2,7 +2,7 @@
 
 A population of networks is trained for a few epochs at a time. A network that is among the worst takes over the weights
 and the hyperparameters of one of the best (exploit), with its real hyperparameters changed slightly (explore). The
-lineage of the best network is a learnt schedule.
+lineage of the best network is a schedule of the hyperparameters.
 
 Selection is greedy: it favours hyperparameters that improve the network soon, such as a small learning rate, even if
 others lead to a better network in the end (Dalibard and Jaderberg, arXiv:2109.13800, 2021); see
@@ -64,7 +64,7 @@ class PopulationOptions(Options):
 
 
 PART_OF_RANGE = 1 / 6
-"""With the default `change` a tenth of the range, about what a factor of 1.6 is of three decades."""
+"""Part of the range by which a number changes, in units of `change`: with the default, a tenth of the range."""
 
 LEAST_RESAMPLED = 0.1
 """Least probability that a category is drawn at random, because a category has no small changes."""

@@ -69,12 +69,12 @@ class Reproducible(Strategy):
         if self._strategy.waits:
             n_learnt = max(n_learnt, self._n_learnt_by_replay())
         learnt = [number for number in sorted(self._proposals) if number < n_learnt and number in self._outcomes]
-        open_ = [self._proposals[number] for number in sorted(set(self._proposals) - set(learnt))]
-        self._strategy.resume([(self._proposals[number], self._outcomes.pop(number)) for number in learnt], open_)
+        others = [self._proposals[number] for number in sorted(set(self._proposals) - set(learnt))]
+        self._strategy.resume([(self._proposals[number], self._outcomes.pop(number)) for number in learnt], others)
         self._n_learnt = n_learnt
 
     def obsolete(self) -> list[int]:
-        """Those of the strategy within."""
+        """Those of the wrapped strategy."""
         return self._strategy.obsolete()
 
     @property

@@ -232,7 +232,7 @@ class ScikitOptimize(Strategy):
         return int(np.random.SeedSequence([self._seed, number]).generate_state(1)[0])
 
     def _row(self, parameters: Parameters) -> list[Any]:
-        """A point as scikit-optimize sees it: one entry for each hyperparameter with more than one value."""
+        """A point as a row of scikit-optimize: one entry for each hyperparameter with more than one value."""
         return [_entry(dimension, parameters, name) for name, dimension in self._searched.items()]
 
     def _parameters(self, row: Iterable[Any]) -> Parameters:
@@ -252,7 +252,7 @@ def _skopt_dimension(dimension: Dimension) -> skopt.space.Dimension:
 
 
 def _entry(dimension: Dimension, parameters: Parameters, name: str) -> Any:
-    """A value as scikit-optimize sees it: categories by their index, as text; the first or the middle if inactive."""
+    """A value in a row of scikit-optimize: categories by their index, as text; the first or the middle if inactive."""
     if isinstance(dimension, Categorical):
         return str(dimension.index(parameters[name]) if name in parameters else 0)
     return parameters[name] if name in parameters else dimension.decode(0.5)

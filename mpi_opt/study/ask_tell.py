@@ -21,7 +21,8 @@ from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError, StudyOw
 from mpi_opt.store.records import Finish, Start
 from mpi_opt.study.external_results import Result
 from mpi_opt.study.lease import described
-from mpi_opt.study.open_study import EXTERNAL_RANKS, Past, open_study
+from mpi_opt.study.open_study import open_study
+from mpi_opt.study.past_trials import EXTERNAL_RANKS, PastTrials
 from mpi_opt.study.study import Study
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def ask(plan: Plan, count: int) -> list[dict[str, Any]]:
         UserError: The study was created with another space, or the store or the strategy cannot be used.
     """
     _check_shared(plan.configuration.store)
-    return [_described(proposal, attempt, plan) for proposal, attempt in _retried(lambda: _taken(plan, count))]
+    return [_described(proposal, attempt, plan) for proposal, attempt in _retried(lambda: _given_out(plan, count))]
 
 
 def tell(url: str, read: Callable[[Store], Study], results: Sequence[Result]) -> Study:
@@ -80,16 +81,16 @@ def tell(url: str, read: Callable[[Store], Study], results: Sequence[Result]) ->
     return _retried(lambda: _recorded(url, read, results))
 
 
-def _taken(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
+def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
     """The next trials, which are recorded as running, with the numbers of their attempts."""
-    rules = plan.rules
-    with open_study(plan, at_once=True) as study:
-        past = Past.read(study.store, study.record.id, rules.merits, plan.configuration.folds.number)
-        if any(rules.is_reached(record) for record in past.ended):
+    limits = plan.limits
+    with open_study(plan, awaits_refit=True) as study:
+        past = PastTrials.read(study.store, study.record.id, limits.merits, plan.configuration.folds.number)
+        if any(limits.is_reached(record) for record in past.ended):
             return []
         past.replay(study.strategy)
         queued = [record for record in past.unfinished if record.state == "queued"][:count]
-        n_new = min(count - len(queued), rules.trials - len(past))
+        n_new = min(count - len(queued), limits.trials - len(past))
         trials = [(record.proposal, record.attempts + 1) for record in queued]
         trials += [(proposal, 1) for proposal in (study.strategy.ask(n_new) if n_new > 0 else [])]
         if trials:
@@ -131,7 +132,7 @@ def _check_given_out(
         cure = f"its trials are 0 to {n_trials - 1}" if n_trials else "it has none yet: mpi-opt ask"
         raise StoreError(f"there is no trial {number}", where=where, cure=cure)
     if trial.state in FINISHED:
-        raise StoreError(f"trial {number} has finished before: {trial.state}", where=where, cure=f"see {details}")
+        raise StoreError(f"trial {number} has already finished: {trial.state}", where=where, cure=f"see {details}")
     if trial.state == "queued":
         cure = "discard this result: mpi-opt ask or the next search runs the trial again"
         raise StoreError(f"trial {number} is queued: no program runs it", where=where, cure=cure)

@@ -13,7 +13,7 @@ from mpi_opt.core.thinning import thinned
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_same, may_exist
-from mpi_opt.store.records import Earlier
+from mpi_opt.store.records import EarlierTrial
 from mpi_opt.study.study import Study
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ MOST = 300
 WHERE = "search.transfer"
 
 
-def read_earlier(configuration: StudyConfiguration, space: Space) -> list[Earlier]:
+def read_earlier(configuration: StudyConfiguration, space: Space) -> list[EarlierTrial]:
     """The trials to transfer according to ``search.transfer``, best first; an empty list without that key.
 
     Raises:
@@ -61,7 +61,7 @@ def _undecided(problem: str, names: Sequence[str]) -> ConfigurationError:
     return ConfigurationError(problem, where=f"{WHERE}.study", cure=cure)
 
 
-def mapped(earlier: Study, space: Space, sign: float) -> list[Earlier]:
+def mapped(earlier: Study, space: Space, sign: float) -> list[EarlierTrial]:
     """Maps the complete trials of `earlier` to points of `space`; duplicate points are left out.
 
     Args:
@@ -82,12 +82,12 @@ def mapped(earlier: Study, space: Space, sign: float) -> list[Earlier]:
             where=WHERE,
             cure=f"the hyperparameters of this study are {', '.join(space)}",
         )
-    found: dict[str, Earlier] = {}
+    found: dict[str, EarlierTrial] = {}
     for trial in earlier.ranked(("complete",)):
         parameters = _mapped(trial.parameters, space, common)
         if parameters and trial.figure_of_merit is not None:
             value = sign * earlier.merits.sign * trial.figure_of_merit
-            found.setdefault(repr(parameters), Earlier(parameters, value))
+            found.setdefault(repr(parameters), EarlierTrial(parameters, value))
     if not found:
         raise ConfigurationError(
             f"{earlier.name} has no complete trial to transfer", where=WHERE, cure="remove the key"

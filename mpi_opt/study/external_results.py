@@ -20,7 +20,7 @@ class Result(Section):
     number: int = Field(ge=0, strict=True, description="The trial.")
     attempt: int | None = Field(None, ge=1, strict=True, description="Its attempt, as `ask` printed it.")
     value: Figure | list[Figure] | dict[str, Figure] | None = Field(
-        None, description="The figure of merit; of several a list, or an object by name."
+        None, description="The figure of merit; for several, a list, or an object by name."
     )
     uncertainty: Spread | list[Spread] | dict[str, Spread] | None = Field(
         None, description="Standard deviation of the value, in the same form."
@@ -66,7 +66,7 @@ def _read_result(entry: object, where: str, study: str | None) -> Result:
         )
     if sum(one is not None for one in (result.value, result.failed, result.lost)) != 1:
         raise ConfigurationError(
-            "expected a value, why the trial failed, or why it was lost",
+            'expected exactly one of "value", "failed" and "lost"',
             where=where,
             cure='write one of "value": 0.1, "failed": "why" and "lost": "why"',
         )

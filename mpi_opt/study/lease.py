@@ -183,7 +183,7 @@ def leased(
         StoreError: The store cannot be written.
     """
     mine = _new_record()
-    if not _taken(store, study, mine, wait, note, is_ending):
+    if not _acquired(store, study, mine, wait, note, is_ending):
         yield None
         return
     lease = Lease(store, study, mine)
@@ -198,7 +198,7 @@ def described(owner: LeaseRecord) -> str:
     return f"process {owner.process} on {owner.host}, since {readable(owner.since)} UTC"
 
 
-def _taken(
+def _acquired(
     store: Store,
     study: StudyRecord,
     mine: LeaseRecord,
@@ -209,7 +209,7 @@ def _taken(
     watch, is_noted = Watch(), False
     while not is_ending():
         watch.poll()
-        owner = _take_if_free(store, study, mine, watch, wait)
+        owner = _acquire_if_free(store, study, mine, watch, wait)
         if owner is mine:
             return True
         if owner is not None and not wait and watch.is_alive(owner):
@@ -225,10 +225,12 @@ def _taken(
     return False
 
 
-def _take_if_free(store: Store, study: StudyRecord, mine: LeaseRecord, watch: Watch, wait: bool) -> LeaseRecord | None:
+def _acquire_if_free(
+    store: Store, study: StudyRecord, mine: LeaseRecord, watch: Watch, wait: bool
+) -> LeaseRecord | None:
     """Takes the lease if it is free; returns its owner, or None if the store cannot be written for the moment."""
     try:
-        return store.leases.take(study.id, mine, watch.is_gone)
+        return store.leases.acquire(study.id, mine, watch.is_gone)
     except StoreNotReadyError:
         if not wait:
             raise

@@ -1,8 +1,8 @@
-"""Opens a study for a search or for a workload system, and replays its trials to the strategy. Does not need MPI."""
+"""Opens a study, new or in the store, for a search or for a workload system. Does not need MPI."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_opt.configuration.configuration import publishable
 from mpi_opt.configuration.sections import read_transfer
-from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.fold_splits import number_of_folds
-from mpi_opt.core.trial import UNFINISHED, Failed, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError
@@ -22,78 +20,17 @@ from mpi_opt.study.earlier_study import read_earlier
 if TYPE_CHECKING:
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.configuration.sections import TransferSection
-    from mpi_opt.core.fold_stopping import Yardsticks
-    from mpi_opt.store.records import Earlier, FoldRecord, StudyRecord
+    from mpi_opt.store.records import EarlierTrial, StudyRecord
     from mpi_opt.strategies.strategy import Strategy
 
-LASTING = ("space", "direction", "objective", "figure_of_merit", "selection", "folds", "training")
+FIXED_KEYS = ("space", "direction", "objective", "figure_of_merit", "selection", "folds", "training")
 """Keys that cannot change during a study."""
 
 DEFAULTS = {"selection": "mean", "figure_of_merit": "val_loss"}
 """Values of keys that older studies do not have."""
 
-EXTERNAL_RANKS = "external"
-"""The value of ``attempts.ranks`` in the store for a trial that a workload system runs."""
-
-AT_ONCE = {"await_refit_up_to": 10**9}
-"""Option of a strategy that refits its model in the background: every proposal waits for the refitted model."""
-
-
-@dataclass(frozen=True)
-class Past:
-    """The trials of a study so far.
-
-    Attributes:
-        ended: The finished trials, in the order in which they ended.
-        unfinished: The trials that are queued or running, by number.
-        merits: The figures of merit of the study.
-        folds: The number of folds, K.
-        external: The numbers of the trials that a workload system runs.
-    """
-
-    ended: list[TrialRecord]
-    unfinished: list[TrialRecord]
-    merits: Merits
-    folds: int
-    external: frozenset[int] = frozenset()
-
-    def __len__(self) -> int:
-        return len(self.ended) + len(self.unfinished)
-
-    def __str__(self) -> str:
-        n_queued, n_external = len(self.unfinished) - len(self.external), len(self.external)
-        return f"{len(self.ended)} finished, {n_queued} queued" + f", {n_external} run externally" * bool(n_external)
-
-    @classmethod
-    def read(cls, store: Store, study_id: int, merits: Merits, folds: int) -> Past:
-        """Reads the trials of a study from the store."""
-        unfinished = store.trials(study_id, UNFINISHED)
-        running = [record.number for record in unfinished if record.state == "running"]
-        latest = {attempt.number: attempt.ranks for attempt in store.attempts(study_id, running)}
-        external = frozenset(number for number, ranks in latest.items() if ranks == EXTERNAL_RANKS)
-        ended = store.ended_trials(study_id)
-        numbers = {record.number for record in ended}  # a workload system may have reported one between the two queries
-        unfinished = [record for record in unfinished if record.number not in numbers]
-        return cls(ended, unfinished, merits, folds, external - numbers)
-
-    def replay(self, strategy: Strategy) -> None:
-        """Passes all trials to a new strategy."""
-        ended = [(record.proposal, self._value(record)) for record in self.ended]
-        strategy.resume(ended, [record.proposal for record in self.unfinished])
-
-    def measure(self, yardsticks: Yardsticks, folds: Iterable[FoldRecord]) -> None:
-        """Passes the folds of the complete trials to `yardsticks`."""
-        by_trial: dict[int, list[FoldRecord]] = {}
-        for fold in folds:
-            by_trial.setdefault(fold.number, []).append(fold)
-        for record in self.ended:
-            if record.state == "complete" and record.figure_of_merit is not None:
-                yardsticks.take(record.proposal, record.figure_of_merit, by_trial.get(record.number, []))
-
-    def _value(self, record: TrialRecord) -> float | tuple[float, ...] | Failed:
-        if record.figure_of_merit is None:
-            return Failed(record.error or "failed")
-        return self.merits.minimised(record, self.folds)
+AWAIT_EVERY_REFIT = {"await_refit_up_to": 10**9}
+"""Option of a strategy that can refit its model in the background: every proposal waits for the refitted model."""
 
 
 @dataclass(frozen=True)
@@ -119,14 +56,14 @@ class OpenStudy:
         self.store.close()
 
 
-def open_study(plan: Plan, *, at_once: bool = False) -> OpenStudy:
+def open_study(plan: Plan, *, awaits_refit: bool = False) -> OpenStudy:
     """Opens the study of `plan`; creates the study and its store if necessary.
 
     The strategy is built first: if its options are invalid, no store and no study is created.
 
     Args:
         plan: The configuration of the study.
-        at_once: Whether every proposal waits for the refitted model of the strategy. For a process that asks once.
+        awaits_refit: Whether every proposal waits for the refitted model of the strategy. For a process that asks once.
 
     Raises:
         ConfigurationError: The study was created with another space, objective, …, or an option of the strategy is
@@ -134,12 +71,12 @@ def open_study(plan: Plan, *, at_once: bool = False) -> OpenStudy:
         StoreError: The store cannot be opened, or there is no earlier study to transfer.
     """
     try:
-        return _opened(plan, at_once)
+        return _opened(plan, awaits_refit)
     except StoreConflictError:  # another process has created the study since it was looked up
-        return _opened(plan, at_once)
+        return _opened(plan, awaits_refit)
 
 
-def _opened(plan: Plan, at_once: bool) -> OpenStudy:
+def _opened(plan: Plan, awaits_refit: bool) -> OpenStudy:
     configuration = plan.configuration
     with ExitStack() as opened:
         store = Store.open_existing(configuration.store)
@@ -152,7 +89,7 @@ def _opened(plan: Plan, at_once: bool) -> OpenStudy:
             earlier = store.earlier(record.id)
             _check_unchanged(plan, record, store.url, bool(earlier))
             section = read_transfer(record.configuration["search"]["transfer"]) if earlier else None
-        new_strategy = partial(build_strategy, plan, earlier, section, at_once=at_once)
+        new_strategy = partial(build_strategy, plan, earlier, section, awaits_refit=awaits_refit)
         strategy = new_strategy()
         if store is None:
             store = Store.open(configuration.store)
@@ -163,7 +100,11 @@ def _opened(plan: Plan, at_once: bool) -> OpenStudy:
 
 
 def build_strategy(
-    plan: Plan, earlier: Sequence[Earlier] = (), section: TransferSection | None = None, *, at_once: bool = False
+    plan: Plan,
+    earlier: Sequence[EarlierTrial] = (),
+    section: TransferSection | None = None,
+    *,
+    awaits_refit: bool = False,
 ) -> Strategy:
     """Builds the strategy of a study for `search`, `ask` and `check`, without any trials.
 
@@ -171,13 +112,13 @@ def build_strategy(
         plan: The configuration of the study.
         earlier: The trials of an earlier study that were transferred when this study was created.
         section: The section ``search.transfer`` at that time.
-        at_once: Whether every proposal waits for the refitted model of the strategy.
+        awaits_refit: Whether every proposal waits for the refitted model of the strategy.
 
     Raises:
         ConfigurationError: The strategy does not exist, or an option is invalid.
     """
     wanted, merits = plan.configuration.search, plan.configuration.merits()
-    options = AT_ONCE | plan.options if at_once and wanted.strategy in REFITTING else plan.options
+    options = AWAIT_EVERY_REFIT | plan.options if awaits_refit and wanted.strategy in REFITTING else plan.options
     transfer = None
     if earlier and section is not None:
         found = [(one.parameters, merits.sign * one.figure_of_merit) for one in earlier]
@@ -187,7 +128,7 @@ def build_strategy(
     )
 
 
-def _created(store: Store, plan: Plan, earlier: Sequence[Earlier]) -> StudyRecord:
+def _created(store: Store, plan: Plan, earlier: Sequence[EarlierTrial]) -> StudyRecord:
     configuration = plan.configuration
     return store.create_study(
         configuration.study,
@@ -208,19 +149,19 @@ def _check_unchanged(plan: Plan, record: StudyRecord, where: str, has_earlier: b
     """
     if plan.configuration.search.transfer is not None and not has_earlier:
         raise ConfigurationError(
-            f"the study {record.name!r} was begun without this key",
+            f"the study {record.name!r} was created without this key",
             where="search.transfer",
-            cure="remove the key, or begin a new study: --study NAME",
+            cure="remove the key, or start a new study: --study NAME",
         )
     contents = publishable(record.configuration), publishable(plan.record)
-    for key in LASTING:
-        before, now = (_lasting(content, key) for content in contents)
+    for key in FIXED_KEYS:
+        before, now = (_fixed_value(content, key) for content in contents)
         if before != now:
             raise ConfigurationError(
-                f"the study {record.name!r} in {where} was begun with another {key}: "
+                f"the study {record.name!r} in {where} was created with another {key}: "
                 f"{'; '.join(_differences(before, now))}",
                 where=key,
-                cure="restore it, or begin a new study: --study NAME",
+                cure="restore it, or start a new study: --study NAME",
             )
 
 
@@ -245,6 +186,6 @@ class _Nothing:
 _NOTHING = _Nothing()
 
 
-def _lasting(content: Mapping[str, Any], key: str) -> Any:
+def _fixed_value(content: Mapping[str, Any], key: str) -> Any:
     """The value at `key`; of ``folds`` only the number, because ``stop_early`` may change during a study."""
     return number_of_folds(content) if key == "folds" else content.get(key, DEFAULTS.get(key))

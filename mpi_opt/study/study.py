@@ -72,7 +72,7 @@ class Study:
         record = store.study(name)
         if record is None:
             names = [other.name for other in store.studies()]
-            cure = suggestion(name, names, "one of") if names else "there are no studies in it yet"
+            cure = suggestion(name, names, "one of") if names else "the store has no studies yet"
             raise StoreError(f"there is no study {name!r}", where=store.url, cure=cure)
         return cls(record, store.trials(record.id) if trials else [], store.address, _is_finished(store, record))
 
@@ -136,8 +136,8 @@ class Study:
         rank = self._ranks(chosen)
 
         def key(trial: TrialRecord) -> tuple[int, int, bool, tuple[float, ...], int]:
-            value = self._minimised(trial)
-            return states.index(trial.state), rank.get(trial.number, len(chosen)), not value, value, trial.number
+            costs = self._costs(trial)
+            return states.index(trial.state), rank.get(trial.number, len(chosen)), not costs, costs, trial.number
 
         return sorted(chosen, key=key)
 
@@ -155,12 +155,12 @@ class Study:
         return pandas.DataFrame(rows, columns=trial_columns(self.space, self.merits))
 
     def folds(self, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
-        """The folds of the trials `numbers` (None: of all), read from the store at the time of the call."""
+        """The folds of the trials `numbers` (None: all), read from the store at the time of the call."""
         with self._opened() as store:
             return store.folds(self.record.id, numbers)
 
     def curves(self, numbers: Sequence[int] | None = None) -> list[CurveRecord]:
-        """The metrics of the trials `numbers` (None: of all) per epoch, read from the store at the time of the call."""
+        """The metrics of the trials `numbers` (None: all) per epoch, read from the store at the time of the call."""
         with self._opened() as store:
             return store.curves(self.record.id, numbers)
 
@@ -174,15 +174,9 @@ class Study:
         with self._opened() as store:
             return store.events(self.record.id)
 
-    def _minimised(self, trial: TrialRecord) -> tuple[float, ...]:
-        """The figures of merit of a trial as values to minimize; empty if the trial has none."""
-        figure = trial.figure_of_merit
-        if figure is None:
-            return ()
-        if not self.merits.are_several:
-            return (self.merits.sign * figure,)
-        pairs = zip(self.merits.names, self.merits.signs, strict=True)
-        return tuple(sign * trial.figures_of_merit.get(name, figure) for name, sign in pairs)
+    def _costs(self, trial: TrialRecord) -> tuple[float, ...]:
+        """The figures of merit of a trial as values to be minimised; empty if the trial has none."""
+        return () if trial.figure_of_merit is None else self.merits.costs(self.merits.figures(trial))
 
     def _ranks(self, trials: list[TrialRecord]) -> dict[int, int]:
         """Trial number -> its front among the trials of its state, 0 for the Pareto front.
@@ -197,7 +191,7 @@ class Study:
 
         found: dict[int, int] = {}
         for state in {trial.state for trial in trials}:
-            known = {t.number: self._minimised(t) for t in trials if t.state == state and t.figure_of_merit is not None}
+            known = {t.number: self._costs(t) for t in trials if t.state == state and t.figure_of_merit is not None}
             if known:
                 found |= dict(zip(known, ranks(np.array(list(known.values()))).tolist(), strict=True))
         return found

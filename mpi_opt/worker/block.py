@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 from operator import attrgetter
 
-from mpi_learn.errors import MPILearnError
 from mpi_learn.mpi import agreement, communicators, lost_ranks, messaging
 from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.core.block_layout import fold_groups, folds_of_group
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.fold_stopping import Yardstick
-from mpi_opt.core.objective import Objective, Terms
+from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.core.trial import FoldOutcome, Outcome, Reporter, State, Trial
+from mpi_opt.errors import MPILearnError
 from mpi_opt.messages.messages import TO_LEADER, VERDICT, Assignment, PartOutcome, Ready, Verdict
 from mpi_opt.worker.watchdog import Watchdog, in_this_process
 
@@ -29,7 +29,7 @@ class Block:
         comm: The block's communicator.
         index: The number of the block.
         objective: The objective of the study.
-        terms: The settings that all trials of the study share.
+        settings: The settings that all trials of the study share.
         reporter: Receives intermediate values.
         watchdog: Ends trials that take too long.
     """
@@ -39,14 +39,14 @@ class Block:
         comm: Communicator,
         index: int,
         objective: Objective,
-        terms: Terms,
+        settings: TrialSettings,
         *,
         reporter: Reporter,
         watchdog: Watchdog,
     ) -> None:
         self.comm, self.index, self.objective = comm, index, objective
-        self.terms, self.reporter, self.watchdog = terms, reporter, watchdog
-        self.groups = fold_groups(comm.size, terms.folds)
+        self.settings, self.reporter, self.watchdog = settings, reporter, watchdog
+        self.groups = fold_groups(comm.size, settings.folds)
         self.group = next(i for i, ranks in enumerate(self.groups) if comm.rank in ranks)
         self.fold_comm = self._split()
 
@@ -56,7 +56,7 @@ class Block:
         error = None
         try:
             with agreement.agreed_errors(self.comm):
-                self.objective.prepare(self.comm, self.terms.sample)
+                self.objective.prepare(self.comm, self.settings.sample)
         except MPILearnError as mine:
             error = mine
         return Ready(self.index, ",".join(dict.fromkeys(hosts)), error)
@@ -80,7 +80,7 @@ class Block:
         while len(parts) < self.comm.size:
             other, _, _ = messaging.receive(self.comm, tag=TO_LEADER, meanwhile=check)
             parts.append(other)
-        return merged(parts, time.perf_counter() - started, self.terms.merits, assignment.yardstick)
+        return merged(parts, time.perf_counter() - started, self.settings.merits, assignment.yardstick)
 
     def renew(self) -> None:
         """Replaces the fold communicator after a trial that may have left it unusable. Collective over the block.
@@ -98,13 +98,13 @@ class Block:
 
     def _run_part(self, assignment: Assignment, check: Callable[[], None]) -> PartOutcome:
         part = PartOutcome(assignment.number)
-        for fold in folds_of_group(self.group, len(self.groups), self.terms.folds):
+        for fold in folds_of_group(self.group, len(self.groups), self.settings.folds):
             trial = Trial(
                 assignment.proposal,
                 comm=self.fold_comm,
-                study_seed=self.terms.seed,
+                study_seed=self.settings.seed,
                 fold=fold,
-                folds=self.terms.folds,
+                folds=self.settings.folds,
                 reporter=self.reporter,
                 study=assignment.study,
             )
@@ -124,7 +124,7 @@ class Block:
 
         A rank whose fold has failed does not wait for the verdict, but the leader always sends it.
         """
-        is_last = len(self.groups) > 1 or trial.fold == self.terms.folds - 1
+        is_last = len(self.groups) > 1 or trial.fold == self.settings.folds - 1
         if yardstick is None or is_last:
             return has_succeeded
         if self.comm.rank > 0:
@@ -146,12 +146,12 @@ class Block:
         started = time.perf_counter()
         try:
             try:
-                self.watchdog.guard(trial.comm, self.terms.timeout_s)
+                self.watchdog.guard(trial.comm, self.settings.timeout_s)
                 with in_this_process():
                     value, history = self.objective(trial)
             finally:
                 self.watchdog.rest()
-            figures = self.terms.merits.read(value) if trial.comm.rank == 0 else ()
+            figures = self.settings.merits.read(value) if trial.comm.rank == 0 else ()
         except BaseException as error:  # noqa: BLE001 - any exception of user code is the outcome of the trial
             self.watchdog.rest()
             part.error = str(agreement.described(error, self.comm.rank))
@@ -163,7 +163,7 @@ class Block:
         part.was_stopped = trial.was_stopped
         if trial.comm.rank == 0:
             history = history or ({"report": trial.reported} if trial.reported else {})
-            duration_s, by_name = time.perf_counter() - started, self.terms.merits.by_name(figures)
+            duration_s, by_name = time.perf_counter() - started, self.settings.merits.by_name(figures)
             part.folds.append(FoldOutcome(trial.fold, figures[0], duration_s, history, by_name))
         return not trial.was_stopped
 
@@ -183,7 +183,7 @@ def merged(parts: list[PartOutcome], duration_s: float, merits: Merits, yardstic
         expected, uncertainty = yardstick.expected(values), yardstick.uncertainty(values)
         return merits.outcome(number, "pruned", (expected,), (uncertainty,), duration_s, folds)
     state: State = "pruned" if any(part.was_stopped for part in parts) else "complete"
-    return merits.outcome(number, state, *merits.over_folds(folds), duration_s, folds)
+    return merits.outcome(number, state, *merits.aggregate_folds(folds), duration_s, folds)
 
 
 def _figures(folds: list[FoldOutcome]) -> list[float]:

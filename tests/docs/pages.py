@@ -1,7 +1,7 @@
 """The examples of the documentation: fenced blocks of code, page by page.
 
-A block with ``title="FILE"`` is that file; the others are run or checked by their language. The blocks of a page share
-one folder and build on each other, as a reader's would.
+A block whose first line is the comment ``# FILE`` is that file; the others are run or checked by their language. The
+blocks of a page share one folder and build on each other, as a reader's would.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-FENCE = re.compile(r"^( *)```(\w+)([^\n]*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+FILE_NAME = re.compile(r"# ([\w-]+\.\w+)\n")
+FENCE = re.compile(r"^( *)```(\w+)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -25,8 +26,7 @@ class Example:
         line: Where it begins.
         language: ``bash``, ``python``, ``yaml``, ``sql``, ``text``, …
         title: The file that it is; empty if none.
-        code: What stands in it.
-        is_slow: It is marked ``.slow`` in the fence: run with the slow tests alone.
+        code: The content.
     """
 
     page: str
@@ -34,7 +34,6 @@ class Example:
     language: str
     title: str
     code: str
-    is_slow: bool
 
     def __str__(self) -> str:
         return f"{self.page}:{self.line}"
@@ -58,9 +57,9 @@ def _of_page(path: Path) -> list[Example]:
     text = path.read_text(encoding="utf-8")
     found = []
     for match in FENCE.finditer(text):
-        indent, language, info, code = match.groups()
-        title = re.search(r'title="([^"]+)"', info)
+        indent, language, code = match.groups()
         line = text.count("\n", 0, match.start()) + 1
         code = re.sub(rf"^{indent}", "", code, flags=re.MULTILINE)
-        found.append(Example(path.name, line, language, title[1] if title else "", code, "slow" in info))
+        title = FILE_NAME.match(code)
+        found.append(Example(path.name, line, language, title[1] if title else "", code))
     return found

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from mpi_learn.known_data import DATA_SETS
-from mpi_learn.known_data.simulation import simulate_jets
-from mpi_learn.known_data.simulation.particle_jets import JET_FEATURES
+from mpi_learn.known_data.simulation.particle_jets import JET_FEATURES, simulate_jets
 from tests.docs.pages import DOCS
 
 CLASS_NAMES = ("gluon", "quark", "W", "Z", "top")

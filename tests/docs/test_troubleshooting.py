@@ -10,12 +10,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 import yaml
 
 from mpi_learn.cli.launch import find_mpirun, launch_environment
 from mpi_opt.cli.main import main, run
+from mpi_opt.store import connecting
 from tests.docs.pages import DOCS
 from tests.mpirun import mpirun
 
@@ -100,7 +102,7 @@ def _under_mpirun(*arguments: str, consent: bool) -> None:
 
 def _locked_store() -> None:
     _searched("numbers")
-    with sqlite3.connect("numbers.db", isolation_level=None) as holder:
+    with sqlite3.connect("numbers.db", isolation_level=None) as holder, patch.object(connecting, "WAIT_S", 0.5):
         holder.execute("BEGIN IMMEDIATE")
         _searched("numbers", change={"search": {"strategy": "random", "trials": 4}})
         holder.execute("ROLLBACK")
@@ -141,7 +143,7 @@ PROVOKED: dict[str, Callable[[], object]] = {
     "this is not YAML": lambda: _text("space.yaml", "study: [a\nspace: }", "check", "space.yaml"),
     "unknown key": lambda: _check(STUDY, {"search.trails": 3}),
     "expected an integer": lambda: _check(STUDY, {"search.trials": "many"}),
-    "is used by nothing": lambda: _check(STUDY, {"space.width": {"type": "real", "low": 0, "high": 1}}),
+    "is not used": lambda: _check(STUDY, {"space.width": {"type": "real", "low": 0, "high": 1}}),
     "is not a hyperparameter of the space": lambda: _check(STUDY, {"training.epochs": "$epochs"}),
     "there is no function": lambda: _check(STUDY, {"training.model": "model.py:model"}),
     "running this file raised": lambda: _text("objective.py", OBJECTIVE + "1 / 0\n") or _check(FUNCTION),
@@ -154,9 +156,9 @@ PROVOKED: dict[str, Callable[[], object]] = {
     "expected a Keras or PyTorch model": lambda: _check(STUDY),
     "building the model with": lambda: _text("model.py", "def build_model(units):\n    1 / 0\n") or _check(STUDY),
     "no *.db file in this folder": lambda: run(["results"]),
-    "which of its studies?": lambda: _searched("one", "two") and run(["best"]),
+    "the store has several studies": lambda: _searched("one", "two") and run(["best"]),
     "there is no study": lambda: _searched("one") and run(["best", "--study", "on"]),
-    "was begun with another": lambda: _searched("one") and _searched("one", change={"direction": "maximize"}),
+    "was created with another": lambda: _searched("one") and _searched("one", change={"direction": "maximize"}),
     "open for reading only": lambda: _searched("one") and run(["results", "--sql", "DELETE FROM trials"]),
     "this is not a database's URL": lambda: run(["results", "--store", "results.txt"]),
     "another program is writing to it": _locked_store,

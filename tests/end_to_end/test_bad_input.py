@@ -14,7 +14,6 @@ import yaml
 from mpi_learn.cli.exit_status import INVALID
 from mpi_learn.errors import UserError
 from mpi_opt.cli.main import _guarded, main, run
-from tests.mpirun import mpirun
 from tests.world import in_world
 
 MODEL = """
@@ -237,7 +236,7 @@ CASES = [
         "space.rate.low",
         0,
         "space.yaml: space.rate.low: a log-uniform prior needs low > 0, not 0",
-        "raise low, or prior: uniform",
+        "increase low, or write prior: uniform",
     ),
     (
         "space.rate.high",
@@ -278,13 +277,13 @@ CASES = [
     (
         "space.2x",
         {"type": "real", "low": 0, "high": 1},
-        "space.yaml: space.2x: a hyperparameter's name must be letters, digits and _",
-        "begin with a letter; write 2x as x2, for example",
+        "space.yaml: space.2x: the name of a hyperparameter must consist of letters, digits and _",
+        "start with a letter; write 2x as x2, for example",
     ),
     (
         "space.unused",
         {"type": "real", "low": 0, "high": 1},
-        "space.yaml: space.unused: the hyperparameter unused is used by nothing",
+        "space.yaml: space.unused: the hyperparameter unused is not used",
         "write $unused somewhere in training:, name it in",
     ),
     (
@@ -320,7 +319,7 @@ CASES = [
     (
         "training",
         DROP,
-        "space.yaml: training: missing: `objective: train` needs a training",
+        "space.yaml: training: this section is missing; `objective: train` needs it",
         "write a training: section, or objective: file.py:function,",
     ),
     ("training.model", DROP, "space.yaml: training.model: this key is required", "add `model: …`"),
@@ -432,7 +431,7 @@ CASES = [
     (
         "training.data.train",
         ["*.parquet"],
-        "data.train: *.parquet: no file fits this pattern",
+        "data.train: *.parquet: no file matches this pattern",
         "check the path and the suffix",
     ),
     (
@@ -626,7 +625,7 @@ def test_a_file_of_the_users_that_cannot_be_imported_is_told_once_and_hangs_no_r
     (folder / "script.py").write_text(f"{code}\n\ndef objective(trial):\n    return 1.0\n")
     content = {key: GOOD[key] for key in ("study", "store", "space")} | {"objective": "script.py:objective"}
     (folder / "space.yaml").write_text(yaml.safe_dump(content))
-    done = mpirun(n_ranks, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
+    done = in_world(n_ranks, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
     assert done.returncode == INVALID, done.stderr
     assert done.stderr.count("mpi-opt: ") == 1
     assert "Traceback" not in done.stderr
@@ -639,13 +638,13 @@ def test_a_folder_in_which_the_ranks_cannot_write_their_logs_is_told_at_the_star
     (folder / "bad.logs").touch()
     done = in_world(3, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
     assert done.returncode == INVALID, done.stderr
-    _is_one_message(done.stderr.partition("mpi-opt: ")[2], ["bad.logs", "where you may write"])
+    _is_one_message(done.stderr.partition("mpi-opt: ")[2], ["bad.logs", "in a folder that is writable"])
 
 
 @pytest.mark.mpi
 def test_n_under_mpirun_is_told_once_and_hangs_no_rank(folder):
     (folder / "space.yaml").write_text(yaml.safe_dump(GOOD))
-    done = mpirun(2, "-m", "mpi_opt", "search", "space.yaml", "-n", "2", cwd=folder, timeout=60)
+    done = in_world(2, "-m", "mpi_opt", "search", "space.yaml", "-n", "2", cwd=folder, timeout=60)
     assert done.returncode == INVALID, done.stderr
     _is_one_message(done.stderr.partition("mpi-opt: ")[2], ["-n starts mpirun", "drop -n, or drop mpirun"])
 
@@ -682,7 +681,7 @@ def test_what_only_a_framework_can_tell_is_told_before_the_first_trial(path, val
 @pytest.mark.mpi
 def test_a_mistake_that_is_shown_with_its_traceback_hangs_no_rank(folder):
     (folder / "space.yaml").write_text(yaml.safe_dump(changed("search.trialz", 3)))
-    done = mpirun(2, "-m", "mpi_opt", "search", "space.yaml", "--debug", cwd=folder, timeout=30)
+    done = in_world(2, "-m", "mpi_opt", "search", "space.yaml", "--debug", cwd=folder, timeout=30)
     assert done.returncode == INVALID, done.stderr
     assert "Traceback" in done.stderr
     assert "trialz" in done.stderr

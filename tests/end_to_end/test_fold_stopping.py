@@ -12,7 +12,7 @@ import pytest
 import mpi_opt
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.sections import FoldsSection
-from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.fold_stopping import FEWEST_OTHERS
 from mpi_opt.core.space import Real
 from mpi_opt.errors import ConfigurationError
@@ -110,7 +110,7 @@ def test_a_study_may_begin_to_stop_early_and_its_number_of_folds_stays(search, t
     assert "pruned" in {state for _, state, *_ in trials[10:]}
     with sqlite3.connect(tmp_path / "test.db") as database:
         assert json.loads(database.execute("SELECT configuration FROM studies").fetchone()[0])["folds"] == 5
-    with pytest.raises(ConfigurationError, match="was begun with another folds: 5, now 4"):
+    with pytest.raises(ConfigurationError, match="was created with another folds: 5, now 4"):
         search(1, folds={"number": 4, "stop_early": True})
 
 
@@ -145,4 +145,4 @@ def test_what_was_stopped_early_is_shown(search, tmp_path):
     study = Study.open(f"sqlite:///{tmp_path}/test.db", "test")
     page = trial_page(study, study.trials[number], study.folds([number]), [], [])
     assert f"pruned after {len(folds[number])} of 5 folds" in page
-    assert "--block-size 4 or less runs them in turn" in notes(Layout(6, 5, 5), 40, stop_early=True)[0]
+    assert "--block-size 4 or less runs them in turn" in notes(BlockLayout(6, 5, 5), 40, stop_early=True)[0]

@@ -79,6 +79,7 @@ def test_the_same_command_continues_a_study(space_file, query, tmp_path):
     assert len({parameters for _, parameters, _ in after}) == 9
 
 
+@pytest.mark.mpi
 @pytest.mark.parametrize("launcher", [(), (MPIRUN, *UNPROTECTED, "-np", "2")])
 def test_a_trial_that_ends_every_search_does_not_do_so_for_ever(launcher, space_file, query, tmp_path):
     command = [*launcher, sys.executable, *SEARCH, str(space_file("fatal"))]
@@ -94,7 +95,7 @@ def test_a_study_is_not_continued_with_another_space(space_file, tmp_path):
     space = {"x": {"type": "real", "low": 0.0, "high": 3.0}, "y": {"type": "integer", "low": 0, "high": 3}}
     done = in_process("search", str(space_file("parabola", space=space)), cwd=tmp_path)
     assert done.returncode == 2
-    assert "was begun with another space: x.high: 2.0, now 3.0; y: nothing, now {" in done.stderr
+    assert "was created with another space: x.high: 2.0, now 3.0; y: nothing, now {" in done.stderr
     assert "type" not in done.stderr.split("; y")[0]  # what is the same is not shown
     assert "--study NAME" in done.stderr
 
@@ -315,13 +316,25 @@ finally:
 """
 
 
+MODEL = """
+from torch import nn
+
+def build_model(units, layers, activation, dropout):
+    act = {"relu": nn.ReLU, "elu": nn.ELU, "selu": nn.SELU}[activation]
+    parts = [nn.Linear(64, units), act(), nn.Dropout(dropout)]
+    for _ in range(layers - 1):
+        parts += [nn.Linear(units, units), act(), nn.Dropout(dropout)]
+    return nn.Sequential(*parts, nn.Linear(units, 10))
+"""
+
+
 @pytest.fixture(scope="module")
 def digits_search(tmp_path_factory) -> tuple[Path, str]:
     """The folder and the standard output of a search on the digits by successive halving, on 3 fresh ranks."""
-    pytest.importorskip("tensorflow")
+    pytest.importorskip("torch")
     folder = tmp_path_factory.mktemp("digits")
     prepare("digits", folder / "digits.h5")
-    (folder / "digits.py").write_text((ROOT / "searchspaces" / "digits.py").read_text())
+    (folder / "digits.py").write_text(MODEL)
     content = yaml.safe_load((ROOT / "searchspaces" / "digits.yaml").read_text())
     options = {"min_budget": 1, "max_budget": 2, "factor": 2}
     content |= {"search": {"strategy": "halving", "trials": 5, "seed": 7, "options": options}, "folds": 1}

@@ -19,6 +19,8 @@ EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 def run_experiment(script: str, *arguments: str, cwd: Path) -> str:
     """The output of a script; what it starts with ``mpirun`` runs on ranks that stay for the next program.
 
+    Commands of MPI Opt run in this process.
+
     Args:
         script: Its path below ``experiments/``.
         arguments: Of the script.
@@ -42,6 +44,8 @@ _original = subprocess.run
 
 
 def _run(command: list[Any], **options: Any) -> subprocess.CompletedProcess[str]:
+    if command[:3] == [sys.executable, "-m", "mpi_opt"]:
+        return in_process(*command[3:], cwd=options["cwd"])
     if command[0] != find_mpirun() or "-np" not in command:
         return _original(command, **options)
     place = command.index("-np")

@@ -12,13 +12,14 @@ from mpi4py import MPI
 from sklearn.metrics import roc_auc_score, roc_curve
 
 from mpi_learn import train
-from mpi_learn.data import DataConfiguration, inspect
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.loading import load
 from mpi_learn.known_data import prepare
-from mpi_learn.known_data.simulation import simulate_jets
+from mpi_learn.known_data.simulation.particle_jets import simulate_jets
 from mpi_learn.settings.user_code import load_function
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.configuration import read_study
-from mpi_opt.worker.make_objective import check_objective
+from mpi_opt.worker.check_objective import check_objective
 from tests.mpi_learn.known_data.originals import write_dijets
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "jets"
@@ -189,5 +190,6 @@ def test_the_short_form_of_a_training_gives_figures_of_merit(name, folder, monke
 def test_the_inputs_are_made_while_files_are_read(folder):
     for name, shape in (("particles", (16, 6)), ("images", (24, 24, 2))):
         features = {"names": "X", "function": f"{FOLDER}/inputs.py:{name}"}
-        summary = inspect(DataConfiguration(train=str(folder / "jets.h5"), features=features, labels="y"))
-        assert summary.feature_shapes == (shape,)
+        configuration = DataConfiguration(train=str(folder / "jets.h5"), features=features, labels="y")
+        (x,) = load(configuration, MPI.COMM_SELF, seed=0).training.x
+        assert x.shape[1:] == shape

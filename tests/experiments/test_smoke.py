@@ -18,6 +18,7 @@ WITH_MPI = {
     "jets/compare.py": r"\| `particle_net` \| [\d,]+ · [\d,]+ \| 0\.\d{4} ± 0\.\d{4} \|",
     "calorimeter_gan/compare.py": r"\| default \| 1 \| \d\.\d{3} \| \d+\.\d{3} \|",
     "calorimeter_gan/linear_scan.py": r"\b0 +complete +\d",
+    "slow_link/search.py": r"\b1 +complete +\d",
     "mpi_learn/measure.py": r"\| thread \| 1 \| \d+\.\d (.|\n)*\| MPI Learn \| 1 \|(.|\n)*\| allreduce \| 2 \|",
     "scaling/measure.py": r"\| PyTorch, 2 ranks \| \d+\.\d \| (.|\n)*\| mlp \| PyTorch, 2 ranks \| [\d,]+ \|",
 }

@@ -13,14 +13,15 @@ import pytest
 from pydantic import TypeAdapter
 
 from mpi_learn.algorithms.algorithm import AlgorithmSetup
+from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.configuration import AlgorithmConfiguration, AllReduce
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import lay_out, layout_of
 from mpi_learn.algorithms.reduction import make_reduction
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Adam, Sgd
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 from tests.world import in_world
 
 N = 50
@@ -169,6 +170,18 @@ def test_the_remainders_of_full_batches_do_not_dominate_a_small_one():
     assert total.max() < 13
 
 
+class Statistics:
+    """Batch statistics, one of them infinite, as in the mask of an attention."""
+
+    def moving(self):
+        return np.array([2.0, -np.inf], np.float32)
+
+
+def test_rank_without_samples_has_no_share_in_infinite_statistics():
+    total = weighted_statistics(Statistics(), 3.0) + weighted_statistics(Statistics(), 0.0)
+    np.testing.assert_array_equal(mean_statistics(total), [2.0, -np.inf])
+
+
 TREES = {
     "downpour": {"name": "downpour"},
     "downpour every 3": {"name": "downpour", "sync_every": 3},
@@ -199,6 +212,7 @@ TREES = {
     "clusters in pairs": {"name": "clusters", "size": 2, "exchange_every": 2, "neighbours": "random"},
     "clusters of one": {"name": "clusters", "size": 1, "exchange_every": 1, "neighbours": "random"},
     "all clusters": {"name": "clusters", "size": 3, "exchange_every": 3, "neighbours": "all"},
+    "clusters in 8 bits": {"name": "clusters", "size": 2, "exchange_every": 1, "compression": "int8"},
     "clusters with an outer optimizer": {"name": "clusters", "size": 2, "exchange_every": 5, "outer": {"momentum": 0}},
 }
 WITH_MASTERS = [name for name, options in TREES.items() if options["name"] in ("downpour", "easgd", "gem")]

@@ -145,6 +145,7 @@ def build_unsavable(units=16):
 """
 
 
+@pytest.mark.mpi
 def test_model_that_cannot_be_saved_is_announced_and_its_weights_are_saved(folder):
     (folder / "models.py").write_text(MODELS.read_text() + UNSAVABLE)
     (folder / "training.yaml").write_text(TRAINING.replace("build_model", "build_unsavable"))
@@ -160,8 +161,8 @@ def test_model_that_cannot_be_saved_is_announced_and_its_weights_are_saved(folde
     assert lines[5].startswith("epoch 1/2")
     assert (folder / "out" / "history.json").exists()
     loading = "\n".join(line.strip() for line in lines[2:5])
-    command = [sys.executable, "-c", f"import sys; sys.path.append('..')\n{loading}\nprint(len(model.get_weights()))"]
-    loaded = subprocess.run(command, capture_output=True, text=True, cwd=folder / "out", check=False)
+    beside = "import os, sys; sys.path.append(os.getcwd()); os.chdir('out')"
+    loaded = in_world(1, "-c", f"{beside}\n{loading}\nprint(len(model.get_weights()))", cwd=folder)
     assert loaded.stdout.strip() == "4", loaded.stderr
 
 
@@ -284,16 +285,16 @@ def test_a_lost_rank_is_named_in_one_message(torch_folder):
 
 
 @pytest.mark.mpi
-def test_ctrl_c_ends_a_training_without_checkpoints_at_once(folder):
-    (folder / "training.yaml").write_text(TRAINING.replace("epochs: 2", "epochs: 100000"))
-    done, _ = interrupted(folder, signal.SIGINT, "-n", "2")
+def test_ctrl_c_ends_a_training_without_checkpoints_at_once(torch_folder):
+    configure_endless(torch_folder)
+    done, _ = interrupted(torch_folder, signal.SIGINT, "-n", "2")
     assert done == 130
 
 
 @pytest.mark.mpi
-def test_a_training_that_is_asked_to_end_saves_a_checkpoint_from_which_it_continues(folder):
-    endless = f"{TRAINING.replace('epochs: 2', 'epochs: 100000')}checkpoint: {{path: saved, every: 1000}}\n"
-    (folder / "training.yaml").write_text(endless)
+def test_a_training_that_is_asked_to_end_saves_a_checkpoint_from_which_it_continues(torch_folder):
+    folder = torch_folder
+    endless = configure_endless(folder, "checkpoint: {path: saved, every: 1000}\n")
     status, out = interrupted(folder, signal.SIGTERM, "-n", "2")
     assert status == 75
     n_epochs = int(re.search(r"ended after epoch (\d+) of 100000", out)[1])
@@ -303,6 +304,13 @@ def test_a_training_that_is_asked_to_end_saves_a_checkpoint_from_which_it_contin
     assert done.returncode == 0, done.stderr
     lines = [line.split() for line in done.stdout.splitlines()]
     assert [words[1] for words in lines if words[0] == "epoch"] == [f"{n_epochs + 1}/{n_epochs + 1}"]
+
+
+def configure_endless(folder, more="") -> str:
+    """Changes the training.yaml to a training that does not end by itself; returns the text."""
+    file = folder / "training.yaml"
+    file.write_text(file.read_text().replace("epochs: 2", "epochs: 100000") + more)
+    return file.read_text()
 
 
 def interrupted(folder, number, *arguments) -> tuple[int, str]:

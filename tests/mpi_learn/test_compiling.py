@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpi_learn import train
-from mpi_learn.data import Batch
+from mpi_learn.data.samples.batches import Batch
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.build import make_model
 from mpi_learn.models.configuration import ModelSettings

@@ -183,4 +183,4 @@ def test_early_stopping_keeps_the_weights_of_the_best_epoch(mode, best):
 
 def test_no_known_key_is_explained_as_one_of_another_program():
     for section in (TrainingConfiguration, DataConfiguration, Adam):
-        assert not set(section.other_names) & set(section.model_fields)
+        assert not set(section.equivalents) & set(section.model_fields)

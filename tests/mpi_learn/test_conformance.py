@@ -50,6 +50,7 @@ def row_of(framework: str, name: str) -> Row:
     return ROWS[framework][name]
 
 
+@pytest.mark.mpi
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "name"), TRAINED, ids=map("-".join, TRAINED))
 def test_model_trains_as_by_its_framework(found, framework, name):
@@ -86,6 +87,7 @@ def test_three_ranks_train_like_one(found, framework, name):
             np.testing.assert_allclose(together["history"][key], values, rtol=1e-3, atol=1e-4, err_msg=key)
 
 
+@pytest.mark.mpi
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "name"), REFUSED, ids=map("-".join, REFUSED))
 def test_what_cannot_be_trained_is_refused_in_one_sentence(found, framework, name):

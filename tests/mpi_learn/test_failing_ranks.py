@@ -41,7 +41,7 @@ ALGORITHMS = {
     "tree of groups": {"name": "downpour", "masters": 2, "processes": 2},
     "clusters in a ring": {"name": "clusters", "size": 2, "exchange_every": 1, "neighbours": "ring"},
     "clusters in pairs": {"name": "clusters", "size": 2, "exchange_every": 1, "neighbours": "random"},
-    "clusters of one": {"name": "clusters", "size": 1, "exchange_every": 2, "neighbours": "all"},
+    "clusters of one": {"name": "clusters", "size": 1, "exchange_every": 2, "neighbours": "all", "compression": "int8"},
     "two clusters": {"name": "clusters", "size": 3, "exchange_every": 2, "outer": {"name": "nesterov"}},
 }
 PLACES = {"before its first step": 0, "in the middle": 2, "after its last step": N_STEPS}

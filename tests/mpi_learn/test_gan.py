@@ -14,14 +14,17 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn import train
-from mpi_learn.data import Batches, BatchOptions, Dataset, Samples, validation_batches
+from mpi_learn.data.samples.batches import Batches, BatchOptions
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.latent_noise import Noise
+from mpi_learn.data.samples.make_batches import validation_batches
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.known_data import prepare
 from mpi_learn.models.configuration import Gan, Turn
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Adam, Sgd
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 from mpi_learn.optimizers.per_model import SeparateOptimizers
 from mpi_learn.training.configuration import read_configuration
 from tests.mpi_learn.models_for_tests import digits

@@ -72,7 +72,9 @@ def test_gradient_is_the_slope_of_the_summed_loss(case):
     sums = step[model.layout.size :]
     assert sums[N_SAMPLES] == 20
     assert sums[-2:].tolist() == [0, 0]
-    direction = np.random.default_rng(2).normal(size=model.layout.size).astype("f")
+    n_weights = model.layout.arrays.size
+    direction = np.zeros(model.layout.size, np.float32)
+    direction[:n_weights] = np.random.default_rng(2).normal(size=n_weights)
     width = 2e-4
     before = model.weights.copy()
     losses = []
@@ -107,7 +109,8 @@ def test_empty_batch_gives_nothing(case):
 def test_weights_are_the_memory_that_the_framework_computes_with(case):
     model, x, _ = case
     before = [one.copy() for one in model.predict(x)]
-    model.weights += np.random.default_rng(0).normal(size=model.weights.size).astype("f")
+    n_weights = model.layout.arrays.size
+    model.weights[:n_weights] += np.random.default_rng(0).normal(size=n_weights).astype("f")
     after = model.predict(x)
     assert all(np.abs(one - other).max() > 1e-3 for one, other in zip(before, after, strict=True))
 
@@ -136,6 +139,20 @@ def test_same_seed_same_weights_and_other_seed_others(case, request):
     again, other = made(*row, stream=3), made(*row, seed=2)
     np.testing.assert_array_equal(again.weights, case[0].weights)
     assert np.abs(other.weights - again.weights).max() > 1e-3
+
+
+def test_noise_of_the_global_generator_differs_by_step_and_rank_and_can_be_repeated():
+    def gradients(model):
+        counters = model.counters()
+        found = [model.gradient((X3,), (X3[:, 0],))[: model.layout.size].copy() for _ in range(2)]
+        model.set_counters(counters)
+        return [*found, model.gradient((X3,), (X3[:, 0],))[: model.layout.size].copy()]
+
+    first, second, again = gradients(made(f"{KERAS}:build_noisy", {}, "mse", [], (X3,), (X3[:, 0],)))
+    elsewhere, *_ = gradients(made(f"{KERAS}:build_noisy", {}, "mse", [], (X3,), (X3[:, 0],), stream=1))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - second).max() > 1e-3
+    assert np.abs(first - elsewhere).max() > 1e-3
 
 
 def test_save_writes_one_file(case, tmp_path):

@@ -7,8 +7,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import OptimizerConfiguration
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 
 LAYOUT = FlatLayout(((2,),))
 

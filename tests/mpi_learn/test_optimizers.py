@@ -7,11 +7,10 @@ import pytest
 from pydantic import TypeAdapter
 
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import OptimizerConfiguration, Schedule
+from mpi_learn.optimizers.make_optimizer import RULES, make_optimizer
 from mpi_learn.optimizers.per_model import SeparateOptimizers
-from mpi_learn.optimizers.rules.table import RULES
-from mpi_learn.optimizers.schedule import Rate
+from mpi_learn.optimizers.schedule import ScheduledRate
 
 SHAPES = ((7, 5), (5,), (5, 3), (3,))
 LAYOUT = FlatLayout(SHAPES)
@@ -76,6 +75,37 @@ def test_optimizer_steps_as_keras_does(keras_name, ours, theirs):
     np.testing.assert_allclose(after(make_optimizer(options(**ours), LAYOUT)), expected, rtol=2e-4, atol=2e-5)
 
 
+USED = [(True, True, False, True), (False, True, False, True), (True, False, False, False), (True, True, False, True)]
+"""The arrays that have a gradient in each of some steps; the third one never has."""
+
+
+@pytest.mark.parametrize(
+    ("name", "options_of_torch"),
+    [("AdamW", {}), ("SGD", {"momentum": 0.9, "weight_decay": 0.0})],
+    ids=["adamw", "sgd"],
+)
+def test_array_without_a_gradient_rests_as_in_pytorch(name, options_of_torch):
+    import torch
+
+    common = {"weight_decay": 0.1} | options_of_torch
+    ours = make_optimizer(options(name=name.lower(), learning_rate=0.05, **common), LAYOUT.counted())
+    weights = np.concatenate([start(), np.zeros(len(SHAPES), np.float32)])
+    parameters = [torch.nn.Parameter(torch.from_numpy(view.copy())) for view in LAYOUT.views(start())]
+    eps = {"eps": 1e-7} if name == "AdamW" else {}
+    theirs = getattr(torch.optim, name)(parameters, lr=0.05, **common, **eps)
+    for gradient, used in zip(gradients(len(USED)), USED, strict=True):
+        views = LAYOUT.views(gradient)
+        for view, parameter, is_used in zip(views, parameters, used, strict=True):
+            parameter.grad = torch.from_numpy(view.copy()) if is_used else None
+            view *= is_used
+        theirs.step()
+        ours.update(weights, np.concatenate([gradient, 3 * np.array(used, np.float32)]))
+    expected = np.concatenate([one.detach().numpy().ravel() for one in parameters])
+    np.testing.assert_allclose(weights[: LAYOUT.size], expected, rtol=1e-5, atol=1e-6)
+    assert not weights[LAYOUT.size :].any()
+    assert ours.arrays()["n_steps_of_arrays"].tolist() == np.sum(USED, 0).tolist()
+
+
 def test_lars_steps_as_its_equations_say():
     rate, momentum, decay, trust, epsilon = 0.1, 0.9, 0.01, 0.001, 1e-8
     weights = [view.astype(np.float64) for view in LAYOUT.views(start())]
@@ -133,7 +163,7 @@ def test_optimizer_finds_the_bottom_of_a_bowl(name):
 
 
 def test_rate_warms_up_then_falls_as_a_cosine():
-    rate = Rate(0.1, Schedule(name="cosine", warmup_epochs=1, floor=0.1), steps_per_epoch=10, epochs=5)
+    rate = ScheduledRate(0.1, Schedule(name="cosine", warmup_epochs=1, floor=0.1), steps_per_epoch=10, epochs=5)
     rates = [rate(step) for step in range(50)]
     assert rates[0] == pytest.approx(0.01)
     assert rates[9] == pytest.approx(0.1)
@@ -143,13 +173,13 @@ def test_rate_warms_up_then_falls_as_a_cosine():
 
 
 def test_rate_drops_in_steps():
-    rate = Rate(1.0, Schedule(name="step", every=2, factor=0.5), steps_per_epoch=4, epochs=6)
+    rate = ScheduledRate(1.0, Schedule(name="step", every=2, factor=0.5), steps_per_epoch=4, epochs=6)
     assert [rate(epoch * 4) for epoch in range(6)] == [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
 
 
 def test_rate_scales_with_the_number_of_workers():
-    assert Rate(0.1, Schedule(scale="linear"), n_workers=8)(0) == pytest.approx(0.8)
-    assert Rate(0.1, Schedule(scale="sqrt"), n_workers=4)(0) == pytest.approx(0.2)
+    assert ScheduledRate(0.1, Schedule(scale="linear"), n_workers=8)(0) == pytest.approx(0.8)
+    assert ScheduledRate(0.1, Schedule(scale="sqrt"), n_workers=4)(0) == pytest.approx(0.2)
 
 
 def by_lamb(decay):
@@ -222,7 +252,7 @@ def test_separate_optimizers_leave_a_model_without_samples_alone():
 
 
 def test_exponential_schedule_falls_by_the_factor_in_every_so_many_epochs():
-    rate = Rate(1.0, Schedule(name="exponential", every=2, factor=0.5), steps_per_epoch=10, epochs=8)
+    rate = ScheduledRate(1.0, Schedule(name="exponential", every=2, factor=0.5), steps_per_epoch=10, epochs=8)
     assert [rate(step) for step in (0, 10, 20, 40)] == pytest.approx([1.0, 0.5**0.5, 0.5, 0.25])
 
 
@@ -241,7 +271,7 @@ def test_plateau_schedule_is_that_of_keras(mode):
     values = losses if mode == "min" else -losses
     schedule = Schedule(name="plateau", metric="val_loss", mode=mode, patience=3, factor=0.3, floor=0.01)
     history = {"val_loss": []}
-    rate = Rate(2.0, schedule, history=lambda: history)
+    rate = ScheduledRate(2.0, schedule, history=lambda: history)
     callback = keras.callbacks.ReduceLROnPlateau(
         "val_loss", factor=0.3, patience=3, mode=mode, min_delta=1e-4, min_lr=0.02
     )

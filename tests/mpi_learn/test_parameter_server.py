@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mpi_learn.data import Dealer
+from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Sgd
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 from tests.mpi_learn.test_references import RATE, N, Rank, mean_gradient, rows_of_host
 from tests.mpi_learn.thread_ranks import Turns, run_ranks
 
@@ -105,6 +105,7 @@ STATES = {
     "gem": ({"name": "gem", "sync_every": 3}, 3),
     "gem tree": ({"name": "gem", "masters": 2}, 5),
     "clusters": ({"name": "clusters", "size": 1, "exchange_every": 3}, 3),
+    "clusters in 8 bits": ({"name": "clusters", "size": 1, "exchange_every": 3, "compression": "int8"}, 3),
     "outer optimizer": ({"name": "clusters", "size": 2, "exchange_every": 6, "outer": {"name": "nesterov"}}, 4),
 }
 """Algorithm and number of ranks."""

@@ -19,8 +19,8 @@ from mpi_learn.algorithms.parameter_server import roles
 from mpi_learn.algorithms.parameter_server.link import VECTOR
 from mpi_learn.algorithms.rank_layout import layout_of
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.optimizers import make_optimizer
 from mpi_learn.optimizers.configuration import Sgd
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 from tests.mpi_learn.thread_ranks import Turns, run_ranks
 
 N, RATE, MOMENTUM = 40, 0.1, 0.5
@@ -546,16 +546,27 @@ def pairs(c, n, n_round):
     return next(one for one in couples if c in one) - {c}
 
 
+def unchanged(weights, reference):
+    return weights
+
+
+def in_8_bits(weights, reference):
+    """What the partners receive: the difference from the weights at the start of the epoch, in 255 steps."""
+    difference = weights - reference
+    unit = np.abs(difference).max() / 127
+    return reference + np.rint(difference / unit) * unit
+
+
 class Cluster:
     """Snapshots are sent every H steps; when the partners' have come, ``w ← w + mean − own snapshot``."""
 
-    def __init__(self, members):
+    def __init__(self, members, as_sent=unchanged):
         self.members, self.mover, self.n_steps, self.n_rounds = members, Momentum(start()), 0, 0
-        self.snapshot, self.others = None, ()
+        self.snapshot, self.others, self.as_sent, self.reference = None, (), as_sent, start()
 
     def begin(self, number, n, partners, sent):
         self.others = [(other, self.n_rounds) for other in partners(number, n, self.n_rounds)]
-        sent[number, self.n_rounds] = self.snapshot = self.mover.weights
+        sent[number, self.n_rounds] = self.snapshot = self.as_sent(self.mover.weights, self.reference)
         self.n_rounds += 1
 
     def arrived(self, sent):
@@ -594,7 +605,7 @@ def decentralized(orders, clusters, every, partners):
                     cluster.mover.weights = cluster.mover.weights + delta
         mean = sum(cluster.mover.weights for cluster in clusters) / n
         for cluster in clusters:
-            cluster.mover.weights = mean
+            cluster.mover.weights = cluster.reference = mean
         expected.append((own, mean))
     return expected
 
@@ -604,12 +615,14 @@ CLUSTER_ORDERS = [[0, 1, 2, 0, 2, 1, 1, 1, 0, 2, 0, 2, 2, 1, 0], [1, 2, 0, 0, 0,
 
 @pytest.mark.parametrize("every", [1, 2])
 @pytest.mark.parametrize("neighbours", [ring, everyone, pairs])
-def test_clusters_add_what_their_partners_know_and_keep_their_own_steps(neighbours, every):
+@pytest.mark.parametrize("compression", ["none", "int8"])
+def test_clusters_add_what_their_partners_know_and_keep_their_own_steps(compression, neighbours, every):
     """Six ranks in three clusters, before and after the mean at the end of an epoch."""
     name = {ring: "ring", everyone: "all", pairs: "random"}[neighbours]
-    options = {"name": "clusters", "size": 2, "exchange_every": every, "neighbours": name}
+    options = {"name": "clusters", "size": 2, "exchange_every": every, "neighbours": name, "compression": compression}
     found = ours(options, 6, CLUSTER_ORDERS)
-    clusters = [Cluster((2 * c, 2 * c + 1)) for c in range(3)]
+    as_sent = {"none": unchanged, "int8": in_8_bits}[compression]
+    clusters = [Cluster((2 * c, 2 * c + 1), as_sent) for c in range(3)]
     expected = decentralized(CLUSTER_ORDERS, clusters, every, neighbours)
     check(found, [mean for _, mean in expected])
     for rank, epochs in enumerate(found):
@@ -668,7 +681,7 @@ def test_an_outer_step_spans_epochs_that_are_shorter_than_it():
     check(ours(options, 6, [[0, 1, 2] * 3] * 4), expected)
 
 
-def diloco_in_the_background(n_steps, every, delay, k, rate, momentum):
+def diloco_in_the_background(n_steps, every, delay, k, rate, momentum, as_sent):
     """The same, where the outer step is known `delay` inner steps late; these are kept (delta rule)."""
     theta, velocity = start(), np.zeros(N)
     inner, due, snapshots = [Momentum(theta) for _ in range(k)], -1, []
@@ -684,14 +697,16 @@ def diloco_in_the_background(n_steps, every, delay, k, rate, momentum):
             for replica, snapshot in zip(inner, snapshots, strict=True):
                 replica.weights = replica.weights + theta - snapshot
         if (t + 1) % every == 0:
-            due, snapshots = t + 1 + delay, [replica.weights for replica in inner]
+            due, snapshots = t + 1 + delay, [as_sent(replica.weights, start()) for replica in inner]
     return [replica.weights for replica in inner]
 
 
-def test_inner_steps_during_an_outer_exchange_are_kept():
-    options = {"name": "clusters", "size": 2, "exchange_every": 4, "outer": {"name": "nesterov"}}
+@pytest.mark.parametrize(("compression", "as_sent"), [("none", unchanged), ("int8", in_8_bits)])
+def test_inner_steps_during_an_outer_exchange_are_kept(compression, as_sent):
+    outer = {"name": "nesterov"}
+    options = {"name": "clusters", "size": 2, "exchange_every": 4, "outer": outer, "compression": compression}
     found = ours(options, 6, [[0, 1, 2] * 15])
-    expected = diloco_in_the_background(15, 4, 1, 3, 0.7, 0.9)
+    expected = diloco_in_the_background(15, 4, 1, 3, 0.7, 0.9, as_sent)
     for rank, epochs in enumerate(found):
         np.testing.assert_allclose(epochs[0]["own"], expected[rank // 2], rtol=2e-5, atol=2e-5)
         np.testing.assert_allclose(epochs[0]["weights"], sum(expected) / 3, rtol=2e-5, atol=2e-5)

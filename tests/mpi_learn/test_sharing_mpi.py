@@ -43,8 +43,9 @@ def test_a_rank_that_has_ended_holds_nobody_up(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as opened:
         opened["X"], opened["y"] = np.ones((5, 2)), np.arange(5)
     program = (
-        "import time; from mpi4py import MPI; from mpi_learn.data import DataConfiguration, load\n"
-        "time.sleep(2 * MPI.COMM_WORLD.rank)\n"
+        "import time; from mpi4py import MPI; from mpi_learn.data.loading import load\n"
+        "from mpi_learn.data.configuration import DataConfiguration\n"
+        "time.sleep(MPI.COMM_WORLD.rank)\n"
         "data = load(DataConfiguration(train='a.h5', features='X', labels='y'), MPI.COMM_SELF, 0)\n"
         "print(len(data.training), flush=True)\n"
     )
@@ -91,10 +92,10 @@ def test_a_process_that_user_code_forked_does_not_keep_the_memorys_address(tmp_p
 def test_no_rank_uses_rows_that_another_rank_of_the_host_cannot_reach(tmp_path):
     """Processes with network namespaces of their own do not find each other's sockets."""
     program = (
-        "from mpi4py import MPI; from mpi_learn.mpi import collectives, host_memory\n"
-        "found = [collectives.rows_of_host(MPI.COMM_WORLD, 5)]\n"
+        "from mpi4py import MPI; from mpi_learn.mpi import host_memory\n"
+        "found = [host_memory.rows_of_host(MPI.COMM_WORLD, 5)]\n"
         "if MPI.COMM_WORLD.rank == 1: host_memory._asked = lambda address, n_bytes: None\n"
-        "found.append(collectives.rows_of_host(MPI.COMM_WORLD, 5))\n"
+        "found.append(host_memory.rows_of_host(MPI.COMM_WORLD, 5))\n"
         "print(*map(len, found), flush=True)\n"
     )
     done = mpirun(2, "-c", program, cwd=tmp_path, timeout=40)

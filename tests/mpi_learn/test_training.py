@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from mpi_learn import train
-from mpi_learn.data import Dataset, Samples
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError, TrainingError, UserError
 from tests.mpi_learn.models_for_tests import digits, line
 

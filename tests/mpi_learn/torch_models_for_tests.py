@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import torch
+from mpi4py import MPI
 from torch import nn
 
 
@@ -14,6 +17,13 @@ def build_classes(units=16, norm=False, dropout=0.0, classes=10):
     if dropout:
         layers.append(nn.Dropout(dropout))
     return nn.Sequential(*layers, nn.Linear(units, classes))
+
+
+def build_or_leave():
+    """As where the last rank's host lacks something."""
+    if MPI.COMM_WORLD.rank == MPI.COMM_WORLD.size - 1:
+        sys.exit("boom")
+    return build_classes()
 
 
 def build_regression(units=8):

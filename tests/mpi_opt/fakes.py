@@ -105,7 +105,7 @@ class ScriptedLink(CoordinatorLink):
         else:
             self.dismissed.add(rank)
 
-    def call(self, rank: int, message: Disband | End) -> None:
+    def send_to_watchdog(self, rank: int, message: Disband | End) -> None:
         self.called.append((rank, type(message).__name__))
         if isinstance(message, Disband):
             self.assigned = {n: (busy, one) for n, (busy, one) in self.assigned.items() if busy != rank}

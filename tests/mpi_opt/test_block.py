@@ -6,7 +6,7 @@ import pytest
 
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.fold_stopping import Yardstick
-from mpi_opt.core.objective import Terms
+from mpi_opt.core.objective import TrialSettings
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.messages.messages import Assignment, PartOutcome
 from mpi_opt.worker.block import Block, merged
@@ -69,7 +69,7 @@ def run_trials(monkeypatch):
             def called(trial):
                 return objective(trial, comm.rank), None
 
-            block = Block(comm, 0, called, Terms(0, folds), reporter=NoReporter(), watchdog=NoWatchdog())
+            block = Block(comm, 0, called, TrialSettings(0, folds), reporter=NoReporter(), watchdog=NoWatchdog())
             return [block.run(Assignment(Proposal(number, {}), "", yardstick)) for number in range(n_trials)]
 
         return run_ranks(n_ranks, rank, timeout_s=20)[0]

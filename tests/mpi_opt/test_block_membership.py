@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from mpi_opt.coordinator.block_membership import BlockMembership
-from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.block_layout import BlockLayout
 
 
 def two_blocks() -> BlockMembership:
     """Block 0: ranks 1 and 2; block 1: ranks 3 and 4."""
-    return BlockMembership.of(Layout(5, 2))
+    return BlockMembership.of(BlockLayout(5, 2))
 
 
 def test_only_the_live_ranks_of_a_disbanded_block_must_leave_it():
@@ -19,7 +19,7 @@ def test_only_the_live_ranks_of_a_disbanded_block_must_leave_it():
 
 
 def test_a_block_is_formed_of_live_spare_ranks_only():
-    membership = BlockMembership.of(Layout(6, 2, spares=1))  # rank 5 is spare
+    membership = BlockMembership.of(BlockLayout(6, 2, spares=1))  # rank 5 is spare
     assert membership.lose([5, 1]) == [0]
     membership.disband(0)
     membership.free(2)

@@ -6,7 +6,7 @@ import pytest
 
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
-from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.trial import Outcome
 from mpi_opt.messages.messages import Ready
 from tests.mpi_opt.fakes import ScriptedLink
@@ -17,22 +17,22 @@ def pool() -> BlockPool:
     """Block 0: ranks 1 and 2; block 1: ranks 3 and 4."""
     link = ScriptedLink(lambda assignment: Outcome(assignment.number, "complete", 0.0))
     link.leave_s = 0.0
-    return BlockPool(link, BlockMembership.of(Layout(5, 2)))
+    return BlockPool(link, BlockMembership.of(BlockLayout(5, 2)))
 
 
 def test_the_block_that_has_waited_longest_is_the_first_free_one(pool):
-    assert all(pool.take_ready(Ready(block, "host")) for block in (1, 0))
+    assert all(pool.mark_ready(Ready(block, "host")) for block in (1, 0))
     assert pool.free == [1, 0]
 
 
 def test_a_block_that_was_disbanded_before_it_was_ready_is_not_free(pool):
     pool.disband(0)
-    assert not pool.take_ready(Ready(0, "host"))
+    assert not pool.mark_ready(Ready(0, "host"))
     assert pool.free == []
 
 
 def test_a_free_block_that_is_disbanded_is_not_free(pool):
-    pool.take_ready(Ready(0, "host"))
+    pool.mark_ready(Ready(0, "host"))
     pool.disband(0)
     assert pool.free == []
     assert pool.link.called == [(1, "Disband"), (2, "Disband")]
@@ -40,7 +40,7 @@ def test_a_free_block_that_is_disbanded_is_not_free(pool):
 
 def test_ranks_that_do_not_leave_their_block_in_time_are_given_up(pool):
     pool.disband(0)
-    pool.take_freed(1)
+    pool.mark_freed(1)
     assert pool.give_up_unresponsive() == {2}
     assert pool.link.called[2:] == [(2, "End")]
     assert pool.not_yet_lost(frozenset({1, 2})) == [1]

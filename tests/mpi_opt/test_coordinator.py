@@ -8,19 +8,19 @@ from mpi_learn.cli.stop_request import StopRequest
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
-from mpi_opt.coordinator.settings import SearchSettings
+from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
-from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.fold_stopping import Yardsticks
-from mpi_opt.core.limits import Rules
+from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import SearchFailed, UserError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Report
 from mpi_opt.store.errors import StoreFullError
 from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Decision
-from mpi_opt.study.open_study import EXTERNAL_RANKS
+from mpi_opt.study.past_trials import EXTERNAL_RANKS
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 
 
@@ -32,16 +32,16 @@ def failing(assignment) -> Outcome:
     return Outcome(assignment.number, "failed", None, None, 1.0, error="ValueError: no")
 
 
-def run(link, store, stopping, **rules):
+def run(link, store, stopping, **limits):
     """A search on one block of one rank."""
-    pool = BlockPool(link, BlockMembership.of(Layout(2, 1)))
-    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(Rules(**rules), stopping=stopping)).run()
+    pool = BlockPool(link, BlockMembership.of(BlockLayout(2, 1)))
+    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(**limits), stopping=stopping)).run()
 
 
-def search(link, *, blocks=1, trials=6, strategy=None, store=None, **rules):
+def search(link, *, blocks=1, trials=6, strategy=None, store=None, **limits):
     strategy, store = strategy or ListedStrategy(), store or ListedStore()
-    pool = BlockPool(link, BlockMembership.of(Layout(blocks + 1, 1)))
-    Coordinator(pool, strategy, store, 1, SearchSettings(Rules(trials, **rules))).run()
+    pool = BlockPool(link, BlockMembership.of(BlockLayout(blocks + 1, 1)))
+    Coordinator(pool, strategy, store, 1, SearchSettings(SearchLimits(trials, **limits))).run()
     return strategy, store
 
 
@@ -145,27 +145,27 @@ class TakenYardsticks(Yardsticks):
 
     def __init__(self) -> None:
         super().__init__(2)
-        self.taken: list[int] = []
+        self.added: list[int] = []
 
-    def take(self, proposal, figure_of_merit, folds):
-        self.taken.append(proposal.number)
+    def add(self, proposal, figure_of_merit, folds):
+        self.added.append(proposal.number)
 
 
 def test_a_pruned_trial_is_recorded_as_pruned_and_is_no_yardstick():
     store, yardsticks = ListedStore(), TakenYardsticks()
-    pool = BlockPool(ScriptedLink(pruned), BlockMembership.of(Layout(2, 1)))
-    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(Rules(4), folds=2, yardsticks=yardsticks)).run()
+    pool = BlockPool(ScriptedLink(pruned), BlockMembership.of(BlockLayout(2, 1)))
+    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(4), folds=2, yardsticks=yardsticks)).run()
     assert [finish.outcome.state for finish in store.finished] == ["complete", "pruned"] * 2
-    assert yardsticks.taken == [0, 2]
+    assert yardsticks.added == [0, 2]
 
 
 def test_a_pruned_trial_of_an_earlier_search_is_no_yardstick():
     records = [TrialRecord(0, "pruned", {"x": 0}, 4.0), TrialRecord(1, "complete", {"x": 1}, 4.0)]
     store, yardsticks = ListedStore(records), TakenYardsticks()
     store.folds = lambda study_id: []
-    pool = BlockPool(ScriptedLink(squares), BlockMembership.of(Layout(2, 1)))
-    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(Rules(2), folds=2, yardsticks=yardsticks)).run()
-    assert yardsticks.taken == [1]
+    pool = BlockPool(ScriptedLink(squares), BlockMembership.of(BlockLayout(2, 1)))
+    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(2), folds=2, yardsticks=yardsticks)).run()
+    assert yardsticks.added == [1]
 
 
 def test_a_pruned_trial_does_not_reach_the_target():
@@ -236,9 +236,9 @@ def test_a_pruned_trial_is_told_to_stop_once_all_its_folds_have_reported(directi
                 self.waiting += [(1, Report(0, 0, 3, 1.0)), (3, Report(0, 1, 3, 2.0)), (3, Report(0, 1, 3, 9.0))]
 
     strategy, link = Pruning(), Reporting(squares)
-    pool = BlockPool(link, BlockMembership.of(Layout(5, 4, folds=2)))
-    rules = Rules(1, merits=Merits(directions=(direction,)))
-    Coordinator(pool, strategy, ListedStore(), 1, SearchSettings(rules, folds=2)).run()
+    pool = BlockPool(link, BlockMembership.of(BlockLayout(5, 4, folds=2)))
+    limits = SearchLimits(1, merits=Merits(directions=(direction,)))
+    Coordinator(pool, strategy, ListedStore(), 1, SearchSettings(limits, folds=2)).run()
     assert strategy.seen == [(3, sign * 1.5)]
     assert link.stopped == [0]
 
@@ -312,8 +312,10 @@ def test_a_rank_lost_just_before_the_search_is_cancelled_counts_against_no_trial
                 threading.Timer(0.1, request.ask, ["SIGTERM"]).start()  # a batch system reaches rank 0 last
             return found
 
-    pool = BlockPool(Cancelled(squares, {2: 1}), BlockMembership.of(Layout(4, 1)))
-    Coordinator(pool, strategy, store, 1, SearchSettings(Rules(6, retries=0), stopping=StopCondition(request))).run()
+    pool = BlockPool(Cancelled(squares, {2: 1}), BlockMembership.of(BlockLayout(4, 1)))
+    Coordinator(
+        pool, strategy, store, 1, SearchSettings(SearchLimits(6, retries=0), stopping=StopCondition(request))
+    ).run()
     assert 2 in store.requeued
     assert 2 not in dict(strategy.told)
     assert store.events[-1] == "search_stopped"
@@ -321,9 +323,9 @@ def test_a_rank_lost_just_before_the_search_is_cancelled_counts_against_no_trial
 
 def test_survivors_of_two_blocks_form_a_new_one():
     link = Deaths(squares, {0: 1, 1: 1})
-    pool = BlockPool(link, BlockMembership.of(Layout(5, 2)))
+    pool = BlockPool(link, BlockMembership.of(BlockLayout(5, 2)))
     strategy, store = ListedStrategy(), ListedStore()
-    Coordinator(pool, strategy, store, 1, SearchSettings(Rules(6))).run()
+    Coordinator(pool, strategy, store, 1, SearchSettings(SearchLimits(6))).run()
     assert sorted(number for number, _ in strategy.told) == list(range(6))
     assert pool.membership.blocks == {2: (2, 4)}
 
@@ -348,16 +350,20 @@ class Unreachable(ScriptedLink):
                 return
         super().send(rank, message)
 
-    def call(self, rank, message):
+    def send_to_watchdog(self, rank, message):
         if isinstance(message, Disband):
-            super().call(rank, message)
+            super().send_to_watchdog(rank, message)
 
 
 def test_blocks_that_can_never_be_formed_end_the_search_with_the_reason():
     link, store = Unreachable(squares, set(range(1, 9))), ListedStore()
     with pytest.raises(SearchFailed, match="no block of ranks could be formed; MPI says: MPI_ERR_UNSUPP"):
         Coordinator(
-            BlockPool(link, BlockMembership.of(Layout(9, 2))), ListedStrategy(), store, 1, SearchSettings(Rules(6))
+            BlockPool(link, BlockMembership.of(BlockLayout(9, 2))),
+            ListedStrategy(),
+            store,
+            1,
+            SearchSettings(SearchLimits(6)),
         ).run()
     assert link.n_joins <= 12
     assert link.dismissed == set(range(1, 9))
@@ -367,7 +373,9 @@ def test_blocks_that_can_never_be_formed_end_the_search_with_the_reason():
 def test_ranks_that_can_form_no_block_cost_no_trial():
     link, store = Unreachable(squares, {3}), ListedStore()
     strategy = ListedStrategy()
-    Coordinator(BlockPool(link, BlockMembership.of(Layout(9, 2))), strategy, store, 1, SearchSettings(Rules(40))).run()
+    Coordinator(
+        BlockPool(link, BlockMembership.of(BlockLayout(9, 2))), strategy, store, 1, SearchSettings(SearchLimits(40))
+    ).run()
     assert sorted(number for number, _ in strategy.told) == list(range(40))
     assert not store.requeued
     assert link.n_joins <= 10
@@ -386,11 +394,11 @@ def test_a_block_that_fails_again_and_again_is_given_up():
 
     link.send, link.receive = send, receive
 
-    def call(rank, message, call=link.call):
-        call(rank, message)
+    def send_to_watchdog(rank, message, send_to_watchdog=link.send_to_watchdog):
+        send_to_watchdog(rank, message)
         link.waiting.append((0, Lost(frozenset({rank}))))  # its process has ended, as it was told
 
-    link.call = call
+    link.send_to_watchdog = send_to_watchdog
     _, store = search(link, blocks=2, trials=30)
     assert store.events == ["block_retired", "study_finished"]
     assert (2, "End") in link.called
@@ -421,7 +429,7 @@ class Deaf(ScriptedLink):
         if isinstance(message, Assignment) and message.number == self.number:
             del self.assigned[self.number]
 
-    def call(self, rank, message):
+    def send_to_watchdog(self, rank, message):
         self.called.append((rank, type(message).__name__))
 
 
@@ -453,7 +461,7 @@ def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_
 def test_blocks_that_nobody_listened_to_while_the_store_was_waited_for_are_not_late(monkeypatch):
     monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
     monkeypatch.setattr("mpi_opt.coordinator.listening_clock.LONGEST_GAP_S", 0.1)
-    monkeypatch.setattr("mpi_opt.study.retrying_store.PAUSE_S", 0.6)
+    monkeypatch.setattr("mpi_opt.coordinator.retrying_store.PAUSE_S", 0.6)
     store, refusals = ListedStore(), [StoreFullError("no room", where="x.db")]
 
     def finish(study_id, finished, finish=store.finish):
@@ -468,7 +476,7 @@ def test_blocks_that_nobody_listened_to_while_the_store_was_waited_for_are_not_l
 
 
 def test_a_store_that_is_not_ready_is_not_waited_for_beyond_the_time_limit(monkeypatch):
-    monkeypatch.setattr("mpi_opt.study.retrying_store.PAUSE_S", 0.05)
+    monkeypatch.setattr("mpi_opt.coordinator.retrying_store.PAUSE_S", 0.05)
     store = ListedStore()
 
     def finish(study_id, finished):
@@ -550,7 +558,7 @@ def test_no_trial_starts_that_would_end_after_the_time_limit():
 
 
 def test_a_store_that_is_not_ready_is_waited_for(monkeypatch):
-    monkeypatch.setattr("mpi_opt.study.retrying_store.PAUSE_S", 0.01)
+    monkeypatch.setattr("mpi_opt.coordinator.retrying_store.PAUSE_S", 0.01)
     store, refusals = ListedStore(), [StoreFullError("no room", where="x.db")] * 2
 
     def finish(study_id, finished, finish=store.finish):

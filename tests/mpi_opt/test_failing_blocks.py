@@ -10,16 +10,16 @@ from mpi_opt.coordinator.failing_blocks import BlockHealth
 def test_a_success_ends_a_row_of_failures():
     health = BlockHealth()
     for has_failed in (True, True, True, False, True, True):
-        health.take(7, has_failed)
+        health.record(7, has_failed)
     assert health.in_a_row(7) == 2
 
 
 def test_a_block_is_unhealthy_if_trials_fail_on_it_and_succeed_on_other_blocks():
     health = BlockHealth()
     for _ in range(50):
-        health.take(1, has_failed=False)
+        health.record(1, has_failed=False)
     for n_failed in range(1, 6):
-        health.take(2, has_failed=True)
+        health.record(2, has_failed=True)
         assert health.is_unhealthy(2) is (n_failed == 5)
     assert not health.is_unhealthy(1)
 
@@ -28,8 +28,8 @@ def test_a_block_is_unhealthy_if_trials_fail_on_it_and_succeed_on_other_blocks()
 def test_a_row_of_failures_counts_only_if_trials_rarely_fail_on_other_blocks(share, is_unhealthy):
     health = BlockHealth()
     for n in range(100):
-        health.take(0, n % share == 0)
+        health.record(0, n % share == 0)
     for _ in range(10):
-        health.take(1, has_failed=True)
+        health.record(1, has_failed=True)
     assert health.is_unhealthy(1) is is_unhealthy
     assert not health.is_unhealthy(0)

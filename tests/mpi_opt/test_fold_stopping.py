@@ -23,7 +23,7 @@ def outcomes(figures) -> list[FoldOutcome]:
 def taught(trials, *, sign=1.0, lag=None) -> Yardsticks:
     yardsticks = Yardsticks(K, sign, lag)
     for number, figures in enumerate(trials):
-        yardsticks.take(trial(number), float(np.mean(figures)), outcomes(figures))
+        yardsticks.add(trial(number), float(np.mean(figures)), outcomes(figures))
     return yardsticks
 
 
@@ -115,7 +115,7 @@ def test_the_better_half_of_the_trials_says_how_differences_scatter():
 
 def test_a_trial_that_lacks_a_fold_is_no_yardstick():
     yardsticks = taught(np.tile(BEST, (4, 1)))
-    yardsticks.take(trial(4), 0.0, outcomes(BEST[:3]))
+    yardsticks.add(trial(4), 0.0, outcomes(BEST[:3]))
     assert yardsticks.of(trial(5)) is None
 
 
@@ -137,7 +137,7 @@ def test_folds_that_always_differ_by_the_same_stop_every_worse_trial_after_the_f
 
 def test_a_trial_with_a_budget_is_run_to_its_end_and_is_no_yardstick():
     yardsticks = taught(np.tile(BEST, (4, 1)))
-    yardsticks.take(trial(4, budget=3), 0.0, outcomes(BEST))
+    yardsticks.add(trial(4, budget=3), 0.0, outcomes(BEST))
     assert yardsticks.of(trial(5)) is None
     assert taught(np.tile(BEST, (9, 1))).of(trial(9, budget=3)) is None
 

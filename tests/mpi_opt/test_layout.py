@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.core.block_layout import Layout, fold_groups, folds_of_group, spread
+from mpi_opt.core.block_layout import BlockLayout, fold_groups, folds_of_group, spread
 from mpi_opt.errors import ConfigurationError
 
 
 @pytest.mark.parametrize("n_ranks", [2, 3, 5, 8, 17, 256])
 @pytest.mark.parametrize("block_size", [1, 2, 3, 4, 7, 300])
 def test_every_rank_but_the_coordinator_is_in_exactly_one_block(n_ranks, block_size):
-    blocks = Layout(n_ranks, block_size).blocks
+    blocks = BlockLayout(n_ranks, block_size).blocks
     assert [rank for block in blocks for rank in block] == list(range(1, n_ranks))
     sizes = [len(block) for block in blocks]
     assert max(sizes) - min(sizes) <= 1
@@ -17,17 +17,17 @@ def test_every_rank_but_the_coordinator_is_in_exactly_one_block(n_ranks, block_s
 
 
 def test_one_rank_does_everything():
-    layout = Layout(1, 4, folds=3)
+    layout = BlockLayout(1, 4, folds=3)
     assert layout.is_serial
     assert layout.blocks == [range(1)]
 
 
 def test_spare_ranks_are_in_no_block():
-    layout = Layout(8, 2, spares=3)
+    layout = BlockLayout(8, 2, spares=3)
     assert layout.blocks == [range(1, 3), range(3, 5)]
     assert layout.spare_ranks == range(5, 8)
     with pytest.raises(ConfigurationError, match="leave none to train"):
-        Layout(4, 1, spares=3)
+        BlockLayout(4, 1, spares=3)
 
 
 def test_folds_cut_a_block_that_is_large_enough_and_take_turns_in_a_small_one():
@@ -47,14 +47,14 @@ def test_every_fold_is_trained_exactly_once(n_ranks, folds):
 
 
 def test_auto_leaves_every_block_about_ten_trials():
-    assert len(Layout.of(257, "auto", 1, trials=160).blocks) == 16
-    assert len(Layout.of(9, "auto", 1, trials=1000).blocks) == 8
-    assert len(Layout.of(256, "auto", 5, trials=10_000).blocks[0]) == 5
+    assert len(BlockLayout.of(257, "auto", 1, trials=160).blocks) == 16
+    assert len(BlockLayout.of(9, "auto", 1, trials=1000).blocks) == 8
+    assert len(BlockLayout.of(256, "auto", 5, trials=10_000).blocks[0]) == 5
 
 
 def test_impossible_numbers_are_refused():
     with pytest.raises(ConfigurationError, match="block_size must be at least 1"):
-        Layout(4, 0)
+        BlockLayout(4, 0)
 
 
 def test_spread_puts_the_longer_runs_first():

@@ -146,23 +146,23 @@ def test_process_that_got_the_number_of_the_owner_is_not_the_owner(store, study)
     with subprocess.Popen(["sleep", "60"]) as other:
         mine = module._new_record()
         theirs = replace(mine, token="theirs", process=other.pid, process_began=1)
-        store.leases.take(study.id, theirs, lambda owner: True)
+        store.leases.acquire(study.id, theirs, lambda owner: True)
         with leased(store, study) as lease:
             assert store.leases.read(study.id).token == lease.record.token
-        store.leases.take(study.id, replace(theirs, process_began=module._began(other.pid)), lambda owner: True)
+        store.leases.acquire(study.id, replace(theirs, process_began=module._began(other.pid)), lambda owner: True)
         with pytest.raises(StudyOwnedError), leased(store, study):
             pass
         other.kill()
 
 
 def test_lease_that_this_process_could_not_release_is_no_obstacle(store, study):
-    store.leases.take(study.id, module._new_record(), lambda owner: True)  # of an earlier search in a notebook
+    store.leases.acquire(study.id, module._new_record(), lambda owner: True)  # of an earlier search in a notebook
     with leased(store, study) as lease:
         assert store.leases.read(study.id).token == lease.record.token
 
 
 def test_living_owner_on_another_machine_is_recognised_by_its_signs_of_life(fast, store, study, path):
-    store.leases.take(study.id, elsewhere(), lambda owner: True)
+    store.leases.acquire(study.id, elsewhere(), lambda owner: True)
     notes = []
     alive = renewing(path, study.id)
     with alive, pytest.raises(StudyOwnedError) as caught, leased(store, study, note=notes.append):
@@ -172,7 +172,7 @@ def test_living_owner_on_another_machine_is_recognised_by_its_signs_of_life(fast
 
 
 def test_owner_on_another_machine_without_signs_of_life_is_replaced_but_not_before(fast, store, study):
-    store.leases.take(study.id, elsewhere(), lambda owner: True)
+    store.leases.acquire(study.id, elsewhere(), lambda owner: True)
     began, notes = time.monotonic(), []
     with leased(store, study, note=notes.append) as lease:
         assert 0.5 <= time.monotonic() - began < 5
@@ -182,7 +182,9 @@ def test_owner_on_another_machine_without_signs_of_life_is_replaced_but_not_befo
 
 
 def test_clocks_of_other_machines_do_not_matter(fast, store, study, path):
-    store.leases.take(study.id, replace(elsewhere(), renewed_at="1999-01-01T00:00:00.000000+00:00"), lambda owner: True)
+    store.leases.acquire(
+        study.id, replace(elsewhere(), renewed_at="1999-01-01T00:00:00.000000+00:00"), lambda owner: True
+    )
     is_over = threading.Event()
 
     def renew() -> None:
@@ -201,7 +203,7 @@ def test_clocks_of_other_machines_do_not_matter(fast, store, study, path):
 
 
 def test_search_that_waits_gets_the_study_when_it_is_free(fast, store, study, path):
-    store.leases.take(study.id, elsewhere(), lambda owner: True)
+    store.leases.acquire(study.id, elsewhere(), lambda owner: True)
     notes, got = [], []
 
     def wait() -> None:
@@ -220,7 +222,7 @@ def test_search_that_waits_gets_the_study_when_it_is_free(fast, store, study, pa
 
 
 def test_search_that_is_asked_to_end_does_not_wait_any_longer(fast, store, study, path):
-    store.leases.take(study.id, elsewhere(), lambda owner: True)
+    store.leases.acquire(study.id, elsewhere(), lambda owner: True)
     looks = iter(range(10))
     with renewing(path, study.id), leased(store, study, wait=True, is_ending=lambda: next(looks) == 9) as lease:
         assert lease is None
@@ -229,7 +231,7 @@ def test_search_that_is_asked_to_end_does_not_wait_any_longer(fast, store, study
 
 def test_locked_store_proves_nothing_about_the_owner(fast, monkeypatch, store, study, path):
     monkeypatch.setattr(module, "SLOW_S", 0.3)
-    store.leases.take(study.id, elsewhere(), lambda owner: True)
+    store.leases.acquire(study.id, elsewhere(), lambda owner: True)
     locker, released = sqlite3.connect(path, check_same_thread=False), []
 
     def lock(text: str) -> None:
@@ -283,7 +285,7 @@ def _refuse(*_: object) -> None:
 
 def test_search_whose_study_was_taken_over_ends(fast, store, study):
     with leased(store, study) as lease:
-        store.leases.take(study.id, elsewhere(), lambda owner: True)
+        store.leases.acquire(study.id, elsewhere(), lambda owner: True)
         assert until(lambda: lease._is_lost)
         with pytest.raises(StudyOwnedError) as caught:
             lease.check()
@@ -294,7 +296,7 @@ def test_search_whose_study_was_taken_over_ends(fast, store, study):
 
 def test_search_that_was_stopped_looks_at_its_lease_before_it_writes(monkeypatch, store, study):
     with leased(store, study) as lease:  # its thread has not yet had the time to notice anything
-        store.leases.take(study.id, elsewhere(), lambda owner: True)
+        store.leases.acquire(study.id, elsewhere(), lambda owner: True)
         lease.check()
         lease._renewed_s -= module.GONE_S
         lease._verified_s -= module.GONE_S

@@ -28,7 +28,7 @@ def outcomes(values):
 )
 def test_folds_come_to_the_selection_and_keep_their_standard_deviation(selection, direction, expected):
     merits = Merits(directions=(direction,), selection=selection)
-    figures, spreads = merits.over_folds(outcomes(FOLDS))
+    figures, spreads = merits.aggregate_folds(outcomes(FOLDS))
     assert figures == (pytest.approx(expected(FOLDS, merits.sign)),)
     assert spreads == (pytest.approx(np.std(FOLDS, ddof=1)),)
 
@@ -36,12 +36,12 @@ def test_folds_come_to_the_selection_and_keep_their_standard_deviation(selection
 def test_mean_plus_std_is_pessimistic_in_both_directions():
     for direction, is_worse in (("minimize", float.__gt__), ("maximize", float.__lt__)):
         merits = Merits(directions=(direction,), selection="mean+std")
-        assert is_worse(merits.over_folds(outcomes(FOLDS))[0][0], float(np.mean(FOLDS)))
+        assert is_worse(merits.aggregate_folds(outcomes(FOLDS))[0][0], float(np.mean(FOLDS)))
 
 
 @pytest.mark.parametrize("selection", ["mean", "mean+std", "median"])
 def test_one_fold_is_its_own_figure_without_uncertainty(selection):
-    assert Merits(selection=selection).over_folds(outcomes([0.3])) == ((0.3,), None)
+    assert Merits(selection=selection).aggregate_folds(outcomes([0.3])) == ((0.3,), None)
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])
@@ -50,8 +50,8 @@ def test_told_standard_error_of_few_folds_is_not_too_small(k):
     rng, merits = np.random.default_rng(1), Merits()
     squares = []
     for values in rng.normal(0, 2, (6000, k)):
-        figures, spreads = merits.over_folds(outcomes(values))
-        told = merits.minimised(Outcome(0, "complete", figures[0], spreads[0], 1.0), k)
+        figures, spreads = merits.aggregate_folds(outcomes(values))
+        told = merits.measured_cost(Outcome(0, "complete", figures[0], spreads[0], 1.0), k)
         squares.append(told.uncertainty**2)
     assert np.mean(squares) == pytest.approx(4 / k, rel=0.06)
 
@@ -60,19 +60,19 @@ def test_told_standard_error_of_few_folds_is_not_too_small(k):
 def test_told_uncertainty_is_the_standard_error_of_the_selection(selection):
     merits, n = Merits(selection=selection), 25
     rng = np.random.default_rng(0)
-    found = [merits.over_folds(outcomes(rng.normal(0, 2, n)))[0][0] for _ in range(4000)]
-    told = merits.minimised(Outcome(0, "complete", 1.0, 2.0, 1.0), n)
+    found = [merits.aggregate_folds(outcomes(rng.normal(0, 2, n)))[0][0] for _ in range(4000)]
+    told = merits.measured_cost(Outcome(0, "complete", 1.0, 2.0, 1.0), n)
     assert told.uncertainty == pytest.approx(np.std(found), rel=0.06)
 
 
 def test_several_figures_are_summed_up_each_by_itself_and_told_to_minimise():
     folds = [FoldOutcome(i, a, 1.0, {}, TWO.by_name((a, b))) for i, (a, b) in enumerate([(0.8, 3.0), (0.6, 5.0)])]
-    figures, spreads = TWO.over_folds(folds)
+    figures, spreads = TWO.aggregate_folds(folds)
     assert figures == pytest.approx((0.7, 4.0))
     record = TrialRecord(
         0, "complete", {}, 0.7, 0.1, figures_of_merit=TWO.by_name(figures), uncertainties=TWO.by_name(spreads)
     )
-    told = TWO.minimised(record, 2)
+    told = TWO.measured_cost(record, 2)
     assert told == pytest.approx((-0.7, 4.0))
     assert [one.uncertainty for one in told] == pytest.approx([0.1, 1.0])
 

@@ -11,7 +11,7 @@ from mpi4py import MPI
 import mpi_learn
 from mpi_learn.training.result import Result
 from mpi_opt.core.trial import Proposal, Trial
-from mpi_opt.worker.make_objective import TrainingObjective
+from mpi_opt.worker.objectives import TrainingObjective
 
 SHARES = [60, 30, 10]
 

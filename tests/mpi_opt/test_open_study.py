@@ -13,7 +13,7 @@ from mpi_opt.cli.main import main, run
 from mpi_opt.core.space import Real
 from mpi_opt.store import Store
 from mpi_opt.strategies import make_strategy
-from mpi_opt.study.open_study import EXTERNAL_RANKS, Past
+from mpi_opt.study.past_trials import EXTERNAL_RANKS, PastTrials
 
 RECORDER = '''
 import json
@@ -129,7 +129,7 @@ def test_a_study_does_not_continue_with_another_space(folder, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["ask", "one.yaml"])
     assert ended.value.code == 2
-    assert "was begun with another space: x.high: 1.0, now 2.0" in capsys.readouterr().err
+    assert "was created with another space: x.high: 1.0, now 2.0" in capsys.readouterr().err
 
 
 def test_trial_that_ends_between_two_queries_is_not_read_as_running_too():
@@ -148,6 +148,6 @@ def test_trial_that_ends_between_two_queries_is_not_read_as_running_too():
         def ended_trials(self, study_id):
             return [record("complete")]
 
-    past = Past.read(StoreOfOneTrial(), 1, merits=None, folds=1)
+    past = PastTrials.read(StoreOfOneTrial(), 1, merits=None, folds=1)
     assert [one.state for one in past.ended] == ["complete"]
     assert (past.unfinished, past.external) == ([], frozenset())

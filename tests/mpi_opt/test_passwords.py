@@ -17,7 +17,7 @@ from mpi_opt.store.records import Finish
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report
 from mpi_opt.views.text.progress_display import Counts, PlainProgress
-from mpi_opt.views.text.trackers import Guarded, Tracker, make_tracker
+from mpi_opt.views.trackers import Guarded, Tracker, make_tracker
 from tests.mpi_opt.store.made_up import make_study, start
 
 

@@ -38,14 +38,14 @@ def test_the_time_limit_ends_the_search():
 )
 def test_the_end_of_the_batch_job_is_a_time_limit(limit_s, left_s, expected_s):
     condition = StopCondition(None, limit_s, time.time() + left_s)
-    condition.take(0.0)
+    condition.add_duration(0.0)
     assert condition._limit.limit_s == pytest.approx(expected_s, abs=0.5)
 
 
 def test_no_trial_fits_that_would_end_after_the_batch_job():
     condition = StopCondition(None, None, time.time() + 100.0)
     assert condition.has_time_for_one()
-    condition.take(95.0)
+    condition.add_duration(95.0)
     assert not condition.has_time_for_one()
     assert condition.reason is None  # those that run may end
 

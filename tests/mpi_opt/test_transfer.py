@@ -10,8 +10,8 @@ from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.strategies import STRATEGIES, Transfer, make_strategy
+from mpi_opt.strategies.surrogates.earlier_study_model import EarlierStudyModel
 from mpi_opt.strategies.surrogates.observations import Observations
-from mpi_opt.strategies.surrogates.prior import Prior
 from mpi_opt.study.earlier_study import mapped
 from mpi_opt.study.open_study import open_study
 from mpi_opt.study.study import Study
@@ -147,7 +147,7 @@ def test_what_cannot_be_transferred_is_named_and_no_study_begun(transfer, kind, 
 def test_transfer_to_a_study_that_began_without_it_is_refused(tmp_path):
     earlier_study(tmp_path / "a.db")
     begun(tmp_path / "b.db", None)
-    with pytest.raises(ConfigurationError, match="was begun without this key"):
+    with pytest.raises(ConfigurationError, match="was created without this key"):
         begun(tmp_path / "b.db", str(tmp_path / "a.db"))
 
 
@@ -166,9 +166,9 @@ def told(rows, values):
 
 def test_earlier_values_that_agree_come_in_the_units_of_this_study():
     both, none = np.array([True, True]), np.array([False, False])
-    prior = Prior(told(grid(), bowl(grid())), both, none)
+    earlier = EarlierStudyModel(told(grid(), bowl(grid())), both, none)
     rows = np.random.default_rng(1).random((12, 2))
-    extended = prior.extend(told(rows, 7.0 + 100.0 * bowl(rows)))
+    extended = earlier.extend(told(rows, 7.0 + 100.0 * bowl(rows)))
     n = len(extended.values) - 12
     assert n == 36
     error = np.abs(extended.values[12:] - (7.0 + 100.0 * bowl(extended.rows[12:])))
@@ -178,16 +178,16 @@ def test_earlier_values_that_agree_come_in_the_units_of_this_study():
 
 @pytest.mark.parametrize("truth", [lambda rows: -bowl(rows), lambda rows: np.random.default_rng(5).random(len(rows))])
 def test_earlier_values_that_do_not_agree_are_left_out(truth):
-    prior = Prior(told(grid(), bowl(grid())), np.array([True, True]), np.array([False, False]))
+    earlier = EarlierStudyModel(told(grid(), bowl(grid())), np.array([True, True]), np.array([False, False]))
     rows = np.random.default_rng(1).random((20, 2))
     here = told(rows, truth(rows))
-    assert prior.extend(here) is here
+    assert earlier.extend(here) is here
 
 
 def test_hyperparameters_that_the_earlier_study_had_not_do_not_count():
-    prior = Prior(told(grid(), grid()[:, 0]), np.array([True, False]), np.array([False, False]))
+    earlier = EarlierStudyModel(told(grid(), grid()[:, 0]), np.array([True, False]), np.array([False, False]))
     rows = np.random.default_rng(1).random((12, 2))
-    extended = prior.extend(told(rows, rows[:, 0]))
+    extended = earlier.extend(told(rows, rows[:, 0]))
     assert np.corrcoef(extended.values[12:], extended.rows[12:, 0])[0, 1] > 0.99
 
 

@@ -37,7 +37,7 @@ class Centre(ABC):
         """Replaces `vector`, (n,) float32, which `absorb` has had, by the answer to a swap."""
 
     def flush(self) -> None:  # noqa: B027 - most centres hold nothing back
-        """Applies the messages collected so far, or sends them to the first master: a round or an epoch is over."""
+        """Applies the collected messages, or sends them to the first master, at the end of a round or an epoch."""
 
     def state(self) -> dict[str, np.ndarray]:
         """The common arrays in a checkpoint besides the weights: the arrays themselves, to be read or filled."""

@@ -173,7 +173,7 @@ class LocalStepsWorker(Worker):
     """
 
     def __init__(self, link: Link, n: int, sync_every: int, optimizer: Optimizer) -> None:
-        self.link, self.n, self.sync_every, self.optimizer = link, n, sync_every, optimizer
+        self.link, self.sync_every, self.optimizer = link, sync_every, optimizer
         self._sum = GradientSum(n)
 
     def begin_epoch(self, weights: np.ndarray) -> None:

@@ -116,7 +116,7 @@ class EnergyWorker(Worker):
     def __init__(
         self, link: Link, n: int, sync_every: int, optimizer: Optimizer, momentum: float, kappa: float
     ) -> None:
-        self.link, self.n, self.sync_every, self.optimizer = link, n, sync_every, optimizer
+        self.link, self.sync_every, self.optimizer = link, sync_every, optimizer
         self._numbers = Float(momentum), Float(kappa)
         self._start, self._seen, self._energy = (np.zeros(n, np.float32) for _ in range(3))
         self._memory = aligned_empty(n)

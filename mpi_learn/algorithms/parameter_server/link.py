@@ -15,8 +15,8 @@ from mpi_learn.mpi.collectives import receive_into, send_from
 from mpi_learn.mpi.communicators import Communicator
 
 PULL, PUSH, SWAP, NEXT, DONE, FAILED, VECTOR, ANSWER = range(11, 19)
-"""Tags. A worker sends PULL (it wants the weights), PUSH (a vector), SWAP (a vector, it wants an answer), NEXT (it
-wants its next samples), DONE or FAILED (the end of its epoch). VECTOR follows a header; ANSWER is a master's header."""
+"""Tags. A worker requests the weights (PULL) or its next samples (NEXT), sends a vector (PUSH, or SWAP to receive an
+answer), and reports the end of its epoch (DONE, FAILED). VECTOR follows a header. ANSWER is a header of a master."""
 
 
 def make_header(first: float = 0, second: float = 0) -> np.ndarray:
@@ -34,10 +34,10 @@ NO_ANSWER = make_header(-1, -1)
 
 
 class Link(ABC):
-    """A worker's way to its centre.
+    """A worker's connection to the weights of its master.
 
     Attributes:
-        version: Of the centre's weights that the worker has seen last.
+        version: Version of the weights that the worker has received last.
     """
 
     version: int = 0
@@ -56,7 +56,7 @@ class Link(ABC):
 
     @abstractmethod
     def pull(self, vector: np.ndarray) -> np.ndarray | None:
-        """Asks for the centre's weights.
+        """Requests the weights of the master.
 
         Args:
             vector: Memory for them, (n,) float32, which may be used.
@@ -75,7 +75,7 @@ class Link(ABC):
 
     @abstractmethod
     def end_epoch(self, *, has_failed: bool) -> None:
-        """Tells the master that the worker's epoch is over."""
+        """Reports the end of the worker's epoch to the master."""
 
 
 class LocalLink(Link):
@@ -121,7 +121,7 @@ class RemoteLink(Link):
             has finished with it.
     """
 
-    def __init__(self, comm: Communicator, master: int, mailbox: np.ndarray | None = None) -> None:
+    def __init__(self, comm: Communicator, master: int, mailbox: np.ndarray | None) -> None:
         self.comm, self.master, self.mailbox = comm, master, mailbox
         self._has_pushed = False
 
@@ -129,7 +129,7 @@ class RemoteLink(Link):
         return self._answer(vector) if self._send(vector, SWAP, batch_weight) else None
 
     def pull(self, vector: np.ndarray) -> np.ndarray | None:
-        self._has_pushed = False  # the master answers in order: it has finished with what was pushed before
+        self._has_pushed = False  # the master answers in order: it has finished with the vector pushed before
         send_from(self.comm, make_header(), self.master, PULL)
         return self._answer(vector)
 
@@ -147,7 +147,7 @@ class RemoteLink(Link):
         send_from(self.comm, make_header(), self.master, FAILED if has_failed else DONE)
 
     def _send(self, vector: np.ndarray, tag: int, batch_weight: float) -> bool:
-        """Sends a header and a vector; False if a rank failed meanwhile."""
+        """Sends a header and a vector; False if a rank has failed."""
         version = self.version
         if self.mailbox is not None:
             if self._has_pushed and self.pull(vector) is None:  # waits until the master has finished with the mailbox

@@ -13,8 +13,9 @@ from mpi_learn.algorithms.parameter_server.link import Link, LocalLink, RemoteLi
 from mpi_learn.algorithms.parameter_server.master import MasterRank
 from mpi_learn.algorithms.parameter_server.server import Server
 from mpi_learn.algorithms.parameter_server.worker import Worker, WorkerRank
-from mpi_learn.mpi.collectives import part_of, rows_of_host
+from mpi_learn.mpi.collectives import part_of
 from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.host_memory import rows_of_host
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Serves a centre to workers: takes their messages in the order in which they arrive."""
+"""The messages of a master: it handles those of its workers in the order in which they arrive."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from mpi_learn.mpi.communicators import Communicator
 
 
 class Server:
-    """Serves a centre to other ranks.
+    """Serves the weights of a master to other ranks.
 
     Args:
         comm: Communicator of the training.
         children: The ranks that are served.
-        centre: What is served.
+        centre: The weights.
         workers: Those of `children` that train; the others are masters.
-        quorum: Fraction of the children still at work whose messages make a round; None: every message is applied when
-            it arrives.
+        quorum: Fraction of the active children whose messages make a round; None: every message is applied when it
+            arrives.
         mailboxes: Child -> the memory that it shares with this rank, (n,) float32; only children on this host.
 
     Attributes:
@@ -51,21 +51,21 @@ class Server:
         centre: Centre,
         *,
         workers: tuple[int, ...],
-        quorum: float | None = None,
-        mailboxes: Mapping[int, np.ndarray] | None = None,
+        quorum: float | None,
+        mailboxes: Mapping[int, np.ndarray],
     ) -> None:
         self.comm, self.children, self.centre, self.workers, self.quorum = comm, children, centre, workers, quorum
-        self.mailboxes = mailboxes or {}
+        self.mailboxes = mailboxes
         self.staleness: Counter[int] = Counter()
         self.has_failure = False
         self._vector = aligned_empty(centre.weights.size)
         self._waiting: list[int] = []
-        self._at_work: set[int] = set()
+        self._active: set[int] = set()
         self._unanswered: int | None = None
 
     def begin_epoch(self) -> None:
-        """From now on every child waits for answers until it has ended its epoch."""
-        self._at_work, self._waiting, self.has_failure = set(self.children), [], False
+        """Begins an epoch: every child is active until it reports the end of its epoch."""
+        self._active, self._waiting, self.has_failure = set(self.children), [], False
 
     def serve(self, deal: Deal | None = None) -> None:
         """Serves until every child has ended its epoch.
@@ -74,11 +74,11 @@ class Server:
             deal: Deals out the samples of this epoch; None: every worker has a fixed share.
         """
         header = make_header()
-        while self._at_work:
+        while self._active:
             source, tag = receive_into(self.comm, header)
             self._unanswered = source if tag in (PULL, SWAP, NEXT) else None
             if tag in (DONE, FAILED):
-                self._at_work.discard(source)
+                self._active.discard(source)
                 self.has_failure |= tag == FAILED
             elif tag == NEXT:
                 self._send_part(source, deal)
@@ -141,7 +141,7 @@ class Server:
         """Ends a synchronous round when enough children have sent; those that have ended their epoch do not count."""
         if not self._waiting or self.quorum is None:
             return
-        n_enough = math.ceil(round(self.quorum * len(self._at_work), 6))  # 0.7 × 10 is slightly more than 7
+        n_enough = math.ceil(round(self.quorum * len(self._active), 6))  # 0.7 × 10 is slightly more than 7
         if len(self._waiting) < n_enough and not self.has_failure:
             return
         if not self.has_failure:

@@ -42,7 +42,7 @@ class Worker(ABC):
         """
 
     def finish_epoch(self, weights: np.ndarray) -> bool:
-        """Sends what was held back after the last step of an epoch; False if a rank failed."""
+        """Sends the remaining gradients after the last step of an epoch; False if a rank failed."""
         return True
 
     def rank_state(self) -> dict[str, np.ndarray]:
@@ -121,30 +121,26 @@ class WorkerRank(Algorithm, SampleDealing):
         return self.worker is None or self.worker.finish_epoch(self.weights)
 
     def _step(self, step: np.ndarray) -> bool:
-        """One step of the group: the gradients are summed, the leader exchanges, all ranks take its new weights."""
-        sums = step[self.n :]
+        """One step of the group: gradients are summed, the leader exchanges, all ranks take its weights. Collective."""
         if self.group is None:
             return self.worker is not None and self._exchange(self.worker, step)
         sum_in_place(self.group, step)
         self._n_left -= 1
-        is_well = not sums[FAILED] > 0
+        is_ok = False
         try:
-            if is_well and self.worker is not None:
-                is_well = self._exchange(self.worker, step)
-        except BaseException:
-            is_well = False
-            raise
+            is_ok = not step[FAILED] > 0 and (self.worker is None or self._exchange(self.worker, step))
         finally:
-            is_well = self._share(self.group, is_well)
-            self._n_left *= is_well
-        return is_well
+            is_ok = self._share(self.group, is_ok)
+            if not is_ok:
+                self._n_left = 0
+        return is_ok
 
     def _exchange(self, worker: Worker, step: np.ndarray) -> bool:
         return worker.step(self.weights, step[: self.n], float(step[self.n + WEIGHT]))
 
-    def _share(self, group: Communicator, is_well: bool) -> bool:
+    def _share(self, group: Communicator, is_ok: bool) -> bool:
         """Gives the group the leader's weights, or the flag that a rank failed. Collective over `group`."""
-        flag = np.array([is_well], np.float32)
+        flag = np.array([is_ok], np.float32)
         broadcast_in_place(group, flag)
         if flag[0]:
             broadcast_in_place(group, self.weights)
@@ -159,7 +155,9 @@ class WorkerRank(Algorithm, SampleDealing):
 
 
 def mean_staleness(comm: Communicator, found: Counter[int]) -> dict[str, float]:
-    """Mean and largest staleness of the workers' messages over all masters; empty without messages. Collective.
+    """Mean and largest staleness of the workers' messages over all masters; empty without messages.
+
+    Collective over `comm`.
 
     Args:
         found: Staleness -> number of messages on this rank.

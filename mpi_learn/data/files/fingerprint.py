@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mpi_learn.data.configuration import DataConfiguration, Transform
+from mpi_learn.data.files.find_files import find_files
 from mpi_learn.data.files.location import is_url
-from mpi_learn.data.files.plan import find_files
 
 Version = tuple[str, int, int]
 """A file, its modification time (ns since 1970), and its size in bytes."""

@@ -46,9 +46,7 @@ class Request:
         return ", ".join(map(str, self.columns))
 
 
-def look_up(
-    names: Names, known: list[str], *, is_table: bool, is_label: bool, labels: Sequence[str] = ()
-) -> list[Request]:
+def look_up(names: Names, known: list[str], *, is_table: bool, is_label: bool, labels: Sequence[str]) -> list[Request]:
     """The arrays that `names` requests.
 
     In a table, a plain list is one array with the columns side by side; otherwise it is one array for each name. A list
@@ -67,7 +65,7 @@ def look_up(
         DataError: The file has no array of a name.
     """
     if isinstance(names, dict):
-        return [replace(_only(one, known, labels, is_table, is_label), key=key) for key, one in names.items()]
+        return [replace(_only(name, known, labels, is_table, is_label), key=key) for key, name in names.items()]
     if isinstance(names, str):
         return _named(names, find(names, known, labels), is_table, is_label)
     plain = [name for name in names if isinstance(name, str)]
@@ -94,7 +92,7 @@ def names_in(names: Names | None) -> list[str]:
     return [name for part in parts for name in ([part] if isinstance(part, str) else part)]
 
 
-def find(name: str, known: list[str], labels: Sequence[str] = ()) -> tuple[Column, ...]:
+def find(name: str, known: list[str], labels: Sequence[str]) -> tuple[Column, ...]:
     """The columns of a name, a group or a glob; ``name[4]``: four values of each row."""
     name = name.strip("/")
     if name in known:
@@ -105,15 +103,15 @@ def find(name: str, known: list[str], labels: Sequence[str] = ()) -> tuple[Colum
     if not found:
         cure = suggestion(plain, known, "there are") if known else "the file contains no readable array"
         raise DataError(f"there is no {plain!r}", where=plain, cure=cure)
-    return tuple(Column(one, width) for one in found)
+    return tuple(Column(column, width) for column in found)
 
 
 def _fitting(name: str, known: list[str], labels: Sequence[str] = ()) -> list[str]:
     if name in known:
         return [name]
-    in_group = [one for one in known if one.startswith(f"{name}/")]
-    taken = {one for label in labels for one in _fitting(re.sub(r"\[\d+\]$", "", label.strip("/")), known)}
-    rest = [one for one in in_group or fnmatch.filter(known, name) if one not in taken]
+    in_group = [other for other in known if other.startswith(f"{name}/")]
+    taken = {other for label in labels for other in _fitting(re.sub(r"\[\d+\]$", "", label.strip("/")), known)}
+    rest = [other for other in in_group or fnmatch.filter(known, name) if other not in taken]
     return rest or in_group
 
 
@@ -126,7 +124,7 @@ def _only(name: str | list[str], known: list[str], labels: Sequence[str], is_tab
         raise DataError(
             f"{name!r} matches {len(found)} arrays, which have names but no order",
             where=name,
-            cure="name it alone, or each of its arrays",
+            cure="write it without a list, or name each array",
         )
     return found[0]
 
@@ -134,8 +132,8 @@ def _only(name: str | list[str], known: list[str], labels: Sequence[str], is_tab
 def _keys(name: str, found: Sequence[Column]) -> list[str]:
     """The names of the arrays inside their group; for a glob, their names after the last slash."""
     group = f"{name.strip('/')}/"
-    keys = [one.name.removeprefix(group) for one in found]
-    return keys if keys[0] != found[0].name else [one.name.rpartition("/")[2] for one in found]
+    keys = [column.name.removeprefix(group) for column in found]
+    return keys if keys[0] != found[0].name else [column.name.rpartition("/")[2] for column in found]
 
 
 def _stacked(names: list[str], known: list[str], labels: Sequence[str]) -> Request:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,13 +12,13 @@ import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.array_kind import ArrayKind
+from mpi_learn.data.files.find_files import find_files
 from mpi_learn.data.files.location import is_url
 from mpi_learn.data.files.reader import Reader
-from mpi_learn.data.files.remote import Copies, find_urls
+from mpi_learn.data.files.remote import Copies
 from mpi_learn.data.formats.open_source import open_source
 from mpi_learn.data.formats.source import Source
 from mpi_learn.errors import DataError
-from mpi_learn.settings.suggestions import nearest_file
 
 OpenSource = Callable[[str], Source]
 Readers = tuple[Reader, Reader, Reader]
@@ -109,6 +108,21 @@ def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Pl
     return replace(training, x=x, y=y, weights=weights), replace(validation, x=x, y=y, weights=weights)
 
 
+def count_samples(configuration: DataConfiguration) -> tuple[int, int]:
+    """The numbers of training and validation samples, from the metadata of the files. Needs no MPI.
+
+    Raises:
+        DataError: A file cannot be read or does not match the configuration.
+    """
+    with opening(configuration) as opened:
+        training, validation = make_plans(configuration, opened)
+    if validation is not None:
+        return training.n_samples, validation.n_samples
+    fraction = configuration.validation_fraction
+    n_held_out = 0 if fraction is None else n_validation(training.n_samples, fraction)
+    return training.n_samples - n_held_out, n_held_out
+
+
 def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) -> Plan:
     """The plan for ``configuration.train`` or ``configuration.validation``.
 
@@ -173,7 +187,7 @@ def _dtypes(configuration: DataConfiguration) -> dict[str, np.dtype]:
     """Key or name of an array -> configured dtype; ``features`` is the key for all features."""
     wanted = configuration.dtype or {}
     by_name = wanted if isinstance(wanted, dict) else {"features": wanted}
-    return {name: np.dtype(one) for name, one in by_name.items()}
+    return {name: np.dtype(dtype) for name, dtype in by_name.items()}
 
 
 def _check_weights(plan: Plan, configuration: DataConfiguration) -> None:
@@ -187,23 +201,6 @@ def _check_weights(plan: Plan, configuration: DataConfiguration) -> None:
             where="data.dtype",
             cure=f"the names are: {', '.join(kind.key or kind.name for kind in (*plan.x, *plan.y))}",
         )
-
-
-def find_files(places: list[str], key: str) -> list[str]:
-    """The files of paths, globs and URLs, without repetition. The files of a glob are sorted.
-
-    Raises:
-        DataError: One of the places has no file.
-    """
-    found: dict[str, None] = {}
-    for place in places:
-        files = find_urls(place) if is_url(place) else _matching(place)
-        if not files:
-            raise _no_file(place, key)
-        if is_url(place) and place.endswith(".npy"):
-            raise DataError("NPY files are read by folders", where=f"{key}: {place}", cure="pack them as one .npz")
-        found |= dict.fromkeys(files)
-    return _once_a_folder(list(found))
 
 
 def _check_alike(training: Plan, validation: Plan) -> None:
@@ -226,7 +223,7 @@ def n_validation(n: int, fraction: float) -> int:
         raise DataError(
             f"a fraction of {fraction} of {n} samples leaves none to {side} on",
             where="data.validation_fraction",
-            cure="more samples or another fraction",
+            cure="use more samples, or another fraction",
         )
     return count
 
@@ -239,7 +236,7 @@ def _united(kinds: Sequence[tuple[ArrayKind, ...]]) -> tuple[ArrayKind, ...]:
 
 
 def _check_same(reader: Reader, first: Reader) -> None:
-    shapes, expected = ([(kind.key, kind.shape) for kind in one.kinds] for one in (reader, first))
+    shapes, expected = ([(kind.key, kind.shape) for kind in source.kinds] for source in (reader, first))
     if shapes != expected:
         raise reader.error(
             f"{_spoken(shapes)} here but {_spoken(expected)} in {first.source.place}",
@@ -250,29 +247,3 @@ def _check_same(reader: Reader, first: Reader) -> None:
 
 def _spoken(shapes: list[tuple[str, tuple[int, ...]]]) -> str:
     return "samples of shape " + ", ".join(f"{key} {shape}".strip() for key, shape in shapes)
-
-
-def _matching(place: str) -> list[str]:
-    matches = [place] if Path(place).is_file() else sorted(glob.glob(place, recursive=True))  # noqa: PTH207
-    return [match for match in matches if Path(match).is_file()]
-
-
-def _once_a_folder(files: list[str]) -> list[str]:
-    """Keeps only the first NPY file of each folder: the files of a folder are one source."""
-    kept: dict[str, str] = {}
-    for file in files:
-        kept.setdefault(str(Path(file).with_name("*.npy")) if file.endswith(".npy") else file, file)
-    return list(kept.values())
-
-
-def _no_file(place: str, key: str) -> DataError:
-    path = Path(place)
-    if is_url(place) or glob.has_magic(place):
-        return DataError("no file fits this pattern", where=f"{key}: {place}", cure="check the path and the suffix")
-    if path.is_dir():
-        return DataError("this is a folder", where=f"{key}: {place}", cure=f"name its files: {place}/*.h5")
-    if not path.parent.is_dir():
-        return DataError("there is no such folder", where=f"{key}: {path.parent}", cure="check the path")
-    near = nearest_file(path)
-    cure = f"did you mean {near!r}?" if near else f"{path.parent} has no file with a similar name"
-    return DataError("there is no such file", where=f"{key}: {place}", cure=cure)

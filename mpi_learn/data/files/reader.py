@@ -13,7 +13,7 @@ from mpi_learn.data.files.array_kind import ArrayKind, Role
 from mpi_learn.data.files.names import Request, look_up, names_in
 from mpi_learn.data.formats.source import Jagged, Source, reading
 from mpi_learn.errors import DataError
-from mpi_learn.settings.user_code import load_function, users_code
+from mpi_learn.settings.user_code import errors_of_user_code, load_function
 
 N_TRIED = 8
 """The number of samples on which the user's function is tried, to determine the shapes and dtypes of its results."""
@@ -48,7 +48,7 @@ class Reader:
         self.function = load_function(wanted.function) if isinstance(wanted, Transform) else None
         with reading(source):
             self.requests = self._looked_up(
-                _plain(wanted), [one for names in left_out for one in names_in(_plain(names))]
+                _plain(wanted), [name for names in left_out for name in names_in(_plain(names))]
             )
             self._names = list(dict.fromkeys(column.name for request in self.requests for column in request.columns))
             self._described = source.describe(self._names)
@@ -136,7 +136,7 @@ class Reader:
         for array in arrays:
             self._check_numeric(name, array.dtype)
         keys = self._keys or ("",) * len(arrays)
-        return [self._kind_of(name, one.shape[1:], one.dtype, key) for one, key in zip(arrays, keys, strict=True)]
+        return [self._kind_of(name, array.shape[1:], array.dtype, key) for array, key in zip(arrays, keys, strict=True)]
 
     def _kind_of(self, name: str, shape: tuple[int, ...], dtype: np.dtype, key: str) -> ArrayKind:
         wanted = self._dtypes.get(key) or self._dtypes.get(name) or self._dtypes.get(self.role)
@@ -158,7 +158,7 @@ class Reader:
     def _transformed(
         self, function: Callable[..., Any], arrays: tuple[np.ndarray, ...], n: int
     ) -> tuple[np.ndarray, ...]:
-        with users_code("the function", f"{self.key}: {self.source.place}: {name_of(function)}", DataError):
+        with errors_of_user_code("the function", f"{self.key}: {self.source.place}: {name_of(function)}", DataError):
             made = function(*arrays)
         if isinstance(made, dict):
             self._keys, made = tuple(made), tuple(made.values())

@@ -102,13 +102,14 @@ def _copy(url: str, folder: Path, keep: bool) -> Iterator[Path]:
     target = folder / f"{digest}-{path.rpartition('/')[2].partition('?')[0]}"
     lock_path = folder / f".{target.name}.lock"
     while (lock := _held(lock_path)) is None or not target.exists():
-        if lock is not None:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if _is_current(lock, lock_path) and not target.exists():
-                    _fetch(url, system, path, target)
-            finally:
-                _release(lock)
+        if lock is None:
+            continue
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if _is_current(lock, lock_path) and not target.exists():
+                _fetch(url, system, path, target)
+        finally:
+            _release(lock)  # the next round holds it shared, as readers do
     try:
         yield target
     finally:
@@ -178,7 +179,7 @@ def _system(url: str) -> tuple[Any, str]:
     except ImportError as error:
         raise UserError(str(error), where=url, cure="pip install what it names, or mpi-opt[remote]") from error
     except ValueError as error:
-        raise DataError(str(error), where=url, cure="https, s3, gs, root, … are known to fsspec") from error
+        raise DataError(str(error), where=url, cure="use a URL that fsspec supports: https, s3, gs, root, …") from error
     return system, path
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import h5py
 import numpy as np
 
 from mpi_learn.data.formats.source import Description, Jagged, Source
+
+if TYPE_CHECKING:
+    import h5py
 
 LOCKING = "best-effort"
 """Reading needs no locks, and many parallel file systems do not support them."""
@@ -46,7 +48,7 @@ class HDF5(Source):
 
     def n_together(self, names: Sequence[str]) -> int:
         chunks = [self._file[self._descriptions[name].record or name].chunks for name in names]
-        return max((one[0] for one in chunks if one), default=1)
+        return max((shape[0] for shape in chunks if shape), default=1)
 
     @cached_property
     def _descriptions(self) -> dict[str, Description]:
@@ -60,10 +62,14 @@ class HDF5(Source):
     @cached_property
     def _file(self) -> h5py.File:
         """The open file. It stays open, since opening takes as long as reading some megabytes."""
+        import h5py
+
         return h5py.File(self.path, locking=LOCKING)
 
 
 def _datasets(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, h5py.Dataset]]:
+    import h5py
+
     for name, item in group.items():
         if isinstance(item, h5py.Group):
             yield from _datasets(item, f"{prefix}{name}/")
@@ -73,6 +79,8 @@ def _datasets(group: h5py.Group, prefix: str = "") -> Iterator[tuple[str, h5py.D
 
 def _described(name: str, dataset: h5py.Dataset) -> Iterator[tuple[str, Description]]:
     """The description of a dataset, or of each of its fields."""
+    import h5py
+
     n, shape, dtype = dataset.shape[0], dataset.shape[1:], dataset.dtype
     for field, (kind, *_) in (dtype.fields or {}).items():
         yield f"{name}/{field}", Description(n, (*shape, *kind.shape), kind.base, record=name)

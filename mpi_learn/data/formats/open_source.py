@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Mapping
 from pathlib import Path
 
+from mpi_learn.data.formats.csv import CSV
+from mpi_learn.data.formats.hdf5 import HDF5
+from mpi_learn.data.formats.numpy_files import NPY, NPZ
+from mpi_learn.data.formats.parquet import Parquet
+from mpi_learn.data.formats.root import ROOT
 from mpi_learn.data.formats.source import Source
 from mpi_learn.errors import DataError
 
-SOURCES = {
-    ".h5": "mpi_learn.data.formats.hdf5:HDF5",
-    ".hdf5": "mpi_learn.data.formats.hdf5:HDF5",
-    ".npz": "mpi_learn.data.formats.numpy_files:NPZ",
-    ".npy": "mpi_learn.data.formats.numpy_files:NPY",
-    ".root": "mpi_learn.data.formats.root:ROOT",
-    ".parquet": "mpi_learn.data.formats.parquet:Parquet",
-    ".csv": "mpi_learn.data.formats.csv:CSV",
-    ".csv.gz": "mpi_learn.data.formats.csv:CSV",
+SOURCES: Mapping[str, type[Source]] = {
+    ".h5": HDF5,
+    ".hdf5": HDF5,
+    ".npz": NPZ,
+    ".npy": NPY,
+    ".root": ROOT,
+    ".parquet": Parquet,
+    ".csv": CSV,
+    ".csv.gz": CSV,
 }
-"""Suffix -> class; the longest matching suffix is used."""
+"""The longest matching suffix is used."""
 
 
 def open_source(path: Path, place: str = "") -> Source:
@@ -36,6 +41,4 @@ def open_source(path: Path, place: str = "") -> Source:
         )
     if not path.is_file():
         raise DataError("there is no such file", where=place or str(path), cure="check the path")
-    module, _, name = SOURCES[suffix].partition(":")
-    source: Source = getattr(importlib.import_module(module), name)(path, place)
-    return source
+    return SOURCES[suffix](path, place)

@@ -117,5 +117,5 @@ def reading(source: Source) -> Iterator[None]:
         raise DataError(
             f"cannot be read as {source.format}: {message[:200]}",
             where=source.place,
-            cure="get permission to read it" if "ermission denied" in message else WRITE_AGAIN,
+            cure="get read permission" if "ermission denied" in message else WRITE_AGAIN,
         ) from error

@@ -10,6 +10,7 @@ import numpy as np
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.latent_noise import VALIDATION
+from mpi_learn.data.samples.shuffling import shuffled
 
 EVEN_SHARE_PARTS = 32
 
@@ -57,7 +58,7 @@ class BatchOptions:
         return self.batch_size * self.n_workers
 
     def n_parts(self, dataset: Dataset) -> int:
-        """Steps per epoch, each counted once for all turns of the noise."""
+        """Batches per epoch. With noise, each batch is used in several steps."""
         n = dataset.n_training
         return n // self.step_samples if self.drop_last else -(-n // self.step_samples)
 
@@ -101,24 +102,17 @@ class Batches:
         for step in range(self.options.n_parts(self.dataset)):
             yield from self._taken(epoch, self._part(step))
 
-    def chunk(self, epoch: int, part: slice) -> Iterator[Batch]:
-        """The batches of a part of an epoch that a `Dealer` dealt to this worker; `n_workers` does not matter.
-
-        Args:
-            part: Positions in the epoch's order.
-        """
-        size = self.options.batch_size
-        for first in range(part.start, part.stop, size):
-            yield from self._taken(epoch, slice(first, min(first + size, part.stop)))
-
     def dealt(self, epoch: int, next_part: Callable[[], slice | None]) -> Iterator[Batch]:
         """The batches of all parts that a `Dealer` deals to this worker.
 
         Args:
+            epoch: The number of the epoch, from 0.
             next_part: Returns the next positions in the epoch's order; None when all are dealt.
         """
+        size = self.options.batch_size
         while (part := next_part()) is not None:
-            yield from self.chunk(epoch, part)
+            for first in range(part.start, part.stop, size):
+                yield from self._taken(epoch, slice(first, min(first + size, part.stop)))
 
     def close(self) -> None:
         """Has no effect: there is nothing to release."""
@@ -130,8 +124,7 @@ class Batches:
     def _order_of(self, epoch: int) -> np.ndarray:
         """The order of the samples in an epoch: a permutation that depends on the seed and the epoch alone."""
         if self._order is None or self._order[0] != epoch:
-            seed, n = self.options.seed, self.dataset.n_training
-            self._order = epoch, np.random.default_rng([seed, epoch]).permutation(n)
+            self._order = epoch, shuffled(self.dataset.n_training, self.options.seed, epoch)
         return self._order[1]
 
     def _part(self, step: int) -> slice:
@@ -159,7 +152,7 @@ class Dealer:
         self._first = 0
 
     def deal(self) -> slice | None:
-        """The next chunk, as positions in the epoch's order for `Batches.chunk`; None when all are dealt."""
+        """The next chunk, as positions in the epoch's order; None when all are dealt."""
         if self._first >= self.n_samples:
             return None
         part = slice(self._first, min(self._first + self.chunk_size, self.n_samples))

@@ -97,7 +97,7 @@ def samples_of(plan: Plan, arrays: Sequence[np.ndarray]) -> Samples:
 def _taken(
     arrays: tuple[np.ndarray, ...], indices: Selection, dtypes: tuple[np.dtype, ...], role: Role
 ) -> tuple[np.ndarray, ...]:
-    wanted: Any = dtypes or [dtype_for_model(one.dtype, role) for one in arrays]
+    wanted: Any = dtypes or [dtype_for_model(array.dtype, role) for array in arrays]
     return tuple(_copied(array, indices, dtype) for array, dtype in zip(arrays, wanted, strict=True))
 
 

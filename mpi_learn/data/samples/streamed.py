@@ -110,7 +110,7 @@ class StreamedSamples:
             return
         here = slice(at, at + stop - start)
         parts = buffers.x, buffers.y, buffers.weights
-        self._fill(tuple(tuple(one[here] for one in part) for part in parts), start, stop)
+        self._fill(tuple(tuple(array[here] for array in part) for part in parts), start, stop)
 
     def _fill_chosen(self, buffers: Samples, at: int, indices: np.ndarray) -> None:
         """Reads samples at ascending `indices`: in each block, the range from the first to the last of them."""
@@ -132,7 +132,7 @@ class StreamedSamples:
             end = min(stop, offset + part.n_samples)
             here = slice(done, end - start)
             for reader, arrays in zip(self._opened(part.place), parts, strict=True):
-                self._copy(reader, [one[here] for one in arrays], start + done - offset, end - offset)
+                self._copy(reader, [array[here] for array in arrays], start + done - offset, end - offset)
             done, number = end - start, number + 1
 
     def _opened(self, place: str) -> Readers:

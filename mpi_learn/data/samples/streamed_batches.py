@@ -15,6 +15,7 @@ from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.latent_noise import VALIDATION
 from mpi_learn.data.samples.read_ahead import ReadAhead
+from mpi_learn.data.samples.shuffling import shuffled
 from mpi_learn.data.samples.streamed import StreamedSamples
 
 
@@ -117,10 +118,7 @@ class StreamedBatches:
                 raise CancelledError
             self.samples.fill(buffers, at, start, stop, self.dataset.training_indices)
             at += stop - start
-        order = np.arange(at)
-        if self.options.shuffle:
-            np.random.default_rng([self.options.seed, window.epoch, 1 + window.start]).shuffle(order)
-        return buffers, order
+        return buffers, self._shuffled(at, window.epoch, 1 + window.start)
 
     def _spans(self, window: Window) -> list[tuple[int, int]]:
         """The training samples of a window as ascending ranges (start, stop)."""
@@ -138,12 +136,14 @@ class StreamedBatches:
     def _order_of(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """The blocks in an epoch's order, and the starting position of each, followed by the end."""
         if self._order is None or self._order[0] != epoch:
-            blocks = np.arange(len(self._blocks) - 1)
-            if self.options.shuffle:
-                np.random.default_rng([self.options.seed, epoch]).shuffle(blocks)
+            blocks = self._shuffled(len(self._blocks) - 1, epoch)
             starts = np.concatenate([[0], np.cumsum(np.diff(self._blocks)[blocks])])
             self._order = epoch, blocks, starts
         return self._order[1:]
+
+    def _shuffled(self, n: int, *keys: int) -> np.ndarray:
+        """0, …, n - 1 in a random order that depends on the seed and `keys`; in ascending order without shuffling."""
+        return shuffled(n, self.options.seed, *keys) if self.options.shuffle else np.arange(n)
 
 
 def streamed_validation(dataset: Dataset, part: slice, batch_size: int) -> Iterator[Batch]:

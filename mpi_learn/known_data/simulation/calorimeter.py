@@ -36,10 +36,10 @@ from mpi_learn.known_data.simulation.partons import Integers, Reals, summed
 
 Z = 74
 CRITICAL_ENERGY_GEV = 0.008
-"""Of tungsten (X₀ = 3.5 mm, Molière radius 9.3 mm)."""
+"""Atomic number and critical energy of tungsten (X₀ = 3.5 mm, Molière radius 9.3 mm)."""
 
 Singles = npt.NDArray[np.float32]
-"""Spots are many: half of the memory and of the time."""
+"""Single precision halves memory and time: a shower has thousands of spots."""
 
 N_VOXELS = 25
 DEPTH_X0, WIDTH_RM = 1.0, 0.25
@@ -55,16 +55,16 @@ def simulate_showers(
 ) -> Iterator[dict[str, np.ndarray]]:
     """Blocks of simulated electron showers.
 
-    The particles hit the centre of the front face at a right angle, anywhere in the central voxel.
+    The particles enter the front face at a right angle, at a random position in its central voxel.
 
     Args:
-        n: How many showers, over all blocks.
+        n: Number of showers in all blocks.
         seed: The same seed and options give the same showers.
-        energy: The range of the particles' energy in GeV, in which it is distributed evenly.
+        energy: Range of the energy of the particles in GeV; the distribution is uniform.
 
     Returns:
         An iterator over blocks of m showers: ``X`` (m, 25, 25, 25, 1) float32, deposited energies in GeV, first axis
-        depth; and ``energy`` (m, 1) float32, that of the particle in GeV.
+        depth; and ``energy`` (m, 1) float32, the energy of the particle in GeV.
 
     Raises:
         ConfigurationError: `energy` is outside of 1 to 1000 GeV.

@@ -6,8 +6,8 @@ A quark of momentum p takes an antiquark from the vacuum and forms a meson with 
 
 the partner of the antiquark continues with (1 - z) p until less than 5 GeV is left. Pairs of u, d and s have the
 ratio 0.43 : 0.43 : 0.14 and a Gaussian transverse momentum of 0.35 GeV. A gluon first becomes a light quark and
-antiquark. Charge is conserved along the chain, except for the last meson. No meson is further away from its parton than
-the colour partner of the parton.
+antiquark. Charge is conserved along the chain, except for the last meson. The distance of a meson from its
+parton is smaller than that of the colour partner of the parton.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ which take z P and (1 - z) P at a distance Δ in the plane of η and φ, has
     M² = m_A² / z + m_B² / (1 - z) + z (1 - z) P² Δ²,    z = (E_A* + p* cos θ*) / M
 
 with E_A* and p* of A at rest of the decaying particle. A and B become massive by their own radiation, so Δ is computed
-after the shower: masses of decaying particles are conserved, and what the radiation takes is missing from Δ (recoil).
+after the shower: masses of decaying particles are conserved, and Δ is reduced by the radiation (recoil).
 
 Not simulated: spin correlations (W bosons from top quarks are unpolarised), radiation of the top quark itself, and mass
 effects of b and c quarks.
@@ -26,13 +26,13 @@ W_MASS_GEV, W_WIDTH_GEV = 80.38, 2.09
 Z_MASS_GEV, Z_WIDTH_GEV = 91.19, 2.50
 TOP_MASS_GEV, TOP_WIDTH_GEV = 172.6, 1.42
 MAX_WIDTHS = 10
-"""Breit-Wigner masses are cut so far from the centre."""
+"""Breit-Wigner masses are cut at this number of widths from the centre."""
 
 UP, DOWN = 2, -1
 """Charges of quarks in units of e/3."""
 UP_SHARE_OF_QUARKS = 2 / 3
 UP_SHARE_OF_Z = 0.34
-"""Of the light quarks that are scattered at high momentum (valence quarks of the proton), and of hadronic Z decays."""
+"""Fractions of up-type quarks: of scattered quarks (mostly valence quarks of the proton), and of hadronic Z decays."""
 RADIUS = 0.8
 """The radius of a jet, and the largest angle at which a single quark or gluon radiates."""
 
@@ -43,9 +43,9 @@ class Decay:
 
     Attributes:
         exists: Whether the jet has this decay.
-        mass: Of the decaying particle, GeV.
+        mass: Mass of the decaying particle, GeV.
         fraction: z of A.
-        direction: Of A seen from B, a unit vector Δη + i Δφ.
+        direction: Unit vector Δη + i Δφ from B to A.
     """
 
     exists: Flags
@@ -62,11 +62,11 @@ class Decay:
 
 @dataclass(frozen=True)
 class HardJets:
-    """The hard partons of jets, and how to put what they radiate together.
+    """The hard partons of jets, and how their radiation is combined.
 
     Attributes:
-        partons: At most three a jet, at position 0; `origin` is 3 times the jet plus the slot.
-        pt: Of each jet, GeV.
+        partons: At most three per jet, at position 0; `origin` is 3 times the index of the jet plus the slot.
+        pt: Transverse momentum of each jet, GeV.
         first: t → W b (A is the W boson). The b quark is in slot 2.
         second: W, Z → q q̄, in slots 0 and 1.
     """
@@ -77,10 +77,10 @@ class HardJets:
     second: Decay
 
     def assembled(self, radiated: Partons) -> Partons:
-        """The same with `position` relative to the jet and `origin` the index of the jet.
+        """`radiated` with `position` relative to the jet, and with the index of the jet as `origin`.
 
         Args:
-            radiated: What the hard partons became, with their `origin` and positions relative to them.
+            radiated: The products of the hard partons, with their `origin` and positions relative to them.
         """
         centre, squared = centres_and_squared_masses(radiated, 3 * len(self.pt))
         masses = squared.reshape(-1, 3)
@@ -144,7 +144,7 @@ def _decay(exists: Flags, mass: Reals, mass_a: Reals, rng: np.random.Generator) 
 
 
 def _charges(classes: Integers, rng: np.random.Generator) -> Integers:
-    """Charges of the three slots, shape (n, 3): jets and anti-jets equally often, but for single quarks."""
+    """Charges of the three slots, shape (n, 3). Jets and anti-jets are equally frequent, except for single quarks."""
     n = len(classes)
     valence = np.where(rng.random(n) < UP_SHARE_OF_QUARKS, UP, DOWN)
     of_z = np.where(rng.random(n) < UP_SHARE_OF_Z, UP, DOWN)
@@ -155,7 +155,7 @@ def _charges(classes: Integers, rng: np.random.Generator) -> Integers:
 
 
 def centres_and_squared_masses(partons: Partons, n: int) -> tuple[Points, Reals]:
-    """Of all that descends from each of `n` origins: x = Σ p_i x_i / p, and M² = p Σ p_i |x_i - x|² in GeV²."""
+    """For all products of each of `n` origins: x = Σ p_i x_i / p, and M² = p Σ p_i |x_i - x|² in GeV²."""
     total = summed(partons.origin, partons.pt, n)
     moments = [summed(partons.origin, partons.pt * axis, n) for axis in (partons.position.real, partons.position.imag)]
     centre: Points = np.asarray((moments[0] + 1j * moments[1]) / np.maximum(total, 1e-12), np.complex128)

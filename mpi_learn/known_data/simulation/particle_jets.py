@@ -21,10 +21,10 @@ from mpi_learn.known_data.simulation.partons import Integers, Partons, Points, R
 Jets = dict[str, np.ndarray]
 JETS_PER_BLOCK = 5000
 SMALLEST_GEV, LARGEST_GEV = 100.0, 10_000.0
-"""Of the transverse momentum; the simulation is collinear, so masses should be small against it."""
+"""Limits of the transverse momentum. The simulation is collinear: masses must be small compared with it."""
 
 THRESHOLD_GEV = 0.5
-"""Particles with less transverse momentum are not seen."""
+"""Particles with less transverse momentum are not detected."""
 
 CHARGE_EXPONENT = 0.5
 JET_FEATURES = ("pt", "mass", "multiplicity", "girth", "ptd", "charge")
@@ -36,11 +36,11 @@ def simulate_jets(
     """Blocks of simulated jets, in random order of the classes.
 
     Args:
-        n: How many jets, over all blocks.
+        n: Number of jets in all blocks.
         seed: The same seed and options give the same jets.
         classes: 2 for gluon and quark; 5 for gluon, quark, W, Z and top.
-        particles: How many particles of a jet are kept, those with the largest transverse momentum.
-        energy: The range of the jets' transverse momentum in GeV, in which it is distributed evenly.
+        particles: Number of particles kept per jet, those with the largest transverse momentum.
+        energy: Range of the transverse momentum of the jets in GeV; the distribution is uniform.
 
     Returns:
         An iterator over blocks of m jets: ``X`` (m, particles, 4) float32, ``mask`` (m, particles) uint8, ``jet``
@@ -74,12 +74,12 @@ def produced_hadrons(classes: Integers, pt: Reals, rng: np.random.Generator) -> 
 
 
 def seen_jets(hadrons: Partons, n: int, particles: int, rng: np.random.Generator) -> Jets:
-    """What a detector sees of `n` jets.
+    """The measurement of `n` jets by a detector.
 
     Returns:
         ``X`` (n, particles, 4): transverse momentum in GeV, Δη and Δφ from the jet's axis, and charge in units of e,
         ordered by transverse momentum and filled with zeros. ``mask`` (n, particles): 1 for a particle, 0 for filling.
-        ``jet`` (n, 6): `JET_FEATURES` of all particles that were seen, also of those that are not kept.
+        ``jet`` (n, 6): `JET_FEATURES` of all detected particles, also of those that are not kept.
     """
     jet, pt, position, charge = _measured(hadrons, rng)
     axis = _added(jet, pt * position, n) / np.maximum(summed(jet, pt, n), 1e-9)
@@ -125,5 +125,5 @@ def _features(jet: Integers, pt: Reals, position: Points, charge: Reals, n: int)
 
 
 def _added(jet: Integers, values: Points, n: int) -> Points:
-    """The same as `summed` for complex values."""
+    """`summed` for complex values."""
     return summed(jet, values.real, n) + 1j * summed(jet, values.imag, n)

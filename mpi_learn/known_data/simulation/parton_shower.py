@@ -30,7 +30,7 @@ CUTOFF_GEV = 1.2
 ALPHA_Z, Z_MASS_GEV = 0.118, 91.19
 BETA_0 = (33 - 2 * N_F) / (12 * np.pi)
 QUARK_CHARGES = np.array([2, -1, -1, 2, -1])
-"""Of u, d, s, c and b, in units of e/3."""
+"""Charges of u, d, s, c and b in units of e/3."""
 
 
 def strong_coupling(k_t: Reals) -> Reals:
@@ -55,16 +55,16 @@ def shower(partons: Partons, rng: np.random.Generator) -> Partons:
     Transverse momentum and its first moments in the plane of η and φ are conserved in every branching.
 
     Returns:
-        The partons at the cutoff, in no order; `origin` says from which of `partons` each descends.
+        The partons at the cutoff, in no order; `origin` is the index in `partons` from which each originates.
     """
     finished: list[Partons] = []
     while len(partons):
         angle, z, accepted, is_pair = _trial(partons, rng)
-        goes_on = partons.pt * angle > 4 * CUTOFF_GEV  # z (1 - z) is at most 1/4
-        finished.append(partons.take(~goes_on))
+        may_radiate = partons.pt * angle > 4 * CUTOFF_GEV  # z (1 - z) is at most 1/4
+        finished.append(partons.take(~may_radiate))
         partons = replace(partons, max_angle=angle)
-        splits = goes_on & accepted
-        unchanged = partons.take(goes_on & ~accepted)
+        splits = may_radiate & accepted
+        unchanged = partons.take(may_radiate & ~accepted)
         partons = joined([unchanged, *_branched(partons.take(splits), z[splits], is_pair[splits], rng)])
     return joined([partons, *finished])
 

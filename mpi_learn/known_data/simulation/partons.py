@@ -21,13 +21,13 @@ class Partons:
     """Partons (or hadrons) near one axis, one entry each; all columns have shape (n,).
 
     Attributes:
-        origin: The index of the hard parton that each descends from.
+        origin: The index of the hard parton from which each originates.
         pt: Transverse momentum in GeV.
         position: Relative to the axis of the hard parton, Δη + i Δφ.
         charge: Electric charge in units of e/3. A parton of charge 0 is a gluon; 2 and -1 are quarks, -2 and 1 are
             antiquarks.
         max_angle: The largest angle at which the parton still radiates, in the plane of η and φ.
-        opening: The angle of the branching that the parton comes from; its colour partner is so far away.
+        opening: The angle of the branching that produced the parton: the distance of its colour partner.
     """
 
     origin: Integers

@@ -8,7 +8,7 @@ from typing import Any
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.settings.component import Component, shown_arguments
 from mpi_learn.settings.suggestions import nearest
-from mpi_learn.settings.user_code import users_code
+from mpi_learn.settings.user_code import errors_of_user_code
 
 INSTEAD = {
     "BackupAndRestore": "write `checkpoint: {path: FOLDER}`",
@@ -38,7 +38,7 @@ def make_keras_callback(wanted: Component) -> Any:
         raise ConfigurationError(
             f"Keras has no callback {wanted.name}", where="callbacks", cure=f"did you mean {near}?" if near else ""
         )
-    with users_code(f"{wanted.name} with ({shown_arguments(wanted.arguments)})", "callbacks"):
+    with errors_of_user_code(f"{wanted.name} with ({shown_arguments(wanted.arguments)})", "callbacks"):
         return getattr(keras.callbacks, wanted.name)(**wanted.arguments)
 
 

@@ -27,9 +27,9 @@ def check_precision(model: keras.Model, computing: Computing) -> None:
         return
     if computing.precision not in found:
         raise ModelError(
-            f"no layer computes in {computing.precision}; they are of {', '.join(sorted(found))}",
+            f"no layer computes in {computing.precision}, but in {', '.join(sorted(found))}",
             where="precision",
-            cure="leave dtype out where the layers are made; a saved model keeps the precision that it was saved with",
+            cure="build the layers without dtype; a saved model keeps the precision with which it was saved",
         )
 
 

@@ -30,7 +30,8 @@ class GradientCatcher(keras.optimizers.Optimizer):  # type: ignore[misc] # Keras
         self.nudge = 0.0
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
-        """Keeps the gradients and their variables; with a `nudge` it moves these by it."""
+        """Keeps the gradients and their variables, and counts the step; with a `nudge` it moves the variables by it."""
+        self.iterations.assign_add(1)
         self.caught.append(list(zip(grads, trainable_variables or (), strict=True)))
         if self.nudge:
             for variable in trainable_variables or ():
@@ -120,12 +121,16 @@ class CompiledModel:
             )
         return tf.cast(found, tf.float32)
 
-    def weight(self, outputs: Any, weights: Any, n: tf.Tensor) -> tf.Tensor:
+    def weight(self, y: Any, outputs: Any, weights: Any, n: tf.Tensor) -> tf.Tensor:
         """The divisor of the mean loss of a batch; see `mpi_learn.models.keras_.keras_model`."""
         if self._has_loss_method or not tf.is_tensor(outputs):
             return n
         mask, reduction = getattr(outputs, "_keras_mask", None), getattr(self.model.loss, "reduction", "")
         entries = None if mask is None else tf.cast(mask, tf.float32)
+        ignored = next((rule.ignored for rule in self._rules if rule is not None), None)
+        if ignored is not None:
+            is_kept = tf.reshape(tf.cast(y != ignored, tf.float32), tf.shape(outputs)[:-1])
+            entries = is_kept if entries is None else entries * is_kept
         if reduction == "mean_with_sample_weight" and weights is not None:
             factors = tf.cast(weights, tf.float32)
             if entries is not None and entries.shape.rank > factors.shape.rank:
@@ -140,16 +145,16 @@ class CompiledModel:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Restores the model's state and its random numbers at the end."""
-        variables = [*self.model.trainable_variables, *self.model.non_trainable_variables]
+        """Restores the model's state and global random numbers at the end."""
+        variables = [*self.model.trainable_variables, *self.model.non_trainable_variables, self.catcher.iterations]
         before = [np.array(one) for one in variables]
-        tf.random.set_seed(self.settings.seed)
+        self.network.reseed()
         try:
             yield
         finally:
             for variable, value in zip(variables, before, strict=True):
                 variable.assign(value)
-            tf.random.set_seed(self.settings.seed)
+            self.network.reseed()
 
     @contextmanager
     def as_returned(self) -> Iterator[None]:
@@ -171,12 +176,15 @@ class CompiledModel:
         None as well for a model without `call`, whose `train_step` does everything.
         """
         x = self.inputs(tensors(example.x))
+        seeds = [(one, np.array(one)) for one in self.model.non_trainable_variables if one.name == SEED_STATE]
         try:
             found = self.network(x, training=False)
         except Exception as error:
             if isinstance(error, NotImplementedError) and self.has_train_step:
                 return None
             raise not_taken(self.model, example, error) from error
+        for variable, value in seeds:  # `fit` makes no such call
+            variable.assign(value)
         return described(self.model, found)
 
     def _compile(self, outputs: Outputs | None, example: Example) -> None:
@@ -205,6 +213,8 @@ class CompiledModel:
                 self._rules.append(None if place is None else label_rule(wanted, shape))
                 if (rule := self._rules[-1]) is not None and place is not None:
                     rule.check_shape(example.y[place])
+                    for weights in example.weights:
+                        rule.check_weights(weights)
             check_ranges(self._rules, self._places, example.y)
         with tracing("loss"):
             self.model.compile(optimizer=GradientCatcher(), **arguments)

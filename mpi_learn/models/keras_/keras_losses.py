@@ -13,7 +13,7 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.outputs import LabelRule, Outputs, Shape
 from mpi_learn.settings.component import Component, make_component, shown_arguments
 from mpi_learn.settings.suggestions import nearest
-from mpi_learn.settings.user_code import users_code
+from mpi_learn.settings.user_code import errors_of_user_code
 
 SHORT = ("accuracy", "acc", "crossentropy", "ce")
 """Names that Keras replaces by the shapes of labels and outputs."""
@@ -118,7 +118,7 @@ def _of_keras(wanted: Component, module: ModuleType, where: str) -> Any:
             return found
     if kind is None:
         raise ConfigurationError(f"{name} takes no arguments ({shown_arguments(arguments)})", where=where)
-    with users_code(f"{name} with ({shown_arguments(arguments)})", where):
+    with errors_of_user_code(f"{name} with ({shown_arguments(arguments)})", where):
         return kind(**arguments)
 
 

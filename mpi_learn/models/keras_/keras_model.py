@@ -20,7 +20,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from mpi_learn.flat_layout import N_SAMPLES, N_WORDS, aligned_empty
+from mpi_learn.flat_layout import N_FLAGS, N_SAMPLES, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_compile import CompiledModel
 from mpi_learn.models.keras_.keras_network import (
@@ -54,8 +54,9 @@ class KerasModel(Model):
     def __init__(self, model: keras.Model, settings: ModelSettings, example: Example) -> None:
         self._settings, self.network = settings, KerasNetwork(model, settings)
         self.compiled = CompiledModel(self.network, settings, example)
-        self.layout, self.has_own_loss = self.network.layout, self.compiled.has_own_loss
+        self.layout, self.has_own_loss = self.network.layout.counted(), self.compiled.has_own_loss
         self.weights = aligned_empty(self.layout.size)
+        self.weights[:] = 0
         self.network.give(self.weights)
         self._training, self._inference = self._passes(example)
         self.has_constraints = self.network.has_constraints
@@ -63,7 +64,7 @@ class KerasModel(Model):
         self.has_xla = not self.compiled.has_train_step
         self._initial = [tf.constant(one) for one in self.compiled.metrics.initial]
         self._n_states = self.compiled.metrics.size
-        self.n_sums = FIRST_STATE + self._n_states + len(self._names) + N_WORDS
+        self.n_sums = FIRST_STATE + self._n_states + len(self._names) + N_FLAGS
         self._flat = SharedTensor(self.weights)
         self._by_xla: Callable[..., tf.Tensor] | None = None
         self._n_by_xla = 0
@@ -102,7 +103,7 @@ class KerasModel(Model):
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
         n = max(float(sums[N_SAMPLES]), 1.0)
         split = FIRST_STATE + self._n_states
-        raw = {name: float(value) / n for name, value in zip(self._names, sums[split:-N_WORDS], strict=True)}
+        raw = {name: float(value) / n for name, value in zip(self._names, sums[split:-N_FLAGS], strict=True)}
         return {"loss": float(sums[LOSS_OF_N]) / n} | self.compiled.metrics.results(sums[FIRST_STATE:split]) | raw
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
@@ -157,8 +158,12 @@ class KerasModel(Model):
         return training, inference
 
     def _eager_step(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
-        found = self._training(self.network.parts(flat), x, y, weights, self._initial)
-        return tf.concat([*map(flattened, found.gradients), self._sums(found)], 0)
+        parts = self.network.parts(flat)
+        found = self._training(parts, x, y, weights, self._initial)
+        pairs = zip(found.gradients, parts, strict=True)
+        gradients = [flattened(tf.zeros_like(part) if one is None else one) for one, part in pairs]
+        counts = [0.0 if one is None else 1.0 for one in found.gradients]
+        return tf.concat([*gradients, counts, self._sums(found)], 0)
 
     def _eager_forward(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
         return self._sums(self._inference(self.network.parts(flat), x, y, weights, self._initial))
@@ -172,4 +177,4 @@ class KerasModel(Model):
     def _sums(self, found: Found) -> tf.Tensor:
         raw = [found.n * tf.cast(found.logs.get(name, np.nan), tf.float32) for name in self._names]
         weighted = (found.weight, found.weight * found.loss, found.n, found.n * found.loss)
-        return tf.concat([*map(flattened, (*weighted, *found.change, *raw)), [0.0] * N_WORDS], 0)
+        return tf.concat([*map(flattened, (*weighted, *found.change, *raw)), [0.0] * N_FLAGS], 0)

@@ -33,6 +33,8 @@ TRACING = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError,
 
 SEED_STATE = "seed_generator_state"
 """The name of the variable of a `keras.random.SeedGenerator`."""
+RANK_SEED = 1_000_003
+"""The difference between the seeds of two ranks."""
 
 
 class KerasNetwork:
@@ -46,6 +48,7 @@ class KerasNetwork:
 
     def __init__(self, model: keras.Model, settings: ModelSettings) -> None:
         self.model, self.computing, self.stream = model, settings.computing, settings.stream
+        self._seed = settings.seed + RANK_SEED * settings.stream
         self.takes_training = takes(model.call, "training")
         self.layout = FlatLayout(())
         self._moving: list[Any] = []
@@ -58,8 +61,11 @@ class KerasNetwork:
             ModelError: There is nothing to train, or the layers compute in another precision.
         """
         if not self.model.trainable_variables:
-            raise ModelError("the model has no array to train", where="model", cure="make one of its layers trainable")
+            raise ModelError(
+                "the model has no trainable weights", where="model", cure="make one of its layers trainable"
+            )
         check_precision(self.model, self.computing)
+        self.reseed()
         self.layout = FlatLayout(tuple(tuple(variable.shape) for variable in self.model.trainable_variables))
         variables = self.model.non_trainable_variables
         self._moving = [
@@ -69,7 +75,11 @@ class KerasNetwork:
         for variable in self._counters:  # dropout and noise draw from (seed, counter): each rank gets its own seed
             if variable.name == SEED_STATE:
                 state = np.asarray(variable)
-                variable.assign((state + np.array([self.stream * 1_000_003, 0])).astype(state.dtype))
+                variable.assign((state + np.array([self.stream * RANK_SEED, 0])).astype(state.dtype))
+
+    def reseed(self) -> None:
+        """Global random numbers start again, from another seed on each rank."""
+        keras.utils.set_random_seed(self._seed)
 
     def give(self, weights: np.ndarray) -> None:
         for view, variable in zip(self.layout.views(weights), self.model.trainable_variables, strict=True):
@@ -92,16 +102,15 @@ class KerasNetwork:
         return file
 
     def parts(self, flat: Any) -> list[Any]:
-        """See `Network.parts`; in the dtypes that the model computes with."""
-        sizes = np.diff(self.layout.bounds).tolist()
-        pieces = tf.split(flat, sizes) if len(sizes) > 1 else [flat]
+        """See `Network.parts`; in the dtypes that the model computes with. Counts may follow in `flat`."""
+        pieces = tf.split(flat, [*np.diff(self.layout.bounds).tolist(), -1])[:-1]
         variables = self.model.trainable_variables
         return [
             tf.cast(tf.reshape(piece, variable.shape), variable.dtype)
             for piece, variable in zip(pieces, variables, strict=True)
         ]
 
-    def scope(self, parts: list[Any], more: Sequence[tuple[Any, Any]] = ()) -> keras.StatelessScope:
+    def scope(self, parts: list[Any], more: Sequence[tuple[Any, Any]] = ()) -> RecordingScope:
         """Inside, the model computes with `parts`; assignments to its variables stay in the scope.
 
         Args:
@@ -109,7 +118,7 @@ class KerasNetwork:
         """
         mapping = [*zip(self.model.trainable_variables, parts, strict=True), *more]
         mapping += [(variable, variable.value) for variable in self.model.non_trainable_variables]
-        return keras.StatelessScope(mapping, collect_losses=True)
+        return RecordingScope(mapping, collect_losses=True)
 
     def __call__(self, x: Any, training: bool) -> Any:
         """The outputs, as the model returns them; inside of `scope`."""
@@ -140,6 +149,20 @@ class KerasNetwork:
             if with_moving or any(variable is one for one in self._counters):
                 variable.assign(value)
 
+    def keep_others(self, scope: RecordingScope, known: Sequence[Any]) -> None:
+        """Stores the values of variables that a pass has assigned, and that belong neither to the model nor to `known`.
+
+        Keras' global generator of random numbers is one, and the state of a loss. They are state of the model from then
+        on.
+        """
+        own = {id(one) for one in (*self.model.variables, *known)}
+        for variable in [one for key, one in scope.assigned.items() if key not in own]:
+            variable.assign(scope.get_current_value(variable))
+            is_real = np.issubdtype(keras.backend.standardize_dtype(variable.dtype), np.floating)
+            of_kind = self._moving if is_real else self._counters
+            if not any(variable is one for one in of_kind):
+                of_kind.append(variable)
+
     def moving(self) -> np.ndarray:
         return joined(self._moving, np.float32)
 
@@ -163,6 +186,7 @@ class KerasNetwork:
             losses = [tf.reduce_sum(tf.cast(one, tf.float32)) for one in self.model.losses]
         if training:
             self.keep(self.values(scope, parts), with_moving=moves)
+            self.keep_others(scope, ())
         return [tf.cast(one, tf.float32) for one in keras.tree.flatten(outputs)], tf.add_n(losses or [0.0])
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
@@ -194,6 +218,19 @@ class KerasNetwork:
     def close(self) -> None:
         keras.backend.clear_session(free_memory=False)  # else memory grows from model to model
         gc.collect()
+
+
+class RecordingScope(keras.StatelessScope):  # type: ignore[misc] # Keras has no types
+    """A scope that knows which variables are assigned in it."""
+
+    def __init__(self, state_mapping: Sequence[tuple[Any, Any]], *, collect_losses: bool) -> None:
+        super().__init__(state_mapping, collect_losses=collect_losses)
+        self.assigned: dict[int, Any] = {}
+
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        """Called by Keras for each assignment."""
+        super().add_update(update)
+        self.assigned[id(update[0])] = update[0]
 
 
 @contextmanager

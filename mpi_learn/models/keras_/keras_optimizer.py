@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import keras
@@ -13,7 +14,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.framework_optimizers import created
 from mpi_learn.settings.component import Component
-from mpi_learn.settings.user_code import users_code
+from mpi_learn.settings.user_code import errors_of_user_code
 
 Split = Callable[[Any], Sequence[Any]]
 """A flat vector -> the arrays in it, in the dtypes of the variables."""
@@ -38,7 +39,7 @@ class KerasRule:
         self.layout, self._variables, self._split = layout, variables, split
         where = f"optimizer: {wanted.name}"
         self._optimizer = created(wanted, keras.optimizers.Optimizer, keras.optimizers)
-        with users_code("building it", where):
+        with errors_of_user_code("building it", where):
             self._optimizer.build(self._variables)
         parts = getattr(self._optimizer, "optimizers", [self._optimizer])  # those of a MultiOptimizer
         for part in parts:
@@ -47,10 +48,9 @@ class KerasRule:
         self.has_schedule = not self._settable
         self.learning_rate = max(float(part.learning_rate) for part in parts)
         self._shares = [float(part.learning_rate) / (self.learning_rate or 1.0) for part in self._settable]
-        vector, numbers = tf.TensorSpec([layout.size]), tf.TensorSpec([3])
-        with users_code("a step", where):
-            step = tf.function(self._eager_step, input_signature=[vector, vector, numbers], autograph=False)
-            self._step = step.get_concrete_function()
+        with errors_of_user_code("a step", where):
+            all_used = (True,) * len(variables)
+            self._steps = {all_used: self._traced(all_used)}
         names = (f"{type(self._optimizer).__name__}.{number}" for number in range(len(self._optimizer.variables)))
         self._arrays = {name: np.array(one) for name, one in zip(names, self._optimizer.variables, strict=True)}
         self._may_be_changed = False
@@ -70,16 +70,30 @@ class KerasRule:
             for array, variable in zip(self._arrays.values(), self._optimizer.variables, strict=True):
                 variable.assign(array)
             self._may_be_changed = False
-        numbers = tf.constant([rate, scale, keep])
-        weights[:] = self._step(tf.convert_to_tensor(weights), tf.convert_to_tensor(gradient), numbers).numpy()
+        used, n = tuple(self.layout.used(gradient).tolist()), self.layout.size
+        if used not in self._steps:
+            self._steps[used] = self._traced(used)
+        vectors = tf.convert_to_tensor(weights[:n]), tf.convert_to_tensor(gradient[:n])
+        weights[:n] = self._steps[used](*vectors, tf.constant([rate, scale, keep])).numpy()
 
-    def _eager_step(self, weights: tf.Tensor, gradient: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+    def _traced(self, used: tuple[bool, ...]) -> Callable[..., tf.Tensor]:
+        """The step in which some of the variables have a gradient."""
+        signature = [tf.TensorSpec([self.layout.size]), tf.TensorSpec([self.layout.size]), tf.TensorSpec([3])]
+        step = tf.function(partial(self._eager_step, used), input_signature=signature, autograph=False)
+        found: Callable[..., tf.Tensor] = step.get_concrete_function()
+        return found
+
+    def _eager_step(
+        self, used: tuple[bool, ...], weights: tf.Tensor, gradient: tf.Tensor, numbers: tf.Tensor
+    ) -> tf.Tensor:
         rate, scale, keep = tf.unstack(numbers)
-        for variable, value in zip(self._variables, self._split(weights * keep), strict=True):
-            variable.assign(value)
+        values = zip(self._variables, used, self._split(weights), self._split(weights * keep), strict=True)
+        for variable, is_used, resting, decayed in values:
+            variable.assign(decayed if is_used else resting)
         for part, share in zip(self._settable, self._shares, strict=True):
             part.learning_rate = share * rate
-        self._optimizer.apply(self._split(gradient * scale), self._variables)
+        gradients = zip(used, self._split(gradient * scale), strict=True)
+        self._optimizer.apply([one if is_used else None for is_used, one in gradients], self._variables)
         return tf.concat([tf.reshape(tf.cast(one.value, tf.float32), [-1]) for one in self._variables], 0)
 
 

@@ -25,7 +25,7 @@ class Found:
     """The tensors that a pass over a batch returns.
 
     Attributes:
-        gradients: Of `weight` × `loss`, one per trainable array; none in inference.
+        gradients: Of `weight` × `loss`, one per trainable array, None for an array that is not used; none in inference.
         n: The number of samples.
         weight: The divisor of the mean loss.
         loss: The mean loss.
@@ -98,13 +98,15 @@ class StatelessPass(Pass):
                 outputs = self.network(x, self.training)
                 loss = self.compiled.loss(x, y, outputs, weights, self.training)
                 logs = self.model.compute_metrics(x, y, outputs, weights)
-                weight = tf.stop_gradient(self.compiled.weight(outputs, weights, n))
+                weight = tf.stop_gradient(self.compiled.weight(y, outputs, weights, n))
                 total = weight * loss
         change = [scope.get_current_value(one) - start for one, start in zip(states, initial, strict=True)]
         if not self.training:
             return Found((), n, weight, loss, change, logs)
-        gradients = tape.gradient(total, parts, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        gradients = tape.gradient(total, parts)
         self.network.keep(self.network.values(scope, parts))
+        self.network.keep_others(scope, states)
+        self.compiled.catcher.iterations.assign_add(1)
         return Found(gradients, n, weight, loss, change, logs)
 
 
@@ -138,7 +140,7 @@ class StatefulPass(Pass):
         if not isinstance(logs, dict) or "loss" not in logs:
             raise ModelError(f"{self._step.__name__} returns no `loss`", where="model", cure='return {"loss": …}')
         change = [one.value - start for one, start in zip(self.compiled.metrics.variables, initial, strict=True)]
-        gradients = [n * one for one in self._gradients(parts, caught)] if self.training else ()
+        gradients = [None if one is None else n * one for one in self._gradients(caught)] if self.training else ()
         return Found(gradients, n, n, tf.cast(logs["loss"], tf.float32), change, logs)
 
     def check(self, example: Example) -> None:
@@ -158,11 +160,11 @@ class StatefulPass(Pass):
         if not all(np.allclose(one, other, rtol=1e-4, atol=1e-7, equal_nan=True) for one, other in pairs):
             raise self._refused("uses the weights after self.optimizer has moved them, which here happens later")
 
-    def _gradients(self, parts: list[Any], caught: list[list[tuple[Any, Any]]]) -> list[Any]:
-        """One gradient per trainable array, from what the optimizer was called with."""
+    def _gradients(self, caught: list[list[tuple[Any, Any]]]) -> list[Any]:
+        """One gradient or None per trainable array, from what the optimizer was called with."""
         if len(caught) != 1:
             raise self._refused(f"calls self.optimizer {len(caught)} times" if caught else "never calls self.optimizer")
-        gradients = [tf.zeros_like(part) for part in parts]
+        gradients: list[Any] = [None] * len(self._places)
         for gradient, variable in caught[0]:
             place = self._places.get(id(variable))
             if place is None:

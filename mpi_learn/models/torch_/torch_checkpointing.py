@@ -38,10 +38,12 @@ class TorchCalls:
         self.module, self.is_mixed = module, computing.precision == "mixed_bfloat16"
         self._blocks = blocks_of(module) if computing.gradient_checkpointing else []
         if self.is_mixed and not torch.amp.autocast_mode.is_autocast_available("cpu"):
-            raise ModelError("this PyTorch has no autocast on the processor", where="precision", cure="write float32")
+            raise ModelError(
+                "this PyTorch has no autocast on the CPU", where="precision", cure="write precision: float32"
+            )
         if computing.gradient_checkpointing and not self._blocks:
             raise ModelError(
-                f"{type(module).__name__} does not consist of modules that could be computed again one by one",
+                f"{type(module).__name__} has no submodules that could be computed again one by one",
                 where="gradient_checkpointing",
                 cure="make the model of several modules, or leave it out",
             )

@@ -89,10 +89,10 @@ class Loss:
         """The mean loss of a batch.
 
         Args:
-            weights: (n,) or with the shape of the losses; the weighted losses are divided by their number.
+            weights: (n,), (n, 1), or with the shape of the losses; the weighted losses are divided by their number.
 
         Raises:
-            ConfigurationError: There are weights, and the loss gives no value per sample.
+            ConfigurationError: There are weights, and the loss gives no value for each of them.
         """
         if self.rule is not None and self.rule.class_axis is not None:
             targets = (targets.squeeze(-1) if targets.ndim == outputs.ndim else targets).long()
@@ -104,9 +104,17 @@ class Loss:
         values = self._of_each(outputs, targets)
         if values.ndim == 0:
             raise ConfigurationError(
-                "there are sample weights, and the loss gives one number for the whole batch",
+                "with sample weights the loss must not return one number for the whole batch",
                 where="loss",
                 cure="return one value per sample",
+            )
+        if weights.numel() == len(weights):
+            weights = weights.reshape(-1)
+        if values.shape[: weights.ndim] != weights.shape:
+            raise ConfigurationError(
+                f"weights of shape {tuple(weights.shape)} do not fit losses of shape {tuple(values.shape)}",
+                where="data.weights",
+                cure="store one weight per sample, or one for each of the losses",
             )
         return (values.float() * weights.reshape(*weights.shape, *[1] * (values.ndim - weights.ndim))).mean()
 
@@ -116,6 +124,10 @@ class Loss:
             return float(n)
         kept, factors = targets[targets != self.rule.ignored], self._option("weight")
         return n * kept.numel() / max(targets.numel(), 1) if factors is None else float(factors[kept].sum())
+
+    def buffers(self) -> list[torch.Tensor]:
+        """The buffers of a loss that is a module."""
+        return list(self.function.buffers()) if isinstance(self.function, torch.nn.Module) else []
 
     def _option(self, name: str, default: Any = None) -> Any:
         if isinstance(self.function, partial):
@@ -164,6 +176,12 @@ def make_loss(wanted: Component) -> Loss:
         function = make_component(with_tensors(wanted) if wanted.name.startswith("torch.") else wanted, 2)
         if not callable(function):
             raise ConfigurationError(f"expected a loss, found {type(function).__name__}", where=f"loss: {wanted.name}")
+        if isinstance(function, torch.nn.Module) and any(one.requires_grad for one in function.parameters()):
+            raise ConfigurationError(
+                "the loss has parameters, which would not be trained",
+                where=f"loss: {wanted.name}",
+                cure="make them parameters of the model, which returns them with its outputs",
+            )
         return Loss(function, _name_of(function), wanted.key)
     name = NAMES.get(wanted.name, wanted.name)
     function = getattr(functional, name, None)

@@ -16,7 +16,7 @@ from mpi_learn.models.outputs import Shape
 from mpi_learn.models.torch_.torch_losses import Loss, matched
 from mpi_learn.settings.component import Component, make_component, shown_arguments
 from mpi_learn.settings.suggestions import nearest
-from mpi_learn.settings.user_code import users_code
+from mpi_learn.settings.user_code import errors_of_user_code
 
 N_THRESHOLDS = 200
 """Of curves, as in Keras: with them the state of a curve is a sum over samples."""
@@ -163,7 +163,7 @@ def _of_torchmetrics(name: str, wanted: Component, output: Shape, loss: Loss | N
     if not (isinstance(kind, type) and issubclass(kind, package.Metric)):
         near = nearest(name, [*known, *package.__all__])
         raise ConfigurationError(
-            f"there is no metric {name}, and torchmetrics has none",
+            f"neither MPI Learn nor torchmetrics has a metric {name}",
             where="metrics",
             cure=f"did you mean {near}?" if near else "write file.py:function",
         )
@@ -172,5 +172,5 @@ def _of_torchmetrics(name: str, wanted: Component, output: Shape, loss: Loss | N
     if "task" in parameters:
         task = {"task": "binary"} if n_classes == 1 else {"task": "multiclass", "num_classes": n_classes}
         arguments = {**task, **({"thresholds": N_THRESHOLDS} if "thresholds" in parameters else {}), **arguments}
-    with users_code(f"{name} with ({shown_arguments(arguments)})", "metrics"):
+    with errors_of_user_code(f"{name} with ({shown_arguments(arguments)})", "metrics"):
         return OfTorchmetrics(kind(**arguments), wanted.key, loss)

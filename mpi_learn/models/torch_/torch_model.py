@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,10 @@ import numpy as np
 import torch
 
 from mpi_learn.errors import ConfigurationError, ModelError
-from mpi_learn.flat_layout import LOSS, N_SAMPLES, N_WORDS, WEIGHT, aligned_empty
+from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.model import Arrays, Example, Model, named
 from mpi_learn.models.outputs import Outputs, key_of
-from mpi_learn.models.torch_.torch_checkpointing import resting
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import (
     TorchNetwork,
@@ -48,20 +48,32 @@ class TorchModel(Model):
     def __init__(self, module: torch.nn.Module, settings: ModelSettings, example: Example) -> None:
         self.settings, self.module = settings, module
         self.network = TorchNetwork(module, settings)
-        self.layout = self.network.layout
+        self.layout = self.network.layout.counted()
         self.synchronizes_statistics = any(isinstance(one, torch.nn.SyncBatchNorm) for one in module.modules())
         self._arguments, self._label_names = arguments_of(module, example.x_names), example.y_names
         self._casts = False
-        tried = self._tried(example)
-        outputs = tried.named_by(settings.loss, settings.metrics)
-        self._loss = make_total_loss(settings, outputs, example)
-        self.has_own_loss = self._loss.is_own
-        self._metrics = self._made_metrics(outputs, example)
-        self.n_sums = FIRST_STATE + sum(metric.size for _, _, metric in self._metrics) + N_WORDS
-        self._check(example, tried)
+        with self.network.unchanged() as changed:
+            tried = self._tried(example)
+            outputs = tried.named_by(settings.loss, settings.metrics)
+            self._loss = make_total_loss(settings, outputs, example)
+            self.has_own_loss = self._loss.is_own
+            self._metrics = self._made_metrics(outputs, example)
+            self.n_sums = FIRST_STATE + sum(metric.size for _, _, metric in self._metrics) + N_FLAGS
+            self._check(example, tried)
+            if settings.n_workers > 1 and (names := changed()):
+                raise ModelError(
+                    f"the parameter {names[0]} changes when the module is called, on each rank in another way",
+                    where="model",
+                    cure="train on one rank, or change parameters only by the optimizer (max_norm is not available)",
+                )
         self.weights = aligned_empty(self.layout.size)
+        self.weights[:] = 0
         self._step = aligned_empty(self.layout.size + self.n_sums)
-        self._gradients = [torch.from_numpy(view) for view in self.layout.views(self._step)]
+        *gradients, counts = self.layout.views(self._step)
+        self._gradients = list(map(torch.from_numpy, gradients))
+        for number, parameter in enumerate(self.network.parameters):
+            count = partial(_count, counts[number : number + 1])
+            parameter.register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
         self.network.give(self.weights)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
@@ -149,7 +161,7 @@ class TorchModel(Model):
                 else:
                     state = metric.state(flat[output], labels[self._loss.places[output] or 0], n)
                 states.append(state.numpy())
-        return np.concatenate([[weight, weight * loss, n], *states, [0.0] * N_WORDS])
+        return np.concatenate([[weight, weight * loss, n], *states, [0.0] * N_FLAGS])
 
     def _tried(self, example: Example) -> Outputs:
         """The outputs, by calling the module on the example: with integers as they are, or else as float32."""
@@ -188,29 +200,54 @@ class TorchModel(Model):
         return found
 
     def _check(self, example: Example, in_evaluation: Outputs) -> None:
-        """One pass in each mode on the example, for errors before the first step; the state stays as it is.
+        """One pass in each mode on the example, for errors before the first step.
 
         Raises:
-            ModelError: Loss or metrics do not take the outputs and labels, or there are other outputs in training.
+            ModelError: Loss or metrics do not take the outputs and labels, there are other outputs in training, or
+                module or loss have a state that cannot be trained here.
         """
-        counters = self.network.counters()
+        state = [one.clone() for one in self._loss.buffers()]
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", message="Using a target size")  # it would broadcast to (n, n)
                 self.evaluate(example.x, example.y, example.weights)
+                if len(example) > 1:
+                    self._check_training(example, in_evaluation)
         except (*NOT_TAKEN, Warning) as error:
             raise ModelError(f"model, loss and data do not fit together: {error}", where="loss") from error
-        with torch.no_grad(), resting(self.module):
-            self.module.train()
-            if len(example) > 1 and isinstance(self._loss, SumOfLosses):
-                _check_same(_described(self._called(example.x)), in_evaluation)
+        if not all(map(torch.equal, state, self._loss.buffers())):
+            raise ModelError(
+                "the loss changes a state of its own, which checkpoints and other ranks do not have",
+                where="loss",
+                cure="let the model hold the state in a buffer, and return it",
+            )
+        trainable = [one for one in self.module.parameters() if one.requires_grad]
+        if list(map(id, trainable)) != list(map(id, self.network.parameters)):
+            raise ModelError(
+                "the module creates parameters when it is called, which would not be trained",
+                where="model",
+                cure="call it with a few samples in your function, before you return it",
+            )
+        with torch.no_grad():
             try:
+                self.module.train()
                 self._called(example.part(0, 1).x)
-            except ValueError as error:
-                if "more than 1 value per channel" not in str(error):
-                    raise
+            except Exception:  # noqa: BLE001 - of batch normalisation, or of squeezing the axis of the samples
                 self.least_samples = 2
-        self.network.set_counters(counters)
+
+    def _check_training(self, example: Example, in_evaluation: Outputs) -> None:
+        self.module.train()
+        outputs = self._called(example.x)
+        if isinstance(self._loss, SumOfLosses):
+            _check_same(_described(outputs), in_evaluation)
+        loss, _ = self._loss(outputs, tensors(example.y), tensors(example.weights), len(example))
+        if loss.requires_grad:
+            torch.autograd.backward(loss)
+
+
+def _count(place: np.ndarray, parameter: torch.nn.Parameter) -> None:
+    """Called by PyTorch when a parameter has a gradient."""
+    place[:] = 1
 
 
 def _check_same(in_training: Outputs, in_evaluation: Outputs) -> None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -73,10 +73,32 @@ class TorchNetwork:
     def _state(self, *, is_real: bool) -> list[torch.Tensor]:
         """Buffers and frozen parameters, as they are now: ``self.mean = …`` in `forward` replaces a buffer."""
         frozen = (one for one in self.module.parameters() if not one.requires_grad)
-        return [one for one in (*self.module.buffers(), *frozen) if one.is_floating_point() == is_real]
+        state = (one.detach() for one in (*self.module.buffers(), *frozen))
+        real = [torch.view_as_real(one) if one.is_complex() else one for one in state]
+        return [one for one in real if one.is_floating_point() == is_real]
+
+    @contextmanager
+    def unchanged(self) -> Iterator[Callable[[], list[str]]]:
+        """Restores parameters, buffers and random numbers at the end.
+
+        Inside, the function that it yields returns the names of the trained parameters that have changed.
+        """
+        generator = torch.get_rng_state()
+        before = {name: (one, one.detach().clone()) for name, one in self.module.named_parameters()}
+        try:
+            with resting(self.module):
+                yield lambda: [
+                    name for name, (one, value) in before.items() if one.requires_grad and not torch.equal(one, value)
+                ]
+        finally:
+            torch.set_rng_state(generator)
+            with torch.no_grad():
+                for parameter, value in before.values():
+                    parameter.grad = None
+                    parameter.copy_(value)
 
     def moving(self) -> np.ndarray:
-        parts = [one.detach().float().numpy().ravel() for one in self._state(is_real=True)]
+        parts = [one.float().numpy().ravel() for one in self._state(is_real=True)]
         return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
     def set_moving(self, values: np.ndarray) -> None:
@@ -152,7 +174,7 @@ def named_outputs(outputs: Any, prefix: str = "") -> list[tuple[str, torch.Tenso
     if isinstance(outputs, torch.Tensor):
         return [(prefix, outputs)]
     if (parts := _parts(outputs)) is None:
-        raise ModelError(f"the model returns {type(outputs).__name__}, not a tensor, or several", where="model")
+        raise ModelError(f"expected one or several tensors, the model returns {type(outputs).__name__}", where="model")
     place = f"{prefix}." if prefix else ""
     return [one for name, part in parts.items() if part is not None for one in named_outputs(part, f"{place}{name}")]
 
@@ -214,7 +236,7 @@ def _check_parameters(module: torch.nn.Module) -> None:
         raise ModelError("the module needs parameters, all of them float32", where="model")
     if others := {str(one.device) for one in module.parameters()} - {"cpu"}:
         raise ModelError(
-            f"its parameters are on {', '.join(sorted(others))}: PyTorch modules compute on the processor here",
+            f"its parameters are on {', '.join(sorted(others))}: PyTorch modules are trained on the CPU",
             where="model",
             cure="return the module without .to(device)",
         )

@@ -11,7 +11,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.models.framework_optimizers import created
 from mpi_learn.settings.component import Component
-from mpi_learn.settings.user_code import users_code
+from mpi_learn.settings.user_code import errors_of_user_code
 
 Parameters = list[torch.nn.Parameter]
 
@@ -68,15 +68,15 @@ class TorchRule:
         self._arrays = {
             f"{name}.{number}": np.array(torch.as_tensor(one)) for number, one in enumerate(self._examples.values())
         }
-        self._has_state = np.zeros(1, np.int64)  # an array, so that a checkpoint can fill it
+        self._has_state = np.zeros(len(parameters), np.int64)  # of each parameter; a checkpoint can fill an array
         self._may_be_changed = False
         self._gradient = aligned_empty(layout.size)
         self._gradients = [torch.from_numpy(view) for view in layout.views(self._gradient)]
 
     @property
     def state(self) -> dict[str, np.ndarray]:
-        if self._has_state[0] and not self._may_be_changed:  # else a checkpoint may have filled the arrays
-            for entry, array in zip(self._examples, self._arrays.values(), strict=True):
+        if not self._may_be_changed:  # else a checkpoint may have filled the arrays
+            for entry, array in self._filled():
                 array[...] = torch.as_tensor(entry.within(self._optimizer, self._parameters)[entry.key])
         self._may_be_changed = True
         return self._arrays | {f"{type(self._optimizer).__name__}.has_state": self._has_state}
@@ -84,22 +84,30 @@ class TorchRule:
     def apply(
         self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: np.float32, scale: np.float32, keep: np.float32
     ) -> None:
-        if self._may_be_changed and self._has_state[0]:
+        if self._may_be_changed:
             self._fill()
         self._may_be_changed = False
-        if keep != 1:
-            weights *= keep
-        np.multiply(gradient, scale, out=self._gradient)
-        for parameter, own in zip(self._parameters, self._gradients, strict=True):
-            parameter.grad = own
+        used = self.layout.used(gradient)
+        np.multiply(gradient[: self.layout.size], scale, out=self._gradient)
+        views = self.layout.views(weights)
+        for parameter, own, view, is_used in zip(self._parameters, self._gradients, views, used, strict=True):
+            parameter.grad = own if is_used else None
+            if is_used and keep != 1:
+                view *= keep
         for group, share in zip(self._optimizer.param_groups, self._shares, strict=True):
             group["lr"] = share * float(rate)
         self._optimizer.step()
-        self._has_state[0] = 1
+        self._has_state[used] = 1
+
+    def _filled(self) -> list[tuple[Entry, np.ndarray]]:
+        """The entries that the optimizer has by now, and their arrays: it creates those of a parameter when needed."""
+        has, pairs = self._has_state, zip(self._examples, self._arrays.values(), strict=True)
+        return [(entry, array) for entry, array in pairs if (has.any() if entry.is_of_group else has[entry.number])]
 
     def _fill(self) -> None:
         """Copies the arrays, which a checkpoint may have filled, into the optimizer."""
-        for (entry, example), array in zip(self._examples.items(), self._arrays.values(), strict=True):
+        for entry, array in self._filled():
+            example = self._examples[entry]
             value = torch.from_numpy(array.copy()) if isinstance(example, torch.Tensor) else type(example)(array)
             entry.within(self._optimizer, self._parameters)[entry.key] = value
 
@@ -111,7 +119,7 @@ def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[Entry
     before = [dict(group) for group in optimizer.param_groups]
     for one in copies:
         one.grad = torch.zeros_like(one)
-    with users_code("a step with a gradient", where):
+    with errors_of_user_code("a step with a gradient", where):
         optimizer.step()
     found: dict[Entry, Any] = {}
     for number, one in enumerate(copies):

@@ -41,6 +41,10 @@ class JointLoss:
     def check_labels(self, y: Arrays) -> None:
         """A user's loss may accept any labels."""
 
+    def buffers(self) -> list[torch.Tensor]:
+        """The buffers of losses that are modules."""
+        return self._loss.buffers()
+
 
 class SumOfLosses:
     """The sum over the outputs of factor × loss; see `JointLoss`."""
@@ -66,6 +70,9 @@ class SumOfLosses:
 
     def check_labels(self, y: Arrays) -> None:
         check_ranges([None if loss is None else loss.rule for loss in self.losses], self.places, y)
+
+    def buffers(self) -> list[torch.Tensor]:
+        return [buffer for loss in self.losses if loss is not None for buffer in loss.buffers()]
 
 
 TotalLoss = JointLoss | SumOfLosses
@@ -105,7 +112,9 @@ def make_total_loss(settings: ModelSettings, outputs: Outputs, example: Example)
 def _joint_loss(loss: Loss, settings: ModelSettings, outputs: Outputs, example: Example) -> JointLoss:
     """The loss takes all labels. Metrics of outputs get the labels that can be matched with outputs."""
     if settings.loss_weights is not None:
-        raise ConfigurationError("one loss has no weights", where="loss_weights", cure="write a loss by output")
+        raise ConfigurationError(
+            "expected several losses, found one", where="loss_weights", cure="write one loss per output"
+        )
     places: Places = [None] * len(outputs)
     if settings.metrics and len(example.y) and (isinstance(settings.metrics, dict) or len(outputs) == 1):
         places = outputs.labels(example.y_names, len(example.y), outputs.losses(settings.loss))

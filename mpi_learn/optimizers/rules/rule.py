@@ -48,6 +48,13 @@ class Rule(ABC):
         """The initial value of every state element."""
         return 0.0
 
+    def part(self, first: int, end: int) -> tuple[slice, Rule]:
+        """The place of the arrays `first` to `end` - 1 in a vector, and their own rule, which shares this state."""
+        place = slice(int(self.layout.bounds[first]), int(self.layout.bounds[end]))
+        part = type(self)(self.options, FlatLayout(self.layout.shapes[first:end]))
+        part.state = {name: vector[place] for name, vector in self.state.items()}
+        return place, part
+
     @abstractmethod
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
         """Changes `weights` and the state in place.

@@ -176,4 +176,4 @@ def proposals_up_to(count: object, propose: Callable[[], Proposal | None]) -> li
 
 def reported_twice(number: int) -> ConfigurationError:
     """The error for a trial whose outcome is reported a second time."""
-    return ConfigurationError(f"trial {number} was observed before", where="tell", cure="report each trial once")
+    return ConfigurationError(f"trial {number} was reported before", where="tell", cure="report each trial once")

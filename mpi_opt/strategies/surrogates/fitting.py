@@ -15,8 +15,6 @@ from mpi_opt.strategies.surrogates.warp import OFFSETS, scale_of, warped
 
 ANCHOR_GROWTH = 1.2
 N_ANCHOR_ITERATIONS, N_ITERATIONS = 40, 15
-LARGEST_CATEGORY_LENGTH = 1.0
-"""Largest length scale of a category in a model that takes categories to be different (see `Surrogate.fit`)."""
 SUCCESS_LENGTH, SUCCESS_PRIOR = 0.1, 0.2
 LEAST_SUCCESS = 0.35
 """Points with a smaller probability of success are proposed only if there are no others."""
@@ -24,8 +22,8 @@ LARGEST_SUCCESS = 2000
 """Largest number of observations in a model of failures."""
 LARGEST_VARIANCE = 10.0
 LARGEST_FIT = 400
-"""Largest number of observations in a Gaussian process. Of more, the best half and an even selection of the others are
-used."""
+"""Largest number of observations in a Gaussian process. If there are more, the best ones and an even selection of the
+others are used, half of this number each."""
 
 
 @dataclass(frozen=True)
@@ -58,16 +56,11 @@ class Surrogate:
         self._anchor_size = 0
         self._anchor: Choice | None = None
 
-    def fit(self, observed: Observations, has_distinct_categories: bool = False) -> tuple[GaussianProcess, float]:
+    def fit(self, observed: Observations) -> tuple[GaussianProcess, float]:
         """Fits a model to all observations.
-
-        From a few trials elsewhere in the space, a model may conclude that another category behaves like that of the
-        best trial, but is worse. With `has_distinct_categories` the length scales of categories are limited, so that
-        the model stays uncertain about categories that were rarely tried.
 
         Args:
             observed: At least two observations, none failed.
-            has_distinct_categories: Whether length scales of categories are at most `LARGEST_CATEGORY_LENGTH`.
 
         Returns:
             The model, and its smallest prediction at the observed points.
@@ -76,20 +69,16 @@ class Surrogate:
         if size != self._anchor_size or self._anchor is None:
             anchor = observed.first(size).thinned(LARGEST_FIT // 2)
             self._anchor, self._anchor_size = self._chosen(anchor), size
-        longest_category = LARGEST_CATEGORY_LENGTH if has_distinct_categories else math.inf
-        return self._fitted(observed.thinned(LARGEST_FIT), self._anchor, longest_category)
+        return self._fitted(observed.thinned(LARGEST_FIT), self._anchor)
 
     def fit_part(self, observed: Observations) -> tuple[GaussianProcess, float]:
         """Fits a model to a part of the observations, independent of anchors and without a logarithm."""
         return self._fitted(observed, self._chosen(observed, (math.inf,)))
 
-    def _fitted(
-        self, observed: Observations, start: Choice, longest_category: float = math.inf
-    ) -> tuple[GaussianProcess, float]:
+    def _fitted(self, observed: Observations, start: Choice) -> tuple[GaussianProcess, float]:
         y, variances = _standardised(observed, start.offset)
         likelihood = Likelihood(observed.rows, self._is_category)
         found = likelihood.fit(y, variances, start.hyperparameters, N_ITERATIONS)
-        found = found.with_lengths_up_to(longest_category, self._is_category)
         model = GaussianProcess(observed.rows, y, self._is_category, found, variances)
         return model, float(model.predict(observed.rows)[0].min())
 
@@ -136,11 +125,11 @@ def _anchor_size(n: int) -> int:
 
 
 @final
-class Success:
+class SuccessProbability:
     """Estimates the probability that a trial succeeds, by a kernel with fixed length scales.
 
     Args:
-        observed: Observations with failed trials. Of more than `LARGEST_SUCCESS` an even selection is used.
+        observed: Observations with failed trials; if more than `LARGEST_SUCCESS`, an even selection of them is used.
         is_category: Shape (n_dimensions,), bool.
     """
 

@@ -66,11 +66,6 @@ class Hyperparameters:
         """The mode of the prior."""
         return Hyperparameters(correlation, np.full(n_dimensions, -2.0 * length_prior(n_dimensions)[0]), math.log(1e-5))
 
-    def with_lengths_up_to(self, longest: float, of: Bools) -> Hyperparameters:
-        """A copy with length scales of at most `longest` in the dimensions `of`, shape (n_dimensions,), bool."""
-        least = np.where(of, -2.0 * math.log(longest), -math.inf)
-        return replace(self, log_weights=np.maximum(self.log_weights, least))
-
 
 def length_prior(n_dimensions: int) -> tuple[float, float]:
     """Mean and standard deviation of a log length scale; the mean grows with log √d (Hvarfner et al. 2024)."""

@@ -49,17 +49,16 @@ class Observations:
         """The observations with penalties (1e6, for example) replaced by NaN, so that they count as failed trials.
 
         A penalty is a single value that was observed repeatedly and is much larger than all others. A model of
-        penalties and measured values would mostly describe the step between the two.
+        penalties and measured values would mostly describe the step between the two. With several figures of merit, at
+        least one of them has such a value, and the trials are the same in all of them.
         """
-        values = self.values[np.isfinite(self.values)]
-        largest = values.max(initial=-math.inf)
-        measured = values[values < largest]
-        if len(values) - len(measured) < FEWEST_PENALTIES or len(measured) < FEWEST_MEASURED:
+        columns = self.values.reshape(len(self.values), -1)
+        is_penalty = np.any([_is_penalty(column) for column in columns.T], axis=0)
+        if not is_penalty.any() or np.ptp(columns[is_penalty], axis=0).any():
             return self
-        low, extent = measured.min(), np.ptp(measured)
-        if not largest - low > PENALTY_GAP * extent > 0:
-            return self
-        return Observations(self.rows, np.where(self.values == largest, math.nan, self.values), self.variances)
+        values = self.values.copy()
+        values[is_penalty] = math.nan
+        return Observations(self.rows, values, self.variances)
 
     def thinned(self, n: int) -> Observations:
         """At most `n` observations: the n/2 best ones, and an even selection of all others. Keeps the order."""
@@ -116,17 +115,29 @@ class History:
         self.n_values += value is not None
 
     def observations(self) -> Observations:
-        """A copy of all observations, with the values scaled to [-1, 1] (see `scaled`)."""
+        """A copy of all observations without penalties, with the values scaled to [-1, 1] (see `scaled`)."""
         values, uncertainties = scaled(self._values.rows, self._uncertainties.rows)
         variances = uncertainties**2
         if values.shape[1] == 1:
             values, variances = values[:, 0], variances[:, 0]
-        return Observations(self._points.rows.copy(), values, variances)
+        return Observations(self._points.rows.copy(), values, variances).without_penalties()
 
     def best_rows(self) -> Floats:
         """The rows of the best eight trials, for each figure of merit: shape (m, n_dimensions)."""
         order = [np.argsort(column)[: min(8, self.n_values)] for column in self._values.rows.T]
         return self._points.rows[np.concatenate(order)]
+
+
+def _is_penalty(column: Floats) -> Bools:
+    """Whether each of the values of one figure of merit, shape (n,) with NaN for failed trials, is a penalty."""
+    values = column[np.isfinite(column)]
+    largest = values.max(initial=-math.inf)
+    measured = values[values < largest]
+    is_largest: Bools = column == largest
+    is_enough = is_largest.sum() >= FEWEST_PENALTIES and len(measured) >= FEWEST_MEASURED
+    if is_enough and largest - measured.min() > PENALTY_GAP * np.ptp(measured) > 0:
+        return is_largest
+    return np.zeros_like(is_largest)
 
 
 def scaled(values: Floats, uncertainties: Floats) -> tuple[Floats, Floats]:

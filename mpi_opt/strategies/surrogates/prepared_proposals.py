@@ -14,8 +14,8 @@ FEWEST, MOST = 8, 64
 
 
 @final
-class Stock(Generic[Item]):
-    """Items prepared in the background.
+class PreparedProposals(Generic[Item]):
+    """Proposals that are prepared in the background: points, or their rows.
 
     Each preparation runs in a thread of its own, which ends with it, so that nothing needs to be closed.
     """
@@ -25,8 +25,8 @@ class Stock(Generic[Item]):
         self._n_taken = 0
         self._preparation: Future[list[Item]] | None = None
 
-    def take(self) -> Item | None:
-        """Removes and returns the next item; None if the stock is empty."""
+    def pop(self) -> Item | None:
+        """Removes and returns the next item; None if there is none."""
         self._n_taken += 1
         return self._items.popleft() if self._items else None
 
@@ -34,8 +34,8 @@ class Stock(Generic[Item]):
         """Collects a finished preparation and starts the next one. Returns at once if one is still running.
 
         Args:
-            plan: Called here with the current stock and the number of items to prepare. Returns the function that the
-                thread calls.
+            plan: Called here with the items that remain and the number of items to prepare. Returns the function that
+                the thread calls.
 
         Raises:
             Exception: Whatever the finished preparation raised.

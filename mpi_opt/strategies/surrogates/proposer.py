@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, final
+from typing import final
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -14,12 +14,11 @@ from threadpoolctl import ThreadpoolController
 from mpi_opt.core.arrays import Floats
 from mpi_opt.strategies.points.encoding import Encoding, is_near
 from mpi_opt.strategies.surrogates.acquisition import Acquisition, Criterion
-from mpi_opt.strategies.surrogates.fitting import Success, Surrogate
+from mpi_opt.strategies.surrogates.fitting import SuccessProbability, Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import GaussianProcess
 from mpi_opt.strategies.surrogates.maximize import maximise
 from mpi_opt.strategies.surrogates.observations import Observations
 
-Kind = Literal["global", "local", "other category"]
 N_GLOBAL, N_LOCAL, N_STARTS = 512, 256, 6
 LOCAL_EVERY = 3
 """One in `LOCAL_EVERY` proposals comes from a model of the neighbourhood of the incumbent."""
@@ -53,10 +52,12 @@ class Region:
     low: Floats
     high: Floats
 
-    @property
-    def extent(self) -> Floats:
-        """The side lengths: shape (n_dimensions,)."""
-        return self.high - self.low
+    def acquisition(
+        self, criterion: Criterion, success: SuccessProbability | None, excluded: tuple[int, float] | None
+    ) -> Acquisition:
+        """The acquisition function under the model (see `Acquisition`)."""
+        log_success = None if success is None else success.log_probability
+        return Acquisition(self.model, self.best, criterion, log_success, excluded)
 
 
 @final
@@ -96,22 +97,22 @@ class Proposer:
             Rows of shape (n_dimensions,); fewer than `count` if no other row is allowed.
         """
         succeeded = observed.succeeded()
-        success = None
-        if len(succeeded.values) < len(observed.values):
-            success = Success(observed, self._encoding.is_category)
-        regions: dict[Kind, Region] = {}
+        has_failures = len(succeeded.values) < len(observed.values)
+        success = SuccessProbability(observed, self._encoding.is_category) if has_failures else None
+        regions: dict[bool, Region] = {}
         rows: list[Floats] = []
         with _threads().limit(limits=1):  # rank 0 shares its core with the coordinator, and the host with other ranks
             for index in range(count):
-                kind, taken = self._kind(number + index, len(succeeded.values)), np.vstack([pending, *rows])
-                if kind not in regions:
-                    regions[kind] = self._region(kind, succeeded)
-                    regions[kind].model.pretend(taken)
-                excluded = self._excluded(number + index, succeeded) if kind == "other category" else None
+                is_local, taken = self._is_local(number + index, len(succeeded.values)), np.vstack([pending, *rows])
+                if is_local not in regions:
+                    regions[is_local] = self._neighbourhood(succeeded) if is_local else self._whole_space(succeeded)
+                    regions[is_local].model.pretend(taken)
+                excluded = self._excluded(number + index, succeeded)
+                acquisition = regions[is_local].acquisition(self._criterion, success, excluded)
                 rng = np.random.default_rng([self._seed, number + index, 1])
                 effort = 1.0 if index < N_THOROUGH else 0.25
                 is_free = lambda row, taken=taken: not is_near(row, taken) and is_allowed(row)  # noqa: E731
-                row = self._best_row(regions[kind], success, excluded, rng, effort, is_free)
+                row = self._best_row(regions[is_local], acquisition, success, rng, effort, is_free)
                 if row is None:
                     break
                 rows.append(row)
@@ -126,18 +127,22 @@ class Proposer:
         rng.shuffle(rows)
         return [self._encoding.snapped(row) for row in np.vstack(rows)]
 
-    def _kind(self, number: int, n_values: int) -> Kind:
-        if number % OTHER_CATEGORY_EVERY == 2 and len(self._choices):
-            return "other category"
-        is_local = number % LOCAL_EVERY == 1 and n_values >= FEWEST_LOCAL + 2 * self._encoding.n_dimensions
-        return "local" if is_local else "global"
+    def _is_local(self, number: int, n_values: int) -> bool:
+        """Whether proposal `number` comes from a model of the neighbourhood of the incumbent."""
+        is_enough = n_values >= FEWEST_LOCAL + 2 * self._encoding.n_dimensions
+        return is_enough and number % LOCAL_EVERY == 1 and not self._has_other_category(number)
+
+    def _has_other_category(self, number: int) -> bool:
+        return number % OTHER_CATEGORY_EVERY == 2 and len(self._choices) > 0
 
     def _excluded(self, number: int, observed: Observations) -> tuple[int, float] | None:
         """A dimension of categories and the incumbent's category there, which proposal `number` must not have.
 
         Returns:
-            None if no hyperparameter that is active in the incumbent has another category.
+            None if it may have any category, or if no hyperparameter that is active in the incumbent has another one.
         """
+        if not self._has_other_category(number):
+            return None
         best = observed.rows[int(np.argmin(observed.values))]
         choices = self._choices[self._encoding.is_active(best)[self._choices]]
         if not len(choices):
@@ -145,44 +150,45 @@ class Proposer:
         index = int(choices[number // OTHER_CATEGORY_EVERY % len(choices)])
         return index, float(best[index])
 
-    def _region(self, kind: Kind, observed: Observations) -> Region:
-        if kind == "local":
-            return self._local_region(observed)
+    def _whole_space(self, observed: Observations) -> Region:
         n = self._encoding.n_dimensions
-        model, best = self._surrogate.fit(observed, has_distinct_categories=kind == "other category")
-        return Region(model, best, observed, np.zeros(n), np.ones(n))
+        return Region(*self._surrogate.fit(observed), observed, np.zeros(n), np.ones(n))
 
-    def _local_region(self, observed: Observations) -> Region:
+    def _neighbourhood(self, observed: Observations) -> Region:
         """A model of the neighbourhood of the incumbent, which may fit where one model of the whole space does not."""
         n = max(FEWEST_LOCAL + 2 * self._encoding.n_dimensions, len(observed.values) // 3)
         incumbent = observed.rows[int(np.argmin(observed.values))]
         near = observed.nearest(min(n, LARGEST_LOCAL), incumbent, self._encoding.is_category)
-        model, best = self._surrogate.fit_part(near)
-        return Region(model, best, near, near.rows.min(axis=0), near.rows.max(axis=0))
+        return Region(*self._surrogate.fit_part(near), near, near.rows.min(axis=0), near.rows.max(axis=0))
 
     def _best_row(
         self,
         region: Region,
-        success: Success | None,
-        excluded: tuple[int, float] | None,
+        acquisition: Acquisition,
+        success: SuccessProbability | None,
         rng: np.random.Generator,
         effort: float,
         is_allowed: Callable[[Floats], bool],
     ) -> Floats | None:
-        """The allowed row with the largest acquisition function; None if no row is allowed."""
-        log_success = None if success is None else success.log_probability
-        acquisition = Acquisition(region.model, region.best, self._criterion, log_success, excluded)
-        best = region.observed.rows[np.argsort(region.observed.values, kind="stable")[:5]]
-        n_global, n_local, n_starts = (math.ceil(effort * number) for number in (N_GLOBAL, N_LOCAL, N_STARTS))
-        anywhere = self._anywhere(rng, n_global)
-        inside = self._on_levels(np.where(self._encoding.is_category, anywhere, region.low + anywhere * region.extent))
-        around = self._around(best, rng, n_local)
-        around = np.where(self._encoding.is_category, around, np.clip(around, region.low, region.high))
-        candidates = np.vstack([inside, around])
+        """The allowed row with the largest acquisition function; None if no row is allowed.
+
+        If a trial is likely to succeed at some of the candidates, only rows of which this is true are allowed.
+        """
+        candidates = self._candidates(region, rng, effort)
         if success is not None and (is_likely := success.is_likely(candidates)).any():
             candidates, is_free = candidates[is_likely], is_allowed
             is_allowed = lambda row: bool(success.is_likely(row[None, :])[0]) and is_free(row)  # noqa: E731
+        n_starts = math.ceil(effort * N_STARTS)
         return maximise(acquisition, self._encoding, candidates, region.low, region.high, is_allowed, n_starts)
+
+    def _candidates(self, region: Region, rng: np.random.Generator, effort: float) -> Floats:
+        """Random rows of the region, and rows near its best five: shape (n, n_dimensions)."""
+        is_category = self._encoding.is_category
+        anywhere = self._anywhere(rng, math.ceil(effort * N_GLOBAL))
+        inside = self._on_levels(np.where(is_category, anywhere, region.low + anywhere * (region.high - region.low)))
+        best = region.observed.rows[np.argsort(region.observed.values, kind="stable")[:5]]
+        around = self._around(best, rng, math.ceil(effort * N_LOCAL))
+        return np.vstack([inside, np.where(is_category, around, np.clip(around, region.low, region.high))])
 
     def _anywhere(self, rng: np.random.Generator, count: int) -> Floats:
         """Rows drawn from the priors: shape (count, n_dimensions)."""

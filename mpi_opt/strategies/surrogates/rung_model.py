@@ -15,7 +15,7 @@ from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import Failed, Proposal
 from mpi_opt.strategies.bayesian import Bayesian
 from mpi_opt.strategies.strategy import Cost
-from mpi_opt.strategies.surrogates.prepared_proposals import Stock
+from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
 
 FEWEST_COSTS, COSTS_PER_DIMENSION = 8, 2
 
@@ -28,8 +28,8 @@ class RungModel:
         space: The search space.
         seed: 0 or more.
         options: Options of `Bayesian`.
-        await_up_to: With at most this many trials pending, each proposal uses all outcomes. With more, proposals come
-            from a stock that is prepared in the background.
+        await_up_to: With at most this many trials pending, each proposal uses all outcomes. With more, proposals
+            are prepared in the background.
     """
 
     def __init__(self, space: Space, seed: int, options: Mapping[str, Any], await_up_to: int = 16) -> None:
@@ -38,7 +38,7 @@ class RungModel:
         self._options = dict(options) | {"initial": (), "initial_points": 1, "await_refit_up_to": 10**9}
         self._enough = max(FEWEST_COSTS, COSTS_PER_DIMENSION * len(space))
         self._n_figures = 1
-        self._stock: Stock[Parameters] = Stock()
+        self._prepared: PreparedProposals[Parameters] = PreparedProposals()
 
     def expect(self, n_figures: int) -> None:
         """Announces several figures of merit."""
@@ -47,7 +47,7 @@ class RungModel:
     def point(
         self, points: Sequence[Parameters], rungs: Sequence[Mapping[int, Cost | None]], n_pending: int
     ) -> Parameters | None:
-        """The next point; None while only the first rung has enough costs, and when the stock is empty.
+        """The next point; None while only the first rung has enough costs, and when no point is prepared.
 
         Args:
             points: The configurations so far, by number.
@@ -60,15 +60,17 @@ class RungModel:
             return None
         if n_pending > self._await_up_to:
             return self._prepared_point(points, rungs, index)
-        self._stock.clear()
+        self._prepared.clear()
         return self._proposed(points, rungs, index, 1)[0]
 
     def _prepared_point(
         self, points: Sequence[Parameters], rungs: Sequence[Mapping[int, Cost | None]], index: int
     ) -> Parameters | None:
         known = [dict(costs) for costs in rungs]
-        self._stock.refill(lambda stock, count: partial(self._proposed, [*points, *stock], known, index, count))
-        while (point := self._stock.take()) is not None:
+        self._prepared.refill(
+            lambda prepared, count: partial(self._proposed, [*points, *prepared], known, index, count)
+        )
+        while (point := self._prepared.pop()) is not None:
             if point not in points:
                 return point
         return None

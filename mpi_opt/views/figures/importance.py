@@ -31,7 +31,7 @@ UNITS = (np.arange(24) + 0.5) / 24
 """The points in [0, 1] of one hyperparameter over which the variance of its mean curve is computed."""
 
 
-class Surrogate:
+class Forest:
     """A random forest over the unit cube of the space of a study.
 
     Attributes:
@@ -60,7 +60,7 @@ class Surrogate:
         self.shares = dict(zip(self.names, shares, strict=True))
 
     @classmethod
-    def of(cls, study: Study) -> Surrogate | None:
+    def of(cls, study: Study) -> Forest | None:
         """The forest of a study; None if too few trials are complete, or all figures of merit are equal."""
         trials = [t for t in study.trials if t.state == "complete" and is_usable(t.figure_of_merit)]
         if len(trials) > MAX_TRIALS:

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Literal
 
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.views.figures import series
+from mpi_opt.views import series
 from mpi_opt.views.figures.drawing import COLOURS, new_figure, styled
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from mpi_opt.core.space import Categorical
 from mpi_opt.core.trial import is_usable
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.views.figures import series
+from mpi_opt.views import series
 from mpi_opt.views.figures.axes import place, spread, unit_places
 from mpi_opt.views.figures.drawing import (
     COLOURS,
@@ -29,7 +29,7 @@ from mpi_opt.views.figures.drawing import (
     zoom,
 )
 from mpi_opt.views.figures.gantt import timeline
-from mpi_opt.views.figures.importance import MIN_TRIALS, Surrogate
+from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.pareto_plot import pareto
 from mpi_opt.views.output_file import written_aside
 
@@ -121,31 +121,31 @@ def parallel(study: Study) -> Figure:
 @styled
 def slices(study: Study) -> Figure:
     """The figure of merit against each hyperparameter; the line is the mean of the forest over all others."""
-    trials, surrogate = series.complete(study), Surrogate.of(study)
-    names = surrogate.ranked() if surrogate else list(study.space)
+    trials, forest = series.complete(study), Forest.of(study)
+    names = forest.ranked() if forest else list(study.space)
     n_columns = min(len(names), 3)
     n_rows = math.ceil(len(names) / n_columns)
     figure = Figure(figsize=(2.7 * n_columns, 2.4 * n_rows), dpi=150)
     limits = series.sensible_range(series.merits(trials), study.record.maximize)
     for i, name in enumerate(names):
         axes = figure.add_subplot(n_rows, n_columns, i + 1)
-        _draw_slice(axes, study, name, surrogate)
+        _draw_slice(axes, study, name, forest)
         zoom(axes, limits)
         axes.set(xlabel=shortened(name), ylabel=series.merit_name(study) if i % n_columns == 0 else "")
     return figure
 
 
-def _draw_slice(axes: Axes, study: Study, name: str, surrogate: Surrogate | None) -> None:
+def _draw_slice(axes: Axes, study: Study, name: str, forest: Forest | None) -> None:
     dimension, trials = study.space[name], series.complete(study)
     chosen = [(t, shade) for t, shade in zip(trials, shades(len(trials)), strict=True) if name in t.parameters][::-1]
     places = spread(dimension, [place(dimension, t.parameters[name]) for t, _ in chosen])
     size, merits = 10 if len(chosen) < 1000 else 3, series.merits(t for t, _ in chosen)
     axes.scatter(places, merits, s=size, c=[shade for _, shade in chosen], lw=0)
     scale_axis(axes, "x", dimension)
-    if surrogate:
+    if forest:
         units, places = unit_places(dimension)
         line = "_" if isinstance(dimension, Categorical) else "-"
-        axes.plot(places, surrogate.curve(name, units), line, color=COLOURS["ink"], lw=1, ms=26, mew=1.6)
+        axes.plot(places, forest.curve(name, units), line, color=COLOURS["ink"], lw=1, ms=26, mew=1.6)
 
 
 @styled
@@ -155,14 +155,14 @@ def contour(study: Study, x: str | None = None, y: str | None = None) -> Figure:
     Raises:
         ConfigurationError: A hyperparameter does not exist, or too few trials are complete.
     """
-    surrogate = _surrogate(study)
-    if len(surrogate.names) < 2:
+    forest = _forest_of(study)
+    if len(forest.names) < 2:
         raise ConfigurationError(
             "a contour needs two hyperparameters, and the study has one", cure="mpi-opt plot slice"
         )
-    x, y = series.two_of(surrogate.ranked(), x, y, "hyperparameter")
+    x, y = series.two_of(forest.ranked(), x, y, "hyperparameter")
     (units_x, places_x), (units_y, places_y) = (unit_places(study.space[name]) for name in (x, y))
-    means = surrogate.surface(x, y, units_x, units_y)
+    means = forest.surface(x, y, units_x, units_y)
     figure, axes = new_figure(4.8, 3.8)
     scale_axis(axes, "x", study.space[x])
     scale_axis(axes, "y", study.space[y])
@@ -197,9 +197,9 @@ def importance(study: Study) -> Figure:
     Raises:
         ConfigurationError: Too few trials are complete.
     """
-    surrogate = _surrogate(study)
-    names = surrogate.ranked()[::-1]
-    shares = [surrogate.shares[name] for name in names]
+    forest = _forest_of(study)
+    names = forest.ranked()[::-1]
+    shares = [forest.shares[name] for name in names]
     figure, axes = new_figure(5, 1.0 + 0.32 * len(names))
     axes.barh(names, shares, color=COLOURS["complete"], height=0.62)
     for i, share in enumerate(shares):
@@ -269,15 +269,15 @@ def save(figure: Figure, path: Path) -> None:
     """
     if path.suffix.lower() not in SUFFIXES:
         raise ConfigurationError(
-            f"{path.name!r} is not the name of a picture", where="-o", cure="end it in .png, .svg or .pdf"
+            f"{path.name!r} has no known suffix of a figure", where="-o", cure="write .png, .svg or .pdf"
         )
     with written_aside(path) as aside:
         figure.savefig(aside, dpi=200, bbox_inches="tight")
 
 
-def _surrogate(study: Study) -> Surrogate:
-    surrogate = Surrogate.of(study)
-    if surrogate is None:
+def _forest_of(study: Study) -> Forest:
+    forest = Forest.of(study)
+    if forest is None:
         problem = f"this needs {MIN_TRIALS} complete trials with different figures of merit"
         raise ConfigurationError(problem, where=f"study {study.name}", cure="run more trials; see mpi-opt results")
-    return surrogate
+    return forest

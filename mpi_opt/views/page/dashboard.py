@@ -32,7 +32,7 @@ from mpi_opt.errors import ConfigurationError, StoreError, without_passwords
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.study.study import Study
-from mpi_opt.views.figures import series
+from mpi_opt.views import series
 
 HOST = "127.0.0.1"
 INTERVAL_S = 2.0

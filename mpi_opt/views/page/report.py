@@ -27,12 +27,12 @@ from mpi_opt.core.trial import State
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store.records import readable
 from mpi_opt.study.trial_table import cell, html_table, trial_columns, trial_row
-from mpi_opt.views.figures import series
-from mpi_opt.views.figures.importance import MIN_TRIALS, Surrogate
+from mpi_opt.views import series
+from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
 from mpi_opt.views.output_file import written_aside
 from mpi_opt.views.page.report_data import as_script, report_data
-from mpi_opt.views.text.best_trial import winner_yaml
+from mpi_opt.views.text.best_trial import trial_yaml
 from mpi_opt.views.text.tables import error_line
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def report(study: Study) -> str:
     """The complete page of a study as HTML. Reads folds, curves, attempts and events from the store."""
     attempts, events = study.attempts(), study.events()
     spans = make_timeline(attempts)
-    data = report_data(study, Surrogate.of(study), spans, study.folds(), series.curves_to_draw(study))
+    data = report_data(study, Forest.of(study), spans, study.folds(), series.curves_to_draw(study))
     nonce = secrets.token_urlsafe(16)
     parts = {
         "nonce": nonce,
@@ -65,8 +65,8 @@ def report(study: Study) -> str:
         "best_ranges": _best_ranges(study),
         "trials": _best_table(study),
         "failures": _failures(study, attempts, events),
-        "winner_hint": _winner_hint(study),
-        "winner": escaped(winner_yaml(study, study.best) if study.best else "no trial is complete yet"),
+        "best_trial_hint": _best_trial_hint(study),
+        "best_trial": escaped(trial_yaml(study, study.best) if study.best else "no trial is complete yet"),
         "reproduce": _reproduce(study, attempts),
         "footer": escaped(f"written by MPI Opt {_version('mpi-opt')} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
     }
@@ -206,7 +206,7 @@ def _events(rows: Sequence[tuple[str, str, str]]) -> str:
     return f"<details><summary>{head}</summary><pre>{escaped(lines)}</pre></details>"
 
 
-def _winner_hint(study: Study) -> str:
+def _best_trial_hint(study: Study) -> str:
     if study.configuration.get("training") is None:
         return "The hyperparameters of the best trial."
     command = escaped(f"mpi-opt best --study {study.name} > best.yaml; mpi-learn train best.yaml -n 4")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from mpi_opt.core.space import Categorical, Dimension, Integer, Real, Space
 from mpi_opt.core.thinning import thinned
 from mpi_opt.store.records import readable
-from mpi_opt.views.figures import series
+from mpi_opt.views import series
 from mpi_opt.views.figures.axes import place, unit_places
 from mpi_opt.views.text.tables import error_line
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
     from mpi_opt.store.records import CurveRecord, FoldRecord
     from mpi_opt.study.study import Study
-    from mpi_opt.views.figures.importance import Surrogate
+    from mpi_opt.views.figures.importance import Forest
     from mpi_opt.views.figures.timeline import Timeline
 
 MAX_CURVE_VALUES = 250_000
 """The largest number of values of learning curves in a page, over all metrics."""
 
 MAX_EPOCHS = 60
-"""The largest number of epochs per curve; of longer curves every second, third, … epoch is drawn."""
+"""The largest number of epochs per curve. In longer curves, every second, third, … epoch is drawn."""
 
 N_PAIRS = 4
 """The number of most important hyperparameters; contours are drawn of all pairs of these."""
@@ -34,7 +34,7 @@ N_PAIRS = 4
 
 def report_data(
     study: Study,
-    surrogate: Surrogate | None,
+    forest: Forest | None,
     spans: Timeline | None,
     folds: Sequence[FoldRecord],
     curves: Sequence[CurveRecord],
@@ -51,7 +51,7 @@ def report_data(
         "limits": limits and _shortened(limits),
         "folds": _folds(folds, index),
         "curves": _curves(study, curves, index),
-        "forest": _forest(study, surrogate) if surrogate else None,
+        "forest": _forest(study, forest) if forest else None,
         "front": _front(study) if study.merits.are_several else None,
         "blocks": _blocks(spans, index) if spans else None,
     }
@@ -121,7 +121,7 @@ def _folds(folds: Iterable[FoldRecord], index: dict[int, int]) -> list[list[floa
 
 
 def _curves(study: Study, curves: Iterable[CurveRecord], index: dict[int, int]) -> dict[str, Any]:
-    """Metric -> its curves, the figure of merit first; of too many the curves of the best and of some other trials."""
+    """Metric -> its curves, the figure of merit first. Of many trials, the best and some others are drawn."""
     means = series.mean_curves(curves)
     main = series.main_metric(study, means)
     ranks = {trial.number: rank for rank, trial in enumerate(series.complete(study))}
@@ -138,27 +138,27 @@ def _curves(study: Study, curves: Iterable[CurveRecord], index: dict[int, int]) 
     return found
 
 
-def _forest(study: Study, surrogate: Surrogate) -> dict[str, Any]:
+def _forest(study: Study, forest: Forest) -> dict[str, Any]:
     """The importances, the curve of each hyperparameter, and the contours of the most important pairs."""
-    index, ranked = {name: i for i, name in enumerate(study.space)}, surrogate.ranked()
+    index, ranked = {name: i for i, name in enumerate(study.space)}, forest.ranked()
     return {
-        "shares": [{"name": name, "index": index[name], "share": short(surrogate.shares[name])} for name in ranked],
-        "curves": [_mean_curve(surrogate, name, dimension) for name, dimension in study.space.items()],
+        "shares": [{"name": name, "index": index[name], "share": short(forest.shares[name])} for name in ranked],
+        "curves": [_mean_curve(forest, name, dimension) for name, dimension in study.space.items()],
         "pairs": [
-            {"x": index[x], "y": index[y]} | _contour(surrogate, x, y, study.space)
+            {"x": index[x], "y": index[y]} | _contour(forest, x, y, study.space)
             for x, y in combinations(ranked[:N_PAIRS], 2)
         ],
     }
 
 
-def _mean_curve(surrogate: Surrogate, name: str, dimension: Dimension) -> dict[str, Any]:
+def _mean_curve(forest: Forest, name: str, dimension: Dimension) -> dict[str, Any]:
     units, places = unit_places(dimension)
-    return {"x": _shortened(places), "y": _shortened(surrogate.curve(name, units))}
+    return {"x": _shortened(places), "y": _shortened(forest.curve(name, units))}
 
 
-def _contour(surrogate: Surrogate, x: str, y: str, space: Space) -> dict[str, Any]:
+def _contour(forest: Forest, x: str, y: str, space: Space) -> dict[str, Any]:
     (units_x, places_x), (units_y, places_y) = unit_places(space[x]), unit_places(space[y])
-    means = surrogate.surface(x, y, units_x, units_y)
+    means = forest.surface(x, y, units_x, units_y)
     return {"px": _shortened(places_x), "py": _shortened(places_y), "z": [_shortened(row) for row in means]}
 
 

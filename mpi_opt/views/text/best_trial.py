@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.placeholders import filled_training
 from mpi_opt.study.trial_table import cell, merits_as_text
-from mpi_opt.views.figures.series import merit_name
+from mpi_opt.views.series import merit_name
 from mpi_opt.views.text.schedule import schedule_text
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mpi_opt.study.study import Study
 
 
-def winner_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False) -> str:
+def trial_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False) -> str:
     """The training of `trial` as the text of a ``training.yaml``; for a user's own objective the hyperparameters.
 
     Args:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mpi_learn.cli.terminal import Trend, duration
-from mpi_opt.views.figures.series import in_order_of_ending
+from mpi_opt.views.series import in_order_of_ending
 
 if TYPE_CHECKING:
     from mpi_opt.core.space import Parameters
@@ -95,7 +95,7 @@ class Counts:
         if self.began is None:
             self.began = self.clock()
 
-    def take(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
+    def end(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         """Counts a trial that has ended."""
         self.busy.pop(block, None)
         self.n_ended_here += 1

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mpi_opt.core.space import Parameters
     from mpi_opt.core.trial import Outcome
     from mpi_opt.study.study import Study
-    from mpi_opt.views.text.trackers import Tracker
+    from mpi_opt.views.trackers import Tracker
 
 __all__ = ["Counts", "LivePanel", "PlainProgress", "make_progress"]
 
@@ -61,7 +61,7 @@ class PlainProgress(Progress):
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         """Counts a trial that has ended, and shows it."""
-        self._take(block, outcome, parameters)
+        self._record(block, outcome, parameters)
         now = time.monotonic()
         if now - self._written >= LINE_INTERVAL_S:
             self._written = now
@@ -82,8 +82,8 @@ class PlainProgress(Progress):
         if self.counts.has_begun:
             self._write(f"done: {self.counts}")
 
-    def _take(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        self.counts.take(block, outcome, parameters)
+    def _record(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
+        self.counts.end(block, outcome, parameters)
         if self.tracker is not None:
             self.tracker.record(outcome, parameters)
 
@@ -110,7 +110,7 @@ class LivePanel(PlainProgress):
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
         """Counts a trial that has ended, and updates the panel."""
-        self._take(block, outcome, parameters)
+        self._record(block, outcome, parameters)
         self.tick()
 
     def tick(self) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from rich.text import Text
 
 from mpi_learn.algorithms.rank_layout import Layout as TrainingLayout
-from mpi_opt.core.block_layout import Layout, fold_groups
+from mpi_opt.core.block_layout import BlockLayout, fold_groups
 
 MOST_RANKS = 1000
 """The largest number of ranks that are drawn."""
@@ -25,7 +25,7 @@ MARKS = {"|": "between the folds that train side by side", ":": "between workers
 Training = Callable[[int], TrainingLayout]
 
 
-def picture(layout: Layout, trials: int, training: Training, width: int = 100) -> Text:
+def picture(layout: BlockLayout, trials: int, training: Training, width: int = 100) -> Text:
     """Every rank as a letter, in the order of ranks, and a legend of the letters.
 
     Args:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mpi_opt.core.block_layout import Layout, fold_groups
+from mpi_opt.core.block_layout import BlockLayout, fold_groups
 
 MOST_ROWS = 12
 
 
-def plan_text(layout: Layout, trials: int) -> str:
+def plan_text(layout: BlockLayout, trials: int) -> str:
     """A few lines with the role of every rank."""
     if layout.is_serial:
         return "1 rank: one process does everything, one trial after the other"
@@ -30,13 +30,13 @@ def plan_text(layout: Layout, trials: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def notes(layout: Layout, trials: int, stop_early: bool = False) -> list[str]:
+def notes(layout: BlockLayout, trials: int, stop_early: bool = False) -> list[str]:
     """The costs of unfavourable numbers of ranks, folds and trials, each with a better choice."""
     found = (_note_on_sizes(layout), _note_on_folds(layout, stop_early), _note_on_idle_ranks(layout, trials))
     return [note for note in found if note]
 
 
-def _note_on_sizes(layout: Layout) -> str:
+def _note_on_sizes(layout: BlockLayout) -> str:
     sizes = [len(block) for block in layout.blocks]
     if len(set(sizes)) == 1:
         return ""
@@ -45,19 +45,19 @@ def _note_on_sizes(layout: Layout) -> str:
     return f"blocks differ in size; --block-size {nearest} makes them all equal"
 
 
-def _note_on_folds(layout: Layout, stop_early: bool) -> str:
+def _note_on_folds(layout: BlockLayout, stop_early: bool) -> str:
     folds, size = layout.folds, len(layout.blocks[0])
     if size < folds:
         return f"a block of {size} takes its {folds} folds in turn; --block-size {folds} runs them at once"
     if folds > 1 and stop_early:
-        return f"folds run at once, so stop_early spares none; --block-size {folds - 1} or less runs them in turn"
+        return f"folds run at once, so stop_early skips none; --block-size {folds - 1} or less runs them in turn"
     if folds > 1 and any(len(block) % folds for block in layout.blocks):
         even = -(-layout.block_size // folds) * folds
         return f"folds get unequal numbers of ranks; --block-size {even} makes them equal"
     return ""
 
 
-def _note_on_idle_ranks(layout: Layout, trials: int) -> str:
+def _note_on_idle_ranks(layout: BlockLayout, trials: int) -> str:
     n_idle = sum(len(block) for block in layout.blocks[trials:])
     if not n_idle:
         return ""
@@ -78,11 +78,11 @@ def slurm_script(arguments: str, n_ranks: int) -> str:
 #SBATCH --signal=B:USR1@120
 #SBATCH --open-mode=append
 
-# load or activate what holds python, mpi_opt and an Open MPI 5, for example
+# Load Python, mpi_opt and Open MPI 5 here, for example:
 # source .venv/bin/activate
 
-# -n starts mpirun (not srun: only mpirun survives lost ranks); exec, so that mpi-opt gets the signals and sets the
-# status: 0 finished, 75 not finished, submit it again
+# With exec, mpi-opt receives the signals of Slurm and sets the exit status: 0 finished; 75 not finished, submit again.
+# -n starts mpirun, because a search under srun does not survive lost ranks.
 exec mpi-opt search {arguments} -n {n_ranks}
 """
 

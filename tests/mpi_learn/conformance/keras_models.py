@@ -106,11 +106,12 @@ def outputs_by_name():
 
 @keras.saving.register_keras_serializable("conformance")
 class NoTraining(keras.Model):
-    """Subclassed: `call` without an argument `training`, inputs by name."""
+    """Subclassed: `call` without an argument `training`, inputs by name, a layer that is not called."""
 
     def __init__(self, **options):
         super().__init__(**options)
-        self.first, self.last = layers.Dense(4, "tanh"), layers.Dense(1)
+        self.first, self.last, self.unused = layers.Dense(4, "tanh"), layers.Dense(1), layers.Dense(2)
+        self.unused.build((None, 3))
 
     def call(self, inputs):
         return self.last(self.first(ops.concatenate([inputs["age"], inputs["income"]], -1)))
@@ -133,14 +134,17 @@ def cannot_be_saved(units: int = 4):
 
 
 @keras.saving.register_keras_serializable("conformance")
-class TenTimes(keras.Model):
+class Growing(keras.Model):
+    """Its loss grows with the steps of the optimizer, as in annealing."""
+
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        return 10 * super().compute_loss(x, y, y_pred, sample_weight, training)
+        factor = 1 + ops.cast(self.optimizer.iterations, "float32")
+        return factor * super().compute_loss(x, y, y_pred, sample_weight, training)
 
 
-def ten_times():
+def growing():
     inputs = keras.Input((5,))
-    return TenTimes(inputs, layers.Dense(1)(inputs))
+    return Growing(inputs, layers.Dense(1)(inputs))
 
 
 @keras.saving.register_keras_serializable("conformance")

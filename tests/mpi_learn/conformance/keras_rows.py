@@ -71,7 +71,7 @@ ROWS: dict[str, Row] = {
     "dropout": row(
         "dropout and noise", "classes", OF_CLASSES, y="k", parameters={"dropout": 0.3}, is_exact=False,
     ),
-    "penalties": row("regularizers and frozen layers", "penalised", {"loss": "mse"}, is_slow=False),
+    "penalties": row("regularizers and frozen layers", "penalised", {"loss": "mse"}),
     "images": row(
         "convolutions on images of bytes", "images",
         {"loss": {"name": "SparseCategoricalCrossentropy", "from_logits": True}, "metrics": ["accuracy"]},
@@ -91,8 +91,12 @@ ROWS: dict[str, Row] = {
         x="pixels", y="per_pixel",
     ),
     "masks": row(
-        "masks, labels per step", "masked", OF_CLASSES, x="padded", y="per_step", loose=("loss", "val_loss"),
-        is_slow=False,
+        "masks, labels per step, an ignored class", "masked",
+        OF_CLASSES | {"loss": {"name": "sparse_categorical_crossentropy", "ignore_class": 1}},
+        compiled=lambda module: {
+            "loss": module.keras.losses.SparseCategoricalCrossentropy(ignore_class=1), "metrics": ["accuracy"],
+        },
+        x="padded", y="per_step", loose=("loss", "val_loss"), is_slow=False,
     ),
     "words": row(
         "embeddings of integers, with masks", "words", {"loss": "binary_crossentropy", "metrics": ["accuracy"]},
@@ -125,7 +129,6 @@ ROWS: dict[str, Row] = {
             "loss_weights": {"z": 0.5, "a": 1.0},
         },
         loose=("z_loss", "a_loss", "val_z_loss", "val_a_loss"),
-        is_slow=False,
     ),
     "outputs of a list by name": row(
         "outputs of a list by name", "two_by_two",
@@ -150,10 +153,14 @@ ROWS: dict[str, Row] = {
         loose=("energy_loss", "kind_loss", "val_energy_loss", "val_kind_loss"),
     ),
     "subclass": row(
-        "subclassed models: inputs by name, `call` without `training`", "NoTraining", {"loss": "mse"},
+        "subclassed models: inputs by name, `call` without `training`, layers that are not called", "NoTraining",
+        {"loss": "mse", "optimizer": {"name": "adamw", "learning_rate": 0.05, "weight_decay": 0.5}},
         {"features": {"income": "income", "age": "age"}, "labels": "y"}, x={"age": "age", "income": "income"},
+        compiled={"loss": "mse"}, optimizer=lambda module: module.keras.optimizers.AdamW(0.05, weight_decay=0.5),
     ),
-    "overridden compute_loss": row("overridden `compute_loss`", "ten_times", {"loss": "mse"}),
+    "overridden compute_loss": row(
+        "overridden `compute_loss`, annealing by `self.optimizer.iterations`", "growing", {"loss": "mse"},
+    ),
     "overridden train_step": row(
         "overridden `train_step` and `test_step` that call self.optimizer once", "Autoencoder",
         {"loss": None}, {"features": "X", "labels": None}, y=None, compiled={},
@@ -185,7 +192,7 @@ ROWS: dict[str, Row] = {
     ),
     "class weights": row(
         "class weights", "classes", OF_CLASSES, KINDS | {"class_weight": {0: 1.0, 1: 5.0, 2: 0.5}}, y="k",
-        options=lambda arrays: {"class_weight": {0: 1.0, 1: 5.0, 2: 0.5}}, is_slow=False,
+        options=lambda arrays: {"class_weight": {0: 1.0, 1: 5.0, 2: 0.5}},
     ),
     "counters": row(
         "layers with counters and other state of your own", "counting", {"loss": "mse"}, is_slow=False,
@@ -193,7 +200,7 @@ ROWS: dict[str, Row] = {
     "metrics in layers": row("layers that update metrics of their own", "observed", {"loss": "mse"}, is_slow=False),
     "compiled": row(
         "models that the function compiles", "compiled", {}, KINDS, y="k",
-        compiled=lambda module: {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}, is_slow=False,
+        compiled=lambda module: {"loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]},
     ),
     "own loss": row(
         "losses and metrics of your own", "dense", {"loss": "$absolute", "metrics": ["$mean_square"]},
@@ -217,11 +224,10 @@ ROWS: dict[str, Row] = {
     ),
     "losses of modules": row(
         "classes of installed packages", "dense", {"loss": "keras.losses:LogCosh"},
-        compiled=lambda module: {"loss": module.keras.losses.LogCosh()}, is_slow=False,
+        compiled=lambda module: {"loss": module.keras.losses.LogCosh()},
     ),
     "cannot be saved": row(
         "models that cannot be saved whole: their weights are", "cannot_be_saved", {"loss": "mse"}, saved=".weights.h5",
-        is_slow=False,
     ),
     # refused
     "constraints": row(
@@ -282,6 +288,11 @@ ROWS: dict[str, Row] = {
     "weights changed by a layer": row(
         "layers that change their trainable weights, such as `SpectralNormalization`", "spectral", {"loss": "mse"},
         refused="is trainable, and the model changes it when it is called",
+    ),
+    "weights of pixels": row(
+        "a weight per sample for a loss per pixel", "segmentation", OF_CLASSES,
+        {"features": "pixels", "labels": "per_pixel", "weights": "w"},
+        refused="the data have weights of shape () per sample",
     ),
     "class weights of pixels": row(
         "class weights with several classes per sample", "segmentation", OF_CLASSES,

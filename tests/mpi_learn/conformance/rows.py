@@ -92,7 +92,8 @@ def arrays(n: int, seed: int) -> Arrays:
         "one_hot": np.eye(3, dtype=np.float32)[kinds],
         "per_step": rng.integers(0, 2, (n, 4)),
         "per_pixel": rng.integers(0, 3, (n, 6, 6)),
-        "w": rng.uniform(0.2, 2, n).astype(np.float32),
+        "w": (weights := rng.uniform(0.2, 2, n).astype(np.float32)),
+        "w_column": weights[:, None],
     }
 
 

@@ -78,6 +78,78 @@ def words():
     return Words()
 
 
+class Experts(nn.Module):
+    """Each sample has one expert; an expert without samples is not called. One layer is never called."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.unused = nn.Linear(5, 4), nn.Linear(5, 5)
+        self.experts = nn.ModuleList([nn.Linear(5, 1) for _ in range(4)])
+
+    def forward(self, x):
+        shares, numbers = (9 * self.gate(x)).softmax(1).max(1)
+        outputs = x.new_zeros(len(x), 1)
+        for number, expert in enumerate(self.experts):
+            mine = torch.nonzero(numbers == number).squeeze(1)
+            if len(mine):
+                outputs = outputs.index_add(0, mine, shares[mine, None] * expert(x[mine]))
+        return outputs
+
+
+def experts():
+    return Experts()
+
+
+class Rotating(nn.Module):
+    """Attention with a complex buffer, and an infinite one as the mask."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.last = nn.Embedding(20, 4), nn.Linear(4, 1)
+        angles = torch.arange(4.0)[:, None] * torch.tensor([1.0, 0.1])
+        self.register_buffer("rotation", torch.polar(torch.ones_like(angles), angles))
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(4))
+
+    def forward(self, ids):
+        x = self.embedding(ids)
+        turned = torch.view_as_real(torch.view_as_complex(x.unflatten(2, (2, 2))) * self.rotation).flatten(2)
+        return self.last(((turned @ turned.mT + self.mask).softmax(-1) @ x)[:, -1])
+
+
+def rotating():
+    return Rotating()
+
+
+class Bounded(nn.Module):
+    """PyTorch scales the rows of its embedding in each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.last = nn.Embedding(20, 4, max_norm=0.5), nn.Linear(4, 1)
+
+    def forward(self, ids):
+        return self.last(self.embedding(ids).mean(1))
+
+
+def bounded():
+    return Bounded()
+
+
+class Squeezing(nn.Module):
+    """Cannot be called with one sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(5, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.last(self.first(x[:, None]).squeeze().relu().flip(1))
+
+
+def squeezing():
+    return Squeezing()
+
+
 class ByKeyword(nn.Module):
     def __init__(self):
         super().__init__()
@@ -227,6 +299,29 @@ class Focal(nn.Module):
         return (-((1 - chosen.exp()) ** self.gamma) * chosen).mean()
 
 
+class Learned(nn.Module):
+    """A loss with a parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.width = nn.Parameter(torch.zeros(()))
+
+    def forward(self, outputs, targets):
+        return ((outputs.squeeze(-1) - targets).square() * torch.exp(-self.width) + self.width).mean()
+
+
+class Centring(nn.Module):
+    """A loss with a moving mean."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(3))
+
+    def forward(self, outputs, targets):
+        self.mean = 0.9 * self.mean + 0.1 * outputs.detach().mean(0)
+        return functional.cross_entropy(outputs - self.mean, targets)
+
+
 def of_mapping(outputs, targets):
     return functional.mse_loss(outputs["z"].squeeze(-1), targets["z"]) + 0.5 * functional.mse_loss(
         outputs["a"].squeeze(-1), targets["a"]
@@ -240,6 +335,11 @@ def bias(outputs, targets):
 
 def summed(outputs, targets):
     return functional.mse_loss(outputs.squeeze(-1), targets, reduction="sum")
+
+
+def with_a_sum(outputs, targets):
+    """A mean and a small sum over the batch."""
+    return functional.mse_loss(outputs.squeeze(-1), targets) + 0.01 * outputs.square().sum()
 
 
 def crossed(outputs, targets):

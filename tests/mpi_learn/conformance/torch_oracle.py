@@ -63,7 +63,9 @@ def _is_by_keyword(model: Any, x: Any) -> bool:
 
 
 def weights(model: Any) -> list[float]:
-    return np.concatenate([one.detach().numpy().ravel() for one in model.state_dict().values()]).astype(float).tolist()
+    state = (torch.view_as_real(one) if one.is_complex() else one for one in model.state_dict().values())
+    found = np.concatenate([one.detach().numpy().ravel() for one in state]).astype(float)
+    return np.nan_to_num(found, neginf=-1e9).tolist()
 
 
 def predicted(model: Any, x: Any) -> list[np.ndarray]:

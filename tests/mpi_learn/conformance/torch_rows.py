@@ -123,6 +123,25 @@ ROWS: dict[str, Row] = {
         measured=lambda b: {"accuracy": (b["outputs"].argmax(1) == b["per_pixel"]).float().mean()},
     ),
     "words": row("embeddings of integers, recurrent cells", "words", mse, {"loss": "mse"}, x="ids"),
+    "used in some steps": row(
+        "parameters that a batch does not use: they rest, also with weight decay and momentum", "experts", mse,
+        {"loss": "mse", "optimizer": {"name": "adamw", "learning_rate": 0.05, "weight_decay": 0.5, "epsilon": 1e-12}},
+        optimizer=lambda module, parameters: module.torch.optim.AdamW(
+            parameters, lr=0.05, weight_decay=0.5, eps=1e-12,
+        ),
+    ),
+    "used in some steps, optimizer of the framework": row(
+        "the same with optimizers of PyTorch", "experts", mse,
+        {"loss": "mse", "optimizer": {"name": "nadam", "learning_rate": 0.05, "weight_decay": 0.5}},
+        optimizer=lambda module, parameters: module.torch.optim.NAdam(
+            parameters, lr=0.05, weight_decay=0.5, decoupled_weight_decay=True,
+        ),
+    ),
+    "buffers": row("buffers of complex and of infinite numbers", "rotating", mse, {"loss": "mse"}, x="ids"),
+    "squeezed": row(
+        "modules that cannot be called with one sample, incomplete batches left out", "squeezing", entropy, OF_CLASSES,
+        KINDS | {"drop_last": True}, measured=accuracy,
+    ),
     "keywords": row(
         "features by the names of arguments of forward", "by_keyword", mse, {"loss": "mse"},
         {"features": {"weight": "inputs/weight", "age": "inputs/age"}, "labels": "y"},
@@ -200,7 +219,7 @@ ROWS: dict[str, Row] = {
     "weights of a loss of your own": row(
         "sample weights with a loss of one value per sample", "dense",
         lambda m, o, b: (b["w"] * m.of_each(o, b["y"])).mean(),
-        {"loss": "$of_each"}, {"features": "X", "labels": "y", "weights": "w"},
+        {"loss": "$of_each"}, {"features": "X", "labels": "y", "weights": "w_column"},
     ),
     "torchmetrics": row(
         "metrics of torchmetrics", "classes", entropy,
@@ -220,6 +239,22 @@ ROWS: dict[str, Row] = {
     "sum over the batch": row(
         "losses that are sums over the batch, on several ranks", "dense", mse, {"loss": "$summed"},
         refused="the loss is a sum over the batch", ranks=3,
+    ),
+    "sum in a loss": row(
+        "losses with a term that is a sum over the batch, on several ranks", "dense", mse, {"loss": "$with_a_sum"},
+        refused="the loss is a sum over the batch, or has a term that is", ranks=3,
+    ),
+    "changed parameters": row(
+        "modules that change their parameters when they are called, such as `max_norm`, on several ranks", "bounded",
+        mse, {"loss": "mse"}, x="ids", refused="embedding.weight changes when the module is called", ranks=3,
+    ),
+    "loss with parameters": row(
+        "losses with parameters", "dense", mse, {"loss": "$Learned"},
+        refused="the loss has parameters, which would not be trained",
+    ),
+    "loss with a state": row(
+        "losses that change a state of their own", "classes", entropy, {"loss": "$Centring"}, KINDS,
+        refused="the loss changes a state of its own",
     ),
     "synchronised batch normalisation": row(
         "batch normalisation over the processes of torch.distributed, on several ranks", "classes", entropy, OF_CLASSES,

@@ -4,7 +4,8 @@ import sys
 
 from mpi4py import MPI
 
-from mpi_learn.data import DataConfiguration, load
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError
 
 world = MPI.COMM_WORLD

@@ -4,7 +4,8 @@ import sys
 
 from mpi4py import MPI
 
-from mpi_learn.data import DataConfiguration, load
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.loading import load
 
 url, cache, together, keep = sys.argv[1:]
 configuration = DataConfiguration(train=url, features="X", labels="y", cache=cache, keep_cache=keep == "1")

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from mpi_learn.data import DataConfiguration, load
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError
 
 N = 20

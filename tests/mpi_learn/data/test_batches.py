@@ -7,7 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpi_learn.data import Batches, BatchOptions, Dataset, Dealer, Samples, shares, validation_batches
+from mpi_learn.data.samples.batches import Batches, BatchOptions, Dealer
+from mpi_learn.data.samples.dataset import Dataset, shares
+from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.make_batches import validation_batches
 
 
 def numbered(n: int) -> Dataset:
@@ -132,7 +135,7 @@ def test_dealt_chunks_hold_every_sample_once_whoever_asks(n, batch_size, n_worke
     free = np.random.default_rng(seed)
     labels = []
     while (part := dealer.deal()) is not None:
-        batches = list(workers[free.integers(n_workers)].chunk(0, part))
+        batches = list(workers[free.integers(n_workers)].dealt(0, iter([part, None]).__next__))
         assert all(0 < batch.n_samples <= batch_size for batch in batches)
         labels += [label for batch in batches for label in batch.y[0].tolist()]
     assert sorted(labels) == list(range(n))

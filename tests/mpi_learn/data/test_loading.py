@@ -13,7 +13,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from mpi_learn.data import DataConfiguration, inspect, load
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.files.plan import count_samples
+from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError
 from tests.world import in_world
 
@@ -112,9 +114,8 @@ def test_the_users_function_makes_the_inputs_of_what_is_read(tmp_path):
     path = write(tmp_path / "a.h5", X=np.arange(12.0).reshape(6, 2), y=np.arange(6))
     (tmp_path / "f.py").write_text("def f(x):\n    return x.sum(axis=1, keepdims=True), x[:, :1] * 2\n")
     configuration = configured("a.h5", features={"names": "X", "function": "f.py:f"}).located(tmp_path)
-    summary = inspect(configuration)
-    assert summary.feature_shapes == ((1,), (1,))
     sums, doubles = load(configuration, MPI.COMM_SELF, 0).training.x
+    assert sums.shape == doubles.shape == (6, 1)
     assert sums[:, 0].tolist() == [1, 5, 9, 13, 17, 21]
     assert doubles[:, 0].tolist() == [0, 4, 8, 12, 16, 20]
     assert str(path) in configuration.train
@@ -127,22 +128,25 @@ def test_reading_in_pieces_gives_the_same(tmp_path, monkeypatch):
     np.testing.assert_array_equal(loaded(str(path)).training.x[0], x)
 
 
-def test_inspection_says_what_a_model_will_meet(tmp_path):
-    train = write(tmp_path / "a.h5", X=np.zeros((10, 4, 4), np.uint8), y=np.arange(10, dtype=np.uint8))
-    validation = write(tmp_path / "b.h5", X=np.zeros((3, 4, 4), np.uint8), y=np.array([12, 1, 2], np.uint8))
-    summary = inspect(configured(str(train), validation=str(validation)))
-    assert (summary.n_training, summary.n_validation) == (10, 3)
-    assert summary.feature_shapes == ((4, 4),)
-    assert summary.label_shapes == ((),)
-    assert summary.feature_dtypes == (np.uint8,)
-    assert summary.label_ranges == ((0, 12),)
+@pytest.mark.parametrize(
+    ("validation", "expected"),
+    [({}, (10, 0)), ({"validation": "b.h5"}, (10, 3)), ({"validation_fraction": 0.2}, (8, 2))],
+)
+def test_samples_are_counted_as_they_are_loaded(tmp_path, monkeypatch, validation, expected):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "a.h5", X=np.zeros((10, 4)), y=np.arange(10))
+    write(tmp_path / "b.h5", X=np.zeros((3, 4)), y=np.arange(3))
+    configuration = configured("a.h5", **validation)
+    dataset = load(configuration, MPI.COMM_SELF, 0)
+    assert count_samples(configuration) == (dataset.n_training, dataset.n_validation) == expected
 
 
-def test_inspection_needs_no_mpi_and_no_framework(tmp_path):
+def test_counting_samples_needs_no_mpi_and_no_framework(tmp_path):
     path = write(tmp_path / "a.h5", X=np.zeros((2, 1)), y=np.zeros(2))
     script = (
-        "import sys; from mpi_learn.data.inspection import inspect; from mpi_learn.data import DataConfiguration\n"
-        f"inspect(DataConfiguration(train={str(path)!r}, features='X', labels='y'))\n"
+        "import sys; from mpi_learn.data.configuration import DataConfiguration\n"
+        "from mpi_learn.data.files.plan import count_samples\n"
+        f"count_samples(DataConfiguration(train={str(path)!r}, features='X', labels='y'))\n"
         "assert not {'mpi4py.MPI', 'tensorflow', 'keras', 'torch', 'uproot', 'pyarrow', 'fsspec'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
@@ -186,4 +190,4 @@ def test_an_error_is_the_same_on_every_rank(tmp_path):
 def test_a_file_that_is_not_there_names_the_nearest(tmp_path):
     write(tmp_path / "train.h5", X=np.zeros((2, 1)), y=np.zeros(2))
     with pytest.raises(DataError, match=r"did you mean 'train\.h5'"):
-        inspect(configured(str(tmp_path / "trian.h5")))
+        count_samples(configured(str(tmp_path / "trian.h5")))

@@ -9,17 +9,13 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from mpi_learn.data import (
-    Batches,
-    BatchOptions,
-    DataConfiguration,
-    Dataset,
-    Samples,
-    load,
-    make_batches,
-    validation_batches,
-)
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.loading import load
+from mpi_learn.data.samples.batches import Batches, BatchOptions
 from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
+from mpi_learn.data.samples.make_batches import make_batches, validation_batches
 from mpi_learn.errors import DataError
 
 N = 10

@@ -17,10 +17,13 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from mpi_learn.data import DataConfiguration, inspect, load
+from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files import remote
+from mpi_learn.data.files.plan import count_samples
+from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError, UserError
-from tests.mpirun import mpirun, run
+from tests.mpirun import run
+from tests.world import in_world
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -180,10 +183,10 @@ def test_a_web_server_is_asked_for_a_file_once(remote_folder, tmp_path):
 def test_ranks_of_a_host_fetch_one_copy_together(remote_folder, tmp_path, monkeypatch, together, keep):
     pytest.importorskip("aiohttp")
     # so that all of them come while the first one fetches; a copy that nobody keeps is gone when the last one leaves
-    monkeypatch.setattr(CountingFiles, "delay_s", 0.5 if together or keep else 4.0)
+    monkeypatch.setattr(CountingFiles, "delay_s", 0.5 if together or keep else 1.5)
     cache, program = tmp_path / "cache", str(Path(__file__).with_name("load_remote.py"))
     with served(remote_folder) as server:
-        done = mpirun(4, program, f"{server}/part_1.h5", str(cache), str(int(together)), str(int(keep)), timeout=60)
+        done = in_world(4, program, f"{server}/part_1.h5", str(cache), str(int(together)), str(int(keep)), timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["3"] * 4
     assert CountingFiles.downloads.count("/part_1.h5") == 1
@@ -207,21 +210,21 @@ def test_what_a_process_that_died_has_begun_is_swept_away(remote_folder, tmp_pat
     ("place", "said"),
     [
         ("file:///nowhere/a.h5", "there is no such file"),
-        ("file:///nowhere/*.h5", "no file fits this pattern"),
+        ("file:///nowhere/*.h5", "no file matches this pattern"),
         ("nonsense://a/b.h5", "Protocol not known"),
-        ("memory://a/b.npy", "NPY files are read by folders"),
+        ("memory://a/b.npy", "NPY files cannot be read from a URL"),
     ],
 )
 def test_a_url_that_leads_nowhere_is_named(place, said):
     with pytest.raises(DataError, match=said) as caught:
-        inspect(configured(place))
+        count_samples(configured(place))
     assert place in str(caught.value)
 
 
 def test_a_protocol_that_is_not_installed_says_what_to_install():
     with pytest.raises(UserError, match=r"root://.*pip install"):
         try:
-            inspect(configured("root://eospublic.cern.ch//a.h5"))
+            count_samples(configured("root://eospublic.cern.ch//a.h5"))
         except UserError as error:
             raise UserError(str(error).replace("\n", " ")) from None
 
@@ -230,4 +233,4 @@ def test_an_unreachable_server_is_named(monkeypatch):
     pytest.importorskip("aiohttp")
     monkeypatch.setattr(remote, "PAUSE_S", 0.01)
     with pytest.raises(DataError, match="check the URL"):
-        inspect(configured("http://127.0.0.1:9/a.h5"))
+        count_samples(configured("http://127.0.0.1:9/a.h5"))

@@ -12,15 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpi4py import MPI
 
-from mpi_learn.data import (
-    BatchOptions,
-    DataConfiguration,
-    Dealer,
-    load,
-    make_batches,
-    memory_budget,
-    validation_batches,
-)
+from mpi_learn.data import memory_budget
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.loading import load
+from mpi_learn.data.samples.batches import BatchOptions, Dealer
+from mpi_learn.data.samples.make_batches import make_batches, validation_batches
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.errors import DataError
 from tests.mpi_learn.data.formats import FORMATS

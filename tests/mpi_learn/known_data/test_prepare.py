@@ -16,7 +16,8 @@ import pytest
 import yaml
 from sklearn.datasets import load_digits
 
-from mpi_learn.data import DataConfiguration, inspect
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.files.plan import count_samples
 from mpi_learn.errors import DataError, UserError
 from mpi_learn.known_data import DATA_SETS, prepare
 from mpi_learn.known_data.origin import Origin, Original
@@ -69,9 +70,7 @@ def test_the_line_that_is_printed_reads_the_file(name, options, folder, tmp_path
     monkeypatch.chdir(tmp_path)
     said = written(name, options, folder, Path("data.h5"))
     section = yaml.safe_load(said.splitlines()[-1])["data"]
-    summary = inspect(DataConfiguration(**section))
-    assert summary.n_training > 0
-    assert summary.n_validation > 0
+    assert min(count_samples(DataConfiguration(**section))) > 0
 
 
 def test_digits_are_those_of_scikit_learn(tmp_path):

@@ -10,7 +10,8 @@ from pathlib import Path
 from mpi4py import MPI
 
 from mpi_learn import train
-from mpi_learn.data import Dataset, Samples
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
 from tests.mpi_learn.models_for_tests import digits
 
 HERE = Path(__file__).parents[1]

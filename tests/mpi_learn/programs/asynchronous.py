@@ -14,26 +14,16 @@ from mpi_learn import train
 from tests.mpi_learn.models_for_tests import digits
 
 HERE = Path(__file__).parents[1]
-KERAS = {
-    "model": f"{HERE / 'models_for_tests.py'}:build_model",
-    "loss": "sparse_categorical_crossentropy",
-    "metrics": ["accuracy"],
-    "epochs": 4,
-    "batch_size": 32,
-    "seed": 2,
-}
+COMMON = {"metrics": ["accuracy"], "epochs": 4, "batch_size": 32, "seed": 2}
+KERAS = {"model": f"{HERE / 'models_for_tests.py'}:build_model", "loss": "sparse_categorical_crossentropy"}
+TORCH = {"model": f"{HERE / 'torch_models_for_tests.py'}:build_classes", "loss": "cross_entropy"}
 SGD = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9}
+ADAM = {"name": "adam", "learning_rate": 0.003}
 CASES = {
-    "downpour": {"algorithm": "downpour", "optimizer": {"name": "adam", "learning_rate": 0.003}},
-    "easgd": {"algorithm": "easgd", "optimizer": SGD, "parameters": {"norm": True}},
-    "gem": {"algorithm": "gem", "optimizer": {"name": "sgd", "learning_rate": 0.05}},
-    "clusters": {"algorithm": {"name": "clusters", "size": 1, "exchange_every": 4}, "optimizer": SGD},
-    "torch": {
-        "model": f"{HERE / 'torch_models_for_tests.py'}:build_classes",
-        "loss": "cross_entropy",
-        "algorithm": "downpour",
-        "optimizer": {"name": "adam", "learning_rate": 0.003},
-    },
+    "downpour": TORCH | {"algorithm": "downpour", "optimizer": ADAM},
+    "easgd": KERAS | {"algorithm": "easgd", "optimizer": SGD, "parameters": {"norm": True}},
+    "gem": KERAS | {"algorithm": "gem", "optimizer": {"name": "sgd", "learning_rate": 0.05}},
+    "clusters": TORCH | {"algorithm": {"name": "clusters", "size": 1, "exchange_every": 4}, "optimizer": SGD},
 }
 
 
@@ -57,10 +47,10 @@ def main() -> None:
     seen = {}
     for name, case in CASES.items():
         with imported() as frameworks:
-            result = train(KERAS | case, world, data=digits())
+            result = train(COMMON | case, world, data=digits())
         x, y = result.validation
         score = None
-        if name == "torch":
+        if name == "downpour":
             import torch
 
             with torch.no_grad():

@@ -24,8 +24,7 @@ def main() -> None:
     xla_choice.WORTH_S, xla_choice.WORTH_STEPS = 0.0, 1
     xla_choice.both_seconds = lambda *arguments: TIMES[world.rank]
     chosen = []
-    compile_step = KerasModel.compile_step
-    KerasModel.compile_step = lambda self, by_xla: (chosen.append(by_xla), compile_step(self, by_xla))[1]
+    KerasModel.compile_step = lambda self, by_xla: chosen.append(by_xla)
     seen = {}
     for name in ("allreduce", "downpour"):
         chosen.clear()

@@ -8,15 +8,15 @@ from mpi4py import MPI
 
 import mpi_learn.training.loop
 from mpi_learn import train
-from mpi_learn.data import Batches
+from mpi_learn.data.samples.batches import Batches
 from mpi_learn.errors import MPILearnError
 from tests.mpi_learn.models_for_tests import digits
 
 world = MPI.COMM_WORLD
 LAST = world.size - 1
 CONFIGURATION = {
-    "model": f"{Path(__file__).parents[1] / 'models_for_tests.py'}:build_model",
-    "loss": "sparse_categorical_crossentropy",
+    "model": f"{Path(__file__).parents[1] / 'torch_models_for_tests.py'}:build_classes",
+    "loss": "cross_entropy",
     "epochs": 3,
     "batch_size": 100,
 }
@@ -65,7 +65,7 @@ def attempt(where: str) -> str:
     if where == "exit" and world.rank == LAST:
         on_epoch = left
     if where == "build":  # on one rank alone, as where a host lacks something
-        changes = {"model": CONFIGURATION["model"].replace("build_model", "build_or_leave")}
+        changes = {"model": CONFIGURATION["model"].replace("build_classes", "build_or_leave")}
     if where in ("gradient", "accumulated"):
 
         def failing(*arguments):

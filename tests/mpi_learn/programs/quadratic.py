@@ -19,9 +19,9 @@ from mpi_learn.algorithms.rank_layout import layout_of
 from mpi_learn.errors import TrainingError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.mpi.agreement import agreed_errors
-from mpi_learn.mpi.collectives import rows_of_host
-from mpi_learn.optimizers import make_optimizer
+from mpi_learn.mpi.host_memory import rows_of_host
 from mpi_learn.optimizers.configuration import Sgd
+from mpi_learn.optimizers.make_optimizer import make_optimizer
 
 N, N_SUMS, N_STEPS, EPOCHS, RATE = 1000, 4, 5, 10, 0.05
 world = MPI.COMM_WORLD

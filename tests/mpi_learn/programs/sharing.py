@@ -10,8 +10,9 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from mpi_learn.data import DataConfiguration, load
-from mpi_learn.data.retained import KeptData
+from mpi_learn.data.configuration import DataConfiguration
+from mpi_learn.data.kept_data import KeptData
+from mpi_learn.data.loading import load
 
 FILE = Path(sys.argv[1])
 world = MPI.COMM_WORLD

@@ -34,32 +34,32 @@ def always(owner: LeaseRecord) -> bool:
 def test_free_study_is_given_to_the_search_that_asks(store: Store) -> None:
     study = make_study(store, n_trials=1).id
     assert store.leases.read(study) is None
-    assert store.leases.take(study, ONE, never) is ONE
+    assert store.leases.acquire(study, ONE, never) is ONE
     assert store.leases.read(study) == ONE
 
 
 def test_owned_study_is_given_to_another_search_only_if_the_owner_is_gone(store: Store) -> None:
     study = make_study(store, n_trials=1).id
-    store.leases.take(study, ONE, never)
-    assert store.leases.take(study, OTHER, never) == ONE
-    assert store.leases.take(study, OTHER, always) is OTHER
+    store.leases.acquire(study, ONE, never)
+    assert store.leases.acquire(study, OTHER, never) == ONE
+    assert store.leases.acquire(study, OTHER, always) is OTHER
     assert store.leases.read(study) == OTHER
 
 
 def test_sign_of_life_is_entered_by_the_owner_alone(store: Store) -> None:
     study = make_study(store, n_trials=1).id
-    store.leases.take(study, ONE, never)
+    store.leases.acquire(study, ONE, never)
     assert store.leases.renew(study, "one", "later")
     assert store.leases.read(study).renewed_at == "later"
     assert not store.leases.renew(study, "other", "never")
-    store.leases.take(study, OTHER, always)
+    store.leases.acquire(study, OTHER, always)
     assert not store.leases.renew(study, "one", "never")
     assert store.leases.read(study) == OTHER
 
 
 def test_lease_is_released_by_the_owner_alone(store: Store) -> None:
     study = make_study(store, n_trials=1).id
-    store.leases.take(study, ONE, never)
+    store.leases.acquire(study, ONE, never)
     store.leases.release(study, "other")
     assert store.leases.read(study) == ONE
     store.leases.release(study, "one")
@@ -68,8 +68,8 @@ def test_lease_is_released_by_the_owner_alone(store: Store) -> None:
 
 def test_studies_of_a_store_have_leases_of_their_own(store: Store) -> None:
     first, second = make_study(store, "a", n_trials=1).id, make_study(store, "b", n_trials=1).id
-    store.leases.take(first, ONE, never)
-    assert store.leases.take(second, OTHER, never) is OTHER
+    store.leases.acquire(first, ONE, never)
+    assert store.leases.acquire(second, OTHER, never) is OTHER
     assert store.leases.read(first) == ONE
 
 
@@ -83,7 +83,7 @@ def test_of_many_that_ask_at_once_one_gets_the_study(url: str) -> None:
     def ask(token: str) -> None:
         leases = Leases.open(url, 10.0)
         barrier.wait()
-        owners.append(leases.take(study, replace(ONE, token=token), never).token)
+        owners.append(leases.acquire(study, replace(ONE, token=token), never).token)
         leases.close()
 
     sys.setswitchinterval(1e-5)
@@ -130,7 +130,7 @@ def test_second_connection_does_not_wait_long_for_a_lock(tmp_path: Path) -> None
     path = tmp_path / "a.db"
     with Store.open(str(path)) as store:
         study = make_study(store, n_trials=1).id
-        store.leases.take(study, ONE, never)
+        store.leases.acquire(study, ONE, never)
         beside = Leases.open(str(path), 0.1)
         other = sqlite3.connect(path)
         other.execute("BEGIN IMMEDIATE")

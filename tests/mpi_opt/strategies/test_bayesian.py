@@ -15,10 +15,10 @@ from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import Failed, Measured, Proposal
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.surrogates.acquisition import log_improvement
-from mpi_opt.strategies.surrogates.fitting import Success, Surrogate
+from mpi_opt.strategies.surrogates.fitting import SuccessProbability, Surrogate
 from mpi_opt.strategies.surrogates.gaussian_process import CORRELATIONS, GaussianProcess, Hyperparameters, Likelihood
 from mpi_opt.strategies.surrogates.observations import Observations
-from mpi_opt.strategies.surrogates.prepared_proposals import Stock
+from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
 from mpi_opt.strategies.surrogates.warp import OFFSETS, warped
 from tests.mpi_opt.strategies.spaces import SPACES
 from tests.mpi_opt.strategies.test_conformance import run
@@ -154,6 +154,15 @@ def test_values_that_differ_lie_near_or_are_all_there_is_are_no_penalties(values
     assert told.without_penalties() is told
 
 
+@pytest.mark.parametrize(
+    ("penalties", "are_failures"), [([[1e6, 0], [1e6, 0], [1e6, 0]], True), ([[1e6, 0], [1e6, 1], [1e6, 2]], False)]
+)
+def test_penalties_of_several_figures_of_merit_are_the_same_in_all_of_them(penalties, are_failures):
+    values = np.array([[3.0, 1.0], [2.0, 2.0], [5.0, 3.0], [4.0, 4.0], [2.5, 5.0], *penalties])
+    told = Observations(np.zeros((8, 1)), values, np.zeros((8, 2)))
+    assert np.isnan(told.without_penalties().values).all(axis=1).tolist() == [False] * 5 + [are_failures] * 3
+
+
 @pytest.mark.parametrize("n_figures", [1, 2])
 @pytest.mark.parametrize("name", ["bayesian", "evolutionary"])
 def test_a_search_learns_from_a_penalty_as_from_a_failure(name, n_figures):
@@ -168,7 +177,7 @@ def test_a_search_learns_from_a_penalty_as_from_a_failure(name, n_figures):
         strategy.resume([(Proposal(number, points[number]), value) for number, value in enumerate(values)])
         return [MIXED.encode(proposal.parameters) for proposal in strategy.ask(6)]
 
-    np.testing.assert_allclose(asked(1e6), asked(Failed("out of memory")), atol=1e-6)
+    np.testing.assert_array_equal(asked(1e6), asked(Failed("out of memory")))
 
 
 def test_where_trials_fail_is_known_at_a_bounded_cost_however_many_there_were():
@@ -176,7 +185,7 @@ def test_where_trials_fail_is_known_at_a_bounded_cost_however_many_there_were():
     rows = rng.random((100_000, 6))
     values = np.where((rows[:, 0] < 0.5) & (rows[:, 1] < 0.5), math.nan, 1.0)
     began = time.process_time()
-    success = Success(Observations(rows, values, np.zeros(len(rows))), np.zeros(6, bool))
+    success = SuccessProbability(Observations(rows, values, np.zeros(len(rows))), np.zeros(6, bool))
     inside, outside = rng.random((2, 400, 6))
     inside[:, :2] = 0.05 + 0.3 * inside[:, :2]
     outside[:, :2] = 0.65 + 0.3 * outside[:, :2]
@@ -261,7 +270,8 @@ def test_posterior_of_values_that_are_no_numbers_is_an_error_not_an_endless_loop
 @pytest.mark.parametrize("name", ["bayesian", "halving"])
 def test_refits_beside_leave_no_thread_behind(name, monkeypatch):
     began, before = [], threading.active_count()
-    monkeypatch.setattr(Stock, "refill", lambda self, plan, refill=Stock.refill: began.append(refill(self, plan)))
+    refill = PreparedProposals.refill
+    monkeypatch.setattr(PreparedProposals, "refill", lambda self, plan: began.append(refill(self, plan)))
     strategy, space = make_strategy(name, SPACES["real"], seed=0, options={"await_refit_up_to": 0}), SPACES["real"]
     rng = np.random.default_rng(0)
     first = [Proposal(number, space.sample(rng), 1.0) for number in range(40)]
@@ -275,7 +285,7 @@ def test_refits_beside_leave_no_thread_behind(name, monkeypatch):
     assert threading.active_count() == before, "the strategy is still there, and so is its thread"
 
 
-def test_stock_is_used_once_it_is_prepared():
+def test_prepared_proposals_are_used_once_they_exist():
     space = SPACES["real"]
     strategy = make_strategy("bayesian", space, seed=0, options={"await_refit_up_to": 0})
     pending, costs = strategy.ask(20), []
@@ -284,7 +294,7 @@ def test_stock_is_used_once_it_is_prepared():
         costs.append(float(np.sum((space.encode(proposal.parameters) - 0.6) ** 2)))
         strategy.tell(proposal, costs[-1])
         pending += strategy.ask(1)
-        strategy._stock.wait()  # as if trials took so long
+        strategy._prepared.wait()  # as if trials took so long
     assert min(costs) < 1e-3
 
 
@@ -357,7 +367,7 @@ def test_no_proposal_is_near_an_observed_or_pending_point(options):
         proposal = pending.pop(0)
         x, rate = space.encode(proposal.parameters)[:2]
         strategy.tell(proposal, float(x**2 + rate + (proposal.parameters["kind"] != "a")))
-        strategy._stock.wait()
+        strategy._prepared.wait()
     assert nearest_distance(space, points) >= 1e-4
 
 

@@ -135,13 +135,13 @@ def test_configurations_come_from_the_highest_rung_that_says_enough():
     assert model.point(points, [low, failed, {}], 0)["x"] < 0.75
 
 
-def test_with_many_pending_configurations_come_from_a_stock_of_that_model():
+def test_with_many_pending_configurations_are_prepared_by_that_model():
     points = [{"x": (number + 0.5) / 30} for number in range(30)]
     values = {number: (point["x"] - 0.8) ** 2 for number, point in enumerate(points)}
     model, found = RungModel(SPACE, 0, {}), []
     for _ in range(40):
         point = model.point(points, [values, values], n_pending=255)
-        model._stock.wait()  # as if trials took so long
+        model._prepared.wait()  # as if trials took so long
         if point is not None:
             found.append(point)
             points.append(point)
@@ -165,7 +165,7 @@ def test_ask_is_quick_with_255_pending_and_many_rungs_reached():
         waited.append(time.perf_counter() - began)
         time.sleep(0.005)
     assert np.median(waited) < 0.020
-    assert strategy._model._stock._preparation is not None  # the model is in use, beside
+    assert strategy._model._prepared._preparation is not None  # the model is in use, beside
 
 
 @pytest.mark.parametrize("name", ["random", "bayesian"])

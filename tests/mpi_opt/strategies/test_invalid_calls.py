@@ -84,13 +84,13 @@ def test_a_trial_is_observed_once(name):
     first, second = strategy.ask(2)
     strategy.tell(first, 1.0)
     for _ in range(2):
-        with pytest.raises(ConfigurationError, match="trial 0 was observed before"):
+        with pytest.raises(ConfigurationError, match="trial 0 was reported before"):
             strategy.tell(first, 0.5)
         strategy.ask(1)  # a reproducible strategy has learnt it now
     strategy.tell(second, Failed("out of memory"))
-    with pytest.raises(ConfigurationError, match="trial 1 was observed before"):
+    with pytest.raises(ConfigurationError, match="trial 1 was reported before"):
         strategy.tell(second, 0.5)
-    with pytest.raises(ConfigurationError, match="trial 0 was observed before"):
+    with pytest.raises(ConfigurationError, match="trial 0 was reported before"):
         made(name).resume([(first, 1.0), (first, 1.0)])
 
 

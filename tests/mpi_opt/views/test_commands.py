@@ -119,7 +119,7 @@ def test_only_store_of_the_folder_is_found(digits_file: Path, tmp_path: Path, mo
     (tmp_path / "a.db").write_bytes(digits_file.read_bytes())
     assert "digits" in answer("results", cwd=tmp_path)
     (tmp_path / "b.db").write_bytes(digits_file.read_bytes())
-    assert "several: a.db, b.db" in complaint("results", cwd=tmp_path)
+    assert "several *.db files: a.db, b.db" in complaint("results", cwd=tmp_path)
     monkeypatch.setenv("MPI_OPT_STORE", "sqlite:///b.db")
     assert "digits" in answer("results", cwd=tmp_path)
 

@@ -13,8 +13,8 @@ from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.records import AttemptRecord, CurveRecord
 from mpi_opt.study.study import Study
-from mpi_opt.views.figures import series
-from mpi_opt.views.figures.importance import Surrogate, _without_outliers
+from mpi_opt.views import series
+from mpi_opt.views.figures.importance import Forest, _without_outliers
 from mpi_opt.views.figures.timeline import make_timeline
 from tests.mpi_opt.store.made_up import finish, make_study, start
 
@@ -27,14 +27,14 @@ def attempt(block: int, begin: int, end: int | None, outcome: str = "complete") 
 def test_importance_is_the_share_of_variance_of_an_additive_function() -> None:
     """For f = 3a + 2b + 0c on the unit cube the shares are 9/13, 4/13 and 0."""
     units = np.random.default_rng(1).random((1500, 3))
-    shares = Surrogate(["a", "b", "c"], units, 3 * units[:, 0] + 2 * units[:, 1]).shares
+    shares = Forest(["a", "b", "c"], units, 3 * units[:, 0] + 2 * units[:, 1]).shares
     assert shares == pytest.approx({"a": 9 / 13, "b": 4 / 13, "c": 0.0}, abs=0.06)
 
 
 def test_interactions_are_nobodys_own_share() -> None:
     """f = (a - ½)(b - ½) has no first-order terms at all."""
     units = np.random.default_rng(1).random((1500, 2))
-    shares = Surrogate(["a", "b"], units, (units[:, 0] - 0.5) * (units[:, 1] - 0.5)).shares
+    shares = Forest(["a", "b"], units, (units[:, 0] - 0.5) * (units[:, 1] - 0.5)).shares
     assert max(shares.values()) < 0.06
 
 
@@ -51,7 +51,7 @@ def test_importance_agrees_with_optuna_fanova() -> None:
         study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=float(merit)))
     evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=16, seed=0)
     theirs = optuna.importance.get_param_importances(study, evaluator=evaluator)
-    ours = Surrogate(["a", "b", "c"], units, merits).shares
+    ours = Forest(["a", "b", "c"], units, merits).shares
     total = sum(ours.values())
     assert {name: share / total for name, share in ours.items()} == pytest.approx(theirs, abs=0.08)
 
@@ -60,9 +60,9 @@ def test_surface_finds_the_valley() -> None:
     units = np.random.default_rng(1).random((1000, 3))
     merits = (units[:, 0] - 0.25) ** 2 + (units[:, 1] - 0.75) ** 2
     grid = (np.arange(20) + 0.5) / 20
-    surface = Surrogate(["a", "b", "c"], units, merits).surface("a", "b", grid, grid[:10])
+    surface = Forest(["a", "b", "c"], units, merits).surface("a", "b", grid, grid[:10])
     assert surface.shape == (10, 20)
-    surface = Surrogate(["a", "b", "c"], units, merits).surface("a", "b", grid, grid)
+    surface = Forest(["a", "b", "c"], units, merits).surface("a", "b", grid, grid)
     row, column = np.unravel_index(surface.argmin(), surface.shape)
     assert grid[column] == pytest.approx(0.25, abs=0.13) and grid[row] == pytest.approx(0.75, abs=0.13)
 
@@ -71,7 +71,7 @@ def test_one_diverged_trial_does_not_explain_everything(digits: Study) -> None:
     from dataclasses import replace
 
     bad = replace(digits.trials[0], state="complete", figure_of_merit=1e12)
-    before, after = Surrogate.of(digits), Surrogate.of(Study(digits.record, [bad, *digits.trials[1:]], ""))
+    before, after = Forest.of(digits), Forest.of(Study(digits.record, [bad, *digits.trials[1:]], ""))
     assert before.ranked()[0] == after.ranked()[0]
 
 
@@ -179,7 +179,7 @@ def test_importance_survives_a_search_that_has_converged() -> None:
     rng = np.random.default_rng(3)
     units = rng.random((60, 2))
     units[20:, 0] = 0.5
-    shares = Surrogate(["a", "b"], units, _without_outliers((units[:, 0] - 0.5) ** 2, maximize=False)).shares
+    shares = Forest(["a", "b"], units, _without_outliers((units[:, 0] - 0.5) ** 2, maximize=False)).shares
     assert shares["a"] > 0.8 and shares["b"] < 0.1
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from mpi_learn.algorithms.rank_layout import lay_out
 from mpi_opt.cli.main import run
-from mpi_opt.core.block_layout import Layout
+from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.views.text.rank_picture import ROLES, picture
 from mpi_opt.views.text.rank_plan import notes, plan_text, slurm_script
 
@@ -27,13 +27,13 @@ training:
 """
 
 
-def drawn(layout: Layout, trials: int = 1000, **options) -> str:
+def drawn(layout: BlockLayout, trials: int = 1000, **options) -> str:
     return picture(layout, trials, lambda n: lay_out(n, **options)).plain
 
 
 def test_every_rank_is_one_letter_in_the_order_of_ranks():
     for n, size, folds, spares in ((2, 1, 1, 0), (5, 2, 3, 0), (38, 7, 2, 3), (257, 16, 4, 1)):
-        layout = Layout(n, size, folds, spares)
+        layout = BlockLayout(n, size, folds, spares)
         lines = drawn(layout).split("\n\n")[0]
         letters = [letter for letter in lines if letter in ROLES]
         assert len(letters) == n
@@ -42,13 +42,13 @@ def test_every_rank_is_one_letter_in_the_order_of_ranks():
 
 
 def test_masters_and_groups_of_workers_are_seen():
-    assert "[Mw:w]" not in drawn(Layout(5, 4), masters=1)
-    assert "[Mwww]" in drawn(Layout(5, 4), masters=1)
-    assert "[Mww:ww|Mww:ww]" in drawn(Layout(11, 10, folds=2), masters=1, processes=2)
+    assert "[Mw:w]" not in drawn(BlockLayout(5, 4), masters=1)
+    assert "[Mwww]" in drawn(BlockLayout(5, 4), masters=1)
+    assert "[Mww:ww|Mww:ww]" in drawn(BlockLayout(11, 10, folds=2), masters=1, processes=2)
 
 
 def test_blocks_without_a_trial_are_drawn_idle_and_counted():
-    layout = Layout(9, 2)
+    layout = BlockLayout(9, 2)
     assert "C [ww] [··] [··] [··]" in drawn(layout, trials=1)
     assert any("6 of 8 ranks would be idle" in note for note in notes(layout, 1))
     assert not notes(layout, 4)
@@ -56,20 +56,20 @@ def test_blocks_without_a_trial_are_drawn_idle_and_counted():
 
 @pytest.mark.parametrize("width", [20, 44, 100])
 def test_no_line_of_the_picture_is_wider_than_the_terminal(width):
-    text = picture(Layout(300, 60, folds=4), 100, lay_out, width).plain.split("\n\n")[0]
+    text = picture(BlockLayout(300, 60, folds=4), 100, lay_out, width).plain.split("\n\n")[0]
     assert max(len(line) for line in text.splitlines()) <= width
 
 
 def test_a_very_large_job_is_drawn_in_part():
-    text = drawn(Layout(10_001, 10))
+    text = drawn(BlockLayout(10_001, 10))
     assert "…" in text
     assert len(text) < 5000
-    assert "1000 blocks of 10 ranks" in plan_text(Layout(10_001, 10), 10_000)
+    assert "1000 blocks of 10 ranks" in plan_text(BlockLayout(10_001, 10), 10_000)
 
 
 def test_block_size_that_a_note_recommends_leaves_nothing_to_note():
-    assert any("--block-size 3 " in note for note in notes(Layout(10, 2), 100))
-    assert not notes(Layout(10, 3), 100)
+    assert any("--block-size 3 " in note for note in notes(BlockLayout(10, 2), 100))
+    assert not notes(BlockLayout(10, 3), 100)
 
 
 def test_plan_of_a_file_knows_its_algorithm(tmp_path, capsys):

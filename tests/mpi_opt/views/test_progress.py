@@ -45,9 +45,9 @@ def counts(clock):
     for number in range(4):
         made.begin(number, number)
     clock.now = 36.0
-    made.take(0, ended(0, 0.5), {"rate": 0.01, "kind": "elu"})
-    made.take(1, ended(1, 0.25), {"rate": 0.0123456, "kind": "relu"})
-    made.take(2, ended(2, None, "failed", "rank 0 on vm: ValueError: no\nTraceback …"), {"rate": 1.0})
+    made.end(0, ended(0, 0.5), {"rate": 0.01, "kind": "elu"})
+    made.end(1, ended(1, 0.25), {"rate": 0.0123456, "kind": "relu"})
+    made.end(2, ended(2, None, "failed", "rank 0 on vm: ValueError: no\nTraceback …"), {"rate": 1.0})
     made.begin(0, 4)
     made.lose(2)
     return made
@@ -87,7 +87,7 @@ def test_panel_fits_a_narrow_terminal_and_many_blocks(counts):
 
 
 def test_control_characters_of_a_study_do_not_reach_the_terminal(counts):
-    counts.take(0, ended(4, 0.1), {"kind": "\033[2Jgone"})
+    counts.end(0, ended(4, 0.1), {"kind": "\033[2Jgone"})
     assert "\033" not in drawn(counts)
 
 
@@ -95,7 +95,7 @@ def test_most_is_best_when_maximizing():
     made = Counts(3, maximize=True)
     for number, value in enumerate((0.1, 0.9, 0.5)):
         made.begin(0, number)
-        made.take(0, ended(number, value), {})
+        made.end(0, ended(number, value), {})
     assert (made.best, made.best_number, made.trend.values) == (0.9, 1, [0.1, 0.9, 0.9])
 
 

@@ -49,7 +49,7 @@ def test_report_needs_nothing_from_elsewhere(page: str) -> None:
     assert "default-src 'none'" in page
 
 
-def test_report_tells_winner_failures_and_how_to_reproduce(page: str, digits: Study) -> None:
+def test_report_shows_best_trial_failures_and_how_to_reproduce(page: str, digits: Study) -> None:
     assert f"trial {digits.best.number}" in page
     assert "digits.py:build_model" in page
     assert "ValueError: loss is nan &lt;b&gt;at epoch 3&lt;/b&gt;" in page

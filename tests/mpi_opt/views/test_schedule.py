@@ -7,7 +7,7 @@ import pytest
 import mpi_opt
 from mpi_opt.core.space import Integer, Real
 from mpi_opt.study.study import Study
-from mpi_opt.views.text.best_trial import winner_yaml
+from mpi_opt.views.text.best_trial import trial_yaml
 from mpi_opt.views.text.schedule import lineage, schedule, schedule_text
 
 OPTIONS = {"population": 4, "max_budget": 6, "interval": 1, "change": 0.6}
@@ -59,8 +59,8 @@ def test_what_did_not_change_is_no_schedule(study):
     assert schedule_text(study, study.trials[0]) == ""
 
 
-def test_winner_says_that_its_hyperparameters_changed(study):
+def test_best_trial_says_that_its_hyperparameters_changed(study):
     final = most_changed(study)
-    text = winner_yaml(study, final)
+    text = trial_yaml(study, final)
     assert "# its hyperparameters changed during the training" in text
     assert all(f"{row['rate']:.4g}"[:5] in text for row in schedule(study, final))

@@ -8,7 +8,7 @@ import pytest
 
 from mpi_opt.core.trial import FoldOutcome, Outcome
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.views.text.trackers import Guarded, Tracker, make_tracker
+from mpi_opt.views.trackers import Guarded, Tracker, make_tracker
 
 FOLDS = [FoldOutcome(fold, 0.5, 1.0, {"val_loss": [1.0 + fold, 0.5]}) for fold in (0, 1)]
 GOOD = Outcome(7, "complete", 0.5, 0.1, 2.0, FOLDS)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.core.fold_stopping import Yardsticks
-from mpi_opt.core.limits import Rules
+from mpi_opt.core.limits import SearchLimits
 from mpi_opt.study.progress import Progress
 
 if TYPE_CHECKING:
@@ -25,11 +25,11 @@ class SearchSettings:
     """The settings of a search.
 
     Attributes:
-        rules: The limits of the search.
+        limits: The limits of the search.
         folds: Number of folds, K.
         yardsticks: Collects the complete trials with which the folds of later trials are compared.
         progress: The observer of the search.
-        stopping: When the search ends before all trials are done; None for the time limit of `rules`.
+        stopping: When the search ends before all trials are done; None for the time limit of `limits`.
         new_strategy: Builds a strategy without trials, for a study that other processes change during the search; None
             if they must not.
         lease: The lease of the study; None if no other search can run it.
@@ -37,7 +37,7 @@ class SearchSettings:
         discard: Removes the checkpoints of trials from which no other trial will resume.
     """
 
-    rules: Rules
+    limits: SearchLimits
     folds: int = 1
     yardsticks: Yardsticks = field(default_factory=Yardsticks)
     progress: Progress = field(default_factory=Progress)

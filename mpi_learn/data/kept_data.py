@@ -27,7 +27,7 @@ class KeptData:
         self._versions: dict[str, str] = {}
 
     def load(self, configuration: DataConfiguration, comm: Communicator, seed: int) -> Dataset:
-        """Like `mpi_learn.data.load`, but returns the same object while configuration and files do not change.
+        """Like `mpi_learn.data.loading.load`, but returns the same object while configuration and files do not change.
 
         Collective over `comm`. Its ranks may have loaded different datasets before.
 
@@ -50,13 +50,13 @@ class KeptData:
 
     def _version(self, configuration: DataConfiguration) -> str:
         """The version of the current files, or the last known version if they were removed after reading."""
-        asked = configuration.model_dump_json()
+        key = configuration.model_dump_json()
         try:
-            self._versions[asked] = data_version(configuration)
+            self._versions[key] = data_version(configuration)
         except DataError:
-            if asked not in self._versions:
+            if key not in self._versions:
                 raise
-        return self._versions[asked]
+        return self._versions[key]
 
     def _n_bytes(self) -> int:
         arrays = {

@@ -17,7 +17,7 @@ from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome, is_usable
 from mpi_opt.errors import ConfigurationError, without_passwords
 from mpi_opt.store.records import CurveRecord
-from mpi_opt.views.figures import series
+from mpi_opt.views import series
 
 MLFLOW_BATCH = 900
 """The number of metrics per request; a server accepts 1000."""
@@ -148,7 +148,7 @@ def _errors() -> tuple[type[Exception], ...]:
 
 
 def _metrics(outcome: Outcome) -> Iterator[tuple[str, float, int]]:
-    """Name, value and epoch: of the curves, then of the figures of merit and the duration, with epoch 0."""
+    """Yields name, value and epoch of the curves, then of the figures of merit and the duration (epoch 0)."""
     for name, values in _mean_curves(outcome).items():
         for epoch, value in enumerate(values):
             yield name, value, epoch

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from mpi_learn.errors import ConfigurationError
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.paths import file_name
-from mpi_learn.settings.user_code import is_function, load_function, signature_of
-from mpi_learn.settings.validation import place
+from mpi_learn.settings.user_code import is_function, load_function
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
-from mpi_opt.configuration.placeholders import filled_training, references
+from mpi_opt.configuration.placeholders import filled_training
 from mpi_opt.core.objective import History, Objective
-from mpi_opt.core.space import Parameters, Space
+from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Trial
+from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mpi_learn import Result
-    from mpi_learn.data import Dataset
-    from mpi_learn.data.retained import KeptData
+    from mpi_learn.data.kept_data import KeptData
+    from mpi_learn.data.samples.dataset import Dataset
+
+T = TypeVar("T")
 
 OF_THE_RESULT = ("seconds", "samples_per_second")
 """Figures of merit besides the metrics: the duration and the speed of a training."""
@@ -80,17 +80,13 @@ class TrainingObjective(Objective):
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:
         from mpi_learn import rehearse
 
-        self._functions = {one: load_function(one, self.directory) for one in self.figures if is_function(one)}
-        configuration = self.configuration(parameters)
-        rehearse(configuration, comm, data=self._loaded(configuration, comm))
+        self._prepare(rehearse, comm, parameters)
 
     def check(self, comm: Communicator, parameters: Parameters) -> str:
         """Trains on one batch with these hyperparameters and returns a summary. Collective over `comm`."""
         from mpi_learn.training.check import check
 
-        self._functions = {one: load_function(one, self.directory) for one in self.figures if is_function(one)}
-        configuration = self.configuration(parameters)
-        return check(configuration, comm, data=self._loaded(configuration, comm))
+        return self._prepare(check, comm, parameters)
 
     def __call__(self, trial: Trial) -> tuple[object, History | None]:
         from mpi_learn import train
@@ -135,6 +131,12 @@ class TrainingObjective(Objective):
         content = filled_training(self.training, parameters, self.directory)
         return read_configuration(content | dict(changes or {}), directory=self.directory, where=where)
 
+    def _prepare(self, run: Callable[..., T], comm: Communicator, parameters: Parameters) -> T:
+        """Loads functions and data, and returns the value of `run` for the training with these hyperparameters."""
+        self._functions = {one: load_function(one, self.directory) for one in self.figures if is_function(one)}
+        configuration = self.configuration(parameters)
+        return run(configuration, comm, data=self._loaded(configuration, comm))
+
     def _changes(self, trial: Trial) -> dict[str, Any]:
         """The sections that differ between trials: seed, number of epochs, and the checkpoint to resume from."""
         changes: dict[str, Any] = {"seed": trial.seed}
@@ -157,7 +159,7 @@ class TrainingObjective(Objective):
 
     def _loaded(self, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
         """The data, which stays in memory from trial to trial."""
-        from mpi_learn.data.retained import KeptData
+        from mpi_learn.data.kept_data import KeptData
 
         if configuration.data is None:
             raise ConfigurationError(
@@ -191,82 +193,9 @@ def make_objective(configuration: StudyConfiguration, directory: Path) -> Object
         ConfigurationError: A workload system runs the trials, not this program.
     """
     if configuration.objective == EXTERNAL:
-        cure = "drive it with mpi-opt ask and tell, or write objective: file.py:function"
+        cure = "use mpi-opt ask and tell, or write objective: file.py:function"
         raise ConfigurationError("other programs run the trials of this study", where="objective", cure=cure)
     if configuration.objective == "train":
         checkpoints = Path.cwd() / f"{file_name(configuration.study)}.checkpoints"
         return TrainingObjective(configuration.training or {}, configuration.figure_of_merit, directory, checkpoints)
     return FunctionObjective(configuration.objective, directory)
-
-
-def check_objective(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:
-    """Checks the objective without a framework: files, functions, names and the shapes of data.
-
-    Rank 0 calls it first of all. No user code runs.
-
-    Raises:
-        UserError: The objective is invalid; the message names file and key.
-    """
-    if configuration.objective == EXTERNAL:
-        return
-    if configuration.objective != "train":
-        _placed(lambda: signature_of(configuration.objective, directory), place(where, "objective"))
-        return
-    template = configuration.training or {}
-    objective = TrainingObjective(template, configuration.figure_of_merit, directory)
-    section = place(where, "training")
-    training = _placed(lambda: objective.configuration(space.centre(), where=section), section)
-    if training.data is None:
-        raise ConfigurationError(
-            "this section is required", where=place(section, "data"), cure="say which files to train on"
-        )
-    _check_figure_of_merit(configuration, training, directory, where)
-    _check_usage(configuration, space, directory, where)
-    from mpi_learn.data import inspect
-
-    summary = _placed(lambda: inspect(training.data), where)
-    if configuration.folds.number > summary.n_training:
-        raise ConfigurationError(
-            f"{summary.n_training} samples cannot be split into {configuration.folds.number} folds",
-            where=place(where, "folds"),
-            cure=f"write folds: {min(5, summary.n_training)}, or give more samples",
-        )
-
-
-def _check_figure_of_merit(
-    configuration: StudyConfiguration, training: TrainingConfiguration, directory: Path, where: str
-) -> None:
-    key, wanted = place(where, "figure_of_merit"), configuration.figure_of_merit
-    known = dict.fromkeys(name.removeprefix("val_") for name in training.metric_names())
-    for name in [wanted] if isinstance(wanted, str) else wanted:
-        if is_function(name):
-            _placed(partial(signature_of, name, directory), key)
-        elif configuration.folds.number > 1 and name.startswith("val_") and name.removeprefix("val_") in known:
-            pass  # every fold has validation data
-        elif name not in OF_THE_RESULT:
-            training.check_metric(name, key)
-
-
-def _check_usage(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:
-    template = configuration.training or {}
-    used = set(references(template))
-    for dimension in space.values():
-        used |= set(dimension.when or ())
-    model = str(template.get("model", ""))
-    if is_function(model):
-        signature = _placed(lambda: signature_of(model, directory), place(where, "training.model"))
-        used |= set(space) if signature.accepts_any else set(signature.names)
-    for name in space:
-        if name not in used:
-            raise ConfigurationError(
-                f"the hyperparameter {name} is used by nothing",
-                where=place(where, f"space.{name}"),
-                cure=f"write ${name} somewhere in training:, name it in {model}, or remove it from the space",
-            )
-
-
-def _placed(check: Callable[[], Any], where: str) -> Any:
-    try:
-        return check()
-    except ConfigurationError as error:
-        raise error if where and where.split(": ")[0] in error.where else error.at(where) from None

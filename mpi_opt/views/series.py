@@ -1,4 +1,4 @@
-"""The trials and curves of a study, sorted, grouped and averaged for figures."""
+"""The trials and curves of a study, sorted, grouped and averaged, for figures, texts and pages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MeanCurves = dict[str, dict[int, list[float]]]
 
 
 def merit_name(study: Study) -> str:
-    """The name of the figure of merit; of several that of the first."""
+    """The name of the figure of merit, or of the first if there are several."""
     if study.merits.are_several:
         return study.merits.names[0]
     name = str(study.configuration.get("figure_of_merit") or "figure of merit")
@@ -58,7 +58,7 @@ def improvements(trials: Sequence[TrialRecord], maximize: bool) -> list[tuple[in
 
 
 def curves_to_draw(study: Study) -> list[CurveRecord]:
-    """The curves of all trials; if these have more than `MAX_VALUES` values, of the best and of some other trials."""
+    """The curves of all trials; only of the best and some others if all have more than `MAX_VALUES` values."""
     if not study.trials:
         return []
     ordered = [trial.number for trial in study.ranked()]

@@ -1,4 +1,4 @@
-"""The winner as a training that can be run."""
+"""The best trial as a training that can be run."""
 
 from __future__ import annotations
 

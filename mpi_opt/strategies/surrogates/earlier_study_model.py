@@ -30,7 +30,7 @@ CAUTION = 4.0
 
 
 @final
-class Prior:
+class EarlierStudyModel:
     """The observations of an earlier study and a model of them.
 
     Args:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.errors import StoreNotReadyError
-from mpi_opt.study.open_study import Past
+from mpi_opt.study.past_trials import PastTrials
 
 if TYPE_CHECKING:
-    from mpi_opt.study.retrying_store import RetryingStore
+    from mpi_opt.coordinator.retrying_store import RetryingStore
 
 POLL_S = 1.0
 """The interval at which the outcomes of external trials are read from the store, in seconds."""
@@ -31,7 +31,7 @@ class ExternalTrials:
         self.running: set[int] = set()
         self._next_s = 0.0
 
-    def resume(self, past: Past) -> None:
+    def resume(self, past: PastTrials) -> None:
         """Takes the running external trials from `past`."""
         self.running = set(past.external)
 

@@ -1,0 +1,56 @@
+"""Finds the files of paths, globs and URLs."""
+
+from __future__ import annotations
+
+import glob
+from pathlib import Path
+
+from mpi_learn.data.files.location import is_url
+from mpi_learn.data.files.remote import find_urls
+from mpi_learn.errors import DataError
+from mpi_learn.settings.suggestions import nearest_file
+
+
+def find_files(places: list[str], key: str) -> list[str]:
+    """The files of paths, globs and URLs, without repetition. The files of a glob are sorted.
+
+    Raises:
+        DataError: One of the places has no file.
+    """
+    found: dict[str, None] = {}
+    for place in places:
+        files = find_urls(place) if is_url(place) else _matching(place)
+        if not files:
+            raise _no_file(place, key)
+        if is_url(place) and place.endswith(".npy"):
+            raise DataError(
+                "NPY files cannot be read from a URL", where=f"{key}: {place}", cure="pack them into one .npz file"
+            )
+        found |= dict.fromkeys(files)
+    return _once_a_folder(list(found))
+
+
+def _matching(place: str) -> list[str]:
+    matches = [place] if Path(place).is_file() else sorted(glob.glob(place, recursive=True))  # noqa: PTH207
+    return [match for match in matches if Path(match).is_file()]
+
+
+def _once_a_folder(files: list[str]) -> list[str]:
+    """Keeps only the first NPY file of each folder: the files of a folder are one source."""
+    kept: dict[str, str] = {}
+    for file in files:
+        kept.setdefault(str(Path(file).with_name("*.npy")) if file.endswith(".npy") else file, file)
+    return list(kept.values())
+
+
+def _no_file(place: str, key: str) -> DataError:
+    path = Path(place)
+    if is_url(place) or glob.has_magic(place):
+        return DataError("no file matches this pattern", where=f"{key}: {place}", cure="check the path and the suffix")
+    if path.is_dir():
+        return DataError("this is a folder", where=f"{key}: {place}", cure=f"name its files: {place}/*.h5")
+    if not path.parent.is_dir():
+        return DataError("there is no such folder", where=f"{key}: {path.parent}", cure="check the path")
+    near = nearest_file(path)
+    cure = f"did you mean {near!r}?" if near else f"{path.parent} has no file with a similar name"
+    return DataError("there is no such file", where=f"{key}: {place}", cure=cure)

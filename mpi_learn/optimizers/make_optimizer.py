@@ -1,0 +1,42 @@
+"""Every optimizer of MPI Learn: name -> update rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.optimizers.configuration import Fused
+from mpi_learn.optimizers.optimizer import RuleOptimizer
+from mpi_learn.optimizers.rules.adadelta import AdaptiveDelta
+from mpi_learn.optimizers.rules.adagrad import AdaptiveGradient
+from mpi_learn.optimizers.rules.adam import AdaptiveMoments
+from mpi_learn.optimizers.rules.lamb import LayerwiseAdaptiveMoments
+from mpi_learn.optimizers.rules.lars import LayerwiseAdaptiveRates
+from mpi_learn.optimizers.rules.rmsprop import RootMeanSquarePropagation
+from mpi_learn.optimizers.rules.rule import Rule
+from mpi_learn.optimizers.rules.sgd import StochasticGradientDescent
+from mpi_learn.optimizers.used_arrays import UsedArraysRule
+
+RULES: Mapping[str, type[Rule]] = {
+    "sgd": StochasticGradientDescent,
+    "adam": AdaptiveMoments,
+    "adamw": AdaptiveMoments,
+    "rmsprop": RootMeanSquarePropagation,
+    "adadelta": AdaptiveDelta,
+    "adagrad": AdaptiveGradient,
+    "lars": LayerwiseAdaptiveRates,
+    "lamb": LayerwiseAdaptiveMoments,
+}
+"""Each class takes the section ``optimizer:`` and the layout of the vector."""
+
+
+def make_optimizer(options: Fused, layout: FlatLayout, rate: Callable[[int], float] | None = None) -> RuleOptimizer:
+    """The optimizer that a section of the configuration names.
+
+    Args:
+        options: One of the classes of `mpi_learn.optimizers.configuration`.
+        layout: Layout of the vector to update, with or without counts.
+        rate: The learning rate of a step, counted from 0; None: always ``options.learning_rate``.
+    """
+    rule = UsedArraysRule(RULES[options.name](options, layout.arrays))
+    return RuleOptimizer(options, rule, rate or (lambda step: options.learning_rate), options.weight_decay)

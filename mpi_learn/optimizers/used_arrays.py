@@ -1,0 +1,47 @@
+"""Updates of the arrays that have a gradient: the others rest."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+
+from mpi_learn.optimizers.rules.rule import Float, Rule
+
+
+class UsedArraysRule:
+    """Applies a rule to the arrays that the batch of some rank has used. See `UpdateRule`.
+
+    As with the optimizers of PyTorch and Keras, an array without a gradient rests: weight decay and momentum do not
+    change it, and the step does not count for the bias correction of its moments. Neighbouring arrays with equal
+    numbers of steps are updated in one pass.
+
+    Args:
+        rule: For all arrays.
+    """
+
+    has_schedule = False
+
+    def __init__(self, rule: Rule) -> None:
+        self.rule, self.layout, self.learning_rate = rule, rule.layout, rule.learning_rate
+        self._n_steps = np.zeros(len(rule.layout.shapes), np.int64)
+        self._parts: dict[tuple[int, int], tuple[slice, Rule]] = {}
+
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        return {**self.rule.state, "n_steps_of_arrays": self._n_steps}
+
+    def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
+        used = self.layout.used(gradient)
+        self._n_steps += used
+        for run in _runs(np.where(used, self._n_steps, 0)):
+            if run not in self._parts:
+                self._parts[run] = self.rule.part(*run)
+            place, part = self._parts[run]
+            part.apply(weights[place], gradient[place], int(self._n_steps[run[0]]), rate, scale, keep)
+
+
+def _runs(numbers: np.ndarray) -> list[tuple[int, int]]:
+    """First index and end of each run of equal numbers, without those of zeros."""
+    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    return [(first, end) for first, end in pairwise(edges) if numbers[first]]

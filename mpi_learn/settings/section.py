@@ -1,0 +1,29 @@
+"""What the sections of a YAML file have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Section(BaseModel):
+    """A section of the file: immutable, and an unknown key is an error.
+
+    Attributes:
+        equivalents: Key of another library that a user may try -> what to write instead.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    equivalents: ClassVar[Mapping[str, str]] = {}
+
+
+def as_section(value: Any) -> Any:
+    """``optimizer: adam`` is short for ``optimizer: {name: adam}``."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+def as_list(value: Any) -> Any:
+    """``train: a.h5`` is short for ``train: [a.h5]``."""
+    return [value] if isinstance(value, str) else value

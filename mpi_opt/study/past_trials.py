@@ -1,0 +1,76 @@
+"""The trials of a study in the store, which a search or a workload system continues."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mpi_opt.core.trial import UNFINISHED, Failed, TrialRecord
+
+if TYPE_CHECKING:
+    from mpi_opt.core.figures_of_merit import Merits
+    from mpi_opt.core.fold_stopping import Yardsticks
+    from mpi_opt.store import Store
+    from mpi_opt.store.records import FoldRecord
+    from mpi_opt.strategies.strategy import Strategy
+
+EXTERNAL_RANKS = "external"
+"""The value of ``attempts.ranks`` in the store for a trial that a workload system runs."""
+
+
+@dataclass(frozen=True)
+class PastTrials:
+    """The trials of a study so far.
+
+    Attributes:
+        ended: The finished trials, in the order in which they ended.
+        unfinished: The trials that are queued or running, by number.
+        merits: The figures of merit of the study.
+        folds: The number of folds, K.
+        external: The numbers of the trials that a workload system runs.
+    """
+
+    ended: list[TrialRecord]
+    unfinished: list[TrialRecord]
+    merits: Merits
+    folds: int
+    external: frozenset[int] = frozenset()
+
+    def __len__(self) -> int:
+        return len(self.ended) + len(self.unfinished)
+
+    def __str__(self) -> str:
+        n_queued, n_external = len(self.unfinished) - len(self.external), len(self.external)
+        return f"{len(self.ended)} finished, {n_queued} queued" + f", {n_external} run externally" * bool(n_external)
+
+    @classmethod
+    def read(cls, store: Store, study_id: int, merits: Merits, folds: int) -> PastTrials:
+        """Reads the trials of a study from the store."""
+        unfinished = store.trials(study_id, UNFINISHED)
+        running = [record.number for record in unfinished if record.state == "running"]
+        latest = {attempt.number: attempt.ranks for attempt in store.attempts(study_id, running)}
+        external = frozenset(number for number, ranks in latest.items() if ranks == EXTERNAL_RANKS)
+        ended = store.ended_trials(study_id)
+        numbers = {record.number for record in ended}  # a workload system may have reported one between the two queries
+        unfinished = [record for record in unfinished if record.number not in numbers]
+        return cls(ended, unfinished, merits, folds, external - numbers)
+
+    def replay(self, strategy: Strategy) -> None:
+        """Passes all trials to a new strategy."""
+        ended = [(record.proposal, self._value(record)) for record in self.ended]
+        strategy.resume(ended, [record.proposal for record in self.unfinished])
+
+    def measure(self, yardsticks: Yardsticks, folds: Iterable[FoldRecord]) -> None:
+        """Passes the folds of the complete trials to `yardsticks`."""
+        by_trial: dict[int, list[FoldRecord]] = {}
+        for fold in folds:
+            by_trial.setdefault(fold.number, []).append(fold)
+        for record in self.ended:
+            if record.state == "complete" and record.figure_of_merit is not None:
+                yardsticks.add(record.proposal, record.figure_of_merit, by_trial.get(record.number, []))
+
+    def _value(self, record: TrialRecord) -> float | tuple[float, ...] | Failed:
+        if record.figure_of_merit is None:
+            return Failed(record.error or "failed")
+        return self.merits.measured_cost(record, self.folds)

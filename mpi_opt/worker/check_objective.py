@@ -1,0 +1,95 @@
+"""Checks the objective of a study before the search: files, functions, names and the shapes of data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mpi_learn.settings.user_code import is_function, signature_of
+from mpi_learn.settings.validation import place
+from mpi_learn.training.configuration import TrainingConfiguration
+from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
+from mpi_opt.configuration.placeholders import references
+from mpi_opt.core.space import Space
+from mpi_opt.errors import ConfigurationError
+from mpi_opt.worker.objectives import OF_THE_RESULT, TrainingObjective
+
+
+def check_objective(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:
+    """Checks the objective without a framework: files, functions, names and the shapes of data.
+
+    Rank 0 calls it first of all. No user code runs.
+
+    Raises:
+        UserError: The objective is invalid; the message names file and key.
+    """
+    if configuration.objective == EXTERNAL:
+        return
+    if configuration.objective != "train":
+        with _errors_at(place(where, "objective")):
+            signature_of(configuration.objective, directory)
+        return
+    objective = TrainingObjective(configuration.training or {}, configuration.figure_of_merit, directory)
+    section = place(where, "training")
+    with _errors_at(section):
+        training = objective.configuration(space.centre(), where=section)
+    if training.data is None:
+        raise ConfigurationError(
+            "this section is required", where=place(section, "data"), cure="say which files to train on"
+        )
+    _check_figure_of_merit(configuration, training, directory, where)
+    _check_usage(configuration, space, directory, where)
+    from mpi_learn.data.files.plan import count_samples
+
+    with _errors_at(where):
+        n_training, _ = count_samples(training.data)
+    if configuration.folds.number > n_training:
+        raise ConfigurationError(
+            f"{n_training} samples cannot be split into {configuration.folds.number} folds",
+            where=place(where, "folds"),
+            cure=f"write folds: {min(5, n_training)}, or give more samples",
+        )
+
+
+def _check_figure_of_merit(
+    configuration: StudyConfiguration, training: TrainingConfiguration, directory: Path, where: str
+) -> None:
+    key, wanted = place(where, "figure_of_merit"), configuration.figure_of_merit
+    known = {name.removeprefix("val_") for name in training.metric_names()}
+    for name in [wanted] if isinstance(wanted, str) else wanted:
+        if is_function(name):
+            with _errors_at(key):
+                signature_of(name, directory)
+        elif configuration.folds.number > 1 and name.startswith("val_") and name.removeprefix("val_") in known:
+            pass  # every fold has validation data
+        elif name not in OF_THE_RESULT:
+            training.check_metric(name, key)
+
+
+def _check_usage(configuration: StudyConfiguration, space: Space, directory: Path, where: str) -> None:
+    template = configuration.training or {}
+    used = set(references(template))
+    for dimension in space.values():
+        used |= set(dimension.when or ())
+    model = str(template.get("model", ""))
+    if is_function(model):
+        with _errors_at(place(where, "training.model")):
+            signature = signature_of(model, directory)
+        used |= set(space) if signature.accepts_any else set(signature.names)
+    for name in space:
+        if name not in used:
+            raise ConfigurationError(
+                f"the hyperparameter {name} is not used",
+                where=place(where, f"space.{name}"),
+                cure=f"write ${name} somewhere in training:, name it in {model}, or remove it from the space",
+            )
+
+
+@contextmanager
+def _errors_at(where: str) -> Iterator[None]:
+    """Adds the place `where`, a file and a key, to errors in the block that do not name the file."""
+    try:
+        yield
+    except ConfigurationError as error:
+        raise error if where and where.split(": ")[0] in error.where else error.at(where) from None
