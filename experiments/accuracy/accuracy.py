@@ -77,7 +77,7 @@ def run(name: str, seed: int, data: Path) -> dict[str, list[float]]:
 
 
 def table(results: dict) -> str:
-    """The results as Markdown; targets are compared with the means over seeds."""
+    """The results as Markdown: mean and sample standard deviation over seeds. Targets are compared with the mean."""
     found = {name: [results[key_of(name, n)] for n in SEEDS if key_of(name, n) in results] for name in SETTINGS}
     last = {name: [run["val_accuracy"][-1] for run in runs] for name, runs in found.items() if runs}
     head = "algorithm | ranks | seeds | accuracy after 5 epochs | each seed | difference from `allreduce 1` | target"
@@ -89,7 +89,8 @@ def table(results: dict) -> str:
         goal = f"≥ {100 * GOAL:.1f} %" if is_base else f"within {100 * WITHIN:.1f} points"
         reached = mean >= GOAL if is_base else base is not None and mean >= base - WITHIN
         each = ", ".join(f"{100 * value:.2f}" for value in values)
-        cells = [name, str(SETTINGS[name][0]), str(len(values)), f"{100 * mean:.2f} %", each, off]
+        spread = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
+        cells = [name, str(SETTINGS[name][0]), str(len(values)), f"{100 * mean:.2f}{spread} %", each, off]
         lines.append("| " + " | ".join([*cells, f"{goal}: {'reached' if reached else 'missed'}"]) + " |")
     return "\n".join(lines)
 
