@@ -56,6 +56,7 @@ ROWS = (
     Row(0.004, 1, 256),
     Row(0.004),
     Row(0.003, exchange_every=10, delay=3, neighbours="random"),
+    Row(0.003, batch_size=32, exchange_every=10, delay=6, neighbours="random"),
     Row(0.004, delay=4, neighbours="random"),
     Row(0.003, delay=2, neighbours="random", compression="int8"),
     Row(0.004, delay=2, neighbours="random", compression="int8"),

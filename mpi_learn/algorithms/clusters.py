@@ -169,7 +169,7 @@ class DecentralizedClusters(Algorithm):
         if self.leaders is None or self.leaders.size == 1:
             return
         others = partners(self.options.partners, self.leaders.rank, self.leaders.size, self._n_rounds)
-        self._exchange = Exchange(self.leaders, self.weights, others, self._n_rounds, self._reference)
+        self._exchange = Exchange(self.leaders, self.weights, others, self._reference)
         self._counts[1] += 1
 
     def _complete_exchanges(self, leaders: Communicator) -> None:

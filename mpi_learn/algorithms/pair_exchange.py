@@ -9,7 +9,8 @@ from mpi_learn.mpi.collectives import Request, gathered, receive_into, wait
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.lost_ranks import FAILURES
 
-FIRST_TAG, N_TAGS, ALARM = 100, 10_000, 99
+WEIGHTS, ALARM = 100, 99
+"""Tags. Two clusters exchange their rounds in the same order, so that all rounds may have the same tag."""
 NOTHING = np.zeros(0, np.float32)
 
 _UNDER_WAY: list[Exchange] = []
@@ -40,7 +41,6 @@ class Exchange:
         leaders: Communicator of the clusters' leaders. The partners must begin the same round sooner or later.
         weights: (n,) float32, copied.
         partners: Ranks of the partners in `leaders`.
-        n_round: Number of the round.
         reference: (n,) float32, the same on all leaders: differences from it are sent in 8 bits. None: the weights are
             sent unchanged.
 
@@ -53,18 +53,16 @@ class Exchange:
         leaders: Communicator,
         weights: np.ndarray,
         partners: tuple[int, ...],
-        n_round: int,
         reference: np.ndarray | None = None,
     ) -> None:
         self._reference = reference
         message = weights.copy() if reference is None else quantized(weights - reference)
         self.snapshot = self._received(message)
         self._by_rank = {rank: np.empty_like(message) for rank in partners} | {leaders.rank: message}
-        tag = FIRST_TAG + n_round % N_TAGS
         self._requests: list[Request] = []
         for partner in partners:
-            self._requests.append(leaders.Irecv(self._by_rank[partner], source=partner, tag=tag))
-            self._requests.append(leaders.Isend(message, dest=partner, tag=tag))
+            self._requests.append(leaders.Irecv(self._by_rank[partner], source=partner, tag=WEIGHTS))
+            self._requests.append(leaders.Isend(message, dest=partner, tag=WEIGHTS))
         _UNDER_WAY[:] = [*(one for one in _UNDER_WAY if not one._is_released()), self]
 
     def is_complete(self) -> bool:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from mpi_learn.algorithms import pair_exchange
+from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.errors import TrainingError
-from mpi_learn.flat_layout import aligned_empty
 from mpi_learn.mpi.agreement import agreed_errors
-from tests.mpi_learn.test_references import N, Rank, rows_of_host
+from tests.mpi_learn.test_references import Rank, shared_memory
 from tests.mpi_learn.thread_ranks import run_ranks
 
 N_STEPS = 4
@@ -47,7 +47,7 @@ ALGORITHMS = {
 PLACES = {"before its first step": 0, "in the middle": 2, "after its last step": N_STEPS}
 
 
-def error_of_each(options, failing, place, n_ranks=6, mailboxes=False):
+def error_of_each(options, failing, place, n_ranks=6, n_hosts=None):
     """Runs an epoch that ends well, and one in which rank `failing` raises; returns what each rank raises."""
 
     def run(comm):
@@ -80,7 +80,7 @@ def error_of_each(options, failing, place, n_ranks=6, mailboxes=False):
             comms.append(comm)
 
     comms = []
-    with rows_of_host({rank: aligned_empty(N) for rank in range(n_ranks)} if mailboxes else {}):
+    with shared_memory(n_ranks, n_hosts):
         seen = run_ranks(n_ranks, run)
     assert comms[0].unreceived() == [], "MPICH delivers these to the next communicator"
     return seen
@@ -108,7 +108,7 @@ def test_a_master_that_raises_ends_the_training_on_all(name, failing):
 @pytest.mark.parametrize("name", ["downpour", "gem", "quorum of half", "easgd tree"])
 def test_a_rank_that_raises_ends_the_training_where_memory_is_shared(name):
     for failing in (0, 5):
-        seen = error_of_each(ALGORITHMS[name], failing, 2, mailboxes=True)
+        seen = error_of_each(ALGORITHMS[name], failing, 2, n_hosts=1)
         assert seen == [f"{failing}: RuntimeError: boom"] * 6
 
 
@@ -166,6 +166,34 @@ def test_other_ranks_leave_the_epoch_in_which_a_rank_fails(options, is_known):
     assert run_ranks(4, run)[3] <= 4
 
 
+def test_no_samples_are_dealt_after_a_failure():
+    """Worker 2 exchanges at the end of the epoch only, and learns of the failure when it asks for more samples."""
+    of_ranks = {}
+
+    def run(comm):
+        make_deal = lambda: Dealer(1000, batch_size=1, n_workers=2).deal  # noqa: E731
+        rank, n_parts = Rank(comm, {"name": "downpour", "sync_every": 1000}, N_STEPS, make_deal=make_deal), 0
+        of_ranks[comm.rank] = rank.algorithm
+
+        def steps():
+            nonlocal n_parts
+            while rank.algorithm.dealing.next_part() is not None:
+                if comm.rank == 1:
+                    raise RuntimeError("boom")
+                n_parts += 1
+                deadline = time.monotonic() + 10
+                while not of_ranks[0].server.has_failure:
+                    assert time.monotonic() < deadline, "no rank has reported the failure"
+                    time.sleep(1e-3)
+                yield from rank.steps(1)
+
+        with pytest.raises(TrainingError, match="boom"), agreed_errors(comm):
+            rank.algorithm.run(steps() if rank.worker is not None else ())
+        return n_parts
+
+    assert run_ranks(3, run)[2] <= 1
+
+
 def test_failed_trainings_leave_no_exchanges_behind():
     """Nor the memory of their weights."""
     for _ in range(3):
@@ -189,7 +217,7 @@ def test_an_exchange_whose_communicator_has_failed_is_kept_only_until_mpi_gives_
 
         Isend = Irecv
 
-    for n_round in range(5):
-        pair_exchange.Exchange(Comm(), np.zeros(3, np.float32), (1,), n_round)
+    for _ in range(5):
+        pair_exchange.Exchange(Comm(), np.zeros(3, np.float32), (1,))
     assert len(pair_exchange._UNDER_WAY) == 1
     pair_exchange._UNDER_WAY.clear()

@@ -53,11 +53,11 @@ KERAS = [
     ("SGD", {"name": "sgd", "momentum": 0.9, "nesterov": True}, {}),
     ("Adam", {"name": "adam"}, {}),
     ("Adam", {"name": "adam", "beta_1": 0.5, "beta_2": 0.9, "epsilon": 1e-3}, {}),
-    ("AdamW", {"name": "adamw"}, {}),
+    ("AdamW", {"name": "adamw", "weight_decay": 0.5}, {"weight_decay": 0.5}),
     ("RMSprop", {"name": "rmsprop"}, {}),
     ("RMSprop", {"name": "rmsprop", "momentum": 0.8, "centered": True}, {}),
     ("RMSprop", {"name": "rmsprop", "centered": True}, {}),
-    ("Adadelta", {"name": "adadelta", "learning_rate": 1.0}, {}),
+    ("Adadelta", {"name": "adadelta", "learning_rate": 0.5}, {}),
     ("Adagrad", {"name": "adagrad"}, {}),
     ("Lamb", {"name": "lamb"}, {}),
     ("Adam", {"name": "adam", "clip_value": 0.5}, {"clipvalue": 0.5}),
@@ -170,6 +170,7 @@ def test_rate_warms_up_then_falls_as_a_cosine():
     assert max(rates) == pytest.approx(0.1)
     assert rates[30] == pytest.approx(0.1 * (0.1 + 0.9 * 0.5))
     assert rates[-1] < 0.012
+    assert rate(70) == pytest.approx(0.01), "it does not rise again in further epochs"
 
 
 def test_rate_drops_in_steps():

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
+from mpi_learn.algorithms.parameter_server.downpour import FirstCentre
+from mpi_learn.algorithms.parameter_server.link import RemoteLink
+from mpi_learn.algorithms.parameter_server.server import Server
 from mpi_learn.data.samples.batches import Dealer
-from mpi_learn.flat_layout import FlatLayout, aligned_empty
+from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
-from tests.mpi_learn.test_references import RATE, N, Rank, mean_gradient, rows_of_host
+from tests.mpi_learn.test_references import RATE, N, Rank, mean_gradient, shared_memory, with_momentum
 from tests.mpi_learn.thread_ranks import Turns, run_ranks
 
 UPDATES = [
@@ -208,6 +213,25 @@ def test_a_worker_waits_before_it_overwrites_memory_that_its_master_reads():
         link.end_epoch(has_failed=False)
         return None
 
-    with rows_of_host({rank: aligned_empty(N) for rank in range(2)}):
+    with shared_memory(2):
         moved = run_ranks(2, run)[0] - np.linspace(-1, 1, N)
     np.testing.assert_allclose(moved, 7.0, atol=1e-5)
+
+
+def test_rounding_makes_no_quorum_larger():
+    """0.28 × 25 is slightly more than 7 in floating point, and 7 of 25 workers are enough."""
+    workers, all_have_answers = tuple(range(1, 26)), threading.Barrier(25, timeout=10)
+
+    def run(comm):
+        if comm.rank == 0:
+            centre = FirstCentre(np.zeros(N, np.float32), with_momentum(None, 1), in_rounds=True)
+            server = Server(comm, workers, centre, workers=workers, mailboxes={}, quorum=0.28)
+            server.begin_epoch()
+            return server.serve()
+        link = RemoteLink(comm, 0, mailbox=None)
+        if comm.rank <= 7:
+            link.swap(np.zeros(N, np.float32), 1.0)
+        all_have_answers.wait()
+        return link.end_epoch(has_failed=False)
+
+    run_ranks(26, run)

@@ -51,7 +51,7 @@ def exchanged(neighbours, n_rounds):
         found = [weights.copy()]
         for n_round in range(n_rounds):
             others = partners(neighbours, comm.rank, comm.size, n_round)
-            exchange = Exchange(comm, weights, others, n_round, reference)
+            exchange = Exchange(comm, weights, others, reference)
             exchange.wait()
             weights += exchange.mean() - exchange.snapshot
             found.append(weights.copy())

@@ -101,16 +101,16 @@ class Rank:
         return {"own": own, "weights": self.weights.copy()} | self.algorithm.diagnostics()
 
 
-def ours(options, n_ranks, epochs, *, mailboxes=False, is_turn_over_at=None):
+def ours(options, n_ranks, epochs, *, n_hosts=None, is_turn_over_at=None):
     """What each rank has after each epoch.
 
     Args:
         epochs: For each epoch the order in which the workers (below masters) or the clusters take their steps; or a
             number of steps for each, in no order.
-        mailboxes: Whether workers and masters share memory.
+        n_hosts: Number of hosts, to which ranks are dealt in blocks: workers and masters of one host share memory;
+            None: every rank is on its own host.
         is_turn_over_at: The tag of the message with which a turn is over; None: it is over after the step.
     """
-    shared = {rank: aligned_empty(N) for rank in range(n_ranks)} if mailboxes else {}
     n_steps = epochs[0] if isinstance(epochs[0], int) else epochs[0].count(0)
     n_leaders = len(layout_of(TypeAdapter(AlgorithmConfiguration).validate_python(options), n_ranks).leaders)
     turns = [None if isinstance(order, int) else Turns([*order, *range(n_leaders)]) for order in epochs]
@@ -125,15 +125,21 @@ def ours(options, n_ranks, epochs, *, mailboxes=False, is_turn_over_at=None):
         rank.algorithm.close()
         return found
 
-    with rows_of_host(shared):
+    with shared_memory(n_ranks, n_hosts):
         return run_ranks(n_ranks, run)
 
 
 @contextmanager
-def rows_of_host(rows):
-    """Rank -> the memory that all ranks have together."""
+def shared_memory(n_ranks, n_hosts=1):
+    """Gives the ranks of each host memory that they share; to none if `n_hosts` is None."""
+    rows = {rank: aligned_empty(N) for rank in range(n_ranks)}
+
+    def rows_of_host(comm, n):
+        is_same = lambda rank: n_hosts and rank * n_hosts // n_ranks == comm.rank * n_hosts // n_ranks  # noqa: E731
+        return {rank: row for rank, row in rows.items() if is_same(rank)}
+
     original = roles.rows_of_host
-    roles.rows_of_host = lambda comm, n: rows
+    roles.rows_of_host = rows_of_host
     try:
         yield
     finally:
@@ -167,6 +173,9 @@ class Replica:
     def gradient(self):
         self.n_steps += 1
         return summed_gradient(self.number, self.n_steps - 1, self.x)
+
+
+every_memory = pytest.mark.parametrize("n_hosts", [None, 1, 2], ids=["network", "shared memory", "two hosts"])
 
 
 # allreduce
@@ -222,10 +231,10 @@ def downpour(orders, n, sync_every):
     return expected
 
 
-@pytest.mark.parametrize("mailboxes", [False, True], ids=["network", "shared memory"])
+@every_memory
 @pytest.mark.parametrize("sync_every", [1, 2, 3])
-def test_downpour_applies_gradients_in_the_order_in_which_they_come(sync_every, mailboxes):
-    found = ours({"name": "downpour", "sync_every": sync_every}, 4, ORDERS, mailboxes=mailboxes)
+def test_downpour_applies_gradients_in_the_order_in_which_they_come(sync_every, n_hosts):
+    found = ours({"name": "downpour", "sync_every": sync_every}, 4, ORDERS, n_hosts=n_hosts)
     expected = downpour(ORDERS, 3, sync_every)
     check(found, [weights for weights, _, _ in expected])
     for epochs in found:
@@ -403,11 +412,11 @@ def easgd(orders, n, sync_every, beta):
     return expected
 
 
-@pytest.mark.parametrize("mailboxes", [False, True], ids=["network", "shared memory"])
+@every_memory
 @pytest.mark.parametrize("sync_every", [1, 2])
-def test_easgd_of_several_workers_divides_the_force_by_their_number(sync_every, mailboxes):
+def test_easgd_of_several_workers_divides_the_force_by_their_number(sync_every, n_hosts):
     options = {"name": "easgd", "elastic_force": 0.8, "sync_every": sync_every}
-    check(ours(options, 4, ORDERS, mailboxes=mailboxes), easgd(ORDERS, 3, sync_every, 0.8))
+    check(ours(options, 4, ORDERS, n_hosts=n_hosts), easgd(ORDERS, 3, sync_every, 0.8))
 
 
 def test_the_ranks_of_an_easgd_group_go_on_from_its_own_weights_in_the_next_epoch():
@@ -490,11 +499,11 @@ def gem(orders, n, sync_every, mu, kappa):
     return expected
 
 
-@pytest.mark.parametrize("mailboxes", [False, True], ids=["network", "shared memory"])
+@every_memory
 @pytest.mark.parametrize("sync_every", [1, 2])
-def test_gem_of_several_workers_damps_by_what_the_others_changed(sync_every, mailboxes):
+def test_gem_of_several_workers_damps_by_what_the_others_changed(sync_every, n_hosts):
     options = {"name": "gem", "sync_every": sync_every, "momentum": 0.6, "kappa": 1.4}
-    check(ours(options, 4, ORDERS, mailboxes=mailboxes), gem(ORDERS, 3, sync_every, 0.6, 1.4))
+    check(ours(options, 4, ORDERS, n_hosts=n_hosts), gem(ORDERS, 3, sync_every, 0.6, 1.4))
 
 
 def gem_tree(orders, masters):

@@ -235,8 +235,8 @@ def slurm_cluster(folder: Path, slurmd_timeout_s: int = 10) -> Iterator[SlurmClu
         cluster.stop()
 
 
-def wait_until(is_true: Callable[[], Any], timeout_s: float, why: str) -> Any:
-    """Waits until `is_true` returns something true, and returns that.
+def wait_until(is_true: Callable[[], Any], timeout_s: float, why: str, *, every_s: float = 0.1) -> Any:
+    """Calls `is_true` every `every_s` seconds until it returns something true, and returns that.
 
     Raises:
         AssertionError: It did not within `timeout_s`; the message is `why`.
@@ -244,7 +244,7 @@ def wait_until(is_true: Callable[[], Any], timeout_s: float, why: str) -> Any:
     end = time.monotonic() + timeout_s
     while not (value := is_true()):
         assert time.monotonic() < end, why
-        time.sleep(0.1)
+        time.sleep(every_s)
     return value
 
 

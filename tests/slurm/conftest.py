@@ -55,8 +55,10 @@ class Job:
 
     def wait(self, timeout_s: float = 90) -> tuple[str, int]:
         """Its state and exit status when it has ended."""
-        wait_until(lambda: self.field("JobState") in END, timeout_s, f"job {self.number} does not end")
-        wait_until(lambda: self.number not in self.cluster.run("squeue", "--noheader", "--format=%A"), 60, "completing")
+        # each question starts a process
+        wait_until(lambda: self.field("JobState") in END, timeout_s, f"job {self.number} does not end", every_s=0.5)
+        queue = ("squeue", "--noheader", "--format=%A")
+        wait_until(lambda: self.number not in self.cluster.run(*queue), 60, "completing", every_s=0.3)
         return self.field("JobState"), int(self.field("ExitCode").split(":")[0])
 
 

@@ -9,6 +9,7 @@ from datetime import datetime
 import pytest
 
 from mpi_opt.views.text.rank_plan import slurm_script
+from tests.mpirun import patient_s
 from tests.slurm.cluster import wait_until
 from tests.slurm.conftest import Study
 
@@ -232,18 +233,29 @@ def test_a_killed_slurmd_does_not_lose_a_trial(study, cluster):
         cluster.run("slurmd", "-N", node, node=node)
 
 
-N_STARTS = int(os.environ.get("SLURM_STARTS", "20"))
-"""Starts of a search in `test_blocks_across_nodes_form_in_every_start`."""
+N_SEARCHES = int(os.environ.get("SLURM_SEARCHES", "20"))
+N_STARTS = int(os.environ.get("SLURM_STARTS", "200"))
+"""Numbers of starts in the two tests of blocks across nodes."""
 
 
 @slow
-@pytest.mark.timeout(120 + 60 * N_STARTS)
-def test_blocks_across_nodes_form_in_every_start(study, cluster):
+@pytest.mark.timeout(0)  # `wait` has a limit
+def test_blocks_across_nodes_form_in_every_start(study):
+    """The ranks do nothing else, so that many starts take minutes."""
+    one = study("quick", 4)
+    start = f"timeout {patient_s(30):.0f} mpirun -np 7 --with-ft ulfm python -m tests.slurm.forming"
+    job = one.submit(f"{ROOT}for i in $(seq {N_STARTS}); do {start} || exit; echo $i; done", "--ntasks=7", "--nodes=3")
+    assert job.wait(patient_s(60 + 15 * N_STARTS)) == ("COMPLETED", 0), job.text
+
+
+@slow
+@pytest.mark.timeout(120 + 60 * N_SEARCHES)
+def test_searches_whose_block_is_on_several_nodes_end_without_an_incident(study):
     one = study("quick", 4, blocks={"size": 6})
-    loop = f"for i in $(seq {N_STARTS}); do mpi-opt search space.yaml -n 7 --study start-$i || exit; done"
+    loop = f"for i in $(seq {N_SEARCHES}); do mpi-opt search space.yaml -n 7 --study start-$i || exit; done"
     job = one.submit(loop, "--ntasks=7", "--nodes=3")
-    assert job.wait(60 + 60 * N_STARTS) == ("COMPLETED", 0), job.text
-    assert one.query("SELECT state, count(*) FROM trials GROUP BY state") == [("complete", 4 * N_STARTS)]
+    assert job.wait(60 + 60 * N_SEARCHES) == ("COMPLETED", 0), job.text
+    assert one.query("SELECT state, count(*) FROM trials GROUP BY state") == [("complete", 4 * N_SEARCHES)]
     assert one.query("SELECT kind, detail FROM events WHERE kind != 'study_finished'") == []  # no block hung
     hosts = [row for (row,) in one.query("SELECT DISTINCT hosts FROM attempts")]
     assert all("," in row for row in hosts), hosts

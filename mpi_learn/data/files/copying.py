@@ -37,8 +37,7 @@ def copy_samples(reader: Reader, targets: list[np.ndarray], start: int, stop: in
             here = target[first - start : end - start]
             with np.errstate(over="ignore", invalid="ignore"):
                 here[...] = array
-            _check_finite(reader, kind, array, array, first)
-            _check_finite(reader, kind, array, here, first)
+            _check_finite(reader, kind, array, here if here.dtype.kind == "f" else array, first)
             _check_integers(reader, kind, array, here, first)
             _check_dtype(reader, kind, array, first)
 

@@ -185,6 +185,12 @@ TABLE = {
         ["data.features", "a.h5", "X", "sample 7, element (1,) is nan"],
         "remove such samples",
     ),
+    "a missing integer": Bad(
+        lambda d: write(d / "a.h5", X=changed(X, (7, 1), np.nan), y=Y),
+        ["data.features", "X", "sample 7, element (1,) is nan"],
+        "remove such samples",
+        {"dtype": "int32"},
+    ),
     "an infinite feature": Bad(
         lambda d: write(d / "a.h5", X=changed(X, (19, 2), -np.inf), y=Y),
         ["data.features", "X", "sample 19, element (2,) is -inf"],

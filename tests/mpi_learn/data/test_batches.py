@@ -64,6 +64,9 @@ def test_order_is_another_one_every_epoch_and_the_same_for_the_same_seed():
     assert seen(dataset, 1, 0, epoch=0) != seen(dataset, 1, 0, epoch=1)
     assert seen(dataset, 1, 0, epoch=1) == seen(dataset, 1, 0, epoch=1)
     assert seen(dataset, 1, 0, seed=1) != seen(dataset, 1, 0, seed=2)
+    batches = Batches(dataset, BatchOptions(4, seed=7))
+    for epoch in (0, 1, 0):
+        assert [batch.y[0].tolist() for batch in batches.epoch(epoch)] == seen(dataset, 1, 0, epoch=epoch)
 
 
 def test_samples_stay_in_order_without_shuffling():
@@ -139,6 +142,14 @@ def test_dealt_chunks_hold_every_sample_once_whoever_asks(n, batch_size, n_worke
         assert all(0 < batch.n_samples <= batch_size for batch in batches)
         labels += [label for batch in batches for label in batch.y[0].tolist()]
     assert sorted(labels) == list(range(n))
+
+
+def test_batches_of_a_part_end_with_it():
+    batches = Batches(numbered(20), BatchOptions(4, shuffle=False))
+    assert [batch.y[0].tolist() for batch in batches.dealt(0, iter([slice(2, 9), None]).__next__)] == [
+        [2, 3, 4, 5],
+        [6, 7, 8],
+    ]
 
 
 def test_a_worker_four_times_slower_holds_up_an_epoch_by_a_quarter_at_most():

@@ -83,11 +83,17 @@ def test_integers_stay_integers_and_real_numbers_become_float32(tmp_path):
     assert taken == [np.uint8, np.float32, np.float32, np.int64, bool, np.int16]
 
 
+def test_integers_of_one_file_are_real_numbers_if_those_of_another_are(tmp_path):
+    write(tmp_path / "a.h5", X=np.zeros((1, 1), np.int32), y=[0])
+    write(tmp_path / "b.h5", X=np.full((1, 1), 0.5, np.float32), y=[1])
+    assert loaded(str(tmp_path / "*.h5")).training.x[0].ravel().tolist() == [0.0, 0.5]
+
+
 def test_a_fraction_is_drawn_by_the_seed_and_nothing_is_in_both(tmp_path):
     path = write(tmp_path / "a.h5", X=np.zeros((20, 1)), y=np.arange(20))
-    one, same = (loaded(str(path), validation_fraction=0.25) for _ in range(2))
-    other = load(configured(str(path), validation_fraction=0.25), MPI.COMM_SELF, seed=4)
-    assert (one.n_training, one.n_validation) == (15, 5)
+    one, same = (loaded(str(path), validation_fraction=0.28) for _ in range(2))
+    other = load(configured(str(path), validation_fraction=0.28), MPI.COMM_SELF, seed=4)
+    assert (one.n_training, one.n_validation) == (14, 6), "5.6 is rounded"
     assert sorted([*one.training_indices, *one.validation_indices]) == list(range(20))
     np.testing.assert_array_equal(one.validation_indices, same.validation_indices)
     assert one.validation_indices.tolist() != other.validation_indices.tolist()

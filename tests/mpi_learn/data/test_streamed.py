@@ -18,6 +18,7 @@ from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import BatchOptions, Dealer
 from mpi_learn.data.samples.make_batches import make_batches, validation_batches
 from mpi_learn.data.samples.streamed import StreamedSamples
+from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import DataError
 from tests.mpi_learn.data.formats import FORMATS
 
@@ -92,8 +93,24 @@ def test_a_later_epoch_is_the_same_whether_or_not_those_before_were_seen(tmp_pat
     dataset = streamed(tmp_path)
     batches = make_batches(dataset, BatchOptions(4, seed=7))
     epochs = [[batch.y[0].tolist() for batch in batches.epoch(epoch)] for epoch in range(3)]
+    assert [batch.y[0].tolist() for batch in batches.epoch(1)] == epochs[1]
     batches.close()
     assert epochs[2] == seen(dataset, epoch=2)
+
+
+def test_the_next_window_is_read_ahead_also_across_epochs_and_no_window_twice(tmp_path, monkeypatch):
+    read, asked = StreamedBatches._read, []
+    monkeypatch.setattr(StreamedBatches, "_read", lambda self, window: (asked.append(window), read(self, window))[1])
+    batches = make_batches(streamed(tmp_path), BatchOptions(4, seed=7))
+    steps, until = batches.epoch(0), time.monotonic() + 10
+    next(steps)
+    while len(asked) < 2:
+        assert time.monotonic() < until, "nothing is read ahead"
+        time.sleep(1e-3)
+    for _ in (*steps, *batches.epoch(1)):
+        pass
+    batches.close()
+    assert len(set(asked)) == len(asked)
 
 
 def test_timing_does_not_change_the_order(tmp_path, monkeypatch):
@@ -114,6 +131,7 @@ def test_shuffling_mixes_blocks_from_all_over_the_files_in_one_window(tmp_path):
     means = labels.reshape(-1, 64).mean(1)
     assert means.std() < 1.5 * n / np.sqrt(12 * 64)  # as of 64 samples drawn at random
     assert abs(np.corrcoef(labels[:-1], labels[1:])[0, 1]) < 0.05
+    assert len(np.unique(labels.reshape(-1, window).argsort(1), axis=0)) == 10, "windows are shuffled alike"
 
 
 def test_samples_stay_in_order_without_shuffling(tmp_path):
@@ -132,8 +150,10 @@ def test_fractions_and_folds_are_seen_through_indices(tmp_path):
     assert flat(batch.y[0].tolist() for worker in shared for batch in worker) == list(range(1, 121, 2))
 
 
-def test_taking_gives_what_samples_in_memory_give(tmp_path):
-    dataset = streamed(tmp_path)
+@pytest.mark.parametrize("window", [40, 6400])
+def test_taking_gives_what_samples_in_memory_give(tmp_path, window):
+    """Blocks are single samples, or the files."""
+    dataset = streamed(tmp_path, window=window)
     wanted = np.array([120, 3, 50, 51, 3, 0])
     assert dataset.training.take(wanted).y[0].tolist() == wanted.tolist()
     assert dataset.take_training(slice(48, 53)).x[0][:, 0].tolist() == [48, 49, 50, 51, 52]

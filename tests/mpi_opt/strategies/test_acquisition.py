@@ -97,7 +97,11 @@ def test_each_finds_the_minimum(name):
 
 @pytest.mark.parametrize(
     ("greedy", "curious"),
-    [({"acquisition": "lcb", "kappa": 0.1}, {"kappa": 30.0}), ({"acquisition": "pi", "xi": 0.0}, {"xi": 3.0})],
+    [
+        ({"acquisition": "lcb", "kappa": 0.1}, {"kappa": 30.0}),
+        ({"acquisition": "pi", "xi": 0.0}, {"xi": 3.0}),
+        ({"acquisition": "log-ei", "xi": 0.0}, {"xi": 3.0}),
+    ],
 )
 def test_a_large_kappa_or_xi_explores(greedy, curious):
     """Whoever explores looks where it is worse."""

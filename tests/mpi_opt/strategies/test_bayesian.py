@@ -16,7 +16,13 @@ from mpi_opt.core.trial import Failed, Measured, Proposal
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.surrogates.acquisition import log_improvement
 from mpi_opt.strategies.surrogates.fitting import SuccessProbability, Surrogate
-from mpi_opt.strategies.surrogates.gaussian_process import CORRELATIONS, GaussianProcess, Hyperparameters, Likelihood
+from mpi_opt.strategies.surrogates.gaussian_process import (
+    CORRELATIONS,
+    NOISE_PRIOR,
+    GaussianProcess,
+    Hyperparameters,
+    Likelihood,
+)
 from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
 from mpi_opt.strategies.surrogates.warp import OFFSETS, warped
@@ -57,16 +63,38 @@ def test_slope_of_the_likelihood_is_the_one_of_finite_differences(correlation):
     np.testing.assert_allclose(slope, (np.array(costs[0]) - costs[1]) / 2e-5, rtol=1e-5, atol=1e-6)
 
 
+def test_known_variances_count_as_noise_which_has_a_prior():
+    """Equal known variances are noise, but the prior of the noise does not include them."""
+    x, y = points(25)
+    likelihood, lengths = Likelihood(x, np.zeros(3, bool)), np.array([1.0, -0.5, 0.3])
+    known, _ = likelihood.cost(np.append(lengths, math.log(0.1)), y, np.full(25, 0.2), "matern")
+    fitted, _ = likelihood.cost(np.append(lengths, math.log(0.3)), y, np.zeros(25), "matern")
+    prior = norm(*NOISE_PRIOR)
+    assert known - fitted == pytest.approx(prior.logpdf(math.log(0.3)) - prior.logpdf(math.log(0.1)), rel=1e-9)
+
+
+def test_the_numbers_of_categories_do_not_matter():
+    x, y = points(25)
+    costs = []
+    for numbers in ([0, 1, 2], [0, 2, 1]):
+        x[:, 2] = np.resize(numbers, 25)
+        likelihood = Likelihood(x, np.array([False, False, True]))
+        costs.append(likelihood.cost(np.array([1.0, -0.5, 0.3, -5.0]), y, np.zeros(25), "matern")[0])
+    assert costs[0] == pytest.approx(costs[1], rel=1e-12)
+
+
 @pytest.mark.parametrize(("correlation", "kernel"), [("gaussian", RBF), ("matern", Matern)])
 def test_posterior_is_that_of_scikit_learn(correlation, kernel):
     x, y = points(20)
-    lengths, noise = np.array([0.4, 0.8, 1.5]), 1e-3
+    lengths, noise, variances = np.array([0.4, 0.8, 1.5]), 1e-3, np.linspace(0, 0.1, 20)
     ours = GaussianProcess(
-        x, y, np.zeros(3, bool), Hyperparameters(correlation, -2 * np.log(lengths), math.log(noise)), np.zeros(20)
+        x, y, np.zeros(3, bool), Hyperparameters(correlation, -2 * np.log(lengths), math.log(noise)), variances
     )
     nu = {"nu": 2.5} if kernel is Matern else {}
     theirs = GaussianProcessRegressor(
-        ConstantKernel(ours.variance) * kernel(lengths, **nu) + WhiteKernel(noise * ours.variance), optimizer=None
+        ConstantKernel(ours.variance) * kernel(lengths, **nu) + WhiteKernel(noise * ours.variance),
+        alpha=ours.variance * variances,
+        optimizer=None,
     ).fit(x, y - ours.mean)
     z, _ = points(7, seed=1)
     mean, std = ours.predict(z)
@@ -178,6 +206,27 @@ def test_a_search_learns_from_a_penalty_as_from_a_failure(name, n_figures):
         return [MIXED.encode(proposal.parameters) for proposal in strategy.ask(6)]
 
     np.testing.assert_array_equal(asked(1e6), asked(Failed("out of memory")))
+
+
+def test_of_too_many_observations_the_best_are_kept():
+    values = np.random.default_rng(0).permutation(100).astype(float)
+    kept = Observations(np.arange(100.0)[:, None], values, np.zeros(100)).thinned(20)
+    assert set(range(10)) < set(kept.values)
+    np.testing.assert_array_equal(kept.values, values[kept.rows[:, 0].astype(int)])
+    assert len(kept.values) == 20 and (np.diff(kept.rows[:, 0]) > 0).all()
+
+
+@pytest.mark.parametrize(("options", "n_initial"), [({}, 8), ({"initial_points": 11}, 11)], ids=str)
+def test_first_points_do_not_depend_on_outcomes(options, n_initial):
+    asked = []
+    for sign in (1, -1):
+        strategy = make_strategy("bayesian", SPACES["real"], seed=0, options=options)
+        asked.append([])
+        for _ in range(n_initial + 1):
+            asked[-1] += strategy.ask(1)
+            strategy.tell(asked[-1][-1], sign * asked[-1][-1].parameters["x"])
+    assert asked[0][:n_initial] == asked[1][:n_initial]
+    assert asked[0][-1] != asked[1][-1]
 
 
 def test_where_trials_fail_is_known_at_a_bounded_cost_however_many_there_were():

@@ -197,6 +197,9 @@ def test_known_points_come_first(name):
     asked = made(name, space, initial=[known]).ask(2)
     assert asked[0].parameters == known
     assert all(proposal.parameters != known for proposal in asked[1:])
+    resumed = made(name, space, initial=[known])
+    resumed.resume([(asked[0], 1.0)])
+    assert resumed.ask(1)[0].parameters != known
 
 
 @every_strategy

@@ -3,7 +3,7 @@ import time
 import pytest
 
 from mpi_opt.core.space import Categorical, Integer, Real, Space
-from mpi_opt.errors import ConfigurationError
+from mpi_opt.errors import ConfigurationError, SpaceError
 from mpi_opt.strategies import make_strategy
 from mpi_opt.strategies.points.constraint import Constraint
 
@@ -16,6 +16,7 @@ SPACE = Space({"units": Integer(1, 512), "layers": Integer(1, 8), "kind": Catego
         ("units * layers < 4096", True),
         ("units * layers < 100", False),
         ("1 < layers <= 4 and not units % 2", True),
+        ("1 < layers <= 3", False),
         ("kind == 'b' or units ** 2 > 1e4", False),
         ("kind in ['a', 'b']", True),
         ("max(units, layers) - abs(-3) == 61", True),
@@ -53,6 +54,12 @@ def test_anything_but_arithmetic_is_refused(text):
 def test_unknown_name_is_answered_with_the_nearest():
     with pytest.raises(ConfigurationError, match="did you mean units"):
         Constraint("unit < 3", SPACE)
+
+
+def test_known_point_that_violates_a_constraint_is_refused():
+    options = {"initial": [{"units": 4, "layers": 2, "kind": "a"}], "constraints": ["units > 4"]}
+    with pytest.raises(SpaceError, match=r"search\.options\.initial\[0\].*violates the constraints"):
+        make_strategy("random", SPACE, options=options)
 
 
 @pytest.mark.parametrize("name", ["random", "bayesian", "evolutionary"])

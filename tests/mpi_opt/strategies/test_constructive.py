@@ -48,6 +48,11 @@ def test_afterwards_single_layers_of_the_best_are_drawn_anew():
     assert sum(proposal.parameters[name] != value for name, value in best.items()) <= 1
 
 
+def test_ten_networks_of_each_depth_are_tried_by_default():
+    depths = [proposal.parameters["depth"] for proposal in make_strategy("constructive", SPACE).ask(21)]
+    assert depths == [1] * 10 + [2] * 10 + [3]
+
+
 def test_depth_that_is_no_integer_is_an_error():
     with pytest.raises(ConfigurationError, match="depth"):
         make_strategy("constructive", SPACE, options={"depth": "activation"})

@@ -74,6 +74,18 @@ def test_resumed_strategy_proposes_what_the_living_one_does(name):
     assert resumed.ask(1) == living.ask(1)
 
 
+@pytest.mark.parametrize("n_figures", [1, 2])
+def test_bayesian_takes_pending_trials_of_the_same_or_an_earlier_call_into_account_alike(n_figures):
+    together, one_by_one = (make_strategy("bayesian", PLANE, seed=1, n_figures=n_figures) for _ in range(2))
+    for strategy in (together, one_by_one):
+        for proposal in strategy.ask(14):
+            figures = zdt(proposal.parameters)
+            strategy.tell(proposal, figures if n_figures == 2 else figures[1])
+    several, single = together.ask(3), [proposal for _ in range(3) for proposal in one_by_one.ask(1)]
+    rows = [[PLANE.encode(proposal.parameters) for proposal in asked] for asked in (several, single)]
+    np.testing.assert_allclose(*rows, atol=1e-6)
+
+
 def found(name, options, seed):
     rng, pending, points = random.Random(seed), [], []
     strategy = make_strategy(name, PLANE, seed=seed, n_figures=2, options=options)

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from mpi_opt.core.figures_of_merit import Merits
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError
@@ -73,6 +74,23 @@ def test_one_diverged_trial_does_not_explain_everything(digits: Study) -> None:
     bad = replace(digits.trials[0], state="complete", figure_of_merit=1e12)
     before, after = Forest.of(digits), Forest.of(Study(digits.record, [bad, *digits.trials[1:]], ""))
     assert before.ranked()[0] == after.ranked()[0]
+
+
+@pytest.mark.parametrize(("sign", "direction"), [(1, "minimize"), (-1, "maximize")])
+def test_importance_is_that_of_complete_trials_without_diverged_ones(tmp_path, sign: int, direction: str) -> None:
+    """The first trial diverged; of the others, every third one is complete and depends on a and b alike."""
+    space, merits = Space({"a": Real(0, 1), "b": Real(0, 1)}), Merits(directions=(direction,))
+    with Store.open(str(tmp_path / "a.db")) as store:
+        options = {"strategy": "random", "seed": 1, "configuration": {}}
+        study = store.create_study("a", **options, space=space, merits=merits)
+        points = np.random.default_rng(1).random((120, 2)).tolist()
+        values = [1e6, *(2 * b if number % 3 else a + b for number, (a, b) in enumerate(points[1:], 1))]
+        states = ["pruned" if number % 3 else "complete" for number in range(120)]
+        store.start(study.id, [start(number, {"a": a, "b": b}) for number, (a, b) in enumerate(points)])
+        store.finish(study.id, [finish(n, sign * value, state=states[n]) for n, value in enumerate(values)])
+        forest = Forest.of(Study.read(store, "a"))
+    assert forest.shares["a"] > 0.25
+    assert np.abs(forest.curve("a", np.linspace(0, 1, 9))).max() < 10
 
 
 def test_improvements_are_complete_trials_only_and_follow_the_direction() -> None:

@@ -1,0 +1,31 @@
+"""Rows of numbers for points, in which models measure distances."""
+
+import pytest
+
+from mpi_opt.core.space import Categorical, Integer, Space
+from mpi_opt.strategies.points.encoding import Encoding
+
+
+@pytest.mark.parametrize(
+    ("categories", "is_category"),
+    [
+        ((32, 64, 128), False),
+        ((4.0, 2.5, 1), False),
+        ((32, 128, 64), True),
+        ((1, 2), True),
+        ((1, 2, True), True),
+        ((1, 2, "3"), True),
+        (("a", "b", "c"), True),
+    ],
+)
+def test_only_numbers_in_order_are_nearer_to_some_than_to_others(categories, is_category):
+    encoding = Encoding(Space({"n": Integer(0, 3), "kind": Categorical(categories)}))
+    assert encoding.is_category.tolist() == [False, is_category]
+
+
+def test_every_category_survives_the_way_to_a_row_and_back():
+    """Also where rounding makes (k / n) n less than k, as with 1 of 49."""
+    for n in range(2, 60):
+        encoding = Encoding(Space({"kind": Categorical([f"c{k}" for k in range(n)])}))
+        points = [{"kind": f"c{k}"} for k in range(n)]
+        assert [encoding.point(encoding.row(point)) for point in points] == points
