@@ -1,6 +1,6 @@
 """The accuracy of each algorithm on MNIST after five epochs; writes ``results.json`` and the table of the README.
 
-    python experiments/accuracy/accuracy.py --data mnist.h5 [--only gem --seeds 1] [--print]
+    python experiments/accuracy/accuracy.py --data mnist.h5 [--only gem clusters] [--seeds 5] [--print]
 
 Runs that are in ``results.json`` with the same settings are not repeated.
 """
@@ -77,7 +77,7 @@ def run(name: str, seed: int, data: Path) -> dict[str, list[float]]:
 
 
 def table(results: dict) -> str:
-    """The results as Markdown; targets are compared with the means over seeds."""
+    """The results as Markdown: mean and sample standard deviation over seeds. Targets are compared with the mean."""
     found = {name: [results[key_of(name, n)] for n in SEEDS if key_of(name, n) in results] for name in SETTINGS}
     last = {name: [run["val_accuracy"][-1] for run in runs] for name, runs in found.items() if runs}
     head = "algorithm | ranks | seeds | accuracy after 5 epochs | each seed | difference from `allreduce 1` | target"
@@ -89,7 +89,8 @@ def table(results: dict) -> str:
         goal = f"≥ {100 * GOAL:.1f} %" if is_base else f"within {100 * WITHIN:.1f} points"
         reached = mean >= GOAL if is_base else base is not None and mean >= base - WITHIN
         each = ", ".join(f"{100 * value:.2f}" for value in values)
-        cells = [name, str(SETTINGS[name][0]), str(len(values)), f"{100 * mean:.2f} %", each, off]
+        spread = f" ± {100 * statistics.stdev(values):.2f}" if len(values) > 1 else ""
+        cells = [name, str(SETTINGS[name][0]), str(len(values)), f"{100 * mean:.2f}{spread} %", each, off]
         lines.append("| " + " | ".join([*cells, f"{goal}: {'reached' if reached else 'missed'}"]) + " |")
     return "\n".join(lines)
 
@@ -109,13 +110,12 @@ def settings() -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="what `mpi-learn prepare mnist --to FILE` wrote")
-    parser.add_argument("--only", choices=SETTINGS, help="one line of the table")
+    parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="some lines of the table")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each line")
     parser.add_argument("--print", action="store_true", help="only the README, from results.json")
     arguments = parser.parse_args()
     results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    names = [] if arguments.print else [arguments.only] if arguments.only else list(SETTINGS)
-    for name in names:
+    for name in [] if arguments.print else arguments.only:
         for seed in range(arguments.seeds):
             key = key_of(name, seed)
             if key not in results:

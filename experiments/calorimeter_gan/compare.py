@@ -1,4 +1,4 @@
-"""Default GAN against those of the search's Pareto front; writes `results.json`, the README's table and `profiles.png`.
+"""Default GAN against the ends of the search's Pareto front; writes `results.json`, the README's table and `profiles.png`.
 
     python experiments/calorimeter_gan/compare.py [--work FOLDER] [--print]
     python experiments/calorimeter_gan/compare.py --smoke
@@ -77,9 +77,11 @@ def training(parameters: dict, work: Path) -> dict:
 
 
 def final(front: list[dict], work: Path, seeds: tuple[int, ...] = SEEDS, n_ranks: int = 2, **changes) -> dict:
-    """Trains the default model and both ends of the front; distances and profiles on the test showers."""
+    """Trains the default model and both ends of the front, or its only point; distances and profiles on the test showers."""
     chosen = {"default": {}}
-    if front:
+    if len(front) == 1:
+        chosen["best of the search"] = front[0]["parameters"]
+    elif front:
         chosen |= {"best profiles": front[0]["parameters"], "best response": front[-1]["parameters"]}
     runs = [
         [kind, training(parameters, work) | changes | {"seed": seed}]
@@ -112,7 +114,7 @@ def draw(results: dict, file: Path) -> None:
     import matplotlib
 
     matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib import pyplot, ticker
 
     figure, axes = pyplot.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
     shown: dict[str, dict] = {"simulated": results["real"]}
@@ -126,6 +128,7 @@ def draw(results: dict, file: Path) -> None:
     trials = np.array([[trial[key] for key in FIGURES] for trial in results["search"]["trials"] if trial])
     axes[2].plot(*trials.T, "o")
     axes[2].set(xlabel=FIGURES["profile_distance"], ylabel=FIGURES["response_distance"], xscale="log", yscale="log")
+    axes[2].xaxis.set_minor_formatter(ticker.NullFormatter())  # the labels would overlap
     axes[2].set_title("trials of the search", fontsize="medium")
     figure.savefig(file, dpi=90)
 
@@ -155,7 +158,7 @@ def main() -> None:
 def smoke(work: Path) -> None:
     """With few showers, a search of one trial, and one training of the default model for one epoch, on a rank each."""
     prepare_data(work, 40, 8)
-    space = (work / "search.yaml").read_text().replace("epochs: 20", "epochs: 1").replace("high: 8,", "high: 4,")
+    space = (work / "search.yaml").read_text().replace("epochs: 12", "epochs: 1").replace("high: 8,", "high: 4,")
     (work / "search.yaml").write_text(space)
     searched = search(work, "--trials", "1", "--block-size", "1", n_ranks=2)
     results = {"search": searched} | final([], work, seeds=(1,), n_ranks=1, epochs=1)

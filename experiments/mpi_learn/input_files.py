@@ -6,11 +6,11 @@ from pathlib import Path
 
 import h5py
 from training_runs import run, spread
-from validation import N_RANKS, N_RUNS, N_TRAINING, content
+from validation import N_RUNS, N_TRAINING, content
 
 from mpi_learn.known_data import prepare
 
-BATCH_SIZE, N_EPOCHS = 100, 3
+BATCH_SIZE, N_RANKS, N_EPOCHS = 100, 6, 3
 
 
 def cut(source: Path, folder: Path, n_files: int) -> None:
@@ -27,7 +27,7 @@ def cut(source: Path, folder: Path, n_files: int) -> None:
 
 def measure(work: Path, *, smoke: bool) -> dict[str, list[float]]:
     """Samples per second for each number of files; the numbers take turns."""
-    n_training = 400 if smoke else N_TRAINING
+    n_training = 400 if smoke else N_TRAINING[5]
     n_ranks, n_runs, n_epochs = (2, 1, 1) if smoke else (N_RANKS, N_RUNS, N_EPOCHS)
     prepare("jets", work / "jets.h5", simulate=n_training, seed=1, particles=20)
     prepare("jets", work / "jets_validation.h5", simulate=100, seed=2, particles=20)

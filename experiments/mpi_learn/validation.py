@@ -1,7 +1,8 @@
-"""Who validates: the first worker, all workers, or a thread of each worker. A GRU with five workers and a master."""
+"""Who validates: the first worker, all workers, or a thread of each. A GRU with a master and five workers or one."""
 
 from __future__ import annotations
 
+import statistics
 from pathlib import Path
 
 from training_runs import HERE, run, spread
@@ -9,8 +10,9 @@ from training_runs import HERE, run, spread
 from mpi_learn.known_data import prepare
 
 MODES = ("master", "distributed", "thread")
-N_RANKS, N_RUNS, N_TRAINING, N_VALIDATION, N_EPOCHS = 6, 3, 8000, 5000, 4
-"""With as many validation jets as this, validation by one worker takes about 30 % of the time on two cores."""
+WORKERS = (5, 1)
+N_RUNS, N_TRAINING, N_VALIDATION, N_EPOCHS = 5, {5: 30_000, 1: 15_000}, 75_000, 4
+"""With these numbers of jets, validation by the first worker takes about 30 % of the time on two cores."""
 
 
 def content(mode: str, work: Path, seed: int, n_epochs: int, every: int = 1) -> dict:
@@ -33,32 +35,32 @@ def content(mode: str, work: Path, seed: int, n_epochs: int, every: int = 1) -> 
     }
 
 
-def measure(work: Path, *, smoke: bool) -> dict[str, list[float]]:
-    """Seconds of the training loop: for each mode, and with a single validation at the end.
-
-    The modes take turns, so that a change of the machine's load affects all of them.
-    """
-    n_training, n_validation = (300, 200) if smoke else (N_TRAINING, N_VALIDATION)
-    n_ranks, n_runs, n_epochs = (2, 1, 2) if smoke else (N_RANKS, N_RUNS, N_EPOCHS)
-    prepare("jets", work / "jets.h5", simulate=n_training, seed=1, particles=20)
-    prepare("jets", work / "jets_validation.h5", simulate=n_validation, seed=2, particles=20)
+def measure(work: Path, *, smoke: bool) -> dict[str, dict[str, list[float]]]:
+    """Seconds of the training loop by number of workers and mode; "at the end": a single validation at the end."""
+    workers, n_runs, n_epochs = ((1,), 1, 2) if smoke else (WORKERS, N_RUNS, N_EPOCHS)
     modes = [(mode, mode, 1) for mode in MODES] + ([] if smoke else [("at the end", "distributed", n_epochs)])
-    asked = [
-        (name, content(mode, work, seed, n_epochs, every)) for seed in range(n_runs) for name, mode, every in modes
-    ]
-    found: dict[str, list[float]] = {name: [] for name, *_ in modes}
-    results = run([one for _, one in asked], n_ranks, work, warm_up=not smoke)
-    for (name, _), result in zip(asked, results, strict=True):
-        found[name].append(result["seconds"])
+    found: dict[str, dict[str, list[float]]] = {}
+    for n_workers in workers:
+        folder = work / f"{n_workers}_workers"
+        folder.mkdir()
+        n_training, n_validation = (300, 200) if smoke else (N_TRAINING[n_workers], N_VALIDATION)
+        prepare("jets", folder / "jets.h5", simulate=n_training, seed=1, particles=20)
+        prepare("jets", folder / "jets_validation.h5", simulate=n_validation, seed=2, particles=20)
+        # The modes take turns, so that a change of the machine's load affects all of them.
+        turns = [(seed, *mode) for seed in range(n_runs) for mode in modes]
+        contents = [content(mode, folder, seed, n_epochs, every) for seed, _, mode, every in turns]
+        seconds = [result["seconds"] for result in run(contents, n_workers + 1, folder, warm_up=not smoke)]
+        found[str(n_workers)] = {name: seconds[i :: len(modes)] for i, (name, *_) in enumerate(modes)}
     return found
 
 
-def table(found: dict[str, list[float]]) -> str:
+def table(found: dict[str, dict[str, list[float]]]) -> str:
     """As Markdown; the saving is that of the mean against `master`."""
-    lines = ["| validation | runs | seconds | saving | published |", "|---|---|---|---|---|"]
-    base = sum(found["master"]) / len(found["master"])
-    published = {"thread": "23 %"}
-    for name, seconds in found.items():
-        saving = f"{100 * (1 - sum(seconds) / len(seconds) / base):.0f} %"
-        lines.append(f"| {name} | {len(seconds)} | {spread(seconds)} | {saving} | {published.get(name, '')} |")
+    lines = ["| workers | validation | runs | seconds | saving | published |", "|---|---|---|---|---|---|"]
+    for n_workers, rows in found.items():
+        base = statistics.mean(rows["master"])
+        for name, values in rows.items():
+            saving = f"{100 * (1 - statistics.mean(values) / base):.0f} %"
+            published = "23 %" if name == "thread" and n_workers == "5" else ""
+            lines.append(f"| {n_workers} | {name} | {len(values)} | {spread(values)} | {saving} | {published} |")
     return "\n".join(lines)

@@ -98,8 +98,8 @@ def allreduces(network: Network | None, ranks: int) -> list[list[float]]:
     return [[ranks, int(n_bytes), seconds] for n_bytes, seconds in json.loads(line).items()]
 
 
-def trainings(network: Network, data: Path) -> dict[str, float]:
-    """Samples per second of an epoch of 24 steps, of each network in PyTorch on the hosts of a network."""
+def trainings(network: Network, data: Path) -> dict[str, list[float]]:
+    """Samples per second of epochs of 24 steps, of each network in PyTorch on the hosts of a network."""
     ranks = len(network.hosts)
     with tempfile.TemporaryDirectory() as folder:
         with h5py.File(data) as images, h5py.File(f"{folder}/train.h5", "w") as written:
@@ -111,7 +111,7 @@ def trainings(network: Network, data: Path) -> dict[str, float]:
                 "model": f"{HERE.parent}/training_speed/torch_models.py:{model}",
                 "loss": "sparse_categorical_crossentropy",
                 "batch_size": BATCH,
-                "epochs": 1,
+                "epochs": 4,
                 "data": {"train": [f"{folder}/train.h5"], "features": "X", "labels": "y"},
             }
             for model in GRADIENT_BYTES
@@ -156,6 +156,7 @@ def over_network(data: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="file that `mpi-learn prepare mnist --to FILE` wrote")
+    parser.add_argument("--only", nargs="+", choices=("here", "network"), default=("here", "network"), help="one part")
     parser.add_argument("--rounds", type=int, default=9, help="epochs of each program")
     parser.add_argument("--smoke", action="store_true", help="one small network, no host but this one, no files")
     parser.add_argument("--print", action="store_true", help="measure nothing; write tables and picture")
@@ -174,9 +175,11 @@ def main() -> None:
     if not options.print:
         results["machine"] = f"{os.cpu_count()} cores, Python {platform.python_version()}"
         data = options.data.resolve()
-        results["here"] = allreduces(None, 2)
-        results["network"] = over_network(data) | NETWORK
-        results["speeds"] = speeds(str(data), list(N_SAMPLES), list(PROGRAMS), options.rounds, 1)
+        if "network" in options.only:
+            results["network"] = over_network(data) | NETWORK
+        if "here" in options.only:
+            results["here"] = allreduces(None, 2)
+            results["speeds"] = speeds(str(data), list(N_SAMPLES), list(PROGRAMS), options.rounds, 1)
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print(show(results, HERE))
 

@@ -68,7 +68,7 @@ def prediction_table(results: dict[str, Any]) -> str:
             if here and measured and apart in programs:
                 compute_s = 2 * BATCH / median(programs[apart]["samples_per_second"])
                 predicted = 2 * BATCH / here.step_s(compute_s, GRADIENT_BYTES[model], 2)
-                lines.append(_line(model, f"{framework}, 2 ranks", predicted, median(measured["samples_per_second"])))
+                lines.append(_line(model, f"{framework}, 2 ranks", predicted, measured["samples_per_second"]))
         if "network" not in results:
             continue
         network = fit(results["network"]["allreduces"])
@@ -85,9 +85,10 @@ def host_step_s(results: dict[str, Any], model: str, ranks: int) -> float:
     return alone_s * max(1, ranks / 2)
 
 
-def _line(model: str, configuration: str, predicted: float, measured: float) -> str:
-    error = predicted / measured - 1
-    return f"| {model} | {configuration} | {predicted:,.0f} | {measured:,.0f} | {error:+.0%} |"
+def _line(model: str, configuration: str, predicted: float, measured: list[float]) -> str:
+    middle = median(measured)
+    speeds = f"{middle:,.0f} ({min(measured):,.0f} to {max(measured):,.0f})"
+    return f"| {model} | {configuration} | {predicted:,.0f} | {speeds} | {predicted / middle - 1:+.0%} |"
 
 
 def many_ranks_table(results: dict[str, Any]) -> str:
