@@ -1,4 +1,4 @@
-"""Default GAN against the ends of the search's Pareto front; writes `results.json`, the README's table and `profiles.png`.
+"""Default GAN against the search's Pareto front; writes `results.json`, the README's table and `profiles.png`.
 
     python experiments/calorimeter_gan/compare.py [--work FOLDER] [--print]
     python experiments/calorimeter_gan/compare.py --smoke
@@ -77,7 +77,7 @@ def training(parameters: dict, work: Path) -> dict:
 
 
 def final(front: list[dict], work: Path, seeds: tuple[int, ...] = SEEDS, n_ranks: int = 2, **changes) -> dict:
-    """Trains the default model and both ends of the front, or its only point; distances and profiles on the test showers."""
+    """Trains the default model and both ends of the front, or its one point; distances and profiles on test showers."""
     chosen = {"default": {}}
     if len(front) == 1:
         chosen["best of the search"] = front[0]["parameters"]

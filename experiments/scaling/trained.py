@@ -11,9 +11,15 @@ from pathlib import Path
 from mpi4py import MPI
 
 from mpi_learn import train
+from mpi_learn.training.state import EpochReport
 
-for line in Path(sys.argv[1]).read_text().splitlines():
-    speeds: list[float] = []
-    train(json.loads(line), MPI.COMM_WORLD, progress=lambda epoch: speeds.append(epoch.samples_per_second))
-    if MPI.COMM_WORLD.rank == 0:
-        print(json.dumps({"samples_per_second": speeds[1:]}), flush=True)
+
+def main() -> None:
+    for line in Path(sys.argv[1]).read_text().splitlines():
+        epochs: list[EpochReport] = []
+        train(json.loads(line), MPI.COMM_WORLD, progress=epochs.append)
+        if MPI.COMM_WORLD.rank == 0:
+            print(json.dumps({"samples_per_second": [epoch.samples_per_second for epoch in epochs[1:]]}), flush=True)
+
+
+main()
