@@ -87,7 +87,7 @@ def host_step_s(results: dict[str, Any], model: str, ranks: int) -> float:
 
 def _line(model: str, configuration: str, predicted: float, measured: list[float]) -> str:
     middle = median(measured)
-    speeds = f"{middle:,.0f} ({min(measured):,.0f} to {max(measured):,.0f})"
+    speeds = f"{middle:,.0f}" + (f" ({min(measured):,.0f} to {max(measured):,.0f})" if len(measured) > 1 else "")
     return f"| {model} | {configuration} | {predicted:,.0f} | {speeds} | {predicted / middle - 1:+.0%} |"
 
 

@@ -106,7 +106,7 @@ class LocalLink(Link):
         return self.deal() if self.deal is not None else None
 
     def end_epoch(self, *, has_failed: bool) -> None:
-        """Has no effect: the centre holds nothing back."""
+        """Has no effect: each swap has ended its round."""
 
 
 class RemoteLink(Link):
