@@ -56,7 +56,7 @@ def train(
     with reported(None, debug):
         check_allocation()
     with starting():
-        from mpi4py import MPI
+        from mpi_learn.mpi.library import MPI
 
     world = MPI.COMM_WORLD
     with reported(None, debug):
