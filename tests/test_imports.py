@@ -1,4 +1,4 @@
-"""Imports: third-party libraries stay in their rooms, and importing stays light. `make lint` checks the rooms."""
+"""Imports: each third-party library is imported in one subpackage, and late. `make lint` checks the layers."""
 
 from __future__ import annotations
 
