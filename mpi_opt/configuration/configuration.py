@@ -13,11 +13,12 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from mpi_learn.settings.paths import file_name
+from mpi_learn.settings.section import Section
 from mpi_learn.settings.suggestions import nearest, suggestion
 from mpi_learn.settings.validation import place, validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
-from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, Section, TrialSection, as_folds
+from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, TrialSection, as_folds
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.figures_of_merit import Direction, Merits, Selection, Target, read_merits, read_target
 from mpi_opt.core.space import DIMENSIONS, Categorical, Dimension, Integer, Real, Space

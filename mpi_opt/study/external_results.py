@@ -6,8 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
+from mpi_learn.settings.section import Section
 from mpi_learn.settings.validation import validated
-from mpi_opt.configuration.sections import Section
 from mpi_opt.errors import ConfigurationError
 
 Figure = Annotated[float, Field(strict=True, allow_inf_nan=False)]
