@@ -134,4 +134,4 @@ def _summary(study: Study, numbers: list[int]) -> dict[str, Any]:
         "best": None
         if best is None
         else {"number": best.number, "figure_of_merit": best.figure_of_merit, "parameters": best.parameters},
-    } | ({"pareto": [trial.number for trial in study.pareto()]} if study.merits.are_several else {})
+    } | ({"pareto": [trial.number for trial in study.pareto()]} if study.figures_of_merit.are_several else {})

@@ -139,9 +139,9 @@ def _world_size() -> int:
 
 def _print_study(configuration: StudyConfiguration) -> None:
     print(f"study      {configuration.study} in {without_passwords(configuration.store)}")
-    merits = configuration.merits()
-    named = merits.names if configuration.objective == "train" or merits.are_several else ("its return value",)
-    shown = ", ".join(" ".join(pair) for pair in zip(merits.directions, named, strict=True))
+    figures = configuration.figures_of_merit()
+    named = figures.names if configuration.objective == "train" or figures.are_several else ("its return value",)
+    shown = ", ".join(" ".join(pair) for pair in zip(figures.directions, named, strict=True))
     print(f"objective  {configuration.objective}, {shown}")
     search, folds = configuration.search, configuration.folds
     early = ", stopped early if clearly worse" if folds.stop_early else ""
@@ -173,4 +173,4 @@ def _progress(plan: Plan) -> PlainProgress:
     configuration = plan.configuration
     track = configuration.track
     tracker = None if track is None else make_tracker(track, configuration.study)
-    return make_progress(Counts(configuration.search.trials, configuration.merits().sign < 0), tracker)
+    return make_progress(Counts(configuration.search.trials, configuration.figures_of_merit().sign < 0), tracker)

@@ -20,7 +20,14 @@ from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, TrialSection, as_folds
 from mpi_opt.core.block_layout import BlockLayout
-from mpi_opt.core.figures_of_merit import Direction, Merits, Selection, Target, read_merits, read_target
+from mpi_opt.core.figures_of_merit import (
+    Direction,
+    FiguresOfMerit,
+    Selection,
+    Target,
+    read_figures_of_merit,
+    read_target,
+)
 from mpi_opt.core.space import DIMENSIONS, Categorical, Dimension, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, SpaceError, without_passwords
 
@@ -77,13 +84,14 @@ class StudyConfiguration(Section):
         """The name of files and folders of the study."""
         return file_name(self.study)
 
-    def merits(self) -> Merits:
+    def figures_of_merit(self) -> FiguresOfMerit:
         """The figures of merit.
 
         Raises:
             ConfigurationError: The numbers of figures and directions differ.
         """
-        return read_merits(self.figure_of_merit, self.direction, self.selection, is_training=self.objective == "train")
+        is_training = self.objective == "train"
+        return read_figures_of_merit(self.figure_of_merit, self.direction, self.selection, is_training=is_training)
 
     def target(self) -> Target | None:
         """The figure of merit, or figures, at which the search ends; None without a target.
@@ -91,7 +99,7 @@ class StudyConfiguration(Section):
         Raises:
             ConfigurationError: The numbers of targets and figures of merit differ.
         """
-        return read_target(self.search.target, self.merits())
+        return read_target(self.search.target, self.figures_of_merit())
 
     def layout(self, n_ranks: int) -> BlockLayout:
         """The roles of `n_ranks` ranks."""
@@ -211,7 +219,7 @@ def _check_folds(configuration: StudyConfiguration) -> None:
             where="folds.stop_early",
             cure="remove it, or use another strategy",
         )
-    if configuration.merits().are_several or configuration.selection != "mean":
+    if configuration.figures_of_merit().are_several or configuration.selection != "mean":
         raise ConfigurationError(
             "folds are compared by the mean of one figure of merit",
             where="folds.stop_early",

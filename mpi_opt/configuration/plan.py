@@ -73,7 +73,7 @@ class Plan:
             folds=configuration.folds.number,
             timeout_s=configuration.trial.timeout_s,
             sample=self.space.centre(),
-            merits=configuration.merits(),
+            figures_of_merit=configuration.figures_of_merit(),
         )
 
     @property
@@ -96,7 +96,7 @@ class Plan:
         if not folds.stop_early:
             return Yardsticks()
         return Yardsticks(
-            folds.number, self.limits.merits.sign, options["lag"] if options.get("reproducible") else None
+            folds.number, self.limits.figures_of_merit.sign, options["lag"] if options.get("reproducible") else None
         )
 
     @property
@@ -106,7 +106,7 @@ class Plan:
         return SearchLimits(
             trials=search.trials,
             target=self.configuration.target(),
-            merits=self.configuration.merits(),
+            figures_of_merit=self.configuration.figures_of_merit(),
             retries=trial.retries,
             time_limit_s=search.time_limit_s,
             timeout_s=trial.timeout_s,

@@ -95,7 +95,7 @@ class StudyState:
             self._strategy.tell(proposal, Failed(outcome.error or "failed"))
         else:
             self.n_usable += 1
-            self._strategy.tell(proposal, self._limits.merits.measured_cost(outcome, self._folds))
+            self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._folds))
         if outcome.state == "complete" and outcome.figure_of_merit is not None:
             self._yardsticks.add(proposal, outcome.figure_of_merit, outcome.folds)
 
@@ -104,7 +104,7 @@ class StudyState:
         value = running.reports.add(rank, report.fold, report.step, report.value)
         if value is None:
             return False
-        decision = self._strategy.report(running.proposal, report.step, self._limits.merits.sign * value)
+        decision = self._strategy.report(running.proposal, report.step, self._limits.figures_of_merit.sign * value)
         return decision is Decision.STOP
 
     def yardstick(self, proposal: Proposal) -> Yardstick | None:
@@ -138,7 +138,7 @@ class StudyState:
         return bool(self.queue.running or self._external.running)
 
     def _read(self) -> PastTrials:
-        return PastTrials.read(self._store.store, self._store.study_id, self._limits.merits, self._folds)
+        return PastTrials.read(self._store.store, self._store.study_id, self._limits.figures_of_merit, self._folds)
 
     def _left_running(self, past: PastTrials) -> list[int]:
         """The trials that are running in the store, but neither on a block nor in a workload system."""

@@ -22,10 +22,10 @@ MeanCurves = dict[str, dict[int, list[float]]]
 """Metric -> trial number -> one value per epoch."""
 
 
-def merit_name(study: Study) -> str:
+def main_figure_name(study: Study) -> str:
     """The name of the figure of merit, or of the first if there are several."""
-    if study.merits.are_several:
-        return study.merits.names[0]
+    if study.figures_of_merit.are_several:
+        return study.figures_of_merit.names[0]
     name = str(study.configuration.get("figure_of_merit") or "figure of merit")
     return name if study.configuration.get("objective", "train") == "train" else "figure of merit"
 
@@ -35,7 +35,7 @@ def complete(study: Study) -> list[TrialRecord]:
     return [trial for trial in study.ranked(("complete",)) if is_usable(trial.figure_of_merit)]
 
 
-def merits(trials: Iterable[TrialRecord]) -> list[float]:
+def main_figures(trials: Iterable[TrialRecord]) -> list[float]:
     """The figures of merit of the trials that have one."""
     return [trial.figure_of_merit for trial in trials if trial.figure_of_merit is not None]
 
@@ -97,7 +97,7 @@ def mean_curves(curves: Iterable[CurveRecord]) -> MeanCurves:
 
 def main_metric(study: Study, means: MeanCurves) -> str | None:
     """The metric whose curves are shown first: the figure of merit, else a validation metric, else any metric."""
-    wanted = merit_name(study)
+    wanted = main_figure_name(study)
     if wanted in means:
         return wanted
     return next((name for name in means if name.startswith("val_")), next(iter(means), None))

@@ -13,7 +13,7 @@ from operator import attrgetter
 from mpi_learn.mpi import agreement, communicators, lost_ranks, messaging
 from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.core.block_layout import fold_groups, folds_of_group
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.fold_stopping import Yardstick
 from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.core.trial import FoldOutcome, Outcome, Reporter, State, Trial
@@ -80,7 +80,7 @@ class Block:
         while len(parts) < self.comm.size:
             other, _, _ = messaging.receive(self.comm, tag=TO_LEADER, meanwhile=check)
             parts.append(other)
-        return merged(parts, time.perf_counter() - started, self.settings.merits, assignment.yardstick)
+        return merged(parts, time.perf_counter() - started, self.settings.figures_of_merit, assignment.yardstick)
 
     def renew(self) -> None:
         """Replaces the fold communicator after a trial that may have left it unusable. Collective over the block.
@@ -151,7 +151,7 @@ class Block:
                     value, history = self.objective(trial)
             finally:
                 self.watchdog.rest()
-            figures = self.settings.merits.read(value) if trial.comm.rank == 0 else ()
+            figures = self.settings.figures_of_merit.read(value) if trial.comm.rank == 0 else ()
         except BaseException as error:  # noqa: BLE001 - any exception of user code is the outcome of the trial
             self.watchdog.rest()
             part.error = str(agreement.described(error, self.comm.rank))
@@ -163,12 +163,14 @@ class Block:
         part.was_stopped = trial.was_stopped
         if trial.comm.rank == 0:
             history = history or ({"report": trial.reported} if trial.reported else {})
-            duration_s, by_name = time.perf_counter() - started, self.settings.merits.by_name(figures)
+            duration_s, by_name = time.perf_counter() - started, self.settings.figures_of_merit.by_name(figures)
             part.folds.append(FoldOutcome(trial.fold, figures[0], duration_s, history, by_name))
         return not trial.was_stopped
 
 
-def merged(parts: list[PartOutcome], duration_s: float, merits: Merits, yardstick: Yardstick | None = None) -> Outcome:
+def merged(
+    parts: list[PartOutcome], duration_s: float, figures_of_merit: FiguresOfMerit, yardstick: Yardstick | None = None
+) -> Outcome:
     """The outcome of a trial, from the parts of its ranks. Its figure of merit aggregates those of the folds.
 
     If the trial was clearly worse than the `yardstick` after some of its folds, its figure of merit is the expected one
@@ -181,9 +183,9 @@ def merged(parts: list[PartOutcome], duration_s: float, merits: Merits, yardstic
     if yardstick is not None and any(part.is_clearly_worse for part in parts):
         values = _figures(folds)
         expected, uncertainty = yardstick.expected(values), yardstick.uncertainty(values)
-        return merits.outcome(number, "pruned", (expected,), (uncertainty,), duration_s, folds)
+        return figures_of_merit.outcome(number, "pruned", (expected,), (uncertainty,), duration_s, folds)
     state: State = "pruned" if any(part.was_stopped for part in parts) else "complete"
-    return merits.outcome(number, state, *merits.aggregate_folds(folds), duration_s, folds)
+    return figures_of_merit.outcome(number, state, *figures_of_merit.aggregate_folds(folds), duration_s, folds)
 
 
 def _figures(folds: list[FoldOutcome]) -> list[float]:

@@ -22,7 +22,8 @@ def test_every_module_that_a_page_names_exists(page):
 
 
 def test_architecture_describes_every_subpackage():
-    page = PAGES[0].read_text()    folders = [folder for package in PLACES[1:] for folder in package.iterdir() if (folder / "__init__.py").exists()]
+    page = PAGES[0].read_text()
+    folders = [folder for package in PLACES[1:] for folder in package.iterdir() if (folder / "__init__.py").exists()]
     assert len(folders) > 15
     assert [folder.name for folder in folders if f"| `{folder.name}` |" not in page] == []
 

@@ -109,4 +109,4 @@ def test_search_and_training_differ_in_their_hyperparameters_alone(folder):
     path = folder / "search.yaml"
     configuration = read_study(path)
     check_objective(configuration, configuration.dimensions(), folder, str(path))
-    assert configuration.merits().names == ("profile_distance", "response_distance")
+    assert configuration.figures_of_merit().names == ("profile_distance", "response_distance")

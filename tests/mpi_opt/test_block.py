@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.fold_stopping import Yardstick
 from mpi_opt.core.objective import TrialSettings
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
@@ -21,18 +21,18 @@ def fold(index: int) -> FoldOutcome:
 def test_a_trial_of_which_one_rank_was_stopped_is_pruned(was_stopped, state):
     parts = [PartOutcome(7, was_stopped=stopped) for stopped in was_stopped]
     parts[0].folds.append(fold(0))
-    assert merged(parts, 1.0, Merits()).state == state
+    assert merged(parts, 1.0, FiguresOfMerit()).state == state
 
 
 def test_the_error_of_a_trial_is_that_of_the_rank_that_failed_first():
     parts = [PartOutcome(7), PartOutcome(7, error="revoked", is_echo=True), PartOutcome(7, error="ValueError: no")]
     parts[0].folds.append(fold(0))
-    outcome = merged(parts, 1.0, Merits())
+    outcome = merged(parts, 1.0, FiguresOfMerit())
     assert (outcome.number, outcome.state, outcome.error) == (7, "failed", "ValueError: no")
 
 
 def test_folds_are_in_order_whichever_part_arrives_first():
-    outcome = merged([PartOutcome(7, [fold(index)]) for index in (2, 0, 1)], 1.0, Merits())
+    outcome = merged([PartOutcome(7, [fold(index)]) for index in (2, 0, 1)], 1.0, FiguresOfMerit())
     assert [one.fold for one in outcome.folds] == [0, 1, 2]
     assert outcome.figure_of_merit == 1.0
 

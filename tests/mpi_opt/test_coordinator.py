@@ -11,7 +11,7 @@ from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.core.block_layout import BlockLayout
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.fold_stopping import Yardsticks
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
@@ -81,14 +81,15 @@ def test_a_result_is_committed_before_the_strategy_learns_it():
 
 
 def test_maximising_tells_the_strategy_negated_values_and_stores_the_users():
-    strategy, store = search(ScriptedLink(squares), trials=3, merits=Merits(directions=("maximize",)))
+    strategy, store = search(ScriptedLink(squares), trials=3, figures_of_merit=FiguresOfMerit(directions=("maximize",)))
     assert [value for _, value in strategy.told] == [0, -1, -4]
     assert [finish.outcome.figure_of_merit for finish in store.finished] == [0, 1, 4]
 
 
 @pytest.mark.parametrize(("direction", "target", "n_trials"), [("maximize", 9.0, 4), ("minimize", 0.0, 1)])
 def test_a_reached_target_ends_the_search(direction, target, n_trials):
-    _, store = search(ScriptedLink(squares), trials=50, merits=Merits(directions=(direction,)), target=target)
+    figures = FiguresOfMerit(directions=(direction,))
+    _, store = search(ScriptedLink(squares), trials=50, figures_of_merit=figures, target=target)
     assert len(store.finished) == n_trials
 
 
@@ -237,7 +238,7 @@ def test_a_pruned_trial_is_told_to_stop_once_all_its_folds_have_reported(directi
 
     strategy, link = Pruning(), Reporting(squares)
     pool = BlockPool(link, BlockMembership.of(BlockLayout(5, 4, folds=2)))
-    limits = SearchLimits(1, merits=Merits(directions=(direction,)))
+    limits = SearchLimits(1, figures_of_merit=FiguresOfMerit(directions=(direction,)))
     Coordinator(pool, strategy, ListedStore(), 1, SearchSettings(limits, folds=2)).run()
     assert strategy.seen == [(3, sign * 1.5)]
     assert link.stopped == [0]

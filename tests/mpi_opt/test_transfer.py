@@ -5,7 +5,7 @@ import pytest
 
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
@@ -42,7 +42,12 @@ POINTS = [
 def earlier_study(path, name="before", direction="minimize", points=POINTS, space=EARLIER):
     with Store.open(str(path)) as store:
         study = store.create_study(
-            name, merits=Merits(directions=(direction,)), strategy="random", seed=1, configuration={}, space=space
+            name,
+            figures_of_merit=FiguresOfMerit(directions=(direction,)),
+            strategy="random",
+            seed=1,
+            configuration={},
+            space=space,
         )
         for number, (parameters, merit) in enumerate(points):
             store.start(study.id, [start(number, parameters)])
@@ -210,7 +215,7 @@ def test_bayesian_that_learnt_proposes_the_same_when_it_goes_on():
 
 def test_merits_of_another_direction_are_turned(tmp_path):
     study = earlier_study(tmp_path / "a.db")
-    found = mapped(study, read_study(configuration_dict()).dimensions(), Merits(directions=("maximize",)).sign)
+    found = mapped(study, read_study(configuration_dict()).dimensions(), FiguresOfMerit(directions=("maximize",)).sign)
     assert [one.figure_of_merit for one in found] == [-1.0, -2.0, -3.0]
 
 

@@ -41,9 +41,9 @@ def report_data(
 ) -> dict[str, Any]:
     """The data of all figures of the page. Trials are identified by their index in the order of their numbers."""
     index = {trial.number: i for i, trial in enumerate(study.trials)}
-    limits = series.sensible_range(series.merits(series.complete(study)), study.record.maximize)
+    limits = series.sensible_range(series.main_figures(series.complete(study)), study.record.maximize)
     return {
-        "study": {"merit": series.merit_name(study), "sign": -1 if study.record.maximize else 1},
+        "study": {"merit": series.main_figure_name(study), "sign": -1 if study.record.maximize else 1},
         "space": [_dimension(name, i, dimension) for i, (name, dimension) in enumerate(study.space.items())],
         "trials": _trials(study.trials),
         "values": [_values(name, dimension, study.trials) for name, dimension in study.space.items()],
@@ -52,7 +52,7 @@ def report_data(
         "folds": _folds(folds, index),
         "curves": _curves(study, curves, index),
         "forest": _forest(study, forest) if forest else None,
-        "front": _front(study) if study.merits.are_several else None,
+        "front": _front(study) if study.figures_of_merit.are_several else None,
         "blocks": _blocks(spans, index) if spans else None,
     }
 
@@ -89,11 +89,11 @@ def _trials(trials: Sequence[TrialRecord]) -> dict[str, Any]:
 
 def _front(study: Study) -> dict[str, Any]:
     """The figures of merit of every trial, None if it has none, and whether it is on the Pareto front."""
-    names = study.merits.names
+    names = study.figures_of_merit.names
     known = [trial.figures_of_merit for trial in study.trials]
     figures = [_shortened(by_name[name] for name in names) if by_name else None for by_name in known]
     pareto = [int(bool(trial.pareto)) for trial in study.trials]
-    return {"names": names, "ways": study.merits.directions, "values": figures, "pareto": pareto}
+    return {"names": names, "ways": study.figures_of_merit.directions, "values": figures, "pareto": pareto}
 
 
 def _dimension(name: str, index: int, dimension: Dimension) -> dict[str, Any]:

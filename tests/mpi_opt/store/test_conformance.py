@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.store import Store
@@ -21,14 +21,19 @@ ONE = Space({"x": Real(0, 1)})
 
 def create(store: Store, name: str = "demo", *, direction: str = "minimize", space: Space = ONE) -> StudyRecord:
     return store.create_study(
-        name, merits=Merits(directions=(direction,)), strategy="random", seed=3, configuration={"a": 1}, space=space
+        name,
+        figures_of_merit=FiguresOfMerit(directions=(direction,)),
+        strategy="random",
+        seed=3,
+        configuration={"a": 1},
+        space=space,
     )
 
 
 def test_study_comes_back_as_it_was_created(store: Store) -> None:
     store.create_study(
         "digits",
-        merits=Merits(directions=("maximize",)),
+        figures_of_merit=FiguresOfMerit(directions=("maximize",)),
         strategy="random",
         seed=2**40,
         configuration=CONFIGURATION,

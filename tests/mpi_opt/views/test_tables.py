@@ -10,7 +10,7 @@ import pickle
 
 import pytest
 
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Real, Space
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
@@ -92,7 +92,12 @@ def test_ranking_follows_the_direction() -> None:
     with Store.open("sqlite://") as store:
         for direction in ("minimize", "maximize"):
             space = Space({"x": Real(0, 1)})
-            options = {"merits": Merits(directions=(direction,)), "strategy": "random", "seed": 1, "configuration": {}}
+            options = {
+                "figures_of_merit": FiguresOfMerit(directions=(direction,)),
+                "strategy": "random",
+                "seed": 1,
+                "configuration": {},
+            }
             study = store.create_study(direction, **options, space=space)
             store.start(study.id, [start(n) for n in range(4)])
             store.finish(study.id, [finish(0, 0.5), finish(1, 0.1), finish(2, None, state="failed"), finish(3, 0.9)])
