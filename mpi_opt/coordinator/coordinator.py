@@ -211,7 +211,7 @@ class Coordinator:
         for running in started:
             self.queue.running[running.number] = running
             proposal = running.proposal
-            assignment = Assignment(proposal, self.settings.study, self.state.yardstick(proposal))
+            assignment = Assignment(proposal, self.settings.study, self.state.reference(proposal))
             self.link.send(self.pool.ranks(running.block)[0], assignment)
             self.progress.started(running.block, running.number)
 

@@ -84,7 +84,7 @@ def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, re
     return SearchSettings(
         plan.limits,
         folds=plan.configuration.folds.number,
-        yardsticks=plan.yardsticks,
+        complete_trials=plan.complete_trials,
         progress=progress,
         stopping=StopCondition(request, plan.limits.time_limit_s, request.job_end_s),
         new_strategy=study.new_strategy,

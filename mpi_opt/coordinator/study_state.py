@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mpi_opt.coordinator.external_trials import ExternalTrials
 from mpi_opt.coordinator.trial_queue import TrialQueue
-from mpi_opt.core.fold_stopping import Yardstick
+from mpi_opt.core.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import FATAL, HOPELESS
 from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
 from mpi_opt.store.errors import StoreConflictError
@@ -48,7 +48,7 @@ class StudyState:
         self.n_usable = self.n_failed = 0
         self._strategy, self._external, self._store = strategy, ExternalTrials(store), store
         self._limits, self._folds, self._new_strategy = settings.limits, settings.folds, settings.new_strategy
-        self._yardsticks = settings.yardsticks
+        self._complete_trials = settings.complete_trials
 
     def resume(self) -> PastTrials:
         """Reads the study from the store. Trials that ran when the last search was killed are queued again.
@@ -97,7 +97,7 @@ class StudyState:
             self.n_usable += 1
             self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._folds))
         if outcome.state == "complete" and outcome.figure_of_merit is not None:
-            self._yardsticks.add(proposal, outcome.figure_of_merit, outcome.folds)
+            self._complete_trials.add(proposal, outcome.figure_of_merit, outcome.folds)
 
     def prunes(self, running: Running, rank: int, report: Report) -> bool:
         """Records an intermediate value of a trial from a rank; returns whether the strategy prunes the trial."""
@@ -107,9 +107,9 @@ class StudyState:
         decision = self._strategy.report(running.proposal, report.step, self._limits.figures_of_merit.sign * value)
         return decision is Decision.STOP
 
-    def yardstick(self, proposal: Proposal) -> Yardstick | None:
+    def reference(self, proposal: Proposal) -> ReferenceTrial | None:
         """The figures with which the folds of a trial are compared; None to run all folds."""
-        return self._yardsticks.of(proposal)
+        return self._complete_trials.reference_for(proposal)
 
     def changed_elsewhere(self) -> list[TrialRecord]:
         """The trials of a workload system that have ended or were given back since the last call."""
@@ -160,8 +160,8 @@ class StudyState:
 
     def _replay(self, past: PastTrials) -> None:
         past.replay(self._strategy)
-        if self._yardsticks.n_folds > 1:
-            past.measure(self._yardsticks, self._store.store.folds(self._store.study_id))
+        if self._complete_trials.n_folds > 1:
+            past.add_complete(self._complete_trials, self._store.store.folds(self._store.study_id))
         self.queue.resume(past)
         self._external.resume(past)
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)

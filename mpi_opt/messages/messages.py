@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mpi_opt.core.fold_stopping import Yardstick
+from mpi_opt.core.fold_stopping import ReferenceTrial
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.errors import MPILearnError
 
@@ -83,12 +83,12 @@ class Assignment:
     Attributes:
         proposal: The proposal, as the strategy made it.
         study: The study's key, as in `Trial.study`.
-        yardstick: The figures with which consecutive folds are compared; None to run all folds.
+        reference: The trial with which consecutive folds are compared; None to run all folds.
     """
 
     proposal: Proposal
     study: str = ""
-    yardstick: Yardstick | None = None
+    reference: ReferenceTrial | None = None
 
     @property
     def number(self) -> int:

@@ -10,7 +10,7 @@ from mpi_opt.core.trial import UNFINISHED, Failed, TrialRecord
 
 if TYPE_CHECKING:
     from mpi_opt.core.figures_of_merit import FiguresOfMerit
-    from mpi_opt.core.fold_stopping import Yardsticks
+    from mpi_opt.core.fold_stopping import CompleteTrials
     from mpi_opt.store import Store
     from mpi_opt.store.records import FoldRecord
     from mpi_opt.strategies.strategy import Strategy
@@ -61,14 +61,14 @@ class PastTrials:
         ended = [(record.proposal, self._value(record)) for record in self.ended]
         strategy.resume(ended, [record.proposal for record in self.unfinished])
 
-    def measure(self, yardsticks: Yardsticks, folds: Iterable[FoldRecord]) -> None:
-        """Passes the folds of the complete trials to `yardsticks`."""
+    def add_complete(self, complete_trials: CompleteTrials, folds: Iterable[FoldRecord]) -> None:
+        """Adds the complete trials and their folds to `complete_trials`."""
         by_trial: dict[int, list[FoldRecord]] = {}
         for fold in folds:
             by_trial.setdefault(fold.number, []).append(fold)
         for record in self.ended:
             if record.state == "complete" and record.figure_of_merit is not None:
-                yardsticks.add(record.proposal, record.figure_of_merit, by_trial.get(record.number, []))
+                complete_trials.add(record.proposal, record.figure_of_merit, by_trial.get(record.number, []))
 
     def _value(self, record: TrialRecord) -> float | tuple[float, ...] | Failed:
         if record.figure_of_merit is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.fold_stopping import Yardstick
+from mpi_opt.core.fold_stopping import ReferenceTrial
 from mpi_opt.core.objective import TrialSettings
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.messages.messages import Assignment, PartOutcome
@@ -63,14 +63,14 @@ def run_trials(monkeypatch):
     monkeypatch.setattr("mpi_opt.worker.block.communicators.split", lambda comm, color, key: comm.Split(color, key))
 
     def run(n_ranks: int, folds: int, n_trials: int, objective) -> list[Outcome]:
-        yardstick = Yardstick(1.0, (1.0,) * folds, scatter=0.01, freedom=100.0)
+        reference = ReferenceTrial(1.0, (1.0,) * folds, scatter=0.01, freedom=100.0)
 
         def rank(comm) -> list[Outcome | None]:
             def called(trial):
                 return objective(trial, comm.rank), None
 
             block = Block(comm, 0, called, TrialSettings(0, folds), reporter=NoReporter(), watchdog=NoWatchdog())
-            return [block.run(Assignment(Proposal(number, {}), "", yardstick)) for number in range(n_trials)]
+            return [block.run(Assignment(Proposal(number, {}), "", reference)) for number in range(n_trials)]
 
         return run_ranks(n_ranks, rank, timeout_s=20)[0]
 

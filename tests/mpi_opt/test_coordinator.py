@@ -12,7 +12,7 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.fold_stopping import Yardsticks
+from mpi_opt.core.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import SearchFailed, UserError
@@ -141,7 +141,7 @@ def pruned(assignment) -> Outcome:
     return outcome
 
 
-class TakenYardsticks(Yardsticks):
+class RecordedTrials(CompleteTrials):
     """Lists the trials that it is given to compare others with."""
 
     def __init__(self) -> None:
@@ -152,21 +152,25 @@ class TakenYardsticks(Yardsticks):
         self.added.append(proposal.number)
 
 
-def test_a_pruned_trial_is_recorded_as_pruned_and_is_no_yardstick():
-    store, yardsticks = ListedStore(), TakenYardsticks()
+def test_a_pruned_trial_is_recorded_as_pruned_and_is_no_reference():
+    store, complete_trials = ListedStore(), RecordedTrials()
     pool = BlockPool(ScriptedLink(pruned), BlockMembership.of(BlockLayout(2, 1)))
-    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(4), folds=2, yardsticks=yardsticks)).run()
+    Coordinator(
+        pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(4), folds=2, complete_trials=complete_trials)
+    ).run()
     assert [finish.outcome.state for finish in store.finished] == ["complete", "pruned"] * 2
-    assert yardsticks.added == [0, 2]
+    assert complete_trials.added == [0, 2]
 
 
-def test_a_pruned_trial_of_an_earlier_search_is_no_yardstick():
+def test_a_pruned_trial_of_an_earlier_search_is_no_reference():
     records = [TrialRecord(0, "pruned", {"x": 0}, 4.0), TrialRecord(1, "complete", {"x": 1}, 4.0)]
-    store, yardsticks = ListedStore(records), TakenYardsticks()
+    store, complete_trials = ListedStore(records), RecordedTrials()
     store.folds = lambda study_id: []
     pool = BlockPool(ScriptedLink(squares), BlockMembership.of(BlockLayout(2, 1)))
-    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(2), folds=2, yardsticks=yardsticks)).run()
-    assert yardsticks.added == [1]
+    Coordinator(
+        pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(2), folds=2, complete_trials=complete_trials)
+    ).run()
+    assert complete_trials.added == [1]
 
 
 def test_a_pruned_trial_does_not_reach_the_target():
