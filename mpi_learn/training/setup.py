@@ -66,9 +66,9 @@ def build_model(configuration: TrainingConfiguration, comm: Communicator, datase
         model = model or WeightsOnly(sizes, build)
     assert model is not None
     broadcast_in_place(comm, model.weights, first)
-    statistics = model.moving()
+    statistics = model.batch_statistics()
     broadcast_in_place(comm, statistics, first)
-    model.set_moving(statistics)
+    model.set_batch_statistics(statistics)
     return model
 
 
