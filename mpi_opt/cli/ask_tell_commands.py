@@ -37,7 +37,7 @@ def ask(
     from mpi_opt.study import ask_tell
 
     plan = Plan.of(read_study(space, changes), space.resolve().parent)
-    proposals = [json.dumps(one, ensure_ascii=False) for one in ask_tell.ask(plan, k)]
+    proposals = [json.dumps(proposal, ensure_ascii=False) for proposal in ask_tell.ask(plan, k)]
     if not lines:
         show(f"[{', '.join(proposals)}]")
     elif proposals:

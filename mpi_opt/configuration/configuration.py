@@ -173,7 +173,7 @@ def read_space(entries: Mapping[str, Mapping[str, Any]]) -> Space:
 
 
 def _dimension(kind: type[Real | Integer | Categorical], keys: dict[str, Any], where: str) -> Dimension:
-    known = [one.name for one in fields(kind)]
+    known = [field.name for field in fields(kind)]
     for key in keys:
         if key not in known:
             raise SpaceError(f"unknown key {key!r}", where=where, cure=suggestion(key, known))

@@ -260,7 +260,8 @@ class Coordinator:
         """Gives up ranks that do not leave their block and blocks that do not answer."""
         for rank in sorted(self.pool.give_up_unresponsive()):
             self._event("rank_lost", f"rank {rank} did not leave its block")
-        for running in [one for one in self.queue.running.values() if one.due_s < self.pool.now_s]:
+        overdue = [running for running in self.queue.running.values() if running.due_s < self.pool.now_s]
+        for running in overdue:
             self._event("block_lost", f"block {running.block} hangs in trial {running.number}")
             self._give_up(running.block, "its block does not answer")
 
@@ -276,8 +277,8 @@ class Coordinator:
         """Requeues the running trials in the store at once: ``mpirun`` kills its ranks 0.25 s after its own SIGTERM."""
         is_suspect = not self.link.is_protected and self.stopping.may_be_a_death()
         why = f"the search ended: {self.why_stopped}"
-        running = list(self.queue.running.values())
-        if numbers := [one.number for one in running if not self._has_failed(one, why)]:
+        trials = list(self.queue.running.values())
+        if numbers := [running.number for running in trials if not self._has_failed(running, why)]:
             self.store.requeue(numbers, why, "killed" if is_suspect else "lost")
 
     def _stop(self, why: str) -> None:

@@ -143,19 +143,20 @@ class StudyState:
     def _left_running(self, past: PastTrials) -> list[int]:
         """The trials that are running in the store, but neither on a block nor in a workload system."""
         known = past.external | set(self.queue.running)
-        return [one.number for one in past.unfinished if one.state == "running" and one.number not in known]
+        return [record.number for record in past.unfinished if record.state == "running" and record.number not in known]
 
     def _fatal(self, past: PastTrials) -> list[Finish]:
         """The outcomes of trials that probably kill every search that runs them."""
-        tried = [one.number for one in past.unfinished if one.attempts >= FATAL and one.number not in past.external]
-        attempts = self._store.store.attempts(self._store.study_id, tried) if tried else []
-        latest = {one.number: one for one in attempts}
-        n_ends = Counter(one.number for one in attempts if one.outcome == "killed")
+        suspects = [record.number for record in past.unfinished if record.attempts >= FATAL]
+        numbers = [number for number in suspects if number not in past.external]
+        attempts = self._store.store.attempts(self._store.study_id, numbers) if numbers else []
+        latest = {attempt.number: attempt for attempt in attempts}
+        n_ends = Counter(attempt.number for attempt in attempts if attempt.outcome == "killed")
         error = f"the search was killed each of the {FATAL} times that this trial ran, probably because of it"
         return [
-            Finish(Outcome(one.number, "failed", error=error), one.attempt, one.block)
-            for one in latest.values()
-            if n_ends[one.number] >= FATAL
+            Finish(Outcome(attempt.number, "failed", error=error), attempt.attempt, attempt.block)
+            for attempt in latest.values()
+            if n_ends[attempt.number] >= FATAL
         ]
 
     def _replay(self, past: PastTrials) -> None:

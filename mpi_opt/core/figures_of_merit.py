@@ -80,7 +80,7 @@ class FiguresOfMerit:
             raise TypeError(f"{expected}, not {value!r}")
         if len(value) != len(self.names):
             raise ValueError(f"{expected}, not {len(value)}")
-        return tuple(_number(one) for one in value)
+        return tuple(_number(entry) for entry in value)
 
     def values(self, ended: FoldOutcome | Outcome | TrialRecord) -> tuple[float, ...]:
         """The figures of merit of a fold or trial that has not failed, in the order of `names`."""
@@ -201,7 +201,7 @@ def read_figures_of_merit(
     if isinstance(figure_of_merit, str):
         names = _names_of_one(figure_of_merit, len(directions), is_training)
     else:
-        names = tuple(_name(one) for one in figure_of_merit)
+        names = tuple(_name(entry) for entry in figure_of_merit)
     if len(names) != len(directions):
         raise ConfigurationError(
             f"expected a direction for each of {', '.join(names)}; found {len(directions)}",

@@ -84,11 +84,11 @@ class Rung:
         """The configuration to promote next; None if there is none."""
         if len(self.promoted) >= int(len(self.costs) / factor):
             return None
-        return next((one for one in self.best(factor) if one not in self.promoted), None)
+        return next((configuration for configuration in self.best(factor) if configuration not in self.promoted), None)
 
     def best(self, factor: float) -> list[int]:
         """The best one in `factor` of the configurations, best first."""
-        succeeded = {one: cost for one, cost in sorted(self.costs.items()) if cost is not None}
+        succeeded = {configuration: cost for configuration, cost in sorted(self.costs.items()) if cost is not None}
         ranked = [list(succeeded)[index] for index in order(list(succeeded.values()))]
         return ranked[: int(len(self.costs) / factor)]
 
@@ -150,7 +150,7 @@ class Halving(Strategy):
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Rebuilds configurations and rungs."""
         observed, pending = list(observed), list(pending)
-        for proposal in sorted([proposal for proposal, _ in observed] + pending, key=lambda one: one.number):
+        for proposal in sorted([proposal for proposal, _ in observed] + pending, key=lambda proposal: proposal.number):
             self._admit(proposal)
             self._bookkeeping.enter(proposal)
         first = {proposal.number: proposal for proposal in self._new.values()}

@@ -64,7 +64,7 @@ def _read_result(entry: object, where: str, study: str | None) -> Result:
             where=where,
             cure=f"report it with --study {entry['study']}",
         )
-    if sum(one is not None for one in (result.value, result.failed, result.lost)) != 1:
+    if sum(entry is not None for entry in (result.value, result.failed, result.lost)) != 1:
         raise ConfigurationError(
             'expected exactly one of "value", "failed" and "lost"',
             where=where,

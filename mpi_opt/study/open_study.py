@@ -121,7 +121,7 @@ def build_strategy(
     options = AWAIT_EVERY_REFIT | plan.options if awaits_refit and wanted.strategy in REFITTING else plan.options
     transfer = None
     if earlier and section is not None:
-        found = [(one.parameters, figures.sign * one.figure_of_merit) for one in earlier]
+        found = [(trial.parameters, figures.sign * trial.figure_of_merit) for trial in earlier]
         transfer = Transfer(found, section.best, section.learn)
     return make_strategy(
         wanted.strategy, plan.space, seed=wanted.seed, options=options, n_figures=len(figures.names), transfer=transfer

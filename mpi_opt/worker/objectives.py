@@ -98,7 +98,7 @@ class TrainingObjective(Objective):
         )
         if trial.comm.rank != 0:
             return None, None
-        values = [self._figure(one, result) for one in self.figures]
+        values = [self._figure(name, result) for name in self.figures]
         return values[0] if len(values) == 1 else values, result.history
 
     def discard(self, study: str, numbers: Iterable[int]) -> None:
@@ -133,7 +133,7 @@ class TrainingObjective(Objective):
 
     def _prepare(self, run: Callable[..., T], comm: Communicator, parameters: Parameters) -> T:
         """Loads functions and data, and returns the value of `run` for the training with these hyperparameters."""
-        self._functions = {one: load_function(one, self.directory) for one in self.figures if is_function(one)}
+        self._functions = {name: load_function(name, self.directory) for name in self.figures if is_function(name)}
         configuration = self.configuration(parameters)
         return run(configuration, comm, data=self._loaded(configuration, comm))
 
