@@ -80,7 +80,7 @@ class DecentralizedClusters(Algorithm):
         except BaseException:
             if self._n_left:
                 self._report_failure()
-            self._tell_leaders()
+            self._alarm_leaders()
             raise
 
     def synchronize(self) -> None:
@@ -116,7 +116,7 @@ class DecentralizedClusters(Algorithm):
         self._n_left -= 1
         sums = step[self.n :]
         if sums[FAILED] > 0:
-            self._tell_leaders()
+            self._alarm_leaders()
             return False
         delta = self._shared(delta) if sums[FLAG] > 0 else None
         if sums[WEIGHT] != 0:  # in the last step of an epoch some clusters may have no samples
@@ -179,6 +179,6 @@ class DecentralizedClusters(Algorithm):
         step[FAILED] = 1.0
         sum_in_place(self.cluster, step)
 
-    def _tell_leaders(self) -> None:
+    def _alarm_leaders(self) -> None:
         if self.alarm is not None:
             self.alarm.send()

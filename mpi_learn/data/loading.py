@@ -38,9 +38,9 @@ def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dat
     """
     with opening(configuration) as opened:
         training_plan, validation_plan = _planned(configuration, comm, opened)
-        training = _found(training_plan, configuration, comm, opened)
+        training = _samples(training_plan, configuration, comm, opened)
         if validation_plan is not None:
-            return Dataset(training, _found(validation_plan, configuration, comm, opened))
+            return Dataset(training, _samples(validation_plan, configuration, comm, opened))
     if configuration.validation_fraction is not None:
         return Dataset(training, training, *split(len(training), configuration.validation_fraction, seed))
     return Dataset(training, training, None, np.arange(0))
@@ -66,17 +66,17 @@ def _planned(configuration: DataConfiguration, comm: Communicator, opened: OpenS
     return cast(tuple[Plan, Plan | None], comm.bcast(plans))
 
 
-def _found(
+def _samples(
     plan: Plan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource
 ) -> Samples | StreamedSamples:
     """The samples of a plan, in memory or in their files. Collective over `comm`."""
     host_bytes = min(comm.allgather(host_memory_bytes()))
     if is_streamed(plan, configuration, host_bytes):  # the same on all ranks, errors included
         return StreamedSamples(plan, configuration)
-    return _loaded(plan, configuration, comm, opened)
+    return _in_memory(plan, configuration, comm, opened)
 
 
-def _loaded(plan: Plan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> Samples:
+def _in_memory(plan: Plan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> Samples:
     """The samples of a plan in memory, once for each host. Collective over `comm`."""
     kinds = plan.kinds
     sizes = [plan.n_samples * kind.held_bytes for kind in kinds]

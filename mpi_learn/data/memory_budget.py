@@ -34,20 +34,20 @@ def is_streamed(plan: Plan, configuration: DataConfiguration, host_bytes: int) -
         configuration.memory == "auto" and plan.n_bytes <= HELD_FRACTION * host_bytes
     ):
         return False
-    part = next((part for part in plan.parts if part.obstacle), None)
+    part = next((part for part in plan.parts if part.why_not_streamable), None)
     if part is None:
         return True
     if configuration.memory == "auto" and plan.n_bytes <= host_bytes:
         return False
     if configuration.memory == "stream":
         raise DataError(
-            f"this file cannot be read in pieces during the training: {part.obstacle}",
+            f"this file cannot be read in pieces during the training: {part.why_not_streamable}",
             where=f"data.memory: stream: {part.place}",
             cure="write memory: hold, or use another file format",
         )
     raise DataError(
         f"all samples take {plan.n_bytes / GIGABYTE:.1f} GB, this host has {host_bytes / GIGABYTE:.1f} GB, and this "
-        f"file cannot be read in pieces: {part.obstacle}",
+        f"file cannot be read in pieces: {part.why_not_streamable}",
         where=f"data: {part.place}",
         cure="write the samples to HDF5, Parquet, ROOT or NPY files",
     )

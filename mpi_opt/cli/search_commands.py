@@ -57,9 +57,9 @@ def check(
     n: Annotated[int | None, typer.Option("-n", help="Also print the role of each of N ranks.", min=1)] = None,
 ) -> None:
     """Validate file, model, data and space, and print what would run. Needs no MPI."""
-    from mpi_learn.mpi.library import do_without_mpi
+    from mpi_learn.mpi.library import use_one_process
 
-    do_without_mpi()
+    use_one_process()
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.study.earlier_study import read_earlier
     from mpi_opt.study.open_study import build_strategy
@@ -90,9 +90,9 @@ def run_search(plan: Plan, request: StopRequest) -> int:
     Returns:
         The exit status.
     """
-    from mpi_opt.api import run_study, the_world
+    from mpi_opt.api import run_study, world_communicator
 
-    world = the_world()
+    world = world_communicator()
     if world is not None and world.rank > 0:
         log_to_file(plan.configuration, world.rank)
         run_study(plan, world, everywhere=False)
@@ -131,9 +131,9 @@ def _read(path: Path, changes: Changes) -> StudyConfiguration:
 def _world_size() -> int:
     if not is_launched():
         return 1
-    from mpi_opt.api import the_world
+    from mpi_opt.api import world_communicator
 
-    world = the_world()
+    world = world_communicator()
     return 1 if world is None else world.size
 
 

@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 from mpi_learn.settings.paths import file_name
 from mpi_learn.settings.section import Section
 from mpi_learn.settings.suggestions import nearest, suggestion
-from mpi_learn.settings.validation import place, validated
+from mpi_learn.settings.validation import location, validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, TrialSection, as_folds
@@ -137,7 +137,7 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
         _check_references(configuration, space)
         _check_folds(configuration)
     except ConfigurationError as error:
-        raise type(error)(error.problem, where=place(where, error.where), cure=error.cure) from None
+        raise type(error)(error.problem, where=location(where, error.where), cure=error.cure) from None
     return configuration
 
 

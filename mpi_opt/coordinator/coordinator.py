@@ -219,7 +219,7 @@ class Coordinator:
         """Disbands a block. Its trial is queued again, or fails if no attempt is left."""
         self.pool.disband(block)
         self.progress.given_up(block)
-        for running in self.queue.on(block):
+        for running in self.queue.running_on(block):
             if self._has_failed(running, why):
                 continue
             self._losses[running.number] += 1

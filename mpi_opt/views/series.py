@@ -40,7 +40,7 @@ def main_figures(trials: Iterable[TrialRecord]) -> list[float]:
     return [trial.figure_of_merit for trial in trials if trial.figure_of_merit is not None]
 
 
-def in_order_of_ending(study: Study) -> list[TrialRecord]:
+def by_end_time(study: Study) -> list[TrialRecord]:
     """The finished trials in the order in which they ended."""
     return sorted((t for t in study.trials if t.finished_at), key=lambda t: (t.finished_at, t.number))
 
@@ -67,7 +67,7 @@ def curves_to_draw(study: Study) -> list[CurveRecord]:
     return study.curves(None if len(ordered) <= most else thinned(ordered, most))
 
 
-def two_of(names: Sequence[str], x: str | None, y: str | None, kind: str) -> tuple[str, str]:
+def choose_two(names: Sequence[str], x: str | None, y: str | None, kind: str) -> tuple[str, str]:
     """Two of `names`: `x` and `y`, and the first others in place of None.
 
     Args:

@@ -150,14 +150,14 @@ class Block:
                 with in_this_process():
                     value, history = self.objective(trial)
             finally:
-                self.watchdog.rest()
+                self.watchdog.stop_guarding()
             figures = self.settings.figures_of_merit.read(value) if trial.comm.rank == 0 else ()
         except BaseException as error:  # noqa: BLE001 - any exception of user code is the outcome of the trial
-            self.watchdog.rest()
+            self.watchdog.stop_guarding()
             part.error = str(agreement.described(error, self.comm.rank))
-            part.is_echo = lost_ranks.is_communication_error(error)
+            part.is_consequence = lost_ranks.is_communication_error(error)
             lost_ranks.release(trial.comm)
-            if self.comm.size > 1 and not part.is_echo:
+            if self.comm.size > 1 and not part.is_consequence:
                 self.reporter.abandon(self.index, trial.number, part.error)
             return False
         part.was_stopped = trial.was_stopped
@@ -180,7 +180,7 @@ def merged(
     of all folds.
     """
     number, folds = parts[0].number, sorted((fold for part in parts for fold in part.folds), key=attrgetter("fold"))
-    errors = sorted(filter(attrgetter("error"), parts), key=attrgetter("is_echo"))
+    errors = sorted(filter(attrgetter("error"), parts), key=attrgetter("is_consequence"))
     if errors:
         return Outcome(number, "failed", duration_s=duration_s, folds=folds, error=errors[0].error)
     if reference is not None and any(part.is_clearly_worse for part in parts):

@@ -229,7 +229,7 @@ def test_on_several_hosts_of_a_batch_job_nothing_is_oversubscribed(mpirun, envir
 def test_child_processes_do_not_inherit_the_launch_mode():
     program = (
         "from mpi_learn.cli.exit_status import LaunchMode as Mode; import os\n"
-        f"print(Mode.take(), {VARIABLE!r} in os.environ, Mode.take())"
+        f"print(Mode.from_environment(), {VARIABLE!r} in os.environ, Mode.from_environment())"
     )
     environment = os.environ | {VARIABLE: "confirmed"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)

@@ -25,7 +25,11 @@ def test_a_trial_of_which_one_rank_was_stopped_is_pruned(was_stopped, state):
 
 
 def test_the_error_of_a_trial_is_that_of_the_rank_that_failed_first():
-    parts = [PartOutcome(7), PartOutcome(7, error="revoked", is_echo=True), PartOutcome(7, error="ValueError: no")]
+    parts = [
+        PartOutcome(7),
+        PartOutcome(7, error="revoked", is_consequence=True),
+        PartOutcome(7, error="ValueError: no"),
+    ]
     parts[0].folds.append(fold(0))
     outcome = merged(parts, 1.0, FiguresOfMerit())
     assert (outcome.number, outcome.state, outcome.error) == (7, "failed", "ValueError: no")

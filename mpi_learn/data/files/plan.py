@@ -36,13 +36,13 @@ class Part:
         place: The file's path or URL.
         n_samples: The number of its samples, at least 1.
         n_together: The number of samples that it stores as one piece.
-        obstacle: Why it cannot be read in pieces; empty if it can.
+        why_not_streamable: Why it cannot be read in pieces; empty if it can.
     """
 
     place: str
     n_samples: int
     n_together: int = 1
-    obstacle: str = ""
+    why_not_streamable: str = ""
 
 
 @dataclass(frozen=True)
@@ -156,10 +156,10 @@ def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) ->
 
 def _part(place: str, found: Readers, configuration: DataConfiguration) -> Part:
     """The samples of the file at `place`."""
-    obstacle = next((reader.obstacle for reader in found if reader.obstacle), "")
+    why_not_streamable = next((reader.why_not_streamable for reader in found if reader.why_not_streamable), "")
     if is_url(place) and configuration.cache is None:
-        obstacle = "the file is remote, and there is no folder for copies (cache: DIR)"
-    return Part(place, found[0].n_samples, max(reader.n_together for reader in found), obstacle)
+        why_not_streamable = "the file is remote, and there is no folder for copies (cache: DIR)"
+    return Part(place, found[0].n_samples, max(reader.n_together for reader in found), why_not_streamable)
 
 
 def readers(source: Source, configuration: DataConfiguration) -> Readers:
@@ -209,7 +209,7 @@ def _check_alike(training: Plan, validation: Plan) -> None:
         shapes, other_shapes = ([(kind.key, kind.shape) for kind in kinds] for kinds in (ours, others))
         if shapes != other_shapes:
             raise DataError(
-                f"{_spoken(other_shapes)} for validation but {_spoken(shapes)} for training",
+                f"{_shapes_text(other_shapes)} for validation but {_shapes_text(shapes)} for training",
                 where=f"data.{key}: {validation.parts[0].place}: {', '.join(kind.name for kind in others)}",
                 cure="the shapes must be the same",
             )
@@ -239,11 +239,11 @@ def _check_same(reader: Reader, first: Reader) -> None:
     shapes, expected = ([(kind.key, kind.shape) for kind in source.kinds] for source in (reader, first))
     if shapes != expected:
         raise reader.error(
-            f"{_spoken(shapes)} here but {_spoken(expected)} in {first.source.place}",
+            f"{_shapes_text(shapes)} here but {_shapes_text(expected)} in {first.source.place}",
             "; ".join(map(str, reader.requests)),
             cure="the shape of a sample must be the same in all files",
         )
 
 
-def _spoken(shapes: list[tuple[str, tuple[int, ...]]]) -> str:
+def _shapes_text(shapes: list[tuple[str, tuple[int, ...]]]) -> str:
     return "samples of shape " + ", ".join(f"{key} {shape}".strip() for key, shape in shapes)

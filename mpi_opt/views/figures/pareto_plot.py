@@ -36,7 +36,7 @@ def pareto(study: Study, x: str | None = None, y: str | None = None) -> Figure:
             where=f"study {study.name}",
             cure="mpi-opt plot history",
         )
-    x_name, y_name = series.two_of(study.figures_of_merit.names, x, y, "figure of merit")
+    x_name, y_name = series.choose_two(study.figures_of_merit.names, x, y, "figure of merit")
     directions = dict(zip(study.figures_of_merit.names, study.figures_of_merit.directions, strict=True))
     trials = [trial for trial in study.trials if trial.state == "complete" and trial.figures_of_merit]
     front = sorted(filter(attrgetter("pareto"), trials), key=lambda trial: trial.figures_of_merit[x_name])

@@ -16,7 +16,7 @@ from mpi_opt.core.space import Categorical
 from mpi_opt.core.trial import is_usable
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.views import series
-from mpi_opt.views.figures.axes import place, spread, unit_places
+from mpi_opt.views.figures.axes import position, spread, unit_positions
 from mpi_opt.views.figures.drawing import (
     COLOURS,
     MERIT_MAP,
@@ -51,7 +51,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 @styled
 def history(study: Study) -> Figure:
     """Figures of merit in the order of ending, and the best so far with its standard deviation over the folds."""
-    trials, maximize = series.in_order_of_ending(study), study.record.maximize
+    trials, maximize = series.by_end_time(study), study.record.maximize
     figure, axes = new_figure(7, 3.6)
     for state in ("complete", "pruned"):
         _draw_state(axes, trials, state)
@@ -138,12 +138,12 @@ def slices(study: Study) -> Figure:
 def _draw_slice(axes: Axes, study: Study, name: str, forest: Forest | None) -> None:
     dimension, trials = study.space[name], series.complete(study)
     chosen = [(t, shade) for t, shade in zip(trials, shades(len(trials)), strict=True) if name in t.parameters][::-1]
-    places = spread(dimension, [place(dimension, t.parameters[name]) for t, _ in chosen])
+    places = spread(dimension, [position(dimension, t.parameters[name]) for t, _ in chosen])
     size, values = 10 if len(chosen) < 1000 else 3, series.main_figures(t for t, _ in chosen)
     axes.scatter(places, values, s=size, c=[shade for _, shade in chosen], lw=0)
     scale_axis(axes, "x", dimension)
     if forest:
-        units, places = unit_places(dimension)
+        units, places = unit_positions(dimension)
         line = "_" if isinstance(dimension, Categorical) else "-"
         axes.plot(places, forest.curve(name, units), line, color=COLOURS["ink"], lw=1, ms=26, mew=1.6)
 
@@ -160,8 +160,8 @@ def contour(study: Study, x: str | None = None, y: str | None = None) -> Figure:
         raise ConfigurationError(
             "a contour needs two hyperparameters, and the study has one", cure="mpi-opt plot slice"
         )
-    x, y = series.two_of(forest.ranked(), x, y, "hyperparameter")
-    (units_x, places_x), (units_y, places_y) = (unit_places(study.space[name]) for name in (x, y))
+    x, y = series.choose_two(forest.ranked(), x, y, "hyperparameter")
+    (units_x, places_x), (units_y, places_y) = (unit_positions(study.space[name]) for name in (x, y))
     means = forest.surface(x, y, units_x, units_y)
     figure, axes = new_figure(4.8, 3.8)
     scale_axis(axes, "x", study.space[x])
@@ -179,7 +179,7 @@ def _draw_points(axes: Axes, study: Study, x: str, y: str) -> None:
     """Draws the trials as points on a plane of two hyperparameters, and the best one as a star."""
     trials = [t for t in series.complete(study) if x in t.parameters and y in t.parameters][:N_LINES]
     points = [
-        spread(study.space[name], [place(study.space[name], t.parameters[name]) for t in trials], seed)
+        spread(study.space[name], [position(study.space[name], t.parameters[name]) for t in trials], seed)
         for seed, name in enumerate((x, y))
     ]
     size = 9 if len(trials) < 200 else 3

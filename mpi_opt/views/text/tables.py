@@ -121,7 +121,7 @@ def trial_page(
     facts = [
         ("study", study.name),
         ("trial", trial.number),
-        ("state", trial.state + _early(study, trial, folds)),
+        ("state", trial.state + _early_stopping_note(study, trial, folds)),
         *_figures(study, trial),
         ("duration", None if trial.duration_s is None else f"{trial.duration_s:.3g} s"),
         ("started", trial.started_at),
@@ -129,7 +129,7 @@ def trial_page(
         ("budget", trial.budget),
         ("continues", None if trial.resume_from is None else f"trial {trial.resume_from}"),
     ]
-    parts = [_facts(facts), _section("hyperparameters", _facts(list(trial.parameters.items())))]
+    parts = [_aligned_pairs(facts), _section("hyperparameters", _aligned_pairs(list(trial.parameters.items())))]
     if folds:
         parts.append(_section("folds", _records_table(folds, FOLD_COLUMNS, colour)))
     if curves:
@@ -146,7 +146,7 @@ def _records_table(records: Sequence[object], fields: Sequence[str], colour: boo
     return aligned(fields, [[getattr(record, name) for name in fields] for record in records], colour=colour)
 
 
-def _early(study: Study, trial: TrialRecord, folds: Sequence[FoldRecord]) -> str:
+def _early_stopping_note(study: Study, trial: TrialRecord, folds: Sequence[FoldRecord]) -> str:
     """A note on the figure of merit of a trial that was pruned before all its folds ended; else empty."""
     n_folds = number_of_folds(study.configuration)
     if trial.state != "pruned" or len(folds) in (0, n_folds):
@@ -217,7 +217,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _facts(pairs: Sequence[tuple[str, Any]]) -> str:
+def _aligned_pairs(pairs: Sequence[tuple[str, Any]]) -> str:
     width = max((len(name) for name, _ in pairs), default=0)
     return "\n".join(f"{name:<{width}}  {cell(value)}" for name, value in pairs if value is not None)
 
