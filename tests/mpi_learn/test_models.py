@@ -199,7 +199,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("specification", "loss", "metrics", "x", "y", "kind", "said"), WRONG.values(), ids=WRONG)
-def test_what_does_not_fit_a_torch_model_is_said(specification, loss, metrics, x, y, kind, said):
+def test_data_that_do_not_fit_a_torch_model_are_refused(specification, loss, metrics, x, y, kind, said):
     with pytest.raises(kind, match=said):
         made(specification, {}, loss, metrics, x, y)
 

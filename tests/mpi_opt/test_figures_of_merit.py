@@ -26,7 +26,7 @@ def outcomes(values):
         ("mean+std", lambda values, sign: np.mean(values) + sign * np.std(values, ddof=1)),
     ],
 )
-def test_folds_come_to_the_selection_and_keep_their_standard_deviation(selection, direction, expected):
+def test_folds_are_aggregated_by_the_selection_and_keep_their_standard_deviation(selection, direction, expected):
     figures_of_merit = FiguresOfMerit(directions=(direction,), selection=selection)
     figures, spreads = figures_of_merit.aggregate_folds(outcomes(FOLDS))
     assert figures == (pytest.approx(expected(FOLDS, figures_of_merit.sign)),)
@@ -85,13 +85,13 @@ def test_several_numbers_may_come_in_order_or_by_name(value):
 
 
 @pytest.mark.parametrize("value", [0.9, "ab", None, (0.9,), (0.9, 1.0, 2.0), {"accuracy": 1.0}, (0.9, math.nan)])
-def test_what_is_not_one_number_for_each_name_fails_the_trial(value):
+def test_wrong_number_of_figures_fails_the_trial(value):
     with pytest.raises((TypeError, ValueError)):
         TWO.read(value)
 
 
 @pytest.mark.parametrize("value", [True, "0.5", None, math.inf, (0.5, 0.6)])
-def test_what_is_no_number_fails_the_trial_of_one_figure(value):
+def test_value_that_is_no_number_fails_the_trial_of_one_figure(value):
     with pytest.raises((TypeError, ValueError)):
         FiguresOfMerit().read(value)
 

@@ -55,7 +55,7 @@ def test_a_fold_that_is_hard_for_every_trial_stops_none():
     assert ReferenceTrial(0.4, BEST, 0.05, 20.0).is_clearly_worse([0.5, 0.8])
 
 
-def test_a_stopped_trial_comes_to_as_much_more_than_the_best_as_its_folds_were():
+def test_the_estimate_of_a_stopped_trial_is_the_best_plus_the_mean_difference_of_its_folds():
     assert ReferenceTrial(0.4, BEST, 0.05, 20.0).expected([0.3, 1.3]) == pytest.approx(0.4 + (0.2 + 0.4) / 2)
     larger = tuple(1 - figure for figure in BEST)
     maximising = ReferenceTrial(0.6, larger, 0.05, 20.0, sign=-1.0)
@@ -107,7 +107,7 @@ def test_nothing_is_stopped_before_the_scatter_is_known():
     assert CompleteTrials().reference_for(trial(90)) is None
 
 
-def test_the_better_half_of_the_trials_says_how_differences_scatter():
+def test_scatter_is_estimated_from_the_better_half_of_the_trials():
     rng = np.random.default_rng(4)
     better, worse = (level + scatter * rng.standard_normal((10, K)) for level, scatter in ((0.0, 0.01), (50.0, 1.0)))
     assert complete(np.vstack([worse, better])).reference_for(trial(20)).scatter < 0.05
@@ -143,7 +143,7 @@ def test_a_trial_with_a_budget_is_run_to_its_end_and_is_no_reference():
 
 
 @pytest.mark.parametrize("n_run", [1, 3])
-def test_uncertainty_of_a_stopped_trial_says_how_far_off_its_figure_is(n_run):
+def test_uncertainty_of_a_stopped_trial_is_the_error_of_its_estimate(n_run):
     """Trials whose differences from the best scatter as the reference says, run to their end."""
     rng, reference = np.random.default_rng(5), ReferenceTrial(0.4, BEST, 0.2, 1e6)
     trials = np.array(BEST) + rng.normal(0.5, 0.2, (4000, K))

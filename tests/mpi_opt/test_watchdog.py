@@ -55,7 +55,7 @@ def test_the_next_guard_knows_nothing_of_the_last_one(watchdog):
     watchdog.stop_guarding()
 
 
-def test_a_process_ends_also_where_nothing_can_be_written():
+def test_a_process_ends_even_if_it_cannot_write_a_message():
     program = "from mpi_opt.worker.watchdog import end_process; end_process('x')"
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=full, check=False, timeout=60)

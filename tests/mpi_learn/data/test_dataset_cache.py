@@ -52,7 +52,7 @@ def test_a_function_that_changes_is_called_again(folder):
         assert dataset.training.x[0].max() == factor * 19
 
 
-def test_what_was_not_used_for_longest_is_given_up_first(folder):
+def test_the_least_recently_used_dataset_is_dropped_first(folder):
     kept = DatasetCache()
     first, second = loaded(kept, folder, "a"), loaded(kept, folder, "b")
     assert loaded(kept, folder, "a") is first

@@ -116,7 +116,7 @@ def test_files_without_samples_are_passed_over(tmp_path):
     assert loaded(str(tmp_path / "*.h5")).n_training == 2
 
 
-def test_the_users_function_makes_the_inputs_of_what_is_read(tmp_path):
+def test_the_users_function_transforms_the_arrays_of_a_file(tmp_path):
     path = write(tmp_path / "a.h5", X=np.arange(12.0).reshape(6, 2), y=np.arange(6))
     (tmp_path / "f.py").write_text("def f(x):\n    return x.sum(axis=1, keepdims=True), x[:, :1] * 2\n")
     configuration = configured("a.h5", features={"names": "X", "function": "f.py:f"}).located(tmp_path)

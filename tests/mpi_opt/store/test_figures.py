@@ -29,7 +29,7 @@ def ended(number, figures, state="complete", attempt=1):
     return Finish(outcome, attempt, 0)
 
 
-def test_front_is_what_no_complete_trial_dominates_whatever_the_order(store):
+def test_the_front_contains_the_trials_that_no_complete_trial_dominates_in_any_order(store):
     study, rng = create(store), np.random.default_rng(4)
     points = [tuple(map(float, rng.integers(12, size=2))) for _ in range(60)]
     points[4] = (20.0, -1.0)  # pruned, and better than all others
@@ -95,7 +95,7 @@ def test_best_is_the_front_trial_with_the_best_first_figure(store):
     assert [trial.number for trial in store.best(study, 3)] == [1, 0, 2]
 
 
-def test_merits_of_a_study_are_known_again(store):
+def test_figures_of_merit_of_a_study_are_read_back(store):
     several = FiguresOfMerit(("a", "b"), ("minimize", "maximize"), "median")
     assert create(store, "several", several).figures_of_merit == several
     one = create(store, "one", FiguresOfMerit(directions=("maximize",), selection="mean+std"))
@@ -115,7 +115,7 @@ def test_store_of_the_first_schema_becomes_one_of_this(url):
         assert store.sql("SELECT version FROM schema_version")[1] == [(schema.VERSION,)]
         assert store.trials(1) == before
         assert store.study("digits").figures_of_merit == FiguresOfMerit()
-        test_front_is_what_no_complete_trial_dominates_whatever_the_order(store)
+        test_the_front_contains_the_trials_that_no_complete_trial_dominates_in_any_order(store)
     assert _columns(url) == {
         table.name: {column.name for column in table.columns} for table in schema.metadata.tables.values()
     }

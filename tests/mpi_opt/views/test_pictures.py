@@ -32,7 +32,7 @@ def test_importance_is_the_share_of_variance_of_an_additive_function() -> None:
     assert shares == pytest.approx({"a": 9 / 13, "b": 4 / 13, "c": 0.0}, abs=0.06)
 
 
-def test_interactions_are_nobodys_own_share() -> None:
+def test_interactions_belong_to_no_single_hyperparameter() -> None:
     """f = (a - ½)(b - ½) has no first-order terms at all."""
     units = np.random.default_rng(1).random((1500, 2))
     shares = Forest(["a", "b"], units, (units[:, 0] - 0.5) * (units[:, 1] - 0.5)).shares
@@ -123,7 +123,7 @@ def test_utilisation_is_the_busy_part_of_all_blocks() -> None:
     assert [bar.outcome for bar in spans.bars] == ["complete", "lost", "complete", "complete"]
 
 
-def test_running_attempt_lasts_until_the_last_known_time() -> None:
+def test_running_attempt_is_drawn_until_the_last_recorded_time() -> None:
     spans = make_timeline([attempt(0, 0, 8), attempt(1, 2, None)])
     assert (spans.bars[1].end_s, spans.bars[1].outcome) == (8, "running")
     assert make_timeline([]) is None
@@ -140,7 +140,7 @@ def test_every_figure_is_drawn(digits: Study, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["history", "parallel", "slice", "contour", "importance", "timeline", "curves"])
-def test_figure_of_a_study_that_has_just_begun_is_drawn_or_says_what_it_needs(tmp_path, kind: str) -> None:
+def test_figure_of_a_new_study_is_drawn_or_names_the_missing_trials(tmp_path, kind: str) -> None:
     pytest.importorskip("matplotlib")
     from mpi_opt.views.figures import plots
 

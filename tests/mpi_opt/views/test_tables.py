@@ -25,7 +25,7 @@ def test_columns_of_a_table_are_aligned() -> None:
     assert text.splitlines() == ["number  name", "     1  adam", "   200", "        sgd"]
 
 
-def test_text_that_steers_a_terminal_is_made_harmless() -> None:
+def test_control_characters_in_text_are_escaped() -> None:
     text = tables.aligned(("name",), [("\033[2Jboo\x07\rbar",)])
     assert "\033" not in text and "\x07" not in text and "\r" not in text
 
@@ -34,7 +34,7 @@ def test_long_text_is_cut() -> None:
     assert len(tables.cell("x" * 500)) == trial_table.CELL_WIDTH
 
 
-def test_colours_mark_states_only_where_asked() -> None:
+def test_colours_mark_states_only_on_request() -> None:
     rows = [(1, "failed")]
     assert "\033[31mfailed\033[0m" in tables.aligned(("number", "state"), rows, colour=True)
     assert "\033" not in tables.aligned(("number", "state"), rows)
@@ -84,7 +84,7 @@ def test_json_is_strict_json() -> None:
         ("Traceback (most recent call last):\n  File x\nKeyError: 'y'\n", "KeyError: 'y'"),
     ],
 )
-def test_line_of_an_error_says_what_was_raised(error: str | None, line: str | None) -> None:
+def test_line_of_an_error_names_the_exception(error: str | None, line: str | None) -> None:
     assert tables.error_line(error) == line
 
 
