@@ -268,7 +268,7 @@ def read_configuration(
 
     Args:
         source: A YAML file, or its content.
-        directory: What relative paths are relative to; default: the folder of the file, or the current folder.
+        directory: The folder of relative paths; default: the folder of the file, or the current folder.
         where: The source in error messages, for example ``"space.yaml: training"``; default: the name of the file.
 
     Raises:

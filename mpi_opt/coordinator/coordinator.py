@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from mpi_opt.coordinator.block_health import BlockHealth
 from mpi_opt.coordinator.block_pool import TICK_S, BlockPool
-from mpi_opt.coordinator.failing_blocks import BlockHealth
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition

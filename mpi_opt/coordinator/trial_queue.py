@@ -96,5 +96,5 @@ class TrialQueue:
             running.error, running.due_s = error, min(running.due_s, now_s + STRANDED_S)
 
     def running_on(self, block: int) -> list[Running]:
-        """The trial on a block, as a list of at most one."""
+        """The trial that runs on a block, as a list of at most one."""
         return [running for running in self.running.values() if running.block == block]

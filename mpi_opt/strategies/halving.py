@@ -250,7 +250,7 @@ class Halving(Strategy):
         self._latest[configuration] = proposal
 
     def _enter(self, proposal: Proposal, cost: Cost | None) -> None:
-        """Enters a cost at the trial's rung, and notes trials whose checkpoints nothing will resume."""
+        """Enters a cost at the trial's rung, and records trials from whose checkpoints no other trial will resume."""
         if self._options.resume or proposal.budget is not None:
             self._rung_at(proposal.budget).costs[self._configuration_of[proposal.number]] = cost
         if proposal.resume_from is not None:

@@ -74,7 +74,7 @@ def choose_two(names: Sequence[str], x: str | None, y: str | None, kind: str) ->
         names: At least two names.
         x: The first name.
         y: The second name.
-        kind: What the names are, for the error.
+        kind: The kind of the names, for the error message.
 
     Raises:
         ConfigurationError: `x` or `y` is not one of `names`.

@@ -25,7 +25,7 @@ from mpi_learn.known_data import prepare
 from mpi_learn.models.configuration import Gan, Turn
 from mpi_learn.optimizers.configuration import Adam, Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
-from mpi_learn.optimizers.per_model import SeparateOptimizers
+from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.training.configuration import read_configuration
 from tests.mpi_learn.models_for_tests import digits
 from tests.world import in_world

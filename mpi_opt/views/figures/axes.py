@@ -18,7 +18,7 @@ def position(dimension: Dimension, value: Value) -> float:
 
 
 def spread(dimension: Dimension, places: list[float], seed: int = 0) -> np.ndarray:
-    """`places`, shape (n,), with a small random shift if the dimension has at most 20 values, which would overlap."""
+    """`places`, shape (n,), with a small random shift if the dimension has at most 20 values: points would overlap."""
     if dimension.size > 20 or not places:
         return np.array(places)
     width = 0.5 * (1.0 if isinstance(dimension, Categorical) else getattr(dimension, "step", 1))
