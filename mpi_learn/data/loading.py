@@ -9,8 +9,8 @@ import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.copying import copy_samples
+from mpi_learn.data.files.data_plan import DataPlan, OpenSource, make_plans, n_validation, opening, readers
 from mpi_learn.data.files.fingerprint import digest, versions
-from mpi_learn.data.files.plan import OpenSource, Plan, make_plans, n_validation, opening, readers
 from mpi_learn.data.memory_budget import host_memory_bytes, is_streamed
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples, samples_of
@@ -57,17 +57,19 @@ def split(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.sort(order[count:]), np.sort(order[:count])
 
 
-def _planned(configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> tuple[Plan, Plan | None]:
+def _planned(
+    configuration: DataConfiguration, comm: Communicator, opened: OpenSource
+) -> tuple[DataPlan, DataPlan | None]:
     """The plans, made on rank 0. Collective over `comm`."""
-    plans: tuple[Plan, Plan | None] | None = None
+    plans: tuple[DataPlan, DataPlan | None] | None = None
     with agreed_errors(comm):
         if comm.rank == 0:
             plans = make_plans(configuration, opened)
-    return cast(tuple[Plan, Plan | None], comm.bcast(plans))
+    return cast(tuple[DataPlan, DataPlan | None], comm.bcast(plans))
 
 
 def _samples(
-    plan: Plan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource
+    plan: DataPlan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource
 ) -> Samples | StreamedSamples:
     """The samples of a plan, in memory or in their files. Collective over `comm`."""
     host_bytes = min(comm.allgather(host_memory_bytes()))
@@ -76,7 +78,7 @@ def _samples(
     return _in_memory(plan, configuration, comm, opened)
 
 
-def _in_memory(plan: Plan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> Samples:
+def _in_memory(plan: DataPlan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> Samples:
     """The samples of a plan in memory, once for each host. Collective over `comm`."""
     kinds = plan.kinds
     sizes = [plan.n_samples * kind.held_bytes for kind in kinds]
@@ -101,7 +103,7 @@ def _in_memory(plan: Plan, configuration: DataConfiguration, comm: Communicator,
     return samples(memory)
 
 
-def _fill(samples: Samples, plan: Plan, configuration: DataConfiguration, opened: OpenSource) -> None:
+def _fill(samples: Samples, plan: DataPlan, configuration: DataConfiguration, opened: OpenSource) -> None:
     first = 0
     for part in plan.parts:
         here = slice(first, first + part.n_samples)

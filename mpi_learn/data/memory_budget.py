@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.files.plan import Plan
+from mpi_learn.data.files.data_plan import DataPlan
 from mpi_learn.errors import DataError
 
 HELD_FRACTION = 0.5
@@ -16,7 +16,7 @@ GIGABYTE = 1e9
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-def is_streamed(plan: Plan, configuration: DataConfiguration, host_bytes: int) -> bool:
+def is_streamed(plan: DataPlan, configuration: DataConfiguration, host_bytes: int) -> bool:
     """Whether samples are read from their files during the training.
 
     The decision depends on the total memory rather than the free memory: a repeated training must decide alike, since

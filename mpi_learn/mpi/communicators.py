@@ -34,7 +34,7 @@ def subset(comm: Communicator, color: int | None) -> Communicator | None:
     return part
 
 
-def group_of(comm: Communicator, ranks: Sequence[int], name: str) -> Communicator:
+def from_ranks(comm: Communicator, ranks: Sequence[int], name: str) -> Communicator:
     """Creates a communicator of some ranks of `comm`. Other ranks, dead ones included, do not take part.
 
     Collective over `ranks`.

@@ -19,7 +19,7 @@ from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError, StudyOwnedError
 from mpi_opt.store.records import Finish, Start
-from mpi_opt.study.external_results import Result
+from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.lease import described
 from mpi_opt.study.open_study import open_study
 from mpi_opt.study.past_trials import EXTERNAL_RANKS, PastTrials
@@ -63,7 +63,7 @@ def ask(plan: Plan, count: int) -> list[dict[str, Any]]:
     return [_described(proposal, attempt, plan) for proposal, attempt in _retried(lambda: _given_out(plan, count))]
 
 
-def tell(url: str, read: Callable[[Store], Study], results: Sequence[Result]) -> Study:
+def tell(url: str, read: Callable[[Store], Study], results: Sequence[ExternalResult]) -> Study:
     """Records the results of trials that `ask` gave out: all of `results`, or, if it raises, none.
 
     Args:
@@ -99,7 +99,7 @@ def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
     return trials
 
 
-def _recorded(url: str, read: Callable[[Store], Study], results: Sequence[Result]) -> Study:
+def _recorded(url: str, read: Callable[[Store], Study], results: Sequence[ExternalResult]) -> Study:
     with Store.open(url) as store:
         study = read(store)
         numbers = [result.number for result in results]
@@ -119,7 +119,7 @@ def _recorded(url: str, read: Callable[[Store], Study], results: Sequence[Result
 
 
 def _check_given_out(
-    result: Result,
+    result: ExternalResult,
     trials: Mapping[int, TrialRecord],
     latest: Mapping[int, AttemptRecord],
     study: Study,
@@ -152,7 +152,7 @@ def _check_given_out(
         raise StoreError(problem, where=where, cure=f"discard this result, or see {details}")
 
 
-def _finish(trial: TrialRecord, result: Result, figures_of_merit: FiguresOfMerit, n_folds: int) -> Finish:
+def _finish(trial: TrialRecord, result: ExternalResult, figures_of_merit: FiguresOfMerit, n_folds: int) -> Finish:
     """A result as the outcome of its trial.
 
     Raises:
@@ -170,7 +170,7 @@ def _finish(trial: TrialRecord, result: Result, figures_of_merit: FiguresOfMerit
     return Finish(outcome, trial.attempts, BLOCK)
 
 
-def _read(result: Result, value: object, figures_of_merit: FiguresOfMerit) -> tuple[float, ...]:
+def _read(result: ExternalResult, value: object, figures_of_merit: FiguresOfMerit) -> tuple[float, ...]:
     """The figures of merit, or their uncertainties, in the order of the study; empty without a value."""
     try:
         return () if value is None else figures_of_merit.read(value)

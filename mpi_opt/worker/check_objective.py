@@ -40,7 +40,7 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
         )
     _check_figure_of_merit(configuration, training, directory, where)
     _check_usage(configuration, space, directory, where)
-    from mpi_learn.data.files.plan import count_samples
+    from mpi_learn.data.files.data_plan import count_samples
 
     with _errors_at(where):
         n_training, _ = count_samples(training.data)

@@ -342,14 +342,14 @@ import json, sys
 from pathlib import Path
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.study.ask_tell import Result, ask, tell
+from mpi_opt.study.ask_tell import ExternalResult, ask, tell
 from mpi_opt.study.study import Study
 configuration = read_study(Path("space.yaml"))
 for _ in range(5):
     asked = ask(Plan.of(configuration, Path()), 2)
     for one in asked:
         print(one["number"])
-    results = [Result(number=one["number"], value=float(one["number"])) for one in asked]
+    results = [ExternalResult(number=one["number"], value=float(one["number"])) for one in asked]
     tell(configuration.store, lambda store: Study.read(store, "outside"), results)
 """
 

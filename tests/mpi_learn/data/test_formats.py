@@ -10,7 +10,7 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.files.plan import count_samples
+from mpi_learn.data.files.data_plan import count_samples
 from mpi_learn.data.formats.open_source import SOURCES, open_source
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError, UserError

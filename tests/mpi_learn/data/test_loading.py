@@ -14,7 +14,7 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.files.plan import count_samples
+from mpi_learn.data.files.data_plan import count_samples
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError
 from tests.world import in_world
@@ -151,7 +151,7 @@ def test_counting_samples_needs_no_mpi_and_no_framework(tmp_path):
     path = write(tmp_path / "a.h5", X=np.zeros((2, 1)), y=np.zeros(2))
     script = (
         "import sys; from mpi_learn.data.configuration import DataConfiguration\n"
-        "from mpi_learn.data.files.plan import count_samples\n"
+        "from mpi_learn.data.files.data_plan import count_samples\n"
         f"count_samples(DataConfiguration(train={str(path)!r}, features='X', labels='y'))\n"
         "assert not {'mpi4py.MPI', 'tensorflow', 'keras', 'torch', 'uproot', 'pyarrow', 'fsspec'} & set(sys.modules)\n"
     )

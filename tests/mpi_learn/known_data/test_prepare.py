@@ -17,7 +17,7 @@ import yaml
 from sklearn.datasets import load_digits
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.files.plan import count_samples
+from mpi_learn.data.files.data_plan import count_samples
 from mpi_learn.errors import DataError, UserError
 from mpi_learn.known_data import DATA_SETS, prepare
 from mpi_learn.known_data.origin import Origin, Original
