@@ -108,7 +108,7 @@ class StudyState:
         return decision is Decision.STOP
 
     def reference(self, proposal: Proposal) -> ReferenceTrial | None:
-        """The figures with which the folds of a trial are compared; None to run all folds."""
+        """The trial with which the folds of this one are compared; None to run all folds."""
         return self._complete_trials.reference_for(proposal)
 
     def changed_elsewhere(self) -> list[TrialRecord]:
