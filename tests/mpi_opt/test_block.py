@@ -47,7 +47,7 @@ class NoWatchdog:
     def guard(self, comm, timeout_s) -> None:
         pass
 
-    def rest(self) -> None:
+    def stop_guarding(self) -> None:
         pass
 
 
