@@ -123,14 +123,14 @@ def search(
     named = {} if figure_of_merit is None else {"figure_of_merit": figure_of_merit}
     configuration = validated(StudyConfiguration, content | named, "search()")
     configuration.target()
-    world = the_world()
+    world = world_communicator()
     n_ranks = 1 if world is None else world.size
     found = run_study(Plan.of(configuration, Path.cwd(), FunctionObjective(objective), n_ranks, wait=wait), world)
     assert found is not None, "every rank receives the study"
     return found
 
 
-def the_world() -> Communicator | None:
+def world_communicator() -> Communicator | None:
     """The world communicator; None in a process that no MPI launcher has started.
 
     Raises:

@@ -99,12 +99,12 @@ class GanModel(Model):
         generate = self.generator.compiled(self._generated, Example(x, ()), self.weights)
         return tuple(generate(x, ()))
 
-    def moving(self) -> np.ndarray:
-        return np.concatenate([one.moving() for one in self._both])
+    def batch_statistics(self) -> np.ndarray:
+        return np.concatenate([one.batch_statistics() for one in self._both])
 
-    def set_moving(self, values: np.ndarray) -> None:
-        self.discriminator.set_moving(values)
-        self.generator.set_moving(values[self.discriminator.moving().size :])
+    def set_batch_statistics(self, values: np.ndarray) -> None:
+        self.discriminator.set_batch_statistics(values)
+        self.generator.set_batch_statistics(values[self.discriminator.batch_statistics().size :])
 
     def counters(self) -> np.ndarray:
         """The place in the round, then the counters of both models."""
@@ -154,9 +154,9 @@ class GanModel(Model):
         given = [noise, *self._given(GENERATOR, example.y)]
         problem, where = f"the generator does not take samples of shape {_shown(given)}", "gan.latent"
         try:
-            generated = [one[1:] for one in self.generator.tried(given)]
+            generated = [one[1:] for one in self.generator.output_shapes(given)]
             problem, where = "the discriminator does not take the samples", "data.features"
-            outputs = self.discriminator.tried([*real, *self._given(DISCRIMINATOR, example.y)])
+            outputs = self.discriminator.output_shapes([*real, *self._given(DISCRIMINATOR, example.y)])
         except Exception as error:
             raise ModelError(f"{problem}: {error}", where=where) from error
         if generated != [one.shape[1:] for one in real]:

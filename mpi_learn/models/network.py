@@ -29,7 +29,7 @@ class Network(Protocol):
     def has_constraints(self) -> bool:
         """See `Model.has_constraints`."""
 
-    def tried(self, x: Arrays) -> list[Shape]:
+    def output_shapes(self, x: Arrays) -> list[Shape]:
         """The shapes of the outputs for a few samples; builds the model."""
 
     def give(self, weights: np.ndarray) -> None:
@@ -44,11 +44,11 @@ class Network(Protocol):
     def save_weights(self, path: Path, weights: np.ndarray) -> Path:
         """Writes the weights alone."""
 
-    def moving(self) -> np.ndarray:
-        """See `Model.moving`."""
+    def batch_statistics(self) -> np.ndarray:
+        """See `Model.batch_statistics`."""
 
-    def set_moving(self, values: np.ndarray) -> None:
-        """Replaces the values of `moving` by the first of `values`."""
+    def set_batch_statistics(self, values: np.ndarray) -> None:
+        """Replaces the values of `batch_statistics` by the first of `values`."""
 
     def counters(self) -> np.ndarray:
         """See `Model.counters`."""

@@ -1,6 +1,6 @@
 """``MPI`` for the modules of this package: mpi4py's, or a substitute for one process.
 
-A command that checks a configuration needs neither an MPI library nor a launcher. It calls `do_without_mpi` first.
+A command that checks a configuration needs neither an MPI library nor a launcher. It calls `use_one_process` first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ direction: an Allreduce of 1 to 5 MB took 1.3 to 2 times as long. `experiments/s
 _IS_WITHOUT = False
 
 
-def do_without_mpi() -> None:
+def use_one_process() -> None:
     """Makes this process use `mpi_learn.mpi.one_process`, unless it has already imported mpi4py."""
     global _IS_WITHOUT
     _IS_WITHOUT = sys.modules.get("mpi4py.MPI") is None

@@ -28,7 +28,7 @@ from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer,
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.make_optimizer import make_optimizer
 from mpi_learn.optimizers.optimizer import Optimizer, RuleOptimizer
-from mpi_learn.optimizers.per_model import SeparateOptimizers
+from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.evaluation import Validator
@@ -66,9 +66,9 @@ def build_model(configuration: TrainingConfiguration, comm: Communicator, datase
         model = model or WeightsOnly(sizes, build)
     assert model is not None
     broadcast_in_place(comm, model.weights, first)
-    statistics = model.moving()
+    statistics = model.batch_statistics()
     broadcast_in_place(comm, statistics, first)
-    model.set_moving(statistics)
+    model.set_batch_statistics(statistics)
     return model
 
 

@@ -217,7 +217,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("configuration", "data", "kind", "said"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_said_before_the_first_step(comm, configuration, data, kind, said):
+def test_mistakes_are_reported_before_the_first_step(comm, configuration, data, kind, said):
     with pytest.raises(kind, match=said):
         train(configuration, comm, data=data)
 

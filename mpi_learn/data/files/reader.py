@@ -64,9 +64,9 @@ class Reader:
             return self.source.n_together(self._names)
 
     @property
-    def obstacle(self) -> str:
-        """`Source.obstacle` for the arrays of this reader."""
-        return self.source.obstacle(self._names)
+    def why_not_streamable(self) -> str:
+        """`Source.why_not_streamable` for the arrays of this reader."""
+        return self.source.why_not_streamable(self._names)
 
     def read(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
         """Samples `start` to `stop` - 1: one array for each of `kinds`, of shape (stop - start, …)."""
@@ -150,7 +150,7 @@ class Reader:
     def _check_numeric(self, name: str, dtype: np.dtype) -> None:
         if dtype.kind not in NUMERIC:
             raise self.error(
-                f"expected numbers, found {_spoken(dtype)}",
+                f"expected numbers, found {_dtype_name(dtype)}",
                 name,
                 cure="name numeric data, or convert it with {names: …, function: file.py:function}",
             )
@@ -193,6 +193,6 @@ def _regular(array: np.ndarray | Jagged, width: int | None) -> np.ndarray:
     return array.padded(width or 0) if isinstance(array, Jagged) else array
 
 
-def _spoken(dtype: np.dtype) -> str:
+def _dtype_name(dtype: np.dtype) -> str:
     kinds = {"S": "text", "U": "text", "T": "text", "O": "objects", "V": "records", "c": "complex numbers"}
     return kinds.get(dtype.kind, str(dtype))

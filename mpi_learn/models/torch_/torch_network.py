@@ -97,11 +97,11 @@ class TorchNetwork:
                     parameter.grad = None
                     parameter.copy_(value)
 
-    def moving(self) -> np.ndarray:
+    def batch_statistics(self) -> np.ndarray:
         parts = [one.float().numpy().ravel() for one in self._state(is_real=True)]
         return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
-    def set_moving(self, values: np.ndarray) -> None:
+    def set_batch_statistics(self, values: np.ndarray) -> None:
         _fill(self._state(is_real=True), values)
 
     def counters(self) -> np.ndarray:
@@ -117,7 +117,7 @@ class TorchNetwork:
     def parts(self, flat: Any) -> list[Any]:
         return self.parameters  # views of the flat vector
 
-    def tried(self, x: Arrays) -> list[Shape]:
+    def output_shapes(self, x: Arrays) -> list[Shape]:
         self.module.eval()
         with torch.no_grad():
             return [tuple(one.shape) for one in flat_outputs(self.calls(*tensors(x)))]
