@@ -20,13 +20,13 @@ MakeOptimizer = Callable[[AnyOptimizer | None, float], Optimizer]
 """(options, or None for the configured optimizer; updates per epoch) -> optimizer."""
 
 
-class HasBatchStatistics(Protocol):
+class BatchStatistics(Protocol):
     """The part of a model that holds the moving means and variances of its normalisation layers, as one vector."""
 
-    def batch_statistics(self) -> np.ndarray:
+    def moving(self) -> np.ndarray:
         """A copy, (k,) float32."""
 
-    def set_batch_statistics(self, values: np.ndarray) -> None:
+    def set_moving(self, values: np.ndarray) -> None:
         """Replaces them by `values`, (k,) float32."""
 
 
@@ -62,7 +62,7 @@ class AlgorithmSetup:
     learning_rate: float
     make_optimizer: MakeOptimizer
     make_deal: Callable[[], Deal] | None = None
-    batch_statistics: HasBatchStatistics | None = None
+    batch_statistics: BatchStatistics | None = None
     n_counts: int = 0
 
     @property

@@ -99,12 +99,12 @@ class GanModel(Model):
         generate = self.generator.compiled(self._generated, Example(x, ()), self.weights)
         return tuple(generate(x, ()))
 
-    def batch_statistics(self) -> np.ndarray:
-        return np.concatenate([one.batch_statistics() for one in self._both])
+    def moving(self) -> np.ndarray:
+        return np.concatenate([one.moving() for one in self._both])
 
-    def set_batch_statistics(self, values: np.ndarray) -> None:
-        self.discriminator.set_batch_statistics(values)
-        self.generator.set_batch_statistics(values[self.discriminator.batch_statistics().size :])
+    def set_moving(self, values: np.ndarray) -> None:
+        self.discriminator.set_moving(values)
+        self.generator.set_moving(values[self.discriminator.moving().size :])
 
     def counters(self) -> np.ndarray:
         """The place in the round, then the counters of both models."""

@@ -119,12 +119,12 @@ class Model(ABC):
         """The outputs in inference mode."""
 
     @abstractmethod
-    def batch_statistics(self) -> np.ndarray:
+    def moving(self) -> np.ndarray:
         """The non-trainable real numbers (moving means and variances), float32, a copy. Ranks average them."""
 
     @abstractmethod
-    def set_batch_statistics(self, values: np.ndarray) -> None:
-        """Replaces the values of `batch_statistics`."""
+    def set_moving(self, values: np.ndarray) -> None:
+        """Replaces the values of `moving`."""
 
     @abstractmethod
     def counters(self) -> np.ndarray:

@@ -44,11 +44,11 @@ class Network(Protocol):
     def save_weights(self, path: Path, weights: np.ndarray) -> Path:
         """Writes the weights alone."""
 
-    def batch_statistics(self) -> np.ndarray:
-        """See `Model.batch_statistics`."""
+    def moving(self) -> np.ndarray:
+        """See `Model.moving`."""
 
-    def set_batch_statistics(self, values: np.ndarray) -> None:
-        """Replaces the values of `batch_statistics` by the first of `values`."""
+    def set_moving(self, values: np.ndarray) -> None:
+        """Replaces the values of `moving` by the first of `values`."""
 
     def counters(self) -> np.ndarray:
         """See `Model.counters`."""

@@ -21,13 +21,13 @@ class ModelSizes(NamedTuple):
     layout: FlatLayout
     framework: str
     n_sums: int
-    n_batch_statistics: int
+    n_moving: int
     n_counters: int
 
     @classmethod
     def of(cls, model: Model) -> ModelSizes:
         """The sizes of a worker's model."""
-        return cls(model.layout, model.framework, model.n_sums, model.batch_statistics().size, model.counters().size)
+        return cls(model.layout, model.framework, model.n_sums, model.moving().size, model.counters().size)
 
 
 class WeightsOnly(Model):
@@ -41,15 +41,15 @@ class WeightsOnly(Model):
     def __init__(self, sizes: ModelSizes, build: Callable[[], Model]) -> None:
         self.layout, self.framework, self.n_sums = sizes.layout, sizes.framework, sizes.n_sums
         self.weights = aligned_empty(self.layout.size)
-        self._batch_statistics = np.zeros(sizes.n_batch_statistics, np.float32)
+        self._moving = np.zeros(sizes.n_moving, np.float32)
         self._counters = np.zeros(sizes.n_counters, np.int64)
         self._build = build
 
-    def batch_statistics(self) -> np.ndarray:
-        return self._batch_statistics.copy()
+    def moving(self) -> np.ndarray:
+        return self._moving.copy()
 
-    def set_batch_statistics(self, values: np.ndarray) -> None:
-        self._batch_statistics[:] = values
+    def set_moving(self, values: np.ndarray) -> None:
+        self._moving[:] = values
 
     def counters(self) -> np.ndarray:
         return self._counters.copy()
@@ -94,5 +94,5 @@ class WeightsOnly(Model):
         """The model with these weights, which loads the framework."""
         model = self._build()
         model.weights[:] = self.weights
-        model.set_batch_statistics(self._batch_statistics)
+        model.set_moving(self._moving)
         return model

@@ -196,7 +196,7 @@ class Training:
             learning_rate=self.rate.base,
             make_optimizer=self._make_optimizer,
             make_deal=self._make_deal if is_dealt(configuration) else None,
-            batch_statistics=model if configuration.sync_batchnorm and model.batch_statistics().size else None,
+            batch_statistics=model if configuration.sync_batchnorm and model.moving().size else None,
         )
 
     def _make_optimizer(self, options: AnyOptimizer | None, updates_per_epoch: float) -> Optimizer:
@@ -227,13 +227,13 @@ class Training:
             diagnostics = self.algorithm.diagnostics()
         with agreed_errors(self.comm):
             if self.comm.size > 1 and weighted.size > 1:
-                self.model.set_batch_statistics(mean_statistics(weighted))
+                self.model.set_moving(mean_statistics(weighted))
             metrics = self.model.metrics(sums) | diagnostics
             usage = self.monitor.measure()
             steps_s = time.perf_counter() - started_s
             finish_validation = self.validator.begin() if self._is_validated(number) else dict
             weights = self.model.weights.copy() if self.validator.is_threaded else self.model.weights
-            statistics = self.model.batch_statistics()
+            statistics = self.model.moving()
         if self.configuration.monitor:
             metrics |= combined(self.comm.allgather(usage))
         self.steps_s += steps_s
@@ -299,4 +299,4 @@ class Training:
         stopping = self.state.stopping
         if stopping.best_weights is not None and stopping.best_statistics is not None:
             self.model.weights[:] = stopping.best_weights
-            self.model.set_batch_statistics(stopping.best_statistics)
+            self.model.set_moving(stopping.best_statistics)

@@ -102,7 +102,7 @@ class Checkpointing:
             counters: (ranks, n) int64, every rank's `Model.counters`.
         """
         model, stopping = self.model, self.state.stopping
-        arrays = {"weights": model.weights, "moving": model.batch_statistics(), "counters": counters}
+        arrays = {"weights": model.weights, "moving": model.moving(), "counters": counters}
         arrays |= {f"algorithm.{name}": array for name, array in self.algorithm.state().items()}
         if stopping.best_weights is not None and stopping.best_statistics is not None:
             arrays |= {"best_weights": stopping.best_weights, "best_moving": stopping.best_statistics}
@@ -128,7 +128,7 @@ class Checkpointing:
             )
         arrays = checkpoint.arrays
         self.model.weights[:] = arrays["weights"]
-        self.model.set_batch_statistics(arrays["moving"])
+        self.model.set_moving(arrays["moving"])
         if len(arrays["counters"]) == self.comm.size:  # otherwise each rank keeps its fresh random numbers
             self.model.set_counters(arrays["counters"][self.comm.rank])
         for name, array in self.algorithm.state().items():

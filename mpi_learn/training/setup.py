@@ -66,9 +66,9 @@ def build_model(configuration: TrainingConfiguration, comm: Communicator, datase
         model = model or WeightsOnly(sizes, build)
     assert model is not None
     broadcast_in_place(comm, model.weights, first)
-    statistics = model.batch_statistics()
+    statistics = model.moving()
     broadcast_in_place(comm, statistics, first)
-    model.set_batch_statistics(statistics)
+    model.set_moving(statistics)
     return model
 
 

@@ -78,11 +78,11 @@ def both_seconds(model: Model, batch: Batch) -> tuple[float, float]:
 
 def step_seconds(model: Model, batch: Batch) -> float:
     """Seconds of the fastest of a few steps after the first one. The model's state is restored."""
-    statistics, counters, times = model.batch_statistics(), model.counters(), []
+    moving, counters, times = model.moving(), model.counters(), []
     for _ in range(N_TIMED + 1):
         started = time.perf_counter()
         model.gradient(batch.x, batch.y, batch.weights)
         times.append(time.perf_counter() - started)
-    model.set_batch_statistics(statistics)
+    model.set_moving(moving)
     model.set_counters(counters)
     return min(times[1:])

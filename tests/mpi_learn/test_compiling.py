@@ -33,25 +33,25 @@ def model():
 
 def test_xla_gives_the_same_step_vector_for_full_and_for_smaller_batches(model):
     batches = [(X64, CLASSES), (X64[:7], CLASSES[:7]), (X64, CLASSES)]
-    statistics = model.batch_statistics()
+    moving = model.moving()
     plain = [model.gradient((x,), (y,)).copy() for x, y in batches]
-    moved = model.batch_statistics()
-    model.set_batch_statistics(statistics)
+    moved = model.moving()
+    model.set_moving(moving)
     model.compile_step(by_xla=True)
     fast = [model.gradient((x,), (y,)).copy() for x, y in batches]
     for one, other in zip(plain, fast, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(model.batch_statistics(), moved, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(model.moving(), moved, rtol=1e-4, atol=1e-6)
     assert fast[0].flags.writeable
 
 
 def test_timing_leaves_weights_and_state_as_they_were(model):
-    weights, statistics, counters = model.weights.copy(), model.batch_statistics(), model.counters()
+    weights, moving, counters = model.weights.copy(), model.moving(), model.counters()
     plain, fast = xla_choice.both_seconds(model, Batch((X64,), (CLASSES,), len(X64)))
     assert 0 < plain < 10
     assert 0 < fast < 10
     np.testing.assert_array_equal(model.weights, weights)
-    np.testing.assert_array_equal(model.batch_statistics(), statistics)
+    np.testing.assert_array_equal(model.moving(), moving)
     np.testing.assert_array_equal(model.counters(), counters)
     assert not model.is_xla
 

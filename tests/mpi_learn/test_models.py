@@ -101,9 +101,9 @@ def test_sums_of_two_halves_are_the_sums_of_the_whole(case):
 
 def test_empty_batch_gives_nothing(case):
     model, x, y = case
-    statistics = model.batch_statistics()
+    moving = model.moving()
     assert not model.gradient([one[:0] for one in x], [one[:0] for one in y]).any()
-    np.testing.assert_array_equal(model.batch_statistics(), statistics)
+    np.testing.assert_array_equal(model.moving(), moving)
 
 
 def test_weights_are_the_memory_that_the_framework_computes_with(case):
@@ -117,20 +117,20 @@ def test_weights_are_the_memory_that_the_framework_computes_with(case):
 
 def test_moving_numbers_and_counters_come_back_as_they_were(case):
     model, x, y = case
-    statistics, counters = model.batch_statistics(), model.counters()
+    moving, counters = model.moving(), model.counters()
     for _ in range(3):
         model.gradient(x, y)
-    model.set_batch_statistics(statistics)
+    model.set_moving(moving)
     model.set_counters(counters)
-    np.testing.assert_array_equal(model.batch_statistics(), statistics)
+    np.testing.assert_array_equal(model.moving(), moving)
     np.testing.assert_array_equal(model.counters(), counters)
 
 
 def test_buffer_that_forward_replaces_is_read_and_restored():
     model = made(f"{TORCH}:build_centred", {}, "mse", [], (X3,), (X3[:, 0],))
     model.gradient((X3,), (X3[:, 0],))
-    np.testing.assert_allclose(model.batch_statistics(), 0.1 * X3.mean(0), rtol=1e-5)
-    model.set_batch_statistics(np.ones(3, np.float32))
+    np.testing.assert_allclose(model.moving(), 0.1 * X3.mean(0), rtol=1e-5)
+    model.set_moving(np.ones(3, np.float32))
     assert model.finish().mean.tolist() == [1, 1, 1]
 
 

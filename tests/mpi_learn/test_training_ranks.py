@@ -43,7 +43,7 @@ class LinearModel(WeightsOnly):
         self.weights[:] = 0
         self.rank, self.failing, self.n_calls = rank, failing, {}
         self.samples_of_steps, self.averaged = [], []
-        self._batch_statistics[:] = rank
+        self._moving[:] = rank
         self.sample_weight = 0.001 * (rank + 1)
 
     def _called(self, method):
@@ -59,7 +59,7 @@ class LinearModel(WeightsOnly):
         self._called("gradient")
         self.samples_of_steps.append(len(x[0]))
         if len(x[0]):
-            self._batch_statistics += 0.3 * (x[0].mean() - self._batch_statistics)
+            self._moving += 0.3 * (x[0].mean() - self._moving)
         gradient = 2 * self.sample_weight * (x[0] @ self.weights - y[0]) @ x[0]
         return np.concatenate([gradient, self._sums(x, y)]).astype(np.float32)
 
@@ -71,14 +71,14 @@ class LinearModel(WeightsOnly):
         self._called("metrics")
         return {"loss": float(sums[1] / (sums[0] or 1))}
 
-    def batch_statistics(self):
-        self._called("batch_statistics")
-        return super().batch_statistics()
+    def moving(self):
+        self._called("moving")
+        return super().moving()
 
-    def set_batch_statistics(self, values):
-        self._called("set_batch_statistics")
-        self.averaged.append((float(self._batch_statistics[0]), float(values[0])))
-        super().set_batch_statistics(values)
+    def set_moving(self, values):
+        self._called("set_moving")
+        self.averaged.append((float(self._moving[0]), float(values[0])))
+        super().set_moving(values)
 
     def counters(self):
         self._called("counters")
@@ -167,9 +167,7 @@ TRAININGS = {
 
 
 @pytest.mark.parametrize("rank", [0, 4])
-@pytest.mark.parametrize(
-    "method", ["gradient", "batch_statistics", "set_batch_statistics", "metrics", "evaluate", "counters"]
-)
+@pytest.mark.parametrize("method", ["gradient", "moving", "set_moving", "metrics", "evaluate", "counters"])
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_model_that_raises_at_any_call_ends_the_training_on_all_ranks(
     build, monkeypatch, tmp_path, name, method, rank

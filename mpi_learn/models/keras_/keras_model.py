@@ -109,11 +109,11 @@ class KerasModel(Model):
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         return tuple(output.numpy() for output in self._predict(self._flat(), tensors(x)))
 
-    def batch_statistics(self) -> np.ndarray:
-        return self.network.batch_statistics()
+    def moving(self) -> np.ndarray:
+        return self.network.moving()
 
-    def set_batch_statistics(self, values: np.ndarray) -> None:
-        self.network.set_batch_statistics(values)
+    def set_moving(self, values: np.ndarray) -> None:
+        self.network.set_moving(values)
 
     def counters(self) -> np.ndarray:
         return self.network.counters()

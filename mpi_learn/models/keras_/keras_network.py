@@ -51,7 +51,7 @@ class KerasNetwork:
         self._seed = settings.seed + RANK_SEED * settings.stream
         self.takes_training = takes(model.call, "training")
         self.layout = FlatLayout(())
-        self._batch_statistics: list[Any] = []
+        self._moving: list[Any] = []
         self._counters: list[Any] = []
 
     def bind(self) -> None:
@@ -68,10 +68,10 @@ class KerasNetwork:
         self.reseed()
         self.layout = FlatLayout(tuple(tuple(variable.shape) for variable in self.model.trainable_variables))
         variables = self.model.non_trainable_variables
-        self._batch_statistics = [
+        self._moving = [
             one for one in variables if np.issubdtype(keras.backend.standardize_dtype(one.dtype), np.floating)
         ]
-        self._counters = [one for one in variables if not any(one is other for other in self._batch_statistics)]
+        self._counters = [one for one in variables if not any(one is other for other in self._moving)]
         for variable in self._counters:  # dropout and noise draw from (seed, counter): each rank gets its own seed
             if variable.name == SEED_STATE:
                 state = np.asarray(variable)
@@ -143,10 +143,10 @@ class KerasNetwork:
                 )
         return [scope.get_current_value(variable) for variable in self.model.non_trainable_variables]
 
-    def keep(self, values: list[Any], *, with_statistics: bool = True) -> None:
-        """Stores `values` in the non-trainable variables; without `with_statistics` only those of random generators."""
+    def keep(self, values: list[Any], *, with_moving: bool = True) -> None:
+        """Stores `values` in the non-trainable variables; without `with_moving` only those of random generators."""
         for variable, value in zip(self.model.non_trainable_variables, values, strict=True):
-            if with_statistics or any(variable is one for one in self._counters):
+            if with_moving or any(variable is one for one in self._counters):
                 variable.assign(value)
 
     def keep_others(self, scope: RecordingScope, known: Sequence[Any]) -> None:
@@ -159,15 +159,15 @@ class KerasNetwork:
         for variable in [one for key, one in scope.assigned.items() if key not in own]:
             variable.assign(scope.get_current_value(variable))
             is_real = np.issubdtype(keras.backend.standardize_dtype(variable.dtype), np.floating)
-            of_kind = self._batch_statistics if is_real else self._counters
+            of_kind = self._moving if is_real else self._counters
             if not any(variable is one for one in of_kind):
                 of_kind.append(variable)
 
-    def batch_statistics(self) -> np.ndarray:
-        return joined(self._batch_statistics, np.float32)
+    def moving(self) -> np.ndarray:
+        return joined(self._moving, np.float32)
 
-    def set_batch_statistics(self, values: np.ndarray) -> None:
-        assign(self._batch_statistics, values)
+    def set_moving(self, values: np.ndarray) -> None:
+        assign(self._moving, values)
 
     def counters(self) -> np.ndarray:
         return joined(self._counters, np.int64)
@@ -185,7 +185,7 @@ class KerasNetwork:
             outputs = self(named(x, ()), training)
             losses = [tf.reduce_sum(tf.cast(one, tf.float32)) for one in self.model.losses]
         if training:
-            self.keep(self.values(scope, parts), with_statistics=moves)
+            self.keep(self.values(scope, parts), with_moving=moves)
             self.keep_others(scope, ())
         return [tf.cast(one, tf.float32) for one in keras.tree.flatten(outputs)], tf.add_n(losses or [0.0])
 

@@ -115,11 +115,11 @@ class TorchModel(Model):
         with torch.no_grad():
             return tuple(one.numpy() for one in flat_outputs(self._called(x)))
 
-    def batch_statistics(self) -> np.ndarray:
-        return self.network.batch_statistics()
+    def moving(self) -> np.ndarray:
+        return self.network.moving()
 
-    def set_batch_statistics(self, values: np.ndarray) -> None:
-        self.network.set_batch_statistics(values)
+    def set_moving(self, values: np.ndarray) -> None:
+        self.network.set_moving(values)
 
     def counters(self) -> np.ndarray:
         return self.network.counters()

@@ -97,11 +97,11 @@ class TorchNetwork:
                     parameter.grad = None
                     parameter.copy_(value)
 
-    def batch_statistics(self) -> np.ndarray:
+    def moving(self) -> np.ndarray:
         parts = [one.float().numpy().ravel() for one in self._state(is_real=True)]
         return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
-    def set_batch_statistics(self, values: np.ndarray) -> None:
+    def set_moving(self, values: np.ndarray) -> None:
         _fill(self._state(is_real=True), values)
 
     def counters(self) -> np.ndarray:
