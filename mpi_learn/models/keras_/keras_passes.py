@@ -13,7 +13,7 @@ import tensorflow as tf
 from mpi_learn.errors import ModelError
 from mpi_learn.models.keras_.keras_compile import CompiledModel, as_data
 from mpi_learn.models.keras_.keras_metrics import Run
-from mpi_learn.models.keras_.keras_network import Tensors, tensors, tracing
+from mpi_learn.models.keras_.keras_network import SEED_STATE, RecordingScope, Tensors, tensors, tracing
 from mpi_learn.models.model import Example
 
 NUDGE = 0.01
@@ -102,12 +102,24 @@ class StatelessPass(Pass):
                 total = weight * loss
         change = [scope.get_current_value(one) - start for one, start in zip(states, initial, strict=True)]
         if not self.training:
+            self._check_state(scope)
             return Found((), n, weight, loss, change, logs)
         gradients = tape.gradient(total, parts)
         self.network.keep(self.network.values(scope, parts))
         self.network.keep_others(scope, states)
         self.compiled.catcher.iterations.assign_add(1)
         return Found(gradients, n, weight, loss, change, logs)
+
+
+    def _check_state(self, scope: RecordingScope) -> None:
+        """Raises ModelError if the loss has changed a state of its own, which `fit` would keep after validation."""
+        others = self.network.others(scope, self.compiled.metrics.variables)
+        if changed := [one for one in others if one.name != SEED_STATE]:
+            raise ModelError(
+                f"the loss changes a state of its own, {changed[0].path}",
+                where="loss",
+                cure="let a layer of the model hold the state, and change it only in training",
+            )
 
 
 class StatefulPass(Pass):

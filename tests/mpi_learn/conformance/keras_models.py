@@ -243,6 +243,26 @@ class Scaled(keras.losses.Loss):
         return self.factor * ops.square(ops.reshape(y_true, ops.shape(y_pred)) - y_pred)
 
 
+class Balanced(keras.losses.Loss):
+    """Divides by a moving mean of itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = keras.Variable(1.0, trainable=False)
+
+    def call(self, y_true, y_pred):
+        errors = ops.square(ops.reshape(y_true, ops.shape(y_pred)) - y_pred)
+        self.mean.assign(0.9 * self.mean + 0.1 * ops.mean(errors))
+        return errors / self.mean
+
+
+def correlation(y_true, y_pred):
+    """Compares the samples of a batch with each other."""
+    true, predicted = ops.reshape(y_true, (-1,)), ops.reshape(y_pred, (-1,))
+    true, predicted = true - ops.mean(true), predicted - ops.mean(predicted)
+    return 1 - ops.sum(true * predicted) / ops.sqrt(ops.sum(true**2) * ops.sum(predicted**2))
+
+
 class PositiveShare(keras.metrics.Metric):
     """The share of positive outputs, times a factor."""
 
@@ -379,6 +399,10 @@ class NoCall(keras.Model):
 
 def returns_a_layer():
     return layers.Dense(1)
+
+
+def stateful():
+    return keras.Sequential([layers.Input((4, 3), batch_size=4), layers.LSTM(4, stateful=True), layers.Dense(1)])
 
 
 def half_precision():

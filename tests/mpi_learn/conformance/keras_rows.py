@@ -207,6 +207,10 @@ ROWS: dict[str, Row] = {
         compiled=lambda module: {"loss": module.absolute, "metrics": [module.mean_square]}, is_slow=False,
         loose=("mean_square", "val_mean_square"),
     ),
+    "loss that compares samples": row(
+        "losses that compare the samples of a batch with each other", "dense", {"loss": "$correlation"},
+        compiled=lambda module: {"loss": module.correlation}, is_exact=False,
+    ),
     "own classes": row(
         "classes and factories, with arguments", "dense",
         {
@@ -284,6 +288,14 @@ ROWS: dict[str, Row] = {
     "state changed in inference": row(
         "layers that change their state without `training`", "counting", {"loss": "mse"},
         parameters={"in_inference": True}, refused="changes when the model is called with training=False",
+    ),
+    "loss with a state": row(
+        "losses that change a state of their own", "dense", {"loss": "$Balanced"},
+        refused="the loss changes a state of its own",
+    ),
+    "stateful cells": row(
+        "recurrent layers with `stateful=True`", "stateful", {"loss": "mse"}, x="steps",
+        refused="changes when the model is called with training=False",
     ),
     "weights changed by a layer": row(
         "layers that change their trainable weights, such as `SpectralNormalization`", "spectral", {"loss": "mse"},
