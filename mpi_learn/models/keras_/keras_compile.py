@@ -39,12 +39,20 @@ class GradientCatcher(keras.optimizers.Optimizer):  # type: ignore[misc] # Keras
                 variable.assign(variable + self.nudge)
 
 
-def check_loop(kind: type[keras.Model]) -> None:
-    """Checks that the class leaves the loop over batches to the caller.
+def check_loop(model: keras.Model) -> None:
+    """Checks that the model leaves the loop over batches to the caller.
 
     Raises:
-        ModelError: It overrides a method that is not called here, so that it would train something else.
+        ModelError: It overrides a method that is not called here, or its state depends on the order of the batches.
     """
+    for layer in model._flatten_layers():
+        if getattr(layer, "stateful", False):
+            raise ModelError(
+                f"{layer.name} has stateful=True: each batch would continue the previous one",
+                where="model",
+                cure="leave stateful out, and give whole sequences",
+            )
+    kind = type(model)
     for name in ("fit", "make_train_function"):
         if getattr(kind, name) is not getattr(keras.Model, name):
             raise ModelError(
@@ -69,7 +77,7 @@ class CompiledModel:
     def __init__(self, network: KerasNetwork, settings: ModelSettings, example: Example) -> None:
         self.network, self.model, self.settings = network, network.model, settings
         kind = type(self.model)
-        check_loop(kind)
+        check_loop(self.model)
         self.has_train_step = kind.train_step is not keras.Model.train_step
         self.has_test_step = kind.test_step is not keras.Model.test_step
         self._has_loss_method = kind.compute_loss is not keras.Model.compute_loss

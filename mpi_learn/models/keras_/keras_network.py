@@ -63,7 +63,9 @@ class KerasNetwork:
         """
         if not self.model.trainable_variables:
             raise ModelError(
-                "the model has no trainable weights", where="model", cure="make one of its layers trainable"
+                "the model has no trainable weights",
+                where="model",
+                cure="make a layer trainable, or build the layers before you return the model; for a GAN write `gan:`",
             )
         check_precision(self.model, self.computing)
         self.reseed()

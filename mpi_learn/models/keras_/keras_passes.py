@@ -110,13 +110,12 @@ class StatelessPass(Pass):
         self.compiled.catcher.iterations.assign_add(1)
         return Found(gradients, n, weight, loss, change, logs)
 
-
     def _check_state(self, scope: RecordingScope) -> None:
-        """Raises ModelError if the loss has changed a state of its own, which `fit` would keep after validation."""
+        """Raises ModelError if the loss has changed a state of its own, which `fit` keeps after validation."""
         others = self.network.others(scope, self.compiled.metrics.variables)
-        if changed := [one for one in others if one.name != SEED_STATE]:
+        if any(one.name != SEED_STATE for one in others):
             raise ModelError(
-                f"the loss changes a state of its own, {changed[0].path}",
+                "the loss changes a state of its own, also in validation",
                 where="loss",
                 cure="let a layer of the model hold the state, and change it only in training",
             )
@@ -149,7 +148,7 @@ class StatefulPass(Pass):
         caught = self.compiled.catcher.caught
         caught.clear()
         logs = self._step(as_data(*self.compiled.packed(x, y, weights)))
-        if not isinstance(logs, dict) or "loss" not in logs:
+        if not isinstance(logs, dict) or "loss" not in (logs := _flat(logs)):
             raise ModelError(f"{self._step.__name__} returns no `loss`", where="model", cure='return {"loss": …}')
         change = [one.value - start for one, start in zip(self.compiled.metrics.variables, initial, strict=True)]
         gradients = [None if one is None else n * one for one in self._gradients(caught)] if self.training else ()
@@ -192,3 +191,11 @@ class StatefulPass(Pass):
             cure="override compute_loss instead, or call self.optimizer.apply_gradients once, at the end; for a GAN "
             "return both models and write `gan:`",
         )
+
+
+def _flat(logs: dict[str, Any]) -> dict[str, Any]:
+    """The values that `train_step` returns, without the mappings of metrics in them, as `fit` records them."""
+    found: dict[str, Any] = {}
+    for name, value in logs.items():
+        found |= _flat(value) if isinstance(value, dict) else {name: value}
+    return found

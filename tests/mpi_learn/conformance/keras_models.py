@@ -204,6 +204,33 @@ def distilled():
 
 
 @keras.saving.register_keras_serializable("conformance")
+class Adversarial(keras.Model):
+    """Also trains on samples moved along the sign of the gradient, and updates its metrics one by one."""
+
+    def train_step(self, data):
+        import tensorflow as tf
+
+        x, y = data
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = self.compute_loss(x, y, self(x, training=True))
+        moved = x + 0.1 * ops.sign(tape.gradient(loss, x))
+        with tf.GradientTape() as tape:
+            outputs = self(x, training=True)
+            loss = self.compute_loss(x, y, outputs) + self.compute_loss(moved, y, self(moved, training=True))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        for metric in self.metrics:
+            metric.update_state(*([loss] if metric.name == "loss" else [y, outputs]))
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+def adversarial():
+    inputs = keras.Input((5,))
+    return Adversarial(inputs, layers.Dense(3, "softmax")(layers.Dense(4, "tanh")(inputs)))
+
+
+@keras.saving.register_keras_serializable("conformance")
 class Sparse(layers.Layer):
     """Adds a loss that depends on the inputs."""
 

@@ -170,6 +170,10 @@ ROWS: dict[str, Row] = {
     "train_step that calls Keras'": row(
         "overridden `train_step` that changes the data", "distilled", {"loss": "mse", "metrics": ["mae"]},
     ),
+    "train_step that updates metrics": row(
+        "overridden `train_step` that updates all metrics, as in adversarial training", "adversarial", OF_CLASSES,
+        y="k", loose=("loss",),
+    ),
     "add_loss": row(
         "`add_loss`, without labels", "own_loss_inside", {}, {"features": "X", "labels": None}, y=None, compiled={},
         is_slow=False,
@@ -295,7 +299,7 @@ ROWS: dict[str, Row] = {
     ),
     "stateful cells": row(
         "recurrent layers with `stateful=True`", "stateful", {"loss": "mse"}, x="steps",
-        refused="changes when the model is called with training=False",
+        refused="has stateful=True",
     ),
     "weights changed by a layer": row(
         "layers that change their trainable weights, such as `SpectralNormalization`", "spectral", {"loss": "mse"},
