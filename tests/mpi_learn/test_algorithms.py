@@ -173,7 +173,7 @@ def test_the_remainders_of_full_batches_do_not_dominate_a_small_one():
 class Statistics:
     """Batch statistics, one of them infinite, as in the mask of an attention."""
 
-    def moving(self):
+    def floats(self):
         return np.array([2.0, -np.inf], np.float32)
 
 

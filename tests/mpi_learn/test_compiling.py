@@ -10,8 +10,8 @@ import pytest
 from mpi_learn import train
 from mpi_learn.data.samples.batches import Batch
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.build import make_model
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Example
 from mpi_learn.training import xla_choice
 from tests.mpi_learn.models_for_tests import digits
@@ -33,26 +33,26 @@ def model():
 
 def test_xla_gives_the_same_step_vector_for_full_and_for_smaller_batches(model):
     batches = [(X64, CLASSES), (X64[:7], CLASSES[:7]), (X64, CLASSES)]
-    moving = model.moving()
+    floats = model.state.floats()
     plain = [model.gradient((x,), (y,)).copy() for x, y in batches]
-    moved = model.moving()
-    model.set_moving(moving)
+    moved = model.state.floats()
+    model.state.set_floats(floats)
     model.compile_step(by_xla=True)
     fast = [model.gradient((x,), (y,)).copy() for x, y in batches]
     for one, other in zip(plain, fast, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(model.moving(), moved, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(model.state.floats(), moved, rtol=1e-4, atol=1e-6)
     assert fast[0].flags.writeable
 
 
 def test_timing_leaves_weights_and_state_as_they_were(model):
-    weights, moving, counters = model.weights.copy(), model.moving(), model.counters()
+    weights, floats, integers = model.weights.copy(), model.state.floats(), model.state.integers()
     plain, fast = xla_choice.both_seconds(model, Batch((X64,), (CLASSES,), len(X64)))
     assert 0 < plain < 10
     assert 0 < fast < 10
     np.testing.assert_array_equal(model.weights, weights)
-    np.testing.assert_array_equal(model.moving(), moving)
-    np.testing.assert_array_equal(model.counters(), counters)
+    np.testing.assert_array_equal(model.state.floats(), floats)
+    np.testing.assert_array_equal(model.state.integers(), integers)
     assert not model.is_xla
 
 

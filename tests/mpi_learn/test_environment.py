@@ -89,7 +89,7 @@ class Noting:
             sys.stdout.flush()
             os._exit(0)
 sys.meta_path.insert(0, Noting())
-from mpi_learn.models.build import make_model
+from mpi_learn.models.make_model import make_model
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.model import Example
 make_model(ModelSettings(model="model.keras", loss="mse"), Example((), ()))

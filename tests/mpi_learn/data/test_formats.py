@@ -113,7 +113,7 @@ def test_an_unknown_name_names_the_nearest(path):
 def test_text_is_no_number(kind, tmp_path):
     path = tmp_path / f"px{kind.suffix}"
     kind.write(path, COLUMNS | {"label": np.array(["s", "b"] * 6 + ["s"])})
-    with pytest.raises(DataError, match="expected numbers, found"):
+    with pytest.raises(DataError, match="expected real numbers, found"):
         count_samples(configured(path))
 
 

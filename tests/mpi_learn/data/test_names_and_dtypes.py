@@ -87,6 +87,16 @@ def test_large_integers_keep_their_digits(tmp_path):
     assert dataset.take_training(slice(None)).x[0].tolist() == ids.tolist()
 
 
+@pytest.mark.parametrize("role", ["features", "labels", "weights"])
+def test_complex_numbers_in_memory_are_refused_as_their_imaginary_parts_would_be_lost(role):
+    numbers = {
+        name: np.ones(N, np.complex64 if name == role else np.float32) for name in ("features", "labels", "weights")
+    }
+    x, y, weights = ((one,) for one in numbers.values())
+    with pytest.raises(DataError, match=f"data.{role}: expected real numbers, found complex numbers"):
+        Samples(x, y, weights).take(slice(None))
+
+
 @pytest.mark.parametrize("memory", ["hold", "stream"])
 def test_dtype_of_the_configuration_changes_the_batches_and_not_the_stored_samples(tmp_path, memory):
     arrays = {"image": np.full((N, 2), 250, np.uint8), "id": AGE, "y": LABELS}
