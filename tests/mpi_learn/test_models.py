@@ -59,10 +59,20 @@ def made(specification, parameters, loss, metrics, x, y, seed=1, stream=0) -> Mo
     return make_model(settings, Example(x, y))
 
 
-@pytest.fixture(params=MODELS)
-def case(request):
-    _, _, _, _, x, y = MODELS[request.param]
-    return made(*MODELS[request.param]), x, y
+@pytest.fixture(scope="module", params=MODELS)
+def shared(request):
+    """A row, and its model, which several tests use one after the other: frameworks take long to build it."""
+    return MODELS[request.param], made(*MODELS[request.param])
+
+
+@pytest.fixture
+def case(shared):
+    (*_, x, y), model = shared
+    weights, moving, counters = model.weights.copy(), model.moving(), model.counters()
+    yield model, x, y
+    model.weights[:] = weights
+    model.set_moving(moving)
+    model.set_counters(counters)
 
 
 def test_gradient_is_the_slope_of_the_summed_loss(case):
@@ -135,10 +145,10 @@ def test_buffer_that_forward_replaces_is_read_and_restored():
     assert model.current().mean.tolist() == [1, 1, 1]
 
 
-def test_same_seed_same_weights_and_other_seed_others(case, request):
-    row = MODELS[request.node.callspec.params["case"]]
+def test_same_seed_same_weights_and_other_seed_others(shared):
+    row, model = shared
     again, other = made(*row, stream=3), made(*row, seed=2)
-    np.testing.assert_array_equal(again.weights, case[0].weights)
+    np.testing.assert_array_equal(again.weights, model.weights)
     assert np.abs(other.weights - again.weights).max() > 1e-3
 
 
