@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
-from mpi_learn.flat_layout import LOSS, N_SAMPLES
+from mpi_learn.flat_layout import LOSS, N_SAMPLES, WEIGHT
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Example, Model
@@ -185,6 +185,17 @@ def test_label_outside_of_the_classes_is_refused():
         model.check_labels(y)
         with pytest.raises(DataError, match="label 10 is outside of the model's 10 classes"):
             model.check_labels((np.array([3, 10]),))
+
+
+def test_torch_batch_whose_labels_are_all_ignored_gives_nothing():
+    """PyTorch's mean over no labels is NaN."""
+    model = made(f"{TORCH}:build_classes", {}, "cross_entropy", [], (X64,), (CLASSES,))
+    model.check_labels((np.array([3, -100]),))
+    y = (np.full(20, -100),)
+    step = model.gradient((X64,), y)
+    assert step[model.layout.size + N_SAMPLES] == 20
+    assert np.count_nonzero(step) == 1
+    assert model.evaluate((X64,), y)[[WEIGHT, LOSS, N_SAMPLES]].tolist() == [0, 0, 20]
 
 
 WRONG = {

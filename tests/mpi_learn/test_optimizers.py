@@ -75,8 +75,8 @@ def test_optimizer_steps_as_keras_does(keras_name, ours, theirs):
     np.testing.assert_allclose(after(make_optimizer(options(**ours), LAYOUT)), expected, rtol=2e-4, atol=2e-5)
 
 
-USED = [(True, True, False, True), (False, True, False, True), (True, False, False, False), (True, True, False, True)]
-"""The arrays that have a gradient in each of some steps; the third one never has."""
+USED = [(True, True, False, True), (False, True, False, True), (True, True, False, False), (True, True, False, True)]
+"""The arrays that have a gradient in each of some steps. The third one never has; the first two differ in number."""
 
 
 @pytest.mark.parametrize(

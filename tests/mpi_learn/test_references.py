@@ -267,6 +267,21 @@ def test_synchronous_downpour_is_training_with_all_samples(masters):
     check(found, synchronous(4, 4))
 
 
+def test_synchronous_rounds_continue_with_the_workers_that_have_steps_left():
+    """A worker that has ended its epoch is neither waited for nor counted."""
+    n_steps, server = (2, 3, 5), Momentum(start())
+    for t in range(5):
+        active = [k for k in range(3) if t < n_steps[k]]
+        gradient = sum(summed_gradient(k, t, server.weights) for k in active)
+        server.step(gradient / sum(SAMPLES[k] for k in active))
+
+    def run(comm):
+        rank = Rank(comm, {"name": "downpour", "synchronous": True}, 5)
+        return [rank.epoch(0 if rank.worker is None else n_steps[rank.worker])]
+
+    check(run_ranks(4, run), [server.weights])
+
+
 def with_quorum(orders, n, n_enough):
     """Chen et al. 2016 ("Revisiting distributed synchronous SGD"): who comes after the first ones is dropped."""
     server, replicas, expected = Momentum(start()), [Replica(k) for k in range(n)], []

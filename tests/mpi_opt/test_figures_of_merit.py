@@ -77,6 +77,14 @@ def test_several_figures_are_summed_up_each_by_itself_and_cost_to_minimise():
     assert [one.uncertainty for one in cost] == pytest.approx([0.1, 1.0])
 
 
+def test_outcome_has_all_figures_with_their_uncertainties_and_the_first_as_the_main_one():
+    outcome = TWO.outcome(3, "complete", (0.7, 4.0), (0.1, 1.0), 2.0, [])
+    assert (outcome.figure_of_merit, outcome.uncertainty) == (0.7, 0.1)
+    assert outcome.figures_of_merit == {"accuracy": 0.7, "seconds": 4.0}
+    assert outcome.uncertainties == {"accuracy": 0.1, "seconds": 1.0}
+    assert Merits().outcome(3, "complete", (0.7,), None, 2.0, []) == Outcome(3, "complete", 0.7, None, 2.0, [])
+
+
 @pytest.mark.parametrize(
     "value", [(0.9, 12), [0.9, 12.0], np.array([0.9, 12.0]), {"seconds": 12.0, "accuracy": 0.9}], ids=repr
 )

@@ -160,7 +160,16 @@ def test_every_point_of_a_front_is_best_for_some_weights_unless_it_costs_twenty_
 
 
 def test_the_uncertainty_of_a_scalarised_value_is_that_of_its_largest_term():
-    values, variances = np.array([[0.0, 4.0], [2.0, 0.0]]), np.array([[0.1, 0.4], [0.1, 0.4]])
+    """Its unit is the extent of the front: the dominated third point does not change it."""
+    values, variances = np.array([[0.0, 4.0], [2.0, 0.0], [90.0, 4.0]]), np.array([[0.1, 0.4]] * 3)
     one, variance = scalarised(values, variances, np.array([0.5, 0.5]))
-    assert one == pytest.approx([0.5 + 0.05 * 0.5, 0.5 + 0.05 * 0.5])
-    assert variance == pytest.approx([0.4 * (1.05 * 0.5 / 4) ** 2, 0.1 * (1.05 * 0.5 / 2) ** 2])
+    assert one[:2] == pytest.approx([0.5 + 0.05 * 0.5, 0.5 + 0.05 * 0.5])
+    assert variance[:2] == pytest.approx([0.4 * (1.05 * 0.5 / 4) ** 2, 0.1 * (1.05 * 0.5 / 2) ** 2])
+
+
+def test_the_unit_of_a_front_of_one_point_is_its_distance_to_the_median():
+    """One figure is a thousand times as large as the other, and counts as much."""
+    values = np.array([[0.0, 0.0], [1.0, 3000.0], [2.0, 1000.0], [3.0, 2000.0]])
+    one, _ = scalarised(values, np.zeros((4, 2)), np.array([0.5, 0.5]))
+    terms = np.array([[0.0, 0.0], [1.0, 3.0], [2.0, 1.0], [3.0, 2.0]]) / 1.5
+    assert one == pytest.approx(0.5 * terms.max(axis=1) + 0.05 * 0.5 * terms.sum(axis=1))
