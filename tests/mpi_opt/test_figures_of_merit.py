@@ -82,7 +82,7 @@ def test_outcome_has_all_figures_with_their_uncertainties_and_the_first_as_the_m
     assert (outcome.figure_of_merit, outcome.uncertainty) == (0.7, 0.1)
     assert outcome.figures_of_merit == {"accuracy": 0.7, "seconds": 4.0}
     assert outcome.uncertainties == {"accuracy": 0.1, "seconds": 1.0}
-    assert Merits().outcome(3, "complete", (0.7,), None, 2.0, []) == Outcome(3, "complete", 0.7, None, 2.0, [])
+    assert FiguresOfMerit().outcome(3, "complete", (0.7,), None, 2.0, []) == Outcome(3, "complete", 0.7, None, 2.0, [])
 
 
 @pytest.mark.parametrize(

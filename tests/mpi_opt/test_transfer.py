@@ -213,7 +213,7 @@ def test_bayesian_with_an_earlier_study_proposes_the_same_after_resuming():
     assert resumed.ask(1) == living.ask(1)
 
 
-def test_merits_of_another_direction_are_turned(tmp_path):
+def test_values_of_another_direction_change_their_sign(tmp_path):
     study = earlier_study(tmp_path / "a.db")
     found = mapped(study, read_study(configuration_dict()).dimensions(), FiguresOfMerit(directions=("maximize",)).sign)
     assert [one.figure_of_merit for one in found] == [-1.0, -2.0, -3.0]
