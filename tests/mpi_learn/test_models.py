@@ -68,11 +68,11 @@ def shared(request):
 @pytest.fixture
 def case(shared):
     (*_, x, y), model = shared
-    weights, moving, counters = model.weights.copy(), model.moving(), model.counters()
+    weights, floats, integers = model.weights.copy(), model.state.floats(), model.state.integers()
     yield model, x, y
     model.weights[:] = weights
-    model.set_moving(moving)
-    model.set_counters(counters)
+    model.state.set_floats(floats)
+    model.state.set_integers(integers)
 
 
 def test_gradient_is_the_slope_of_the_summed_loss(case):
