@@ -60,6 +60,7 @@ class KerasModel(Model):
         self.weights[:] = 0
         self.network.give(self.weights)
         self._training, self._inference = self._passes(example)
+        self.can_evaluate = self._inference.is_possible
         self.has_constraints = self.network.has_constraints
         self.synchronizes_statistics = any(getattr(one, "synchronized", False) for one in model._flatten_layers())
         self.has_xla = not self.compiled.has_train_step
