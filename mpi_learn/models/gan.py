@@ -139,9 +139,9 @@ class GanModel(Model):
         given = [noise, *self._given(GENERATOR, example.y)]
         problem, where = f"the generator does not take samples of shape {_shown(given)}", "gan.latent"
         try:
-            generated = [one[1:] for one in self.generator.tried(given)]
+            generated = [one[1:] for one in self.generator.output_shapes(given)]
             problem, where = "the discriminator does not take the samples", "data.features"
-            outputs = self.discriminator.tried([*real, *self._given(DISCRIMINATOR, example.y)])
+            outputs = self.discriminator.output_shapes([*real, *self._given(DISCRIMINATOR, example.y)])
         except Exception as error:
             raise ModelError(f"{problem}: {error}", where=where) from error
         if generated != [one.shape[1:] for one in real]:

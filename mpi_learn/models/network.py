@@ -30,7 +30,7 @@ class Network(ModelState, Protocol):
     def has_constraints(self) -> bool:
         """See `Model.has_constraints`."""
 
-    def tried(self, x: Arrays) -> list[Shape]:
+    def output_shapes(self, x: Arrays) -> list[Shape]:
         """The shapes of the outputs for a few samples; builds the model."""
 
     def give(self, weights: np.ndarray) -> None:

@@ -227,7 +227,7 @@ class Training:
             if self.comm.size > 1 and weighted.size > 1:
                 self.model.state.set_floats(mean_statistics(weighted))
             metrics = self.model.metrics(sums) | diagnostics
-            usage = self.monitor.take()
+            usage = self.monitor.measure()
             steps_s = time.perf_counter() - started_s
             finish_validation = self.validator.begin() if self._is_validated(number) else dict
             weights = self.model.weights.copy() if self.validator.is_threaded else self.model.weights

@@ -28,7 +28,7 @@ from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer,
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.make_optimizer import make_optimizer
 from mpi_learn.optimizers.optimizer import Optimizer, RuleOptimizer
-from mpi_learn.optimizers.per_model import SeparateOptimizers
+from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.evaluation import Validator

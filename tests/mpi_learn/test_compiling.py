@@ -79,7 +79,7 @@ def test_xla_compiles_once_however_often_it_is_chosen(model, monkeypatch):
         (False, 0.0, (2.0, 1.0), False),
     ],
 )
-def test_xla_is_taken_where_it_wins_and_is_worth_it(model, monkeypatch, wish, worth_s, seconds, expected):
+def test_xla_is_chosen_only_if_it_is_faster(model, monkeypatch, wish, worth_s, seconds, expected):
     from mpi4py import MPI
 
     from mpi_learn.training.configuration import TrainingConfiguration
@@ -102,7 +102,7 @@ def test_a_training_of_few_steps_is_not_held_up_by_timing_any(model, monkeypatch
     assert not model.is_xla
 
 
-def test_training_by_xla_learns_what_it_learns_without():
+def test_training_with_xla_gives_the_same_weights():
     from mpi4py import MPI
 
     common = {"model": f"{KERAS}:build_model", "loss": LOSS, "epochs": 2, "batch_size": 128}
@@ -113,7 +113,7 @@ def test_training_by_xla_learns_what_it_learns_without():
 @pytest.mark.parametrize(
     "changes", [{"model": f"{TORCH}:build_classes", "loss": "cross_entropy"}, {"gan": {"latent": 8}}]
 )
-def test_xla_where_there_is_none_is_refused(changes):
+def test_xla_without_support_is_refused(changes):
     from mpi4py import MPI
 
     configuration = {"model": f"{KERAS}:build_gan", "loss": "binary_crossentropy", "xla": True} | changes
@@ -122,7 +122,7 @@ def test_xla_where_there_is_none_is_refused(changes):
 
 
 @pytest.mark.mpi
-def test_all_workers_choose_what_takes_all_of_them_less_time():
+def test_all_workers_choose_the_variant_that_is_faster_in_total():
     done = in_world(3, "-m", "tests.mpi_learn.programs.compiled", timeout=120)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)

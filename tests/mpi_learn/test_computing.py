@@ -56,7 +56,7 @@ def test_mixed_precision_computes_in_16_bits_with_weights_and_loss_in_32(framewo
 
 
 @FRAMEWORKS
-def test_training_in_mixed_precision_comes_to_the_loss_of_float32(framework):
+def test_training_in_mixed_precision_reaches_the_loss_of_float32(framework):
     specification, loss = framework
     common = {"model": specification, "loss": loss, "metrics": ["accuracy"], "epochs": 4, "seed": 1}
     plain, mixed = (
@@ -124,7 +124,7 @@ def test_parts_of_a_module_are_computed_again():
     assert "forward" not in vars(again.current().blocks[1])
 
 
-def test_what_cannot_be_is_said(tmp_path):
+def test_invalid_values_are_refused_with_a_message(tmp_path):
     with pytest.raises(ModelError, match="gradient_checkpointing"):
         made((f"{HERE}/torch_models_for_tests.py:build_one_layer", "cross_entropy"), AGAIN)
     made(KERAS, Computing()).save(tmp_path / "model")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
-from mpi_learn.flat_layout import LOSS, N_SAMPLES
+from mpi_learn.flat_layout import LOSS, N_SAMPLES, WEIGHT
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Example, Model
@@ -59,10 +59,20 @@ def made(specification, parameters, loss, metrics, x, y, seed=1, stream=0) -> Mo
     return make_model(settings, Example(x, y))
 
 
-@pytest.fixture(params=MODELS)
-def case(request):
-    _, _, _, _, x, y = MODELS[request.param]
-    return made(*MODELS[request.param]), x, y
+@pytest.fixture(scope="module", params=MODELS)
+def shared(request):
+    """A row, and its model, which several tests use one after the other: frameworks take long to build it."""
+    return MODELS[request.param], made(*MODELS[request.param])
+
+
+@pytest.fixture
+def case(shared):
+    (*_, x, y), model = shared
+    weights, floats, integers = model.weights.copy(), model.state.floats(), model.state.integers()
+    yield model, x, y
+    model.weights[:] = weights
+    model.state.set_floats(floats)
+    model.state.set_integers(integers)
 
 
 def test_gradient_is_the_slope_of_the_summed_loss(case):
@@ -135,10 +145,10 @@ def test_buffer_that_forward_replaces_is_read_and_restored():
     assert model.current().mean.tolist() == [1, 1, 1]
 
 
-def test_same_seed_same_weights_and_other_seed_others(case, request):
-    row = MODELS[request.node.callspec.params["case"]]
+def test_same_seed_same_weights_and_other_seed_others(shared):
+    row, model = shared
     again, other = made(*row, stream=3), made(*row, seed=2)
-    np.testing.assert_array_equal(again.weights, case[0].weights)
+    np.testing.assert_array_equal(again.weights, model.weights)
     assert np.abs(other.weights - again.weights).max() > 1e-3
 
 
@@ -189,6 +199,17 @@ def test_label_outside_of_the_classes_is_refused():
             model.check_labels((np.array([3, 10]),))
 
 
+def test_torch_batch_whose_labels_are_all_ignored_gives_nothing():
+    """PyTorch's mean over no labels is NaN."""
+    model = made(f"{TORCH}:build_classes", {}, "cross_entropy", [], (X64,), (CLASSES,))
+    model.check_labels((np.array([3, -100]),))
+    y = (np.full(20, -100),)
+    step = model.gradient((X64,), y)
+    assert step[model.layout.size + N_SAMPLES] == 20
+    assert np.count_nonzero(step) == 1
+    assert model.evaluate((X64,), y)[[WEIGHT, LOSS, N_SAMPLES]].tolist() == [0, 0, 20]
+
+
 WRONG = {
     "input shape": (f"{TORCH}:build_regression", "mse", [], (X64,), (X3[:, 0],), ModelError, r"shape \(64,\)"),
     "no such loss": (
@@ -214,7 +235,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("specification", "loss", "metrics", "x", "y", "kind", "said"), WRONG.values(), ids=WRONG)
-def test_what_does_not_fit_a_torch_model_is_said(specification, loss, metrics, x, y, kind, said):
+def test_data_that_do_not_fit_a_torch_model_are_refused(specification, loss, metrics, x, y, kind, said):
     with pytest.raises(kind, match=said):
         made(specification, {}, loss, metrics, x, y)
 

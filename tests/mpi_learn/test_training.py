@@ -159,8 +159,12 @@ def test_resumed_training_has_the_losses_of_one_never_stopped(comm, tmp_path, op
 
 
 def test_finished_training_resumes_to_the_same_result(comm, tmp_path):
-    configuration = NUMBERS | {"epochs": 2, "checkpoint": {"path": str(tmp_path)}}
-    first, second = (train(configuration, comm, data=line()) for _ in range(2))
+    """The last epoch has a checkpoint, too, so that nothing is left to train."""
+    configuration = NUMBERS | {"epochs": 2, "checkpoint": {"path": str(tmp_path), "every": 5}}
+    epochs = []
+    note = lambda epoch, metrics: epochs.append(epoch)  # noqa: E731
+    first, second = (train(configuration, comm, data=line(), on_epoch=note) for _ in range(2))
+    assert epochs == [0, 1]
     assert first.history == second.history
     longer = train(configuration | {"epochs": 3}, comm, data=line())
     assert longer.history["loss"][:2] == first.history["loss"]
@@ -218,7 +222,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("configuration", "data", "kind", "said"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_said_before_the_first_step(comm, configuration, data, kind, said):
+def test_mistakes_are_reported_before_the_first_step(comm, configuration, data, kind, said):
     with pytest.raises(kind, match=said):
         train(configuration, comm, data=data)
 

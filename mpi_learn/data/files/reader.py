@@ -62,9 +62,9 @@ class Reader:
             return self.source.n_together(self._names)
 
     @property
-    def obstacle(self) -> str:
-        """`Source.obstacle` for the arrays of this reader."""
-        return self.source.obstacle(self._names)
+    def why_not_streamable(self) -> str:
+        """`Source.why_not_streamable` for the arrays of this reader."""
+        return self.source.why_not_streamable(self._names)
 
     def read(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
         """Samples `start` to `stop` - 1: one array for each of `kinds`, of shape (stop - start, …)."""

@@ -181,7 +181,7 @@ class KerasNetwork:
     def set_integers(self, values: np.ndarray) -> None:
         assign(self._integers, values)
 
-    def tried(self, x: Arrays) -> list[Shape]:
+    def output_shapes(self, x: Arrays) -> list[Shape]:
         outputs = keras.tree.flatten(self.model(named(tensors(x), ())))
         self.bind()
         return [(None, *one.shape[1:]) for one in outputs]
@@ -246,10 +246,10 @@ def tracing(where: str = "model") -> Iterator[None]:
     try:
         yield
     except TRACING as error:
-        raise ModelError(f"model, loss and data do not fit together: {said(error)}", where=where) from error
+        raise ModelError(f"model, loss and data do not fit together: {error_text(error)}", where=where) from error
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """The message of an error of Keras, without the frame that Keras puts around it."""
     text = re.sub(r"\x1b\[\d*m", "", str(error)).split("Arguments received by")[0]
     return re.sub(r"^Exception encountered when calling .*\n*", "", text).strip()

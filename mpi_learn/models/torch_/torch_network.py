@@ -118,7 +118,7 @@ class TorchNetwork:
     def parts(self, flat: Any) -> list[Any]:
         return self.parameters  # views of the flat vector
 
-    def tried(self, x: Arrays) -> list[Shape]:
+    def output_shapes(self, x: Arrays) -> list[Shape]:
         self.module.eval()
         with torch.no_grad():
             return [tuple(one.shape) for one in flat_outputs(self.calls(*tensors(x)))]
