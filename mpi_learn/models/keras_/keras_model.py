@@ -60,7 +60,6 @@ class KerasModel(Model):
         self.weights[:] = 0
         self.network.give(self.weights)
         self._training, self._inference = self._passes(example)
-        self.can_evaluate = self._inference.is_possible
         self.has_constraints = self.network.has_constraints
         self.synchronizes_statistics = any(getattr(one, "synchronized", False) for one in model._flatten_layers())
         self.has_xla = not self.compiled.has_train_step
@@ -142,7 +141,8 @@ class KerasModel(Model):
         if isinstance(training, StatefulPass):
             training.check(example)
             names += self.compiled.metrics.check(training.run, example)
-        if inference.is_possible:
+        self.can_evaluate = inference.is_possible
+        if self.can_evaluate:
             names += self.compiled.metrics.check(inference.run, example)
         self._names = list(dict.fromkeys(names))
         return training, inference
