@@ -172,6 +172,18 @@ def test_predicted_integers_and_complex_numbers_are_exact():
     assert (real.dtype, integer[0, 0], imaginary[0, 0]) == (np.float32, 16777217, 2j)
 
 
+def test_loss_of_a_train_step_alone_is_trained_on_several_ranks_unless_it_is_a_sum():
+    def make(reduction):
+        specification = f"{KERAS}:build_only_training"
+        settings = ModelSettings(specification, {"reduction": reduction}, n_workers=2, is_validated=False)
+        return make_model(settings, Example((X3,), ()))
+
+    model = make("mean")
+    assert model.gradient((X3,), ()).any()
+    with pytest.raises(ConfigurationError, match="the loss is a sum over the batch"):
+        make("sum")
+
+
 def test_save_writes_one_file(case, tmp_path):
     file = case[0].save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == [file]
