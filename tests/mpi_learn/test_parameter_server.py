@@ -143,7 +143,7 @@ def state_after(options, n_ranks, n_epochs, state=None):
 
 
 @pytest.mark.parametrize(("options", "n_ranks"), STATES.values(), ids=STATES)
-def test_an_interrupted_training_goes_on_exactly(options, n_ranks):
+def test_an_interrupted_training_resumes_exactly(options, n_ranks):
     whole = state_after(options, n_ranks, 5)
     both = state_after(options, n_ranks, 2, state_after(options, n_ranks, 3))
     for one, other in zip(whole, both, strict=True):
@@ -153,7 +153,7 @@ def test_an_interrupted_training_goes_on_exactly(options, n_ranks):
                 np.testing.assert_array_equal(array, other[kind][name], err_msg=name)
 
 
-def test_gem_sees_no_change_that_no_worker_has_made_when_it_starts_from_other_weights():
+def test_gem_counts_only_changes_by_workers_after_a_start_from_other_weights():
     """Such as a checkpoint's: its first push is that of a training that began with these weights."""
 
     def first_push(comm, weights):

@@ -15,7 +15,8 @@ from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError, TrainingError, UserError
 from tests.mpi_learn.models_for_tests import digits, line
 
-MODELS = str(Path(__file__).parent / "models_for_tests.py")
+HERE = Path(__file__).parent
+MODELS = str(HERE / "models_for_tests.py")
 CLASSES = {"model": f"{MODELS}:build_model", "loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
 NUMBERS = {"model": f"{MODELS}:build_regression", "loss": "mse", "optimizer": {"name": "adam", "learning_rate": 0.02}}
 
@@ -62,10 +63,10 @@ def test_metrics_of_sums_are_exact_over_uneven_batches(comm):
 
 def test_several_inputs_and_outputs(comm):
     rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(60, 3)).astype("f"), rng.normal(size=(60, 2)).astype("f")
+    a, b = rng.normal(size=(60, 5)).astype("f"), rng.normal(size=(60, 2)).astype("f")
     samples = Samples((a, b), (a.sum(1, keepdims=True), (b[:, 0] > 0).astype(np.int64)))
     configuration = {
-        "model": f"{MODELS}:build_two_by_two", "loss": ["mse", "sparse_categorical_crossentropy"],
+        "model": f"{HERE}/conformance/keras_models.py:two_by_two", "loss": ["mse", "sparse_categorical_crossentropy"],
         "metrics": {"energy": ["mae"], "kind": ["accuracy"]}, "epochs": 2, "batch_size": 16,
     }  # fmt: skip
     result = train(configuration, comm, data=Dataset(samples, samples))
@@ -221,7 +222,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("configuration", "data", "kind", "said"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_said_before_the_first_step(comm, configuration, data, kind, said):
+def test_mistakes_are_reported_before_the_first_step(comm, configuration, data, kind, said):
     with pytest.raises(kind, match=said):
         train(configuration, comm, data=data)
 

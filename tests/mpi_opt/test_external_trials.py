@@ -8,7 +8,7 @@ import pytest
 
 from mpi_opt.coordinator import external_trials
 from mpi_opt.coordinator.external_trials import POLL_S, ExternalTrials
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.store.errors import StoreLockedError
 from mpi_opt.study.past_trials import PastTrials
@@ -47,7 +47,7 @@ def store() -> CountingStore:
 def trials(store: CountingStore) -> ExternalTrials:
     """Trials 0 to 2 are external, trial 3 is not."""
     trials = ExternalTrials(SimpleNamespace(store=store, study_id=1))
-    trials.resume(PastTrials([], [], Merits(), 1, frozenset((0, 1, 2))))
+    trials.resume(PastTrials([], [], FiguresOfMerit(), 1, frozenset((0, 1, 2))))
     return trials
 
 
@@ -66,7 +66,7 @@ def test_the_store_is_read_once_per_interval_and_only_while_trials_run(trials, s
         trials.changed()
         clock.now_s += POLL_S / 4
     assert store.n_reads == 2
-    trials.resume(PastTrials([], [], Merits(), 1))
+    trials.resume(PastTrials([], [], FiguresOfMerit(), 1))
     clock.now_s += POLL_S
     assert trials.changed() == []
     assert store.n_reads == 2

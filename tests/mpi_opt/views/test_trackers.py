@@ -59,7 +59,7 @@ def test_mlflow_reads_runs_with_parameters_and_metrics(tmp_path: Path, monkeypat
     assert bad.data.tags["error"] == "ValueError: no data at http://ada:***@host"
 
 
-def test_unknown_tracker_is_told() -> None:
+def test_unknown_tracker_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="wandb") as caught:
         make_tracker("wandb:x", "s")
     assert "tensorboard:PLACE" in caught.value.cure
