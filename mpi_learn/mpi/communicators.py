@@ -58,9 +58,8 @@ def group_of(comm: Communicator, ranks: Sequence[int], name: str) -> Communicato
 def no_creation() -> Iterator[None]:
     """Prevents `group_of` from creating a communicator during the block; required in a second thread that calls MPI.
 
-    The first messages over a new communicator may arrive before it is complete. Open MPI 5 keeps them in a list that is
-    not protected against a second thread. If that thread receives one of them, it can be lost or damaged, and the ranks
-    of the new communicator wait for it forever.
+    The first messages over a new communicator may arrive before it is complete. If a second thread receives one of them
+    at that time, Open MPI 5 can lose it, and the ranks of the new communicator wait for it forever.
 
     If a creation takes longer than `CREATION_S`, the block is entered nevertheless: a member of the communicator may
     have died, and the second thread must receive the message that ends this process.
