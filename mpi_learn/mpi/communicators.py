@@ -21,7 +21,7 @@ CREATION_S = 10.0
 """The longest wait of `no_creation`, in seconds. A creation takes milliseconds."""
 
 _creating = threading.Lock()
-"""Held while `group_of` creates a communicator."""
+"""Held while `from_ranks` creates a communicator."""
 
 
 def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
@@ -32,7 +32,16 @@ def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
     return part
 
 
-def group_of(comm: Communicator, ranks: Sequence[int], name: str) -> Communicator:
+def subset(comm: Communicator, color: int | None) -> Communicator | None:
+    """The communicator of the ranks with the same `color`; None for ranks without one. Collective over `comm`."""
+    part = comm.Split(MPI.UNDEFINED if color is None else color, comm.rank)
+    if color is None:
+        return None
+    part.Set_errhandler(MPI.ERRORS_RETURN)
+    return part
+
+
+def from_ranks(comm: Communicator, ranks: Sequence[int], name: str) -> Communicator:
     """Creates a communicator of some ranks of `comm`. Other ranks, dead ones included, do not take part.
 
     Collective over `ranks`.
@@ -56,7 +65,7 @@ def group_of(comm: Communicator, ranks: Sequence[int], name: str) -> Communicato
 
 @contextmanager
 def no_creation() -> Iterator[None]:
-    """Prevents `group_of` from creating a communicator during the block; required in a second thread that calls MPI.
+    """Prevents `from_ranks` from creating a communicator during the block; required in a second thread that calls MPI.
 
     The first messages over a new communicator may arrive before it is complete. If a second thread receives one of them
     at that time, Open MPI 5 can lose it, and the ranks of the new communicator wait for it forever.

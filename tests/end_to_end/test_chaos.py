@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 from mpi_learn.known_data import prepare
+from mpi_learn.settings.yaml_file import dumped
+from mpi_opt import Real, search
+from tests.end_to_end.searches import SEARCH
 from tests.mpirun import SURVIVES_LOST_RANKS
+from tests.world import in_world
 
 sys.path.append(str(Path(__file__).parents[2] / "experiments" / "chaos"))
 
@@ -18,18 +22,19 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def undisturbed() -> dict[str, float]:
+@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow), 25])
+def test_a_search_without_its_rank_0_keeps_all_that_a_client_has_seen(seed, tmp_path):
     import resume
 
-    return resume.undisturbed()
+    run = resume.one_run(seed, tmp_path, in_one_process(resume.space()["search"]))
+    assert run["problems"] == []
+    assert run["was_killed"] or seed != 25
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
-def test_a_search_without_its_rank_0_keeps_all_that_a_client_has_seen(seed, undisturbed, tmp_path):
-    import resume
-
-    assert resume.one_run(seed, tmp_path, undisturbed)["problems"] == []
+def in_one_process(settings: dict) -> dict[str, float]:
+    """Trial -> figure of merit of `resume.space`, whose objective is x² after a while."""
+    study = search(lambda trial: trial.parameters["x"] ** 2, space={"x": Real(-1, 1)}, store="sqlite://", **settings)
+    return {str(trial.number): trial.figure_of_merit for trial in study.trials}
 
 
 @pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow), 3])
@@ -37,7 +42,17 @@ def test_killed_ranks_cost_no_trial_and_change_no_figure_of_merit(seed, tmp_path
     import storm
 
     prepare("digits", data := tmp_path / "digits.h5")
-    _, size, folds = storm.drawn(seed)[0]
-    run = storm.one_run(data, seed, tmp_path / "run", storm.undisturbed(data, size, folds))
+    run = storm.one_run(data, seed, tmp_path / "run", on_one_block(seed, data, tmp_path))
     assert run["problems"] == []
     assert all(seconds < 5 for seconds in run["noticed_s"])
+
+
+def on_one_block(seed: int, data: Path, folder: Path) -> dict[str, float]:
+    """Trial -> figure of merit of the search of `storm` with this seed, on a single block of ranks that all live."""
+    import storm
+
+    _, size, folds = storm.drawn(seed)[0]
+    (folder / "space.yaml").write_text(dumped(storm.space(data, size, folds)))
+    done = in_world(1 + size, *SEARCH, "space.yaml", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return storm.figures(folder / "storm.db")

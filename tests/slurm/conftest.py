@@ -91,6 +91,10 @@ class Study:
         )  # fmt: skip
         return Job(self.cluster, printed.strip(), output)
 
+    def status(self, *arguments: str) -> int:
+        """The exit status of a command of ``mpi-opt`` on the login node."""
+        return self.cluster.completed("mpi-opt", *arguments, cwd=self.folder, env=ENVIRONMENT).returncode
+
     def query(self, sql: str) -> list[tuple]:
         """Rows of the store; none while there is no store."""
         try:

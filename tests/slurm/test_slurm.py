@@ -8,6 +8,7 @@ from datetime import datetime
 
 import pytest
 
+from mpi_opt.core.limits import FATAL
 from mpi_opt.views.text.rank_plan import slurm_script
 from tests.mpirun import patient_s
 from tests.slurm.cluster import wait_until
@@ -95,28 +96,30 @@ def test_a_killed_daemon_leaves_an_unfinished_study(study, cluster, command):
     one.await_complete(5, job)
     cluster.kill(_ranks_on(cluster, job)[-1][0], "prted")
     state, status = job.wait()
-    checked = one.submit("exec mpi-opt results --finished").wait()
-    assert checked[1] == 75
+    assert one.status("results", "--finished") == 75
     if command == BY_US:
         assert (state, status) == ("FAILED", 75), job.text
         assert "a node or one of mpirun's daemons was lost" in job.text
     again = one.submit(BY_US.format(n=6), "--ntasks=6")
     assert again.wait() == ("COMPLETED", 0), again.text
     assert one.query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(60,)]
-    assert one.submit("exec mpi-opt results --finished").wait() == ("COMPLETED", 0)
+    assert one.status("results", "--finished") == 0
+
+
+CANCELLED = {"-n": BY_US, "unprotected": ROOT + UNPROTECTED, "mpirun": ROOT + BY_MPIRUN, "srun": BY_SRUN}
 
 
 @pytest.mark.parametrize(
-    "command",
-    [BY_US, ROOT + UNPROTECTED, pytest.param(ROOT + BY_MPIRUN, marks=slow), pytest.param(BY_SRUN, marks=slow)],
-    ids=["-n", "unprotected", "mpirun", "srun"],
+    ("name", "n_times"),
+    [("-n", 1), ("unprotected", 1), *(pytest.param(name, FATAL, marks=slow) for name in CANCELLED)],
 )
-def test_being_cancelled_counts_against_no_trial(study, cluster, command, request):
+def test_being_cancelled_counts_against_no_trial(study, cluster, name, n_times, request):
+    command = CANCELLED[name]
     if command == BY_SRUN:
         request.getfixturevalue("pmix")
     one = study("patient", 8)
     (one.folder / "patient").touch()
-    for _ in range(3):
+    for _ in range(n_times):
         job = one.submit(command.format(n=5), "--ntasks=5", "--nodes=2")
         one.await_complete(7, job)
         running = "SELECT count(*) FROM attempts WHERE outcome IS NULL"
@@ -128,6 +131,7 @@ def test_being_cancelled_counts_against_no_trial(study, cluster, command, reques
     lost = "a rank of its block was lost"  # Slurm may end the ranks of another node before rank 0 gets the signal
     passed_on = "the search ended: the launcher was asked to end"  # Slurm may signal the launcher first
     assert errors <= {"the search ended: got SIGTERM", passed_on, lost}
+    assert one.query("SELECT DISTINCT outcome FROM attempts WHERE outcome != 'complete'") == [("lost",)]
     (one.folder / "patient").unlink()
     job = one.submit(BY_US.format(n=3), "--ntasks=3")
     assert job.wait() == ("COMPLETED", 0), job.text
