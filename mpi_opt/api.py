@@ -123,14 +123,14 @@ def search(
     named = {} if figure_of_merit is None else {"figure_of_merit": figure_of_merit}
     configuration = validated(StudyConfiguration, content | named, "search()")
     configuration.target()
-    world = the_world()
+    world = world_communicator()
     n_ranks = 1 if world is None else world.size
     found = run_study(Plan.of(configuration, Path.cwd(), FunctionObjective(objective), n_ranks, wait=wait), world)
     assert found is not None, "every rank receives the study"
     return found
 
 
-def the_world() -> Communicator | None:
+def world_communicator() -> Communicator | None:
     """The world communicator; None in a process that no MPI launcher has started.
 
     Raises:
@@ -138,7 +138,7 @@ def the_world() -> Communicator | None:
     """
     if not is_launched():
         return None
-    from mpi4py import MPI
+    from mpi_learn.mpi.library import MPI
 
     check_world(MPI.COMM_WORLD.size, MPI.Get_library_version().split(",")[0].split("\n")[0])
     return MPI.COMM_WORLD if MPI.COMM_WORLD.size > 1 else None
@@ -212,8 +212,7 @@ def _run_coordinator(
 
 def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: StopRequest | None) -> Study:
     """Runs the coordinator in a second thread and trials in the calling thread, where signals can interrupt them."""
-    from mpi4py import MPI
-
+    from mpi_learn.mpi.library import MPI
     from mpi_opt.coordinator.run_coordinator import run_coordinator
 
     coordinator = SerialCoordinatorLink()

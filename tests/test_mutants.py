@@ -121,7 +121,7 @@ def test_an_entry_without_its_file_or_tests_is_reported(project, file, tests):
     assert [message.endswith("moved.py") for message in stale_mutants([moved], project).values()] == [True]
 
 
-def test_the_command_runs_what_matches_and_fails_for_the_rest(project, monkeypatch, capsys):
+def test_the_command_runs_matching_mutants_and_fails_for_survivors(project, monkeypatch, capsys):
     stale = mutant("no such text", "x")
     monkeypatch.setattr(command, "ROOT", project)
     monkeypatch.setattr(command, "RESULTS", project / "results.jsonl")

@@ -38,8 +38,8 @@ VARIANTS = {
 
 def measure(name: str) -> None:
     """Prints CPU milliseconds of a step, MB that the steps added to the peak memory, and the gradient's norm."""
-    from mpi_learn.models.build import make_model
     from mpi_learn.models.configuration import Computing, ModelSettings
+    from mpi_learn.models.make_model import make_model
     from mpi_learn.models.model import Example
 
     function, is_checkpointed = VARIANTS[name]

@@ -12,12 +12,13 @@ from mpi_learn.known_data import prepare
 
 ALGORITHMS = ("allreduce", "downpour", "easgd", "gem")
 WORKERS, N_RUNS, N_EPOCHS = (1, 2, 4), 3, 8
+STYLES = ("-", "--", ":")
 
 
 def content(algorithm: str, work: Path, seed: int, n_epochs: int) -> dict:
     """The training.yaml of one run; the settings are those of the documentation."""
     rate = {"allreduce": 0.001, "downpour": 0.001, "easgd": 0.001, "gem": 0.0005}[algorithm]
-    scaled = {"schedule": {"name": "cosine", "scale": "sqrt", "warmup_epochs": 0.5}}
+    schedule = {"name": "cosine"} | ({"scale": "sqrt", "warmup_epochs": 0.5} if algorithm == "allreduce" else {})
     return {
         "model": f"{HERE}/models.py:cnn",
         "data": {
@@ -28,7 +29,7 @@ def content(algorithm: str, work: Path, seed: int, n_epochs: int) -> dict:
         },
         "loss": "sparse_categorical_crossentropy",
         "metrics": ["accuracy"],
-        "optimizer": {"name": "adam", "learning_rate": rate} | (scaled if algorithm == "allreduce" else {}),
+        "optimizer": {"name": "adam", "learning_rate": rate, "schedule": schedule},
         "algorithm": {"name": algorithm},
         "batch_size": 32,
         "epochs": n_epochs,
@@ -82,19 +83,21 @@ def table(found: dict[str, list[dict]]) -> str:
 
 
 def draw(found: dict[str, list[dict]], file: Path) -> None:
-    """Accuracy against epochs and against time, mean over seeds."""
+    """Mean accuracy against epochs and against time: a colour per algorithm, a line style per number of workers."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(1, 2, figsize=(10, 4), sharey=True, layout="constrained")
+    figure, axes = pyplot.subplots(1, 2, figsize=(11, 4), sharey=True, layout="constrained")
     for name, runs in found.items():
         mean = np.mean([one["val_accuracy"] for one in runs], 0)
         epochs = np.arange(1, len(mean) + 1)
-        axes[0].plot(epochs, 100 * mean, label=name)
-        axes[1].plot(epochs / len(mean) * np.mean([one["seconds"] for one in runs]), 100 * mean)
+        algorithm, workers = name.split()
+        line = {"color": f"C{ALGORITHMS.index(algorithm)}", "linestyle": STYLES[WORKERS.index(int(workers))]}
+        axes[0].plot(epochs, 100 * mean, label=f"{name} worker{'' if workers == '1' else 's'}", **line)
+        axes[1].plot(epochs / len(mean) * np.mean([one["seconds"] for one in runs]), 100 * mean, **line)
     axes[0].set(xlabel="epochs", ylabel="test accuracy / %")
     axes[1].set(xlabel="seconds")
-    axes[0].legend(fontsize="small", ncols=2)
+    figure.legend(loc="outside right center", fontsize="small")
     figure.savefig(file, dpi=90)

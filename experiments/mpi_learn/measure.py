@@ -1,4 +1,4 @@
-"""The experiments of the summer report; writes `results.json`, the tables of the README and `cifar10.png`.
+"""Distributed training with a master: four parts; writes `results.json`, tables and a figure.
 
     python experiments/mpi_learn/measure.py [--only validation adam] [--from FOLDER] [--print]
     python experiments/mpi_learn/measure.py --smoke

@@ -1,4 +1,4 @@
-"""Who validates: the first worker, all workers, or a thread of each. A GRU with a master and five workers or one."""
+"""Validation by the first worker, by all workers, or in a thread. A GRU with a master and five workers or one."""
 
 from __future__ import annotations
 

@@ -27,10 +27,11 @@ HERE = Path(__file__).resolve().parent
 sys.path += [str(HERE.parent / "training_speed"), str(HERE.parent / "slow_link")]
 
 from network import SUBNET, Network, slow_network  # noqa: E402 - found by the path above
-from report import BATCH, GRADIENT_BYTES, show  # noqa: E402
+from report import BATCH, GRADIENT_BYTES, OF_MPI_LEARN, OF_OPEN_MPI, show  # noqa: E402
 from turns import Program  # noqa: E402
 
 from mpi_learn.cli.launch import find_mpirun, launch_environment, launch_flags  # noqa: E402
+from mpi_learn.mpi.library import EAGER_BYTES, EAGER_LIMIT  # noqa: E402
 from mpi_learn.training import tracing  # noqa: E402
 
 RESULTS = HERE / "results.json"
@@ -52,6 +53,8 @@ PROGRAMS = {
 """Name -> (program, ranks, threads of a rank)."""
 NETWORK = {"latency_s": 0.001, "bandwidth_mbit_s": 100.0}
 HOSTS = (2, 4, 8)
+EAGER_LIMITS = {OF_OPEN_MPI: 64 * 1024, OF_MPI_LEARN: EAGER_BYTES}
+"""Name -> the longest message that Open MPI sends at once over TCP."""
 
 
 def speeds(data: str, models: list[str], names: list[str], rounds: int, fraction: float) -> dict[str, Any]:
@@ -89,16 +92,16 @@ def communication(folder: Path) -> float:
     return spent / max(spent + sum(one[tracing.COMPUTE] + one[tracing.DATA] for one in seconds), 1e-9)
 
 
-def allreduces(network: Network | None, ranks: int) -> list[list[float]]:
+def allreduces(network: Network | None, ranks: int, eager_bytes: int = EAGER_BYTES) -> list[list[float]]:
     """[ranks, bytes, seconds] for the gradient of each network, on a host or on the hosts of a network."""
     sizes = map(str, GRADIENT_BYTES.values())
     command = [*mpirun(network, ranks), sys.executable, str(HERE / "allreduce.py"), *sizes]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment(eager_bytes), check=True)
     line = next(line for line in done.stdout.splitlines() if line.startswith("{"))
     return [[ranks, int(n_bytes), seconds] for n_bytes, seconds in json.loads(line).items()]
 
 
-def trainings(network: Network, data: Path) -> dict[str, list[float]]:
+def trainings(network: Network, data: Path, eager_bytes: int) -> dict[str, list[float]]:
     """Samples per second of epochs of 24 steps, of each network in PyTorch on the hosts of a network."""
     ranks = len(network.hosts)
     with tempfile.TemporaryDirectory() as folder:
@@ -119,7 +122,7 @@ def trainings(network: Network, data: Path) -> dict[str, list[float]]:
         file = Path(folder) / "trainings.jsonl"
         file.write_text("\n".join(map(json.dumps, lines)))
         command = [*mpirun(network, ranks), sys.executable, str(HERE / "trained.py"), str(file)]
-        done = subprocess.run(command, capture_output=True, text=True, env=environment(), check=True)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment(eager_bytes), check=True)
     found = [json.loads(line)["samples_per_second"] for line in done.stdout.splitlines() if line.startswith("{")]
     return dict(zip(GRADIENT_BYTES, found, strict=True))
 
@@ -138,18 +141,19 @@ def mpirun(network: Network | None, ranks: int) -> list[str]:
     return [agent, network.hosts[0], program, *flags]
 
 
-def environment() -> dict[str, str]:
-    """Variables of the ranks: one thread each."""
-    return launch_environment() | {"OMP_NUM_THREADS": "1"}
+def environment(eager_bytes: int) -> dict[str, str]:
+    """Variables of the ranks: one thread each, and the longest message that Open MPI sends at once over TCP."""
+    return launch_environment() | {"OMP_NUM_THREADS": "1", EAGER_LIMIT: str(eager_bytes)}
 
 
 def over_network(data: Path) -> dict[str, Any]:
-    """Allreduces and trainings on 2, 4 and 8 hosts of one rank each."""
-    found: dict[str, Any] = {"allreduces": [], "samples_per_second": {}}
+    """Allreduces and trainings on 2, 4 and 8 hosts of one rank each, with both eager limits."""
+    found: dict[str, Any] = {name: {"allreduces": [], "samples_per_second": {}} for name in EAGER_LIMITS}
     for n_hosts in HOSTS:
-        with slow_network(n_hosts, **NETWORK) as network:
-            found["allreduces"] += allreduces(network, n_hosts)
-            found["samples_per_second"][str(n_hosts)] = trainings(network, data)
+        for name, eager_bytes in EAGER_LIMITS.items():
+            with slow_network(n_hosts, **NETWORK) as network:
+                found[name]["allreduces"] += allreduces(network, n_hosts, eager_bytes)
+                found[name]["samples_per_second"][str(n_hosts)] = trainings(network, data, eager_bytes)
     return found
 
 

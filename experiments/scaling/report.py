@@ -13,6 +13,8 @@ N_IMAGES, BATCH = 60_000, 128
 GRADIENT_BYTES = {"mlp": 4 * 235_146, "cnn": 4 * 421_576, "lstm": 4 * 82_186}
 ALONE = {"Keras": "Keras, 1 rank", "PyTorch": "PyTorch, 1 rank", "DDP": "DDP, 1 rank"}
 APART = {"Keras": "Keras, 2 ranks without Allreduce", "PyTorch": "PyTorch, 2 ranks without Allreduce"}
+OF_OPEN_MPI, OF_MPI_LEARN = "64 KiB", "4 MiB"
+"""The two eager limits that are compared."""
 DATA_CENTRE = Link(latency_s=10e-6, bytes_per_s=10e9 / 8)
 """An assumption: 10 µs and 10 Gbit/s between neighbours of the ring. Not measured."""
 
@@ -22,7 +24,7 @@ def show(results: dict[str, Any], folder: Path | None) -> str:
     parts = [speed_table(model, programs) for model, programs in results["speeds"].items()]
     parts += [prediction_table(results)]
     if "network" in results:
-        parts += [many_ranks_table(results)]
+        parts += [eager_table(results["network"]), many_ranks_table(results)]
     text = "\n\n".join([*parts, f"Machine: {results['machine']}."])
     if folder is not None:
         readme = folder / "README.md"
@@ -71,8 +73,8 @@ def prediction_table(results: dict[str, Any]) -> str:
                 lines.append(_line(model, f"{framework}, 2 ranks", predicted, measured["samples_per_second"]))
         if "network" not in results:
             continue
-        network = fit(results["network"]["allreduces"])
-        for hosts, measured in results["network"]["samples_per_second"].items():
+        network = fit(results["network"][OF_MPI_LEARN]["allreduces"])
+        for hosts, measured in results["network"][OF_MPI_LEARN]["samples_per_second"].items():
             compute_s = host_step_s(results, model, int(hosts))
             predicted = int(hosts) * BATCH / network.step_s(compute_s, GRADIENT_BYTES[model], int(hosts))
             lines.append(_line(model, f"PyTorch, {hosts} hosts of a slow network", predicted, measured[model]))
@@ -91,9 +93,26 @@ def _line(model: str, configuration: str, predicted: float, measured: list[float
     return f"| {model} | {configuration} | {predicted:,.0f} | {speeds} | {predicted / middle - 1:+.0%} |"
 
 
+def eager_table(network: dict[str, Any]) -> str:
+    """Times of an Allreduce and speeds of the trainings with Open MPI's eager limit and with that of MPI Learn."""
+    limits = (OF_OPEN_MPI, OF_MPI_LEARN)
+    head = ["hosts", "network", *(f"Allreduce, {limit}, ms" for limit in limits)]
+    head += [*(f"training, {limit}, images/s" for limit in limits), "gain"]
+    lines = [f"| {' | '.join(head)} |", "|---|---|---|---|---|---|---|"]
+    models = {n_bytes: model for model, n_bytes in GRADIENT_BYTES.items()}
+    pairs = zip(*(network[limit]["allreduces"] for limit in limits), strict=True)
+    for (hosts, n_bytes, before_s), (_, _, after_s) in pairs:
+        model = models[n_bytes]
+        before, after = (median(network[limit]["samples_per_second"][str(hosts)][model]) for limit in limits)
+        cells = [hosts, model, f"{1e3 * before_s:.0f}", f"{1e3 * after_s:.0f}"]
+        cells += [f"{before:,.0f}", f"{after:,.0f}", f"{after / before:.2f}"]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
 def many_ranks_table(results: dict[str, Any]) -> str:
     """Predicted speed-up of ranks with a core each, over the emulated network and over an assumed faster one."""
-    slow = fit(results["network"]["allreduces"])
+    slow = fit(results["network"][OF_MPI_LEARN]["allreduces"])
     lines = [
         f"The link fitted to the emulated network has {1e3 * slow.latency_s:.2f} ms and "
         f"{8e-6 * slow.bytes_per_s:,.0f} Mbit/s.",

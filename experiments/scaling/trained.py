@@ -8,9 +8,8 @@ import json
 import sys
 from pathlib import Path
 
-from mpi4py import MPI
-
 from mpi_learn import train
+from mpi_learn.mpi.library import MPI
 from mpi_learn.training.state import EpochReport
 
 

@@ -59,7 +59,7 @@ RUNS = {
     "clusters, batch 16, outer": seeds(Run(clusters(exchange_every=15, outer=OUTER), 0.003, 16)),
     "clusters, batch 16, outer every 5": seeds(Run(clusters(exchange_every=5, outer=OUTER), 0.003, 16)),
     "clusters, every step": seeds(Run(clusters(exchange_every=1), 0.004)),
-    "allreduce, cosine": seeds(Run(ALLREDUCE, 0.006, schedule="cosine")),
+    "allreduce, rate 0.006, cosine": seeds(Run(ALLREDUCE, 0.006, schedule="cosine")),
     "clusters, batch 8": [Run(clusters(), 0.002, 8)],
     "clusters, batch 8, rate 0.001": [Run(clusters(), 0.001, 8)],
     "clusters, batch 16, 4 epochs": [Run(clusters(), 0.002, 16, epochs=4)],

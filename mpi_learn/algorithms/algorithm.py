@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout
+from mpi_learn.models.model import ModelState
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.optimizer import Optimizer
@@ -18,16 +19,6 @@ Deal = Callable[[], slice | None]
 """Returns the next samples of an epoch, as positions in the epoch's order; None when all have been dealt."""
 MakeOptimizer = Callable[[AnyOptimizer | None, float], Optimizer]
 """(options, or None for the configured optimizer; updates per epoch) -> optimizer."""
-
-
-class BatchStatistics(Protocol):
-    """The part of a model that holds the moving means and variances of its normalisation layers, as one vector."""
-
-    def moving(self) -> np.ndarray:
-        """A copy, (k,) float32."""
-
-    def set_moving(self, values: np.ndarray) -> None:
-        """Replaces them by `values`, (k,) float32."""
 
 
 class SampleDealing(Protocol):
@@ -51,7 +42,7 @@ class AlgorithmSetup:
         learning_rate: The configured learning rate; 0 for an optimizer of a framework.
         make_optimizer: Builds an optimizer with its learning rate schedule.
         make_deal: Begins to deal out the samples of an epoch; None: every worker has a fixed share.
-        batch_statistics: Averaged over the ranks in every step; None: only after each epoch.
+        batch_statistics: Its floats are averaged over the ranks in every step; None: only after each epoch.
     """
 
     comm: Communicator
@@ -62,7 +53,7 @@ class AlgorithmSetup:
     learning_rate: float
     make_optimizer: MakeOptimizer
     make_deal: Callable[[], Deal] | None = None
-    batch_statistics: BatchStatistics | None = None
+    batch_statistics: ModelState | None = None
     n_counts: int = 0
 
     @property

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup, BatchStatistics
+from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.algorithms.reduction import Reduction, make_reduction
 from mpi_learn.flat_layout import FAILED, N_SAMPLES, WEIGHT
+from mpi_learn.models.model import ModelState
 from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.optimizers.optimizer import Optimizer
 
@@ -75,7 +76,7 @@ class SynchronousAllReduce(Algorithm):
         if sums[WEIGHT] != 0:
             self.optimizer.update(self.weights, step[: self.n], 1.0 / float(sums[WEIGHT]))
         if self.statistics is not None and weighted is not None and weighted[-1] > 0:
-            self.statistics.set_moving(mean_statistics(weighted))
+            self.statistics.set_floats(mean_statistics(weighted))
         return True
 
     def _accumulated(self, steps: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
@@ -98,12 +99,12 @@ class SynchronousAllReduce(Algorithm):
         self.reduction.sum(self.comm, step)
 
 
-def weighted_statistics(statistics: BatchStatistics, n_samples: float) -> np.ndarray:
+def weighted_statistics(statistics: ModelState, n_samples: float) -> np.ndarray:
     """This rank's batch statistics times its number of samples, and that number, (k + 1,) float64: to be summed.
 
     Without samples they are zeros, also for an infinite number, such as in the mask of an attention.
     """
-    vector = np.append(statistics.moving().astype(np.float64), 1.0)
+    vector = np.append(statistics.floats().astype(np.float64), 1.0)
     return vector * n_samples if n_samples else np.zeros_like(vector)
 
 

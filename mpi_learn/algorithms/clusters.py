@@ -26,8 +26,8 @@ from mpi_learn.algorithms.configuration import Clusters
 from mpi_learn.algorithms.outer_optimizer import OuterOptimizer
 from mpi_learn.algorithms.pair_exchange import Alarm, Exchange, partners
 from mpi_learn.flat_layout import FAILED, FLAG, WEIGHT
-from mpi_learn.mpi.collectives import broadcast_in_place, part_of, sum_in_place
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.collectives import broadcast_in_place, sum_in_place
+from mpi_learn.mpi.communicators import Communicator, subset
 from mpi_learn.optimizers.optimizer import Optimizer
 
 
@@ -64,8 +64,8 @@ class DecentralizedClusters(Algorithm):
         """The algorithm as configured. Collective over ``setup.comm``."""
         comm, layout = setup.comm, setup.layout
         leader = layout.group_of(comm.rank)[0]
-        cluster = part_of(comm, layout.leaders.index(leader))
-        leaders = part_of(comm, 0 if comm.rank == leader else None)
+        cluster = subset(comm, layout.leaders.index(leader))
+        leaders = subset(comm, 0 if comm.rank == leader else None)
         assert cluster is not None
         return cls(options, setup, cluster, leaders, setup.make_optimizer(None, setup.n_steps))
 
@@ -80,7 +80,7 @@ class DecentralizedClusters(Algorithm):
         except BaseException:
             if self._n_left:
                 self._report_failure()
-            self._tell_leaders()
+            self._alarm_leaders()
             raise
 
     def synchronize(self) -> None:
@@ -116,7 +116,7 @@ class DecentralizedClusters(Algorithm):
         self._n_left -= 1
         sums = step[self.n :]
         if sums[FAILED] > 0:
-            self._tell_leaders()
+            self._alarm_leaders()
             return False
         delta = self._shared(delta) if sums[FLAG] > 0 else None
         if sums[WEIGHT] != 0:  # in the last step of an epoch some clusters may have no samples
@@ -179,6 +179,6 @@ class DecentralizedClusters(Algorithm):
         step[FAILED] = 1.0
         sum_in_place(self.cluster, step)
 
-    def _tell_leaders(self) -> None:
+    def _alarm_leaders(self) -> None:
         if self.alarm is not None:
             self.alarm.send()

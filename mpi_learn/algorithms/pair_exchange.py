@@ -90,7 +90,7 @@ def _is_over(request: Request) -> bool:
 
 
 class Alarm:
-    """Tells the leaders of the other clusters that a rank failed.
+    """Reports to the leaders of the other clusters that a rank failed.
 
     Args:
         leaders: Communicator of the clusters' leaders.

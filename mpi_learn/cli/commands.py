@@ -13,7 +13,7 @@ import typer
 
 from mpi_learn.cli.error_report import reported
 from mpi_learn.cli.exit_status import FINISHED, LaunchMode
-from mpi_learn.cli.launch import DEBUG, Launch, launch, starting, without_debug, without_n
+from mpi_learn.cli.launch import DEBUG, Launch, launch, start_limit, without_debug, without_n
 from mpi_learn.cli.launchers import check_allocation, check_world, launched_rank
 from mpi_learn.cli.program_options import program_options
 from mpi_learn.cli.stop_request import StopRequest
@@ -55,8 +55,8 @@ def train(
         raise typer.Exit(status)
     with reported(None, debug):
         check_allocation()
-    with starting():
-        from mpi4py import MPI
+    with start_limit():
+        from mpi_learn.mpi.library import MPI
 
     world = MPI.COMM_WORLD
     with reported(None, debug):
@@ -117,9 +117,9 @@ def check(
 ) -> None:
     """Build model and data, and run one batch forward and backward. Needs no MPI."""
     with reported(None, debug):
-        from mpi_learn.mpi.library import do_without_mpi
+        from mpi_learn.mpi.library import use_one_process
 
-        do_without_mpi()
+        use_one_process()
         from mpi_learn.mpi.library import MPI
         from mpi_learn.training.check import check as checked
 
@@ -257,7 +257,7 @@ def main(arguments: list[str] | None = None) -> None:
     command = partial(app, [*words, *([DEBUG] if DEBUG in arguments else [])], prog_name="mpi-learn")
     if words[:1] != ["train"]:
         command()
-    mode = LaunchMode.take()
+    mode = LaunchMode.from_environment()
     request = StopRequest(heeds_warnings=mode is LaunchMode.DIRECT)
     with request.listening():  # from the start: mpirun may forward signals at any time
         try:

@@ -43,7 +43,7 @@ class LaunchMode(StrEnum):
     """As `SHIELDED`, and rank 0 confirms."""
 
     @classmethod
-    def take(cls) -> LaunchMode:
+    def from_environment(cls) -> LaunchMode:
         """Reads and removes the environment variable that `launch` sets: child processes must not inherit it."""
         return cls(os.environ.pop(VARIABLE, cls.DIRECT))
 

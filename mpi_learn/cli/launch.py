@@ -184,7 +184,7 @@ def launch_environment() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def starting() -> Iterator[None]:
+def start_limit() -> Iterator[None]:
     """Limits the time in which MPI starts. The start needs all ranks, and would wait forever for a dead one.
 
     After the limit the process ends; ranks 0 and 1 print their stacks. A Python thread cannot enforce the limit, since

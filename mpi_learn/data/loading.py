@@ -9,8 +9,8 @@ import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.copying import copy_samples
+from mpi_learn.data.files.data_plan import DataPlan, OpenSource, make_plans, n_validation, opening, readers
 from mpi_learn.data.files.fingerprint import digest, versions
-from mpi_learn.data.files.plan import OpenSource, Plan, make_plans, n_validation, opening, readers
 from mpi_learn.data.memory_budget import host_memory_bytes, is_streamed
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples, samples_of
@@ -38,9 +38,9 @@ def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dat
     """
     with opening(configuration) as opened:
         training_plan, validation_plan = _planned(configuration, comm, opened)
-        training = _found(training_plan, configuration, comm, opened)
+        training = _samples(training_plan, configuration, comm, opened)
         if validation_plan is not None:
-            return Dataset(training, _found(validation_plan, configuration, comm, opened))
+            return Dataset(training, _samples(validation_plan, configuration, comm, opened))
     if configuration.validation_fraction is not None:
         return Dataset(training, training, *split(len(training), configuration.validation_fraction, seed))
     return Dataset(training, training, None, np.arange(0))
@@ -57,26 +57,28 @@ def split(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return np.sort(order[count:]), np.sort(order[:count])
 
 
-def _planned(configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> tuple[Plan, Plan | None]:
+def _planned(
+    configuration: DataConfiguration, comm: Communicator, opened: OpenSource
+) -> tuple[DataPlan, DataPlan | None]:
     """The plans, made on rank 0. Collective over `comm`."""
-    plans: tuple[Plan, Plan | None] | None = None
+    plans: tuple[DataPlan, DataPlan | None] | None = None
     with agreed_errors(comm):
         if comm.rank == 0:
             plans = make_plans(configuration, opened)
-    return cast(tuple[Plan, Plan | None], comm.bcast(plans))
+    return cast(tuple[DataPlan, DataPlan | None], comm.bcast(plans))
 
 
-def _found(
-    plan: Plan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource
+def _samples(
+    plan: DataPlan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource
 ) -> Samples | StreamedSamples:
     """The samples of a plan, in memory or in their files. Collective over `comm`."""
     host_bytes = min(comm.allgather(host_memory_bytes()))
     if is_streamed(plan, configuration, host_bytes):  # the same on all ranks, errors included
         return StreamedSamples(plan, configuration)
-    return _loaded(plan, configuration, comm, opened)
+    return _in_memory(plan, configuration, comm, opened)
 
 
-def _loaded(plan: Plan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> Samples:
+def _in_memory(plan: DataPlan, configuration: DataConfiguration, comm: Communicator, opened: OpenSource) -> Samples:
     """The samples of a plan in memory, once for each host. Collective over `comm`."""
     kinds = plan.kinds
     sizes = [plan.n_samples * kind.held_bytes for kind in kinds]
@@ -101,7 +103,7 @@ def _loaded(plan: Plan, configuration: DataConfiguration, comm: Communicator, op
     return samples(memory)
 
 
-def _fill(samples: Samples, plan: Plan, configuration: DataConfiguration, opened: OpenSource) -> None:
+def _fill(samples: Samples, plan: DataPlan, configuration: DataConfiguration, opened: OpenSource) -> None:
     first = 0
     for part in plan.parts:
         here = slice(first, first + part.n_samples)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.files.plan import Plan
+from mpi_learn.data.files.data_plan import DataPlan
 from mpi_learn.errors import DataError
 
 HELD_FRACTION = 0.5
@@ -16,7 +16,7 @@ GIGABYTE = 1e9
 CGROUPS = Path("/sys/fs/cgroup")
 
 
-def is_streamed(plan: Plan, configuration: DataConfiguration, host_bytes: int) -> bool:
+def is_streamed(plan: DataPlan, configuration: DataConfiguration, host_bytes: int) -> bool:
     """Whether samples are read from their files during the training.
 
     The decision depends on the total memory rather than the free memory: a repeated training must decide alike, since
@@ -34,20 +34,20 @@ def is_streamed(plan: Plan, configuration: DataConfiguration, host_bytes: int) -
         configuration.memory == "auto" and plan.n_bytes <= HELD_FRACTION * host_bytes
     ):
         return False
-    part = next((part for part in plan.parts if part.obstacle), None)
+    part = next((part for part in plan.parts if part.why_not_streamable), None)
     if part is None:
         return True
     if configuration.memory == "auto" and plan.n_bytes <= host_bytes:
         return False
     if configuration.memory == "stream":
         raise DataError(
-            f"this file cannot be read in pieces during the training: {part.obstacle}",
+            f"this file cannot be read in pieces during the training: {part.why_not_streamable}",
             where=f"data.memory: stream: {part.place}",
             cure="write memory: hold, or use another file format",
         )
     raise DataError(
         f"all samples take {plan.n_bytes / GIGABYTE:.1f} GB, this host has {host_bytes / GIGABYTE:.1f} GB, and this "
-        f"file cannot be read in pieces: {part.obstacle}",
+        f"file cannot be read in pieces: {part.why_not_streamable}",
         where=f"data: {part.place}",
         cure="write the samples to HDF5, Parquet, ROOT or NPY files",
     )

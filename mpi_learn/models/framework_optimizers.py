@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.settings.component import Component, shown_arguments
+from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import errors_of_user_code, load_function
 
 OptimizerType = TypeVar("OptimizerType")
@@ -42,7 +43,6 @@ def _class_named(name: str, kind: type, package: ModuleType) -> Any:
     classes = [one for one in vars(package).values() if isinstance(one, type) and issubclass(one, kind)]
     by_name = {one.__name__.lower(): one for one in classes}
     if name not in by_name:
-        raise ConfigurationError(
-            f"{package.__name__} has no {name}", where="optimizer.name", cure=f"it has: {', '.join(sorted(by_name))}"
-        )
+        cure = suggestion(name, sorted(by_name), "it has")
+        raise ConfigurationError(f"{package.__name__} has no {name}", where="optimizer.name", cure=cure)
     return by_name[name]

@@ -20,9 +20,10 @@ import numpy as np
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, FlatLayout, aligned_empty
 from mpi_learn.models.configuration import Gan, ModelSettings, Turn
+from mpi_learn.models.labels import output_losses
 from mpi_learn.models.model import Arrays, Example, Model
 from mpi_learn.models.network import Network, Tensors
-from mpi_learn.models.outputs import Outputs, Shape, check_ranges
+from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.settings.component import Component, component, make_component
 from mpi_learn.update_rule import UpdateRule
 
@@ -45,10 +46,13 @@ class GanModel(Model):
         ModelError, ConfigurationError: Models, loss, metrics and samples do not fit together.
     """
 
+    state: GanState
+
     def __init__(self, networks: Mapping[str, Network], settings: ModelSettings, example: Example) -> None:
         assert settings.gan is not None
-        self._settings, self.options, self._place = settings, settings.gan, 0
+        self._settings, self.options = settings, settings.gan
         self._both = self.discriminator, self.generator = networks[DISCRIMINATOR], networks[GENERATOR]
+        self.state = GanState(self._both)
         self.framework = self.generator.framework
         example = Example(_real(example.x), example.y)
         self._make_losses(Outputs(tuple(self._tried(example))), example)
@@ -67,8 +71,8 @@ class GanModel(Model):
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         """The step of the current turn; the part of a model that rests is zero, and so is its number of samples."""
-        turn, n = self.options.turns[self._place], len(x[0])
-        self._place = (self._place + 1) % len(self.options.turns)
+        turn, n = self.options.turns[self.state.place], len(x[0])
+        self.state.place = (self.state.place + 1) % len(self.options.turns)
         step = np.zeros(self.layout.size + self.n_sums, np.float32)
         if n == 0:
             return step
@@ -85,7 +89,7 @@ class GanModel(Model):
         return self._sums(Turn(True, True), len(x[0]), self._forward(_real(x), y))
 
     def check_labels(self, y: Arrays) -> None:
-        check_ranges(self._rules, range(len(self._rules)), y)
+        self._losses.check_labels([self._validity, *y])
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
         """The two losses over the steps in which their model moved, ``loss``, which is their sum, and the metrics."""
@@ -99,31 +103,12 @@ class GanModel(Model):
         generate = self.generator.compiled(self._generated, Example(x, ()), self.weights)
         return tuple(generate(x, ()))
 
-    def moving(self) -> np.ndarray:
-        return np.concatenate([one.moving() for one in self._both])
-
-    def set_moving(self, values: np.ndarray) -> None:
-        self.discriminator.set_moving(values)
-        self.generator.set_moving(values[self.discriminator.moving().size :])
-
-    def counters(self) -> np.ndarray:
-        """The place in the round, then the counters of both models."""
-        return np.concatenate([[self._place], *(one.counters() for one in self._both)]).astype(np.int64)
-
-    def set_counters(self, values: np.ndarray) -> None:
-        self._place, values = int(values[0]), values[1:]
-        self.discriminator.set_counters(values)
-        self.generator.set_counters(values[self.discriminator.counters().size :])
-
     def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
         return self._both[number].optimizer(wanted)
 
     def current(self) -> dict[str, Any]:
         """Both models, as the user's function returned them."""
         return {name: network.take(self.weights[span]) for name, network, span in self._named()}
-
-    def finish(self) -> dict[str, Any]:
-        return self.current()
 
     def save(self, path: Path) -> Path:
         """Writes ``NAME_discriminator`` and ``NAME_generator`` with the framework's suffix; returns the latter."""
@@ -154,9 +139,9 @@ class GanModel(Model):
         given = [noise, *self._given(GENERATOR, example.y)]
         problem, where = f"the generator does not take samples of shape {_shown(given)}", "gan.latent"
         try:
-            generated = [one[1:] for one in self.generator.tried(given)]
+            generated = [one[1:] for one in self.generator.output_shapes(given)]
             problem, where = "the discriminator does not take the samples", "data.features"
-            outputs = self.discriminator.tried([*real, *self._given(DISCRIMINATOR, example.y)])
+            outputs = self.discriminator.output_shapes([*real, *self._given(DISCRIMINATOR, example.y)])
         except Exception as error:
             raise ModelError(f"{problem}: {error}", where=where) from error
         if generated != [one.shape[1:] for one in real]:
@@ -171,19 +156,12 @@ class GanModel(Model):
     def _make_losses(self, outputs: Outputs, example: Example) -> None:
         """One loss per output of the discriminator: the first says real or generated, the others predict labels."""
         self._loss_weights = _loss_weights(self.options, len(outputs), len(example.y))
-        validity = np.ones((1, *(n or 1 for n in outputs.shapes[0][1:])), np.float32)
-        labels = [validity, *(example.y if len(outputs) > 1 else ())]
-        wanted = outputs.named_by(self._settings.loss).losses(self._settings.loss)
-        self._losses, self._rules = [], []
-        for one, shape, label in zip(wanted, outputs.shapes, labels, strict=True):
-            if one is None:
-                raise ConfigurationError("every output of the discriminator needs a loss", where="loss")
-            loss, rule = self.discriminator.loss(one, shape, label)
-            if rule is not None:
-                rule.check_shape(label)
-            self._losses.append(loss)
-            self._rules.append(rule)
-        self._rules.pop(0)
+        self._validity = np.ones((1, *(n or 1 for n in outputs.shapes[0][1:])), np.float32)
+        labels = Example(example.x, [self._validity, *(example.y if len(outputs) > 1 else ())])
+        loss = self._settings.loss
+        self._losses = output_losses(outputs.named_by(loss), loss, labels, self.discriminator.loss)
+        if None in self._losses.losses:
+            raise ConfigurationError("every output of the discriminator needs a loss", where="loss")
 
     def _step(self, turn: Turn, flat: Any, x: Tensors, y: Tensors) -> list[Any]:
         """Gradients of the mean losses by the arrays of the models that move, then losses and metrics."""
@@ -229,8 +207,8 @@ class GanModel(Model):
     def _loss(self, outputs: Tensors, target: float, y: Tensors) -> Any:
         """The mean loss of the discriminator's outputs, where the first should be `target`."""
         labels = outputs[0] * 0 + target, *y
-        parts = zip(self._loss_weights, self._losses, labels, outputs, strict=False)
-        return sum(weight * loss(label, output) for weight, loss, label, output in parts)
+        parts = zip(self._loss_weights, self._losses.losses, labels, outputs, strict=False)
+        return sum(weight * loss(label, output) for weight, loss, label, output in parts if loss is not None)
 
     def _measured(self, x: Tensors, fake: Tensors) -> list[Any]:
         samples = (x[0], fake[0]) if len(fake) == 1 else (x[:-1], fake)
@@ -245,6 +223,31 @@ class GanModel(Model):
         sums[[WEIGHT, LOSS, N_SAMPLES]] = n, sums[D_LOSS] + sums[G_LOSS], n
         sums[FIRST_GAN_METRIC : FIRST_GAN_METRIC + len(values)] = n * np.array(values)
         return sums
+
+
+class GanState:
+    """The states of both models, and the place in the round; see `ModelState`."""
+
+    def __init__(self, both: Sequence[Network]) -> None:
+        self._both, self.place = both, 0
+
+    def floats(self) -> np.ndarray:
+        return np.concatenate([one.floats() for one in self._both])
+
+    def set_floats(self, values: np.ndarray) -> None:
+        for one in self._both:
+            one.set_floats(values)
+            values = values[one.floats().size :]
+
+    def integers(self) -> np.ndarray:
+        """The place, then the integers of both models."""
+        return np.concatenate([[self.place], *(one.integers() for one in self._both)]).astype(np.int64)
+
+    def set_integers(self, values: np.ndarray) -> None:
+        self.place, values = int(values[0]), values[1:]
+        for one in self._both:
+            one.set_integers(values)
+            values = values[one.integers().size :]
 
 
 def check_pair(found: Any, framework_of: Callable[[Any], str | None], specification: str) -> None:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -57,12 +57,33 @@ def named(values: Sequence[Any], names: Sequence[str]) -> Any:
     return values[0] if len(values) == 1 else list(values) or None
 
 
+class ModelState(Protocol):
+    """The values of a model that are not trained, as two vectors.
+
+    Ranks average the real numbers, such as moving means and variances. Each rank keeps its own integers, such as
+    counters and the states of random generators.
+    """
+
+    def floats(self) -> np.ndarray:
+        """The real numbers, float32, a copy."""
+
+    def set_floats(self, values: np.ndarray) -> None:
+        """Replaces them by the first of `values`."""
+
+    def integers(self) -> np.ndarray:
+        """The integers, int64, a copy."""
+
+    def set_integers(self, values: np.ndarray) -> None:
+        """Replaces them by the first of `values`."""
+
+
 class Model(ABC):
     """A model of some framework, seen as one flat vector of weights.
 
     Attributes:
         layout: Which part of `weights` is which trainable array.
         weights: (layout.size,) float32, the memory that the framework computes with; changed in place.
+        state: The values that are not trained.
         n_sums: Number of sums behind a gradient (see `mpi_learn.flat_layout`).
         framework: ``keras`` or ``torch``.
         has_xla: Whether XLA can compile its step.
@@ -75,6 +96,7 @@ class Model(ABC):
 
     layout: FlatLayout
     weights: np.ndarray
+    state: ModelState
     n_sums: int
     framework: str
     has_xla: bool = False
@@ -86,7 +108,7 @@ class Model(ABC):
 
     @abstractmethod
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
-        """Forward and backward pass of one training step; updates non-trainable state, but not `weights`.
+        """Forward and backward pass of one training step; updates `state`, but not `weights`.
 
         Args:
             x: One array per input, the first axis being n samples; n may be 0.
@@ -119,22 +141,6 @@ class Model(ABC):
         """The outputs in inference mode."""
 
     @abstractmethod
-    def moving(self) -> np.ndarray:
-        """The non-trainable real numbers (moving means and variances), float32, a copy. Ranks average them."""
-
-    @abstractmethod
-    def set_moving(self, values: np.ndarray) -> None:
-        """Replaces the values of `moving`."""
-
-    @abstractmethod
-    def counters(self) -> np.ndarray:
-        """The non-trainable integers (states of random generators), int64, a copy. Each rank keeps its own."""
-
-    @abstractmethod
-    def set_counters(self, values: np.ndarray) -> None:
-        """Replaces the values of `counters`."""
-
-    @abstractmethod
     def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
         """An optimizer of the framework, for `weights`.
 
@@ -148,11 +154,7 @@ class Model(ABC):
 
     @abstractmethod
     def current(self) -> Any:
-        """The framework's own model object, with the current weights, during the training."""
-
-    @abstractmethod
-    def finish(self) -> Any:
-        """The framework's own model object, with the current weights, after the training."""
+        """The framework's own model object, with the current weights."""
 
     @abstractmethod
     def save(self, path: Path) -> Path:
@@ -167,4 +169,4 @@ class Model(ABC):
         """
 
     def close(self) -> None:  # noqa: B027 - optional
-        """Releases what the framework holds for this model; the object of `finish` stays usable."""
+        """Ends the training: releases what the framework holds for it. The object of `current` stays usable."""

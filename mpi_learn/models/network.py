@@ -9,8 +9,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.model import Arrays, Example
-from mpi_learn.models.outputs import LabelRule, Shape
+from mpi_learn.models.labels import LabelRule
+from mpi_learn.models.model import Arrays, Example, ModelState
+from mpi_learn.models.outputs import Shape
 from mpi_learn.settings.component import Component
 from mpi_learn.update_rule import UpdateRule
 
@@ -19,7 +20,7 @@ Loss = Callable[[Any, Any], Any]
 """(labels, output) -> mean loss of a batch."""
 
 
-class Network(Protocol):
+class Network(ModelState, Protocol):
     """One model of a framework, whose trainable arrays are parts of a flat vector."""
 
     framework: str
@@ -29,7 +30,7 @@ class Network(Protocol):
     def has_constraints(self) -> bool:
         """See `Model.has_constraints`."""
 
-    def tried(self, x: Arrays) -> list[Shape]:
+    def output_shapes(self, x: Arrays) -> list[Shape]:
         """The shapes of the outputs for a few samples; builds the model."""
 
     def give(self, weights: np.ndarray) -> None:
@@ -43,18 +44,6 @@ class Network(Protocol):
 
     def save_weights(self, path: Path, weights: np.ndarray) -> Path:
         """Writes the weights alone."""
-
-    def moving(self) -> np.ndarray:
-        """See `Model.moving`."""
-
-    def set_moving(self, values: np.ndarray) -> None:
-        """Replaces the values of `moving` by the first of `values`."""
-
-    def counters(self) -> np.ndarray:
-        """See `Model.counters`."""
-
-    def set_counters(self, values: np.ndarray) -> None:
-        """Replaces the values of `counters` by the first of `values`."""
 
     def parts(self, flat: Any) -> list[Any]:
         """The trainable arrays in `flat`, as tensors."""

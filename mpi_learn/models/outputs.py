@@ -1,4 +1,4 @@
-"""Which loss, metrics and labels belong to which output of a model, and whether the labels are possible."""
+"""Which loss, metrics and labels belong to which output of a model."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from mpi_learn.errors import ConfigurationError, DataError, ModelError
-from mpi_learn.settings.component import Component, Named, component
+from mpi_learn.errors import ConfigurationError, ModelError
+from mpi_learn.settings.component import Component, component
 
 Shape = tuple[int | None, ...]
 
@@ -80,6 +78,11 @@ class Outputs:
             )
         return [list(map(component, metrics))] + [[] for _ in range(len(self) - 1)]
 
+    def key(self, index: int, wanted: Component) -> str:
+        """The name of a metric in the history: with the output's name before it if there are several outputs."""
+        has_prefix = self.names and (len(self) > 1 or self.is_mapping)
+        return f"{self.names[index]}_{wanted.key}" if has_prefix else wanted.key
+
     def labels(self, names: Sequence[str], n_labels: int, losses: Sequence[Component | None]) -> list[int | None]:
         """The number of the label of each output; None for an output without one.
 
@@ -123,109 +126,3 @@ class Outputs:
             where=where,
             cure=f"write a mapping: {{{', '.join(f'{name}: …' for name in self.names)}}}",
         )
-
-
-@dataclass(frozen=True)
-class LabelRule:
-    """The labels that a loss accepts for one output.
-
-    Attributes:
-        loss: Its name, for messages.
-        output: The shape of the output, batch first.
-        class_axis: The axis of the output along which the classes are, if labels are class numbers.
-        is_elementwise: Whether labels have the shape of the output.
-        is_probability: Whether labels must be between 0 and 1.
-        ignored: A class number that the loss ignores.
-    """
-
-    loss: str
-    output: Shape
-    class_axis: int | None = None
-    is_elementwise: bool = False
-    is_probability: bool = False
-    ignored: int | None = None
-
-    @property
-    def n_classes(self) -> int | None:
-        """The number of classes, if labels are class numbers."""
-        return None if self.class_axis is None else self.output[self.class_axis]
-
-    def check_shape(self, labels: np.ndarray) -> None:
-        """Raises ModelError unless labels of this shape and kind fit the output."""
-        expected, found = self.output[1:], labels.shape[1:]
-        if self.class_axis is not None:
-            axes = [axis for axis in range(len(self.output)) if axis not in (0, self.class_axis % len(self.output))]
-            expected = tuple(self.output[axis] for axis in axes)
-            possible = [expected, (*expected, 1)]
-            cure = "use categorical_crossentropy for one-hot labels" if found == self.output[1:] else ""
-            if labels.dtype.kind == "f" and found in possible and self.class_axis == 1:
-                cure, possible = "class numbers must be stored as integers", []
-        elif self.is_elementwise:
-            possible = [expected, expected[:-1] if expected and expected[-1] == 1 else expected]
-            is_class_number = found == () and self.loss.startswith("categorical")
-            cure = "use sparse_categorical_crossentropy for class numbers" if is_class_number else ""
-        else:
-            return
-        if found not in possible and None not in self.output[1:]:
-            raise ModelError(
-                f"with {self.loss} the model's output of shape {self.output[1:]} needs labels of shape {expected} per "
-                f"sample, the data have {found}",
-                where="data.labels",
-                cure=cure,
-            )
-
-    def check_weights(self, weights: np.ndarray) -> None:
-        """Raises ModelError unless Keras can multiply the losses, one per entry of the output, by these weights."""
-        if self.class_axis is None and not self.is_elementwise:
-            return
-        entries, found = self.output[1:-1], weights.shape[1:]
-        if not any(_fits(one, other) for one in _squeezed(entries) for other in _squeezed(found)):
-            raise ModelError(
-                f"the data have weights of shape {found} per sample, {self.loss} has losses of shape {entries}",
-                where="data.weights",
-                cure=f"store weights of shape {(1,) * len(entries)} or {entries} per sample",
-            )
-
-    def check_range(self, labels: np.ndarray) -> None:
-        """Raises DataError if one of `labels` (all of them, not a few) is impossible."""
-        if self.ignored is not None:
-            labels = labels[labels != self.ignored]
-        if not labels.size:
-            return
-        low, high = labels.min(), labels.max()
-        n = self.n_classes
-        if n is not None and (low < 0 or high >= n):
-            raise DataError(
-                f"label {int(low if low < 0 else high)} is outside of the model's {n} classes 0…{n - 1}",
-                where="data.labels",
-                cure=f"give the model at least {int(high) + 1} outputs" if low >= 0 else "number the classes from 0",
-            )
-        if self.is_probability and (low < 0 or high > 1):
-            raise DataError(
-                f"{self.loss} needs labels from 0 to 1, found {low}…{high}",
-                where="data.labels",
-                cure="use sparse_categorical_crossentropy for more than two classes",
-            )
-
-
-def _squeezed(shape: Shape) -> list[Shape]:
-    """The shape, and the same without a last axis of length 1."""
-    return [shape, shape[:-1]] if shape[-1:] == (1,) else [shape]
-
-
-def _fits(entries: Shape, weights: Shape) -> bool:
-    """Whether weights of this shape can be multiplied with so many entries."""
-    return len(entries) == len(weights) and all(n is None or m in (1, n) for n, m in zip(entries, weights, strict=True))
-
-
-def check_ranges(rules: Sequence[LabelRule | None], places: Sequence[int | None], y: Sequence[np.ndarray]) -> None:
-    """`LabelRule.check_range` for every output that has a rule and a label."""
-    for rule, place in zip(rules, places, strict=True):
-        if rule is not None and place is not None:
-            rule.check_range(y[place])
-
-
-def key_of(outputs: Outputs, index: int, wanted: Named) -> str:
-    """The name of a metric in the history: with the output's name before it if there are several outputs."""
-    key = component(wanted).key
-    return f"{outputs.names[index]}_{key}" if outputs.names and (len(outputs) > 1 or outputs.is_mapping) else key

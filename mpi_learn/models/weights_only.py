@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,13 +22,33 @@ class ModelSizes(NamedTuple):
     layout: FlatLayout
     framework: str
     n_sums: int
-    n_moving: int
-    n_counters: int
+    n_floats: int
+    n_integers: int
 
     @classmethod
     def of(cls, model: Model) -> ModelSizes:
         """The sizes of a worker's model."""
-        return cls(model.layout, model.framework, model.n_sums, model.moving().size, model.counters().size)
+        state = model.state
+        return cls(model.layout, model.framework, model.n_sums, state.floats().size, state.integers().size)
+
+
+class StateOnly:
+    """The state of a model that other ranks compute with; see `ModelState`."""
+
+    def __init__(self, n_floats: int, n_integers: int) -> None:
+        self._floats, self._integers = np.zeros(n_floats, np.float32), np.zeros(n_integers, np.int64)
+
+    def floats(self) -> np.ndarray:
+        return self._floats.copy()
+
+    def set_floats(self, values: np.ndarray) -> None:
+        self._floats[:] = values
+
+    def integers(self) -> np.ndarray:
+        return self._integers.copy()
+
+    def set_integers(self, values: np.ndarray) -> None:
+        self._integers[:] = values
 
 
 class WeightsOnly(Model):
@@ -41,30 +62,15 @@ class WeightsOnly(Model):
     def __init__(self, sizes: ModelSizes, build: Callable[[], Model]) -> None:
         self.layout, self.framework, self.n_sums = sizes.layout, sizes.framework, sizes.n_sums
         self.weights = aligned_empty(self.layout.size)
-        self._moving = np.zeros(sizes.n_moving, np.float32)
-        self._counters = np.zeros(sizes.n_counters, np.int64)
+        self.state = StateOnly(sizes.n_floats, sizes.n_integers)
         self._build = build
-
-    def moving(self) -> np.ndarray:
-        return self._moving.copy()
-
-    def set_moving(self, values: np.ndarray) -> None:
-        self._moving[:] = values
-
-    def counters(self) -> np.ndarray:
-        return self._counters.copy()
-
-    def set_counters(self, values: np.ndarray) -> None:
-        self._counters[:] = values
 
     def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
         raise ConfigurationError("a master has no model, which an optimizer of a framework needs", where="optimizer")
 
     def current(self) -> Any:
-        return self.whole().current()
-
-    def finish(self) -> Any:
-        return self.whole().finish()
+        with closing(self.whole()) as model:
+            return model.current()
 
     def save(self, path: Path) -> Path:
         return self.whole().save(path)
@@ -94,5 +100,5 @@ class WeightsOnly(Model):
         """The model with these weights, which loads the framework."""
         model = self._build()
         model.weights[:] = self.weights
-        model.set_moving(self._moving)
+        model.state.set_floats(self.state.floats())
         return model

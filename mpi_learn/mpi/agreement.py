@@ -35,7 +35,7 @@ def described(error: BaseException, rank: int) -> TrainingError:
     """`error` as a `TrainingError` that can be sent: with rank, host and the traceback as text."""
     text = "".join(traceback.format_exception(error))
     try:
-        said = str(error)
+        message = str(error)
     except Exception:  # noqa: BLE001 - the __str__ of a user's exception may raise anything
-        said = "(its text cannot be read)"
-    return TrainingError(f"{type(error).__name__}: {said}", rank=rank, host=host_name(), traceback=text)
+        message = "(its text cannot be read)"
+    return TrainingError(f"{type(error).__name__}: {message}", rank=rank, host=host_name(), traceback=text)

@@ -53,15 +53,6 @@ def wait(request: MPI.Request) -> None:
         pause()
 
 
-def part_of(comm: Communicator, color: int | None) -> Communicator | None:
-    """The communicator of the ranks with the same `color`; None for those without one. Collective over `comm`."""
-    part = comm.Split(MPI.UNDEFINED if color is None else color, comm.rank)
-    if color is None:
-        return None
-    part.Set_errhandler(MPI.ERRORS_RETURN)
-    return part
-
-
 def gathered(comm: Communicator, vector: np.ndarray) -> np.ndarray:
     """Every rank's `vector`, shape (ranks, n). Collective over `comm`."""
     found = np.empty((comm.size, vector.size), vector.dtype)

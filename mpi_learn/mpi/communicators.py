@@ -25,7 +25,16 @@ def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
     return part
 
 
-def group_of(comm: Communicator, ranks: Sequence[int], name: str) -> Communicator:
+def subset(comm: Communicator, color: int | None) -> Communicator | None:
+    """The communicator of the ranks with the same `color`; None for ranks without one. Collective over `comm`."""
+    part = comm.Split(MPI.UNDEFINED if color is None else color, comm.rank)
+    if color is None:
+        return None
+    part.Set_errhandler(MPI.ERRORS_RETURN)
+    return part
+
+
+def from_ranks(comm: Communicator, ranks: Sequence[int], name: str) -> Communicator:
     """Creates a communicator of some ranks of `comm`. Other ranks, dead ones included, do not take part.
 
     Collective over `ranks`.

@@ -93,7 +93,7 @@ def memory_of_host(host: Communicator, n_bytes: int) -> np.ndarray | None:
     host.Barrier()
     if host.rank != 0:
         with suppress(OSError):
-            memory = _asked(address, n_bytes)
+            memory = _received(address, n_bytes)
     has_all = all(host.allgather(memory is not None))
     return _as_array(memory, n_bytes) if memory is not None and has_all else None
 
@@ -120,17 +120,17 @@ def rows_of_host(comm: Communicator, n: int) -> dict[int, np.ndarray]:
 
 def _shared(host: Communicator, address: str, n_bytes: int, fill: Fill) -> np.ndarray:
     """`shared_by_host` for the ranks of one host. Collective over `host`."""
-    memory, error = _attempted(address, n_bytes, fill) if host.rank == 0 else (None, None)
+    memory, error = _memory_or_error(address, n_bytes, fill) if host.rank == 0 else (None, None)
     is_filled = broadcast_sleeping(host, memory is not None)
     if host.rank != 0 and is_filled:
-        memory, error = _attempted(address, n_bytes, fill)
+        memory, error = _memory_or_error(address, n_bytes, fill)
     host.Barrier()  # the first rank holds the memory until all ranks have it
     if error is not None:
         raise error
     return np.empty(0, np.uint8) if memory is None else _as_array(memory, n_bytes)
 
 
-def _attempted(address: str, n_bytes: int, fill: Fill) -> tuple[mmap.mmap | None, BaseException | None]:
+def _memory_or_error(address: str, n_bytes: int, fill: Fill) -> tuple[mmap.mmap | None, BaseException | None]:
     """The memory, or the error that is raised when the other ranks no longer wait."""
     try:
         return _acquired(address, n_bytes, fill), None
@@ -155,14 +155,14 @@ def _acquired(address: str, n_bytes: int, fill: Fill) -> mmap.mmap:
             own.close()
             if error.errno != errno.EADDRINUSE:
                 raise
-            if (memory := _asked(address, n_bytes)) is not None:
+            if (memory := _received(address, n_bytes)) is not None:
                 return memory
             pause()
             continue
-        return _offered(own, n_bytes, fill)
+        return _filled(own, n_bytes, fill)
 
 
-def _asked(address: str, n_bytes: int) -> mmap.mmap | None:
+def _received(address: str, n_bytes: int) -> mmap.mmap | None:
     """The memory that another process offers, once it is filled; None if that process ended first."""
     with socket.socket(socket.AF_UNIX) as other, suppress(ConnectionError):
         other.connect(address)
@@ -177,7 +177,7 @@ def _asked(address: str, n_bytes: int) -> mmap.mmap | None:
     return None
 
 
-def _offered(own: socket.socket, n_bytes: int, fill: Fill) -> mmap.mmap:
+def _filled(own: socket.socket, n_bytes: int, fill: Fill) -> mmap.mmap:
     with ExitStack() as undo:
         undo.callback(own.close)
         own.listen(N_WAITING)

@@ -44,7 +44,7 @@ class Schedule(Section):
     )
 
 
-class Options(Section):
+class OptimizerOptions(Section):
     """The options of every optimizer."""
 
     equivalents: ClassVar[Mapping[str, str]] = equivalents.OPTIMIZER
@@ -56,7 +56,7 @@ class Options(Section):
     schedule: Schedule = Field(Schedule(), description="How the learning rate changes during the training.")
 
 
-class FusedOptions(Options):
+class FusedOptions(OptimizerOptions):
     """The options of the optimizers of MPI Learn."""
 
     learning_rate: float = Field(0.001, gt=0, allow_inf_nan=False, description="The step size.")
@@ -135,7 +135,7 @@ class Lamb(Moments):
     name: Literal["lamb"] = "lamb"
 
 
-class FrameworkOptimizer(Options):
+class FrameworkOptimizer(OptimizerOptions):
     """An optimizer of Keras or PyTorch, that of the model. Further keys are its arguments.
 
     Each step copies the weights into the variables of a Keras model and back.
@@ -159,7 +159,7 @@ class FrameworkOptimizer(Options):
         return Component.model_construct(name=self.name, **rate, **(self.model_extra or {}))
 
 
-class OwnOptimizer(Options):
+class OwnOptimizer(OptimizerOptions):
     """An optimizer that a function or class creates, for a PyTorch model from its parameters.
 
     Further keys, among them the learning rate, are its arguments.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.optimizers.configuration import Options
+from mpi_learn.optimizers.configuration import OptimizerOptions
 from mpi_learn.optimizers.rules.rule import Float, clipped, sum_of_squares
 from mpi_learn.update_rule import UpdateRule
 
@@ -48,7 +48,9 @@ class RuleOptimizer(Optimizer):
         weight_decay: Decoupled weight decay.
     """
 
-    def __init__(self, options: Options, rule: UpdateRule, rate: Callable[[int], float], weight_decay: float) -> None:
+    def __init__(
+        self, options: OptimizerOptions, rule: UpdateRule, rate: Callable[[int], float], weight_decay: float
+    ) -> None:
         self.options, self.rule, self.rate, self.layout = options, rule, rate, rule.layout
         self.weight_decay = weight_decay
         self._n_steps = np.zeros(1, np.int64)  # an array, so that a checkpoint can fill it

@@ -1,4 +1,4 @@
-"""What the sections of a YAML file have in common."""
+"""The base class of the sections of a YAML file, and their short forms."""
 
 from __future__ import annotations
 

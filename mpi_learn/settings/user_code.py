@@ -74,8 +74,11 @@ def load_function(specification: str, directory: Path | None = None) -> Callable
     Raises:
         ConfigurationError: The file, module or name does not exist, or running the file failed.
     """
-    source, name = _parts(specification)
-    module = _file_module(_found(source, directory)) if source.endswith(".py") else _named_module(source, directory)
+    source, name = _source_and_name(specification)
+    if source.endswith(".py"):
+        module = _file_module(_existing_file(source, directory))
+    else:
+        module = _named_module(source, directory)
     found: Callable[..., Any] | None = getattr(module, name, None)
     if not callable(found):
         names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
@@ -89,8 +92,8 @@ def signature_of(specification: str, directory: Path | None = None) -> FunctionS
     Raises:
         ConfigurationError: The file, module or name does not exist, or the file is not Python.
     """
-    source, name = _parts(specification)
-    path = _found(source, directory) if source.endswith(".py") else _module_path(source, directory)
+    source, name = _source_and_name(specification)
+    path = _existing_file(source, directory) if source.endswith(".py") else _module_path(source, directory)
     if path.suffix != ".py":  # a compiled module
         return FunctionSignature((), True)
     try:
@@ -105,7 +108,7 @@ def signature_of(specification: str, directory: Path | None = None) -> FunctionS
     raise _no_such_function(source, name, [key for key in found if not key.startswith("_")])
 
 
-def _parts(specification: str) -> tuple[str, str]:
+def _source_and_name(specification: str) -> tuple[str, str]:
     if not is_function(specification):
         raise ConfigurationError(
             f"expected a function, found {specification!r}", cure="write file.py:function or package.module:function"
@@ -114,7 +117,7 @@ def _parts(specification: str) -> tuple[str, str]:
     return source, name
 
 
-def _found(source: str, directory: Path | None) -> Path:
+def _existing_file(source: str, directory: Path | None) -> Path:
     path = (directory or Path.cwd()) / source
     if not path.is_file():
         near = nearest_file(path, "*.py")

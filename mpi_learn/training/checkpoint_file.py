@@ -42,7 +42,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, rank_arrays: Iterable[
     Args:
         folder: Created if missing.
         checkpoint: The values that all ranks share.
-        rank_arrays: Each rank with its own arrays. The pairs are requested one at a time, so that one is in memory.
+        rank_arrays: Each rank with its own arrays, requested one at a time, so that only one pair is in memory.
 
     Returns:
         The file.

@@ -19,7 +19,7 @@ from mpi_learn.settings.metric_direction import direction_of
 from mpi_learn.settings.section import Section
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import is_function, located_specification
-from mpi_learn.settings.validation import InvalidValue, place, validated
+from mpi_learn.settings.validation import InvalidValue, location, validated
 from mpi_learn.settings.yaml_file import read_yaml
 
 NAMED = ("loss", "metrics", "weighted_metrics", "callbacks", "optimizer")
@@ -268,7 +268,7 @@ def read_configuration(
 
     Args:
         source: A YAML file, or its content.
-        directory: What relative paths are relative to; default: the folder of the file, or the current folder.
+        directory: The folder of relative paths; default: the folder of the file, or the current folder.
         where: The source in error messages, for example ``"space.yaml: training"``; default: the name of the file.
 
     Raises:
@@ -281,12 +281,12 @@ def read_configuration(
         directory, where = directory or Path(source).resolve().parent, where or str(source)
     configuration = validated(TrainingConfiguration, content, where)
     for key, metric in configuration.watched_metrics().items():
-        configuration.check_metric(metric, place(where, key))
+        configuration.check_metric(metric, location(where, key))
     stopping = configuration.early_stopping
     if stopping is not None and stopping.direction is None:
         raise ConfigurationError(
             f"it is not known whether a small or a large {stopping.metric} is better",
-            where=place(where, "early_stopping.mode"),
+            where=location(where, "early_stopping.mode"),
             cure="write `mode: min` or `mode: max`",
         )
     return configuration.located(directory.resolve())

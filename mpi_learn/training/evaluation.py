@@ -61,7 +61,7 @@ class Validator:
         if self._running is not None:
             wait([self._running])  # it uses the weights that are overwritten now
         copy.weights[:] = self.model.weights
-        copy.set_moving(self.model.moving())
+        copy.state.set_floats(self.model.state.floats())
         future = self._running = self._thread.submit(self._sums, copy)
         return lambda: self._finish(future.result)
 

@@ -87,8 +87,6 @@ def train(
                 if on_unsavable is not None:
                     check_saving(own, model, training.layout.workers[0], on_unsavable)
                 training.run(on_epoch, progress)
-            if training.worker is not None:
-                model.finish()
             return training.result()
 
 
@@ -177,7 +175,7 @@ class Training:
             epochs=len(self.state.history),
             stopped_by=self.stopped_by,
             best_epoch=stopping.best_epoch if stopping.best_weights is not None else None,
-            load_model=self.model.finish,
+            load_model=self.model.current,
             save_model=self.model.save,
             save_weights=self.model.save_weights,
             load_validation=lambda: as_pair(dataset.take_validation(slice(None))),
@@ -196,7 +194,7 @@ class Training:
             learning_rate=self.rate.base,
             make_optimizer=self._make_optimizer,
             make_deal=self._make_deal if is_dealt(configuration) else None,
-            batch_statistics=model if configuration.sync_batchnorm and model.moving().size else None,
+            batch_statistics=model.state if configuration.sync_batchnorm and model.state.floats().size else None,
         )
 
     def _make_optimizer(self, options: AnyOptimizer | None, updates_per_epoch: float) -> Optimizer:
@@ -219,7 +217,7 @@ class Training:
         with agreed_errors(self.comm):
             with timeline.span("serve", IDLE) if self.worker is None else nullcontext():
                 self.algorithm.run(self._steps(number, sums))
-            weighted = weighted_statistics(self.model, float(self._n_samples))
+            weighted = weighted_statistics(self.model.state, float(self._n_samples))
         with timeline.span("synchronize", COMMUNICATION):
             self.algorithm.synchronize()
             sum_in_place(self.comm, sums)
@@ -227,13 +225,13 @@ class Training:
             diagnostics = self.algorithm.diagnostics()
         with agreed_errors(self.comm):
             if self.comm.size > 1 and weighted.size > 1:
-                self.model.set_moving(mean_statistics(weighted))
+                self.model.state.set_floats(mean_statistics(weighted))
             metrics = self.model.metrics(sums) | diagnostics
-            usage = self.monitor.take()
+            usage = self.monitor.measure()
             steps_s = time.perf_counter() - started_s
             finish_validation = self.validator.begin() if self._is_validated(number) else dict
             weights = self.model.weights.copy() if self.validator.is_threaded else self.model.weights
-            statistics = self.model.moving()
+            statistics = self.model.state.floats()
         if self.configuration.monitor:
             metrics |= combined(self.comm.allgather(usage))
         self.steps_s += steps_s
@@ -299,4 +297,4 @@ class Training:
         stopping = self.state.stopping
         if stopping.best_weights is not None and stopping.best_statistics is not None:
             self.model.weights[:] = stopping.best_weights
-            self.model.set_moving(stopping.best_statistics)
+            self.model.state.set_floats(stopping.best_statistics)

@@ -58,8 +58,8 @@ class Checkpointing:
         if (section := self.configuration.checkpoint) is None:
             return
         with agreed_errors(self.comm):
-            counters, own = self.model.counters(), self.algorithm.rank_state()
-        of_ranks = self.comm.gather(counters, root=0)
+            integers, own = self.model.state.integers(), self.algorithm.rank_state()
+        of_ranks = self.comm.gather(integers, root=0)
         with agreed_errors(self.comm), collected(self.comm, own) as rank_arrays:
             if of_ranks is not None:
                 save_checkpoint(section.path, self._snapshot(np.stack(of_ranks)), rank_arrays)
@@ -95,14 +95,14 @@ class Checkpointing:
             else:
                 self._restore(found, f"checkpoint {section.start_from}")
 
-    def _snapshot(self, counters: np.ndarray) -> Checkpoint:
+    def _snapshot(self, integers: np.ndarray) -> Checkpoint:
         """The training as it is now.
 
         Args:
-            counters: (ranks, n) int64, every rank's `Model.counters`.
+            integers: (ranks, n) int64, the integers of every rank's `Model.state`.
         """
         model, stopping = self.model, self.state.stopping
-        arrays = {"weights": model.weights, "moving": model.moving(), "counters": counters}
+        arrays = {"weights": model.weights, "moving": model.state.floats(), "counters": integers}
         arrays |= {f"algorithm.{name}": array for name, array in self.algorithm.state().items()}
         if stopping.best_weights is not None and stopping.best_statistics is not None:
             arrays |= {"best_weights": stopping.best_weights, "best_moving": stopping.best_statistics}
@@ -128,9 +128,9 @@ class Checkpointing:
             )
         arrays = checkpoint.arrays
         self.model.weights[:] = arrays["weights"]
-        self.model.set_moving(arrays["moving"])
+        self.model.state.set_floats(arrays["moving"])
         if len(arrays["counters"]) == self.comm.size:  # otherwise each rank keeps its fresh random numbers
-            self.model.set_counters(arrays["counters"][self.comm.rank])
+            self.model.state.set_integers(arrays["counters"][self.comm.rank])
         for name, array in self.algorithm.state().items():
             if f"algorithm.{name}" in arrays:
                 array[...] = arrays[f"algorithm.{name}"]

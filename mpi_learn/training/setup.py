@@ -17,8 +17,8 @@ from mpi_learn.data.samples.make_batches import make_batches
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.build import make_model
 from mpi_learn.models.configuration import Computing, ModelSettings
+from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Example, Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.mpi.agreement import agreed_errors
@@ -28,7 +28,7 @@ from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer,
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.make_optimizer import make_optimizer
 from mpi_learn.optimizers.optimizer import Optimizer, RuleOptimizer
-from mpi_learn.optimizers.per_model import SeparateOptimizers
+from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.evaluation import Validator
@@ -66,9 +66,9 @@ def build_model(configuration: TrainingConfiguration, comm: Communicator, datase
         model = model or WeightsOnly(sizes, build)
     assert model is not None
     broadcast_in_place(comm, model.weights, first)
-    statistics = model.moving()
+    statistics = model.state.floats()
     broadcast_in_place(comm, statistics, first)
-    model.set_moving(statistics)
+    model.state.set_floats(statistics)
     return model
 
 

@@ -212,7 +212,7 @@ class Monitor:
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
 
-    def take(self) -> dict[str, float]:
+    def measure(self) -> dict[str, float]:
         """Mean use of the processor since the last call, in percent of one core; memory now and its maximum, in MB."""
         wall, cpu = time.perf_counter(), time.process_time()
         used = 100 * (cpu - self._cpu) / max(wall - self._wall, 1e-9)

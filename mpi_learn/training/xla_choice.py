@@ -78,11 +78,11 @@ def both_seconds(model: Model, batch: Batch) -> tuple[float, float]:
 
 def step_seconds(model: Model, batch: Batch) -> float:
     """Seconds of the fastest of a few steps after the first one. The model's state is restored."""
-    moving, counters, times = model.moving(), model.counters(), []
+    floats, integers, times = model.state.floats(), model.state.integers(), []
     for _ in range(N_TIMED + 1):
         started = time.perf_counter()
         model.gradient(batch.x, batch.y, batch.weights)
         times.append(time.perf_counter() - started)
-    model.set_moving(moving)
-    model.set_counters(counters)
+    model.state.set_floats(floats)
+    model.state.set_integers(integers)
     return min(times[1:])

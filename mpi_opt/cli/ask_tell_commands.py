@@ -37,7 +37,7 @@ def ask(
     from mpi_opt.study import ask_tell
 
     plan = Plan.of(read_study(space, changes), space.resolve().parent)
-    proposals = [json.dumps(one, ensure_ascii=False) for one in ask_tell.ask(plan, k)]
+    proposals = [json.dumps(proposal, ensure_ascii=False) for proposal in ask_tell.ask(plan, k)]
     if not lines:
         show(f"[{', '.join(proposals)}]")
     elif proposals:
@@ -68,25 +68,25 @@ def tell(
     from mpi_opt.study import ask_tell
     from mpi_opt.study.external_results import read_results
 
-    url, name = _place(space, study, store)
+    url, name = _store_and_study(space, study, store)
     if number is None:
         content = _from_stdin(
             {"--value": value or None, "--uncertainty": uncertainty or None, "--failed": failed, "--lost": lost}
         )
     else:
         given: dict[str, Any] = {"number": number, "failed": failed, "lost": lost}
-        given |= {"value": _one_or_all(value), "uncertainty": _one_or_all(uncertainty)}
+        given |= {"value": _single_or_list(value), "uncertainty": _single_or_list(uncertainty)}
         content = {key: entry for key, entry in given.items() if entry is not None}
     results = read_results(content, name)
     updated = ask_tell.tell(url, lambda opened: find_study(opened, name, trials=False), results)
     show(json.dumps(_summary(updated, [result.number for result in results]), ensure_ascii=False))
 
 
-def _one_or_all(values: list[float] | None) -> float | list[float] | None:
+def _single_or_list(values: list[float] | None) -> float | list[float] | None:
     return None if not values else values[0] if len(values) == 1 else values
 
 
-def _place(space: Path | None, study: str | None, store: str | None) -> tuple[str, str | None]:
+def _store_and_study(space: Path | None, study: str | None, store: str | None) -> tuple[str, str | None]:
     """The store and the study's name, from the file or the options."""
     if space is None:
         return store_url(store), study
@@ -134,4 +134,4 @@ def _summary(study: Study, numbers: list[int]) -> dict[str, Any]:
         "best": None
         if best is None
         else {"number": best.number, "figure_of_merit": best.figure_of_merit, "parameters": best.parameters},
-    } | ({"pareto": [trial.number for trial in study.pareto()]} if study.merits.are_several else {})
+    } | ({"pareto": [trial.number for trial in study.pareto()]} if study.figures_of_merit.are_several else {})

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.cli.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, LaunchMode
-from mpi_learn.cli.launch import DEBUG, Launch, launch, starting, without_debug
+from mpi_learn.cli.launch import DEBUG, Launch, launch, start_limit, without_debug
 from mpi_learn.cli.launchers import is_launched, launched_rank
 from mpi_learn.cli.stop_request import StopRequest, ignored_requests
 from mpi_opt.errors import MPILearnError, UserError, without_passwords
@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
     arguments = sys.argv[1:] if arguments is None else arguments
     if without_debug(arguments)[:1] != ["search"]:
         sys.exit(_run_on_first(arguments))
-    mode, rank = LaunchMode.take(), launched_rank()
+    mode, rank = LaunchMode.from_environment(), launched_rank()
     request = StopRequest(heeds_warnings=mode is LaunchMode.DIRECT)
     # from the start: mpirun passes signals on at any time
     with request.listening() if rank == 0 else ignored_requests():
@@ -48,7 +48,7 @@ def _run_on_first(arguments: list[str]) -> Any:
 def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
     """Runs ``search`` on every rank of the world: rank 0 reads the command line, all ranks run the search."""
     debug = DEBUG in arguments
-    with starting():
+    with start_limit():
         world = _guarded(_world, debug, None) if is_launched() else None
     task = world if isinstance(world, int) else _task(arguments)
     if isinstance(task, Launch):
@@ -67,9 +67,9 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
 
 
 def _world() -> Any:
-    from mpi_opt.api import the_world
+    from mpi_opt.api import world_communicator
 
-    return the_world()
+    return world_communicator()
 
 
 def _task(arguments: list[str]) -> Any:

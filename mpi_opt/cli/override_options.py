@@ -43,7 +43,8 @@ def overriding(command: Callable[..., Any]) -> Callable[..., Any]:
 
     Typer reads the options of a command from its signature.
     """
-    own = [one for one in signature(command, eval_str=True).parameters.values() if one.name != "changes"]
+    parameters = signature(command, eval_str=True).parameters
+    own = [parameter for name, parameter in parameters.items() if name != "changes"]
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=kind) for name, (_, kind) in OVERRIDES.items()
     ]

@@ -112,7 +112,7 @@ def _chosen(store: Store, study: Study, n_best: int | None, state: State | None,
 
     if n_best and state is None:
         state = "complete"
-    if n_best and state == "complete" and not (pareto or study.merits.are_several):
+    if n_best and state == "complete" and not (pareto or study.figures_of_merit.are_several):
         return store.best(study.record, n_best)
     study = Study.read(store, study.name)
     if pareto:

@@ -57,9 +57,9 @@ def check(
     n: Annotated[int | None, typer.Option("-n", help="Also print the role of each of N ranks.", min=1)] = None,
 ) -> None:
     """Validate file, model, data and space, and print what would run. Needs no MPI."""
-    from mpi_learn.mpi.library import do_without_mpi
+    from mpi_learn.mpi.library import use_one_process
 
-    do_without_mpi()
+    use_one_process()
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.study.earlier_study import read_earlier
     from mpi_opt.study.open_study import build_strategy
@@ -90,9 +90,9 @@ def run_search(plan: Plan, request: StopRequest) -> int:
     Returns:
         The exit status.
     """
-    from mpi_opt.api import run_study, the_world
+    from mpi_opt.api import run_study, world_communicator
 
-    world = the_world()
+    world = world_communicator()
     if world is not None and world.rank > 0:
         log_to_file(plan.configuration, world.rank)
         run_study(plan, world, everywhere=False)
@@ -131,17 +131,17 @@ def _read(path: Path, changes: Changes) -> StudyConfiguration:
 def _world_size() -> int:
     if not is_launched():
         return 1
-    from mpi_opt.api import the_world
+    from mpi_opt.api import world_communicator
 
-    world = the_world()
+    world = world_communicator()
     return 1 if world is None else world.size
 
 
 def _print_study(configuration: StudyConfiguration) -> None:
     print(f"study      {configuration.study} in {without_passwords(configuration.store)}")
-    merits = configuration.merits()
-    named = merits.names if configuration.objective == "train" or merits.are_several else ("its return value",)
-    shown = ", ".join(" ".join(pair) for pair in zip(merits.directions, named, strict=True))
+    figures = configuration.figures_of_merit()
+    named = figures.names if configuration.objective == "train" or figures.are_several else ("its return value",)
+    shown = ", ".join(" ".join(pair) for pair in zip(figures.directions, named, strict=True))
     print(f"objective  {configuration.objective}, {shown}")
     search, folds = configuration.search, configuration.folds
     early = ", stopped early if clearly worse" if folds.stop_early else ""
@@ -173,4 +173,4 @@ def _progress(plan: Plan) -> PlainProgress:
     configuration = plan.configuration
     track = configuration.track
     tracker = None if track is None else make_tracker(track, configuration.study)
-    return make_progress(Counts(configuration.search.trials, configuration.merits().sign < 0), tracker)
+    return make_progress(Counts(configuration.search.trials, configuration.figures_of_merit().sign < 0), tracker)

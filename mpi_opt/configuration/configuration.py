@@ -13,13 +13,21 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field
 
 from mpi_learn.settings.paths import file_name
+from mpi_learn.settings.section import Section
 from mpi_learn.settings.suggestions import nearest, suggestion
-from mpi_learn.settings.validation import place, validated
+from mpi_learn.settings.validation import location, validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
-from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, Section, TrialSection, as_folds
+from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, TrialSection, as_folds
 from mpi_opt.core.block_layout import BlockLayout
-from mpi_opt.core.figures_of_merit import Direction, Merits, Selection, Target, read_merits, read_target
+from mpi_opt.core.figures_of_merit import (
+    Direction,
+    FiguresOfMerit,
+    Selection,
+    Target,
+    read_figures_of_merit,
+    read_target,
+)
 from mpi_opt.core.space import DIMENSIONS, Categorical, Dimension, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, SpaceError, without_passwords
 
@@ -76,13 +84,14 @@ class StudyConfiguration(Section):
         """The name of files and folders of the study."""
         return file_name(self.study)
 
-    def merits(self) -> Merits:
+    def figures_of_merit(self) -> FiguresOfMerit:
         """The figures of merit.
 
         Raises:
             ConfigurationError: The numbers of figures and directions differ.
         """
-        return read_merits(self.figure_of_merit, self.direction, self.selection, is_training=self.objective == "train")
+        is_training = self.objective == "train"
+        return read_figures_of_merit(self.figure_of_merit, self.direction, self.selection, is_training=is_training)
 
     def target(self) -> Target | None:
         """The figure of merit, or figures, at which the search ends; None without a target.
@@ -90,7 +99,7 @@ class StudyConfiguration(Section):
         Raises:
             ConfigurationError: The numbers of targets and figures of merit differ.
         """
-        return read_target(self.search.target, self.merits())
+        return read_target(self.search.target, self.figures_of_merit())
 
     def layout(self, n_ranks: int) -> BlockLayout:
         """The roles of `n_ranks` ranks."""
@@ -128,7 +137,7 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
         _check_references(configuration, space)
         _check_folds(configuration)
     except ConfigurationError as error:
-        raise type(error)(error.problem, where=place(where, error.where), cure=error.cure) from None
+        raise type(error)(error.problem, where=location(where, error.where), cure=error.cure) from None
     return configuration
 
 
@@ -164,7 +173,7 @@ def read_space(entries: Mapping[str, Mapping[str, Any]]) -> Space:
 
 
 def _dimension(kind: type[Real | Integer | Categorical], keys: dict[str, Any], where: str) -> Dimension:
-    known = [one.name for one in fields(kind)]
+    known = [field.name for field in fields(kind)]
     for key in keys:
         if key not in known:
             raise SpaceError(f"unknown key {key!r}", where=where, cure=suggestion(key, known))
@@ -210,7 +219,7 @@ def _check_folds(configuration: StudyConfiguration) -> None:
             where="folds.stop_early",
             cure="remove it, or use another strategy",
         )
-    if configuration.merits().are_several or configuration.selection != "mean":
+    if configuration.figures_of_merit().are_several or configuration.selection != "mean":
         raise ConfigurationError(
             "folds are compared by the mean of one figure of merit",
             where="folds.stop_early",

@@ -10,7 +10,7 @@ from typing import Any
 from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.configuration.placeholders import read_epochs
 from mpi_opt.core.block_layout import BlockLayout
-from mpi_opt.core.fold_stopping import Yardsticks
+from mpi_opt.core.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.core.space import Space
@@ -73,7 +73,7 @@ class Plan:
             folds=configuration.folds.number,
             timeout_s=configuration.trial.timeout_s,
             sample=self.space.centre(),
-            merits=configuration.merits(),
+            figures_of_merit=configuration.figures_of_merit(),
         )
 
     @property
@@ -90,13 +90,13 @@ class Plan:
         return known | search.options
 
     @property
-    def yardsticks(self) -> Yardsticks:
-        """The yardsticks for the early stopping of folds. Without ``stop_early`` they never stop a trial."""
+    def complete_trials(self) -> CompleteTrials:
+        """Collects complete trials for the early stopping of folds. Without ``stop_early`` no trial is stopped."""
         folds, options = self.configuration.folds, self.options
         if not folds.stop_early:
-            return Yardsticks()
-        return Yardsticks(
-            folds.number, self.limits.merits.sign, options["lag"] if options.get("reproducible") else None
+            return CompleteTrials()
+        return CompleteTrials(
+            folds.number, self.limits.figures_of_merit.sign, options["lag"] if options.get("reproducible") else None
         )
 
     @property
@@ -106,7 +106,7 @@ class Plan:
         return SearchLimits(
             trials=search.trials,
             target=self.configuration.target(),
-            merits=self.configuration.merits(),
+            figures_of_merit=self.configuration.figures_of_merit(),
             retries=trial.retries,
             time_limit_s=search.time_limit_s,
             timeout_s=trial.timeout_s,

@@ -6,15 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_serializer
+from pydantic import BeforeValidator, Field, field_validator, model_serializer
 
+from mpi_learn.settings.section import Section
 from mpi_learn.settings.validation import InvalidValue
-
-
-class Section(BaseModel):
-    """A section of the file. Unknown keys are errors, and a section is immutable."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _duration(value: str | float | None) -> str | float | None:

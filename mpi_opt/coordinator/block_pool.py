@@ -84,7 +84,7 @@ class BlockPool:
         """Assigns a trial to a block. Its time starts now."""
         n_groups, limits = len(fold_groups(len(self.ranks(block)), settings.folds)), settings.limits
         due_s = self.now_s + (limits.timeout_s or float("inf")) + TIMEOUT_SLACK_S
-        return Running(proposal, block, attempt, FoldReports(n_groups, limits.merits), self.now_s, due_s)
+        return Running(proposal, block, attempt, FoldReports(n_groups, limits.figures_of_merit), self.now_s, due_s)
 
     def describe(self, rank: int) -> str:
         """The role of a rank as text."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from mpi_opt.coordinator.block_health import BlockHealth
 from mpi_opt.coordinator.block_pool import TICK_S, BlockPool
-from mpi_opt.coordinator.failing_blocks import BlockHealth
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
@@ -211,7 +211,7 @@ class Coordinator:
         for running in started:
             self.queue.running[running.number] = running
             proposal = running.proposal
-            assignment = Assignment(proposal, self.settings.study, self.state.yardstick(proposal))
+            assignment = Assignment(proposal, self.settings.study, self.state.reference(proposal))
             self.link.send(self.pool.ranks(running.block)[0], assignment)
             self.progress.started(running.block, running.number)
 
@@ -219,7 +219,7 @@ class Coordinator:
         """Disbands a block. Its trial is queued again, or fails if no attempt is left."""
         self.pool.disband(block)
         self.progress.given_up(block)
-        for running in self.queue.on(block):
+        for running in self.queue.running_on(block):
             if self._has_failed(running, why):
                 continue
             self._losses[running.number] += 1
@@ -260,7 +260,8 @@ class Coordinator:
         """Gives up ranks that do not leave their block and blocks that do not answer."""
         for rank in sorted(self.pool.give_up_unresponsive()):
             self._event("rank_lost", f"rank {rank} did not leave its block")
-        for running in [one for one in self.queue.running.values() if one.due_s < self.pool.now_s]:
+        overdue = [running for running in self.queue.running.values() if running.due_s < self.pool.now_s]
+        for running in overdue:
             self._event("block_lost", f"block {running.block} hangs in trial {running.number}")
             self._give_up(running.block, "its block does not answer")
 
@@ -276,8 +277,8 @@ class Coordinator:
         """Requeues the running trials in the store at once: ``mpirun`` kills its ranks 0.25 s after its own SIGTERM."""
         is_suspect = not self.link.is_protected and self.stopping.may_be_a_death()
         why = f"the search ended: {self.why_stopped}"
-        running = list(self.queue.running.values())
-        if numbers := [one.number for one in running if not self._has_failed(one, why)]:
+        trials = list(self.queue.running.values())
+        if numbers := [running.number for running in trials if not self._has_failed(running, why)]:
             self.store.requeue(numbers, why, "killed" if is_suspect else "lost")
 
     def _stop(self, why: str) -> None:

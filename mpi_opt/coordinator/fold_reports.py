@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 
 
 class FoldReports:
@@ -13,14 +13,14 @@ class FoldReports:
 
     Args:
         n_groups: Number of folds that run in parallel.
-        merits: The study's figures of merit.
+        figures: The study's figures of merit.
 
     Attributes:
         reporters: The world ranks that have reported a value.
     """
 
-    def __init__(self, n_groups: int, merits: Merits) -> None:
-        self.n_groups, self._merits = n_groups, merits
+    def __init__(self, n_groups: int, figures: FiguresOfMerit) -> None:
+        self.n_groups, self._figures = n_groups, figures
         self.reporters: set[int] = set()
         self._values: dict[int, dict[int, float]] = {}
 
@@ -31,4 +31,4 @@ class FoldReports:
         if len(values) == self.n_groups or fold in values:
             return None
         values[fold] = value
-        return self._merits.aggregate(list(values.values())) if len(values) == self.n_groups else None
+        return self._figures.aggregate(list(values.values())) if len(values) == self.n_groups else None

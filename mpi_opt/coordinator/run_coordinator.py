@@ -84,7 +84,7 @@ def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, re
     return SearchSettings(
         plan.limits,
         folds=plan.configuration.folds.number,
-        yardsticks=plan.yardsticks,
+        complete_trials=plan.complete_trials,
         progress=progress,
         stopping=StopCondition(request, plan.limits.time_limit_s, request.job_end_s),
         new_strategy=study.new_strategy,
@@ -95,7 +95,7 @@ def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, re
 
 
 def _announce(progress: Progress, is_protected: bool, job_end_s: float | None) -> None:
-    """Shows what limits the search."""
+    """Shows the limits of the search."""
     if not is_protected:
         progress.note(UNPROTECTED)
     if job_end_s is not None:

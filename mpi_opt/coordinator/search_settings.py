@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mpi_opt.coordinator.stopping import StopCondition
-from mpi_opt.core.fold_stopping import Yardsticks
+from mpi_opt.core.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.study.progress import Progress
 
@@ -27,7 +27,7 @@ class SearchSettings:
     Attributes:
         limits: The limits of the search.
         folds: Number of folds, K.
-        yardsticks: Collects the complete trials with which the folds of later trials are compared.
+        complete_trials: Collects the complete trials with which the folds of later trials are compared.
         progress: The observer of the search.
         stopping: When the search ends before all trials are done; None for the time limit of `limits`.
         new_strategy: Builds a strategy without trials, for a study that other processes change during the search; None
@@ -39,7 +39,7 @@ class SearchSettings:
 
     limits: SearchLimits
     folds: int = 1
-    yardsticks: Yardsticks = field(default_factory=Yardsticks)
+    complete_trials: CompleteTrials = field(default_factory=CompleteTrials)
     progress: Progress = field(default_factory=Progress)
     stopping: StopCondition | None = None
     new_strategy: Callable[[], Strategy] | None = None

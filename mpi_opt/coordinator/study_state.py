@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from mpi_opt.coordinator.external_trials import ExternalTrials
 from mpi_opt.coordinator.trial_queue import TrialQueue
-from mpi_opt.core.fold_stopping import Yardstick
+from mpi_opt.core.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import FATAL, HOPELESS
 from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
 from mpi_opt.store.errors import StoreConflictError
@@ -48,7 +48,7 @@ class StudyState:
         self.n_usable = self.n_failed = 0
         self._strategy, self._external, self._store = strategy, ExternalTrials(store), store
         self._limits, self._folds, self._new_strategy = settings.limits, settings.folds, settings.new_strategy
-        self._yardsticks = settings.yardsticks
+        self._complete_trials = settings.complete_trials
 
     def resume(self) -> PastTrials:
         """Reads the study from the store. Trials that ran when the last search was killed are queued again.
@@ -95,21 +95,21 @@ class StudyState:
             self._strategy.tell(proposal, Failed(outcome.error or "failed"))
         else:
             self.n_usable += 1
-            self._strategy.tell(proposal, self._limits.merits.measured_cost(outcome, self._folds))
+            self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._folds))
         if outcome.state == "complete" and outcome.figure_of_merit is not None:
-            self._yardsticks.add(proposal, outcome.figure_of_merit, outcome.folds)
+            self._complete_trials.add(proposal, outcome.figure_of_merit, outcome.folds)
 
     def prunes(self, running: Running, rank: int, report: Report) -> bool:
         """Records an intermediate value of a trial from a rank; returns whether the strategy prunes the trial."""
         value = running.reports.add(rank, report.fold, report.step, report.value)
         if value is None:
             return False
-        decision = self._strategy.report(running.proposal, report.step, self._limits.merits.sign * value)
+        decision = self._strategy.report(running.proposal, report.step, self._limits.figures_of_merit.sign * value)
         return decision is Decision.STOP
 
-    def yardstick(self, proposal: Proposal) -> Yardstick | None:
-        """The figures with which the folds of a trial are compared; None to run all folds."""
-        return self._yardsticks.of(proposal)
+    def reference(self, proposal: Proposal) -> ReferenceTrial | None:
+        """The trial with which the folds of this one are compared; None to run all folds."""
+        return self._complete_trials.reference_for(proposal)
 
     def changed_elsewhere(self) -> list[TrialRecord]:
         """The trials of a workload system that have ended or were given back since the last call."""
@@ -138,30 +138,31 @@ class StudyState:
         return bool(self.queue.running or self._external.running)
 
     def _read(self) -> PastTrials:
-        return PastTrials.read(self._store.store, self._store.study_id, self._limits.merits, self._folds)
+        return PastTrials.read(self._store.store, self._store.study_id, self._limits.figures_of_merit, self._folds)
 
     def _left_running(self, past: PastTrials) -> list[int]:
         """The trials that are running in the store, but neither on a block nor in a workload system."""
         known = past.external | set(self.queue.running)
-        return [one.number for one in past.unfinished if one.state == "running" and one.number not in known]
+        return [record.number for record in past.unfinished if record.state == "running" and record.number not in known]
 
     def _fatal(self, past: PastTrials) -> list[Finish]:
         """The outcomes of trials that probably kill every search that runs them."""
-        tried = [one.number for one in past.unfinished if one.attempts >= FATAL and one.number not in past.external]
-        attempts = self._store.store.attempts(self._store.study_id, tried) if tried else []
-        latest = {one.number: one for one in attempts}
-        n_ends = Counter(one.number for one in attempts if one.outcome == "killed")
+        suspects = [record.number for record in past.unfinished if record.attempts >= FATAL]
+        numbers = [number for number in suspects if number not in past.external]
+        attempts = self._store.store.attempts(self._store.study_id, numbers) if numbers else []
+        latest = {attempt.number: attempt for attempt in attempts}
+        n_ends = Counter(attempt.number for attempt in attempts if attempt.outcome == "killed")
         error = f"the search was killed each of the {FATAL} times that this trial ran, probably because of it"
         return [
-            Finish(Outcome(one.number, "failed", error=error), one.attempt, one.block)
-            for one in latest.values()
-            if n_ends[one.number] >= FATAL
+            Finish(Outcome(attempt.number, "failed", error=error), attempt.attempt, attempt.block)
+            for attempt in latest.values()
+            if n_ends[attempt.number] >= FATAL
         ]
 
     def _replay(self, past: PastTrials) -> None:
         past.replay(self._strategy)
-        if self._yardsticks.n_folds > 1:
-            past.measure(self._yardsticks, self._store.store.folds(self._store.study_id))
+        if self._complete_trials.n_folds > 1:
+            past.add_complete(self._complete_trials, self._store.store.folds(self._store.study_id))
         self.queue.resume(past)
         self._external.resume(past)
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)

@@ -95,6 +95,6 @@ class TrialQueue:
         if running is not None and running.block == block:
             running.error, running.due_s = error, min(running.due_s, now_s + STRANDED_S)
 
-    def on(self, block: int) -> list[Running]:
-        """The trial on a block, as a list of at most one."""
+    def running_on(self, block: int) -> list[Running]:
+        """The trial that runs on a block, as a list of at most one."""
         return [running for running in self.running.values() if running.block == block]

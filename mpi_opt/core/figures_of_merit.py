@@ -27,7 +27,7 @@ MAIN = "figure_of_merit"
 
 
 @dataclass(frozen=True)
-class Merits:
+class FiguresOfMerit:
     """The figures of merit of a study.
 
     Attributes:
@@ -80,9 +80,9 @@ class Merits:
             raise TypeError(f"{expected}, not {value!r}")
         if len(value) != len(self.names):
             raise ValueError(f"{expected}, not {len(value)}")
-        return tuple(_number(one) for one in value)
+        return tuple(_number(entry) for entry in value)
 
-    def figures(self, ended: FoldOutcome | Outcome | TrialRecord) -> tuple[float, ...]:
+    def values(self, ended: FoldOutcome | Outcome | TrialRecord) -> tuple[float, ...]:
         """The figures of merit of a fold or trial that has not failed, in the order of `names`."""
         return tuple(_known(ended.figures_of_merit.get(name, ended.figure_of_merit)) for name in self.names)
 
@@ -123,8 +123,8 @@ class Merits:
             folds; None in place of the deviations with one fold.
         """
         if len(folds) == 1:
-            return self.figures(folds[0]), None
-        columns = list(zip(*map(self.figures, folds), strict=True))
+            return self.values(folds[0]), None
+        columns = list(zip(*map(self.values, folds), strict=True))
         spreads = tuple(statistics.stdev(column) for column in columns)
         return tuple(map(self._aggregate, columns, self.signs)), spreads
 
@@ -144,7 +144,7 @@ class Merits:
         spreads = ended.uncertainties if self.are_several else {self.names[0]: ended.uncertainty}
         costs = tuple(
             cost if (spread := spreads.get(name)) is None else Measured(cost, spread * self._error(folds))
-            for name, cost in zip(self.names, self.costs(self.figures(ended)), strict=True)
+            for name, cost in zip(self.names, self.costs(self.values(ended)), strict=True)
         )
         return costs if self.are_several else costs[0]
 
@@ -153,7 +153,7 @@ class Merits:
         if target is None or ended.figure_of_merit is None:
             return False
         limits = target if isinstance(target, tuple) else (target,)
-        trios = zip(self.costs(self.figures(ended)), limits, self.signs, strict=True)
+        trios = zip(self.costs(self.values(ended)), limits, self.signs, strict=True)
         return all(limit is None or cost <= sign * limit for cost, limit, sign in trios)
 
     def _aggregate(self, values: Sequence[float], sign: float) -> float:
@@ -178,19 +178,19 @@ class Merits:
         return math.sqrt(variance)
 
 
-def read_merits(
+def read_figures_of_merit(
     figure_of_merit: str | Sequence[str],
     direction: Direction | Sequence[Direction],
     selection: Selection,
     *,
     is_training: bool,
-) -> Merits:
+) -> FiguresOfMerit:
     """The figures of merit of a configuration.
 
     Args:
         figure_of_merit: A name, a function ``file.py:function``, or several of them.
         direction: One direction, or one per figure.
-        selection: As in `Merits`.
+        selection: As in `FiguresOfMerit`.
         is_training: Whether the figures are computed from a training; otherwise they are names for the numbers that
             the user's code returns.
 
@@ -201,7 +201,7 @@ def read_merits(
     if isinstance(figure_of_merit, str):
         names = _names_of_one(figure_of_merit, len(directions), is_training)
     else:
-        names = tuple(_name(one) for one in figure_of_merit)
+        names = tuple(_name(entry) for entry in figure_of_merit)
     if len(names) != len(directions):
         raise ConfigurationError(
             f"expected a direction for each of {', '.join(names)}; found {len(directions)}",
@@ -211,7 +211,7 @@ def read_merits(
     for name in names:
         if names.count(name) > 1:
             raise ConfigurationError(f"duplicate name {name}", where="figure_of_merit", cure="name each once")
-    return Merits(names, directions, selection)
+    return FiguresOfMerit(names, directions, selection)
 
 
 def _names_of_one(figure_of_merit: str, n: int, is_training: bool) -> tuple[str, ...]:
@@ -232,18 +232,18 @@ def _name(figure_of_merit: str) -> str:
     return figure_of_merit.rpartition(":")[2]
 
 
-def read_target(target: float | Sequence[float | None] | None, merits: Merits) -> Target | None:
+def read_target(target: float | Sequence[float | None] | None, figures: FiguresOfMerit) -> Target | None:
     """The target of a configuration: a number, or one per figure, where None means any value.
 
     Raises:
         ConfigurationError: The numbers of targets and figures of merit differ.
     """
     wanted = (target,) if isinstance(target, int | float) else None if target is None else tuple(target)
-    if wanted is not None and len(wanted) != len(merits.names):
+    if wanted is not None and len(wanted) != len(figures.names):
         raise ConfigurationError(
-            f"expected a target for each of {', '.join(merits.names)}; found {len(wanted)}",
+            f"expected a target for each of {', '.join(figures.names)}; found {len(wanted)}",
             where="search.target",
-            cure=f"target: [{', '.join(['null'] * len(merits.names))}] with a number in place of some null",
+            cure=f"target: [{', '.join(['null'] * len(figures.names))}] with a number in place of some null",
         )
     return target if isinstance(target, int | float) else wanted
 

@@ -56,7 +56,7 @@ class Fold(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Yardstick:
+class ReferenceTrial:
     """The best complete trial, with which the folds of another trial are compared. It is sent with the trial.
 
     Attributes:
@@ -109,8 +109,8 @@ class Yardstick:
         return differences
 
 
-class Yardsticks:
-    """The yardsticks of trials, estimated from the complete trials of a study.
+class CompleteTrials:
+    """The complete trials of a study, from which the references of later trials are estimated.
 
     Args:
         n_folds: K. With one fold no trial is ever stopped.
@@ -122,7 +122,7 @@ class Yardsticks:
     def __init__(self, n_folds: int = 1, sign: float = 1.0, lag: int | None = None) -> None:
         self.n_folds, self.sign, self.lag = n_folds, sign, lag
         self._trials: dict[int, tuple[float, tuple[float, ...]]] = {}
-        self._latest: tuple[int, Yardstick | None] = (0, None)
+        self._latest: tuple[int, ReferenceTrial | None] = (0, None)
 
     def add(self, proposal: Proposal, figure_of_merit: float, folds: Iterable[Fold]) -> None:
         """Adds a complete trial. A trial with missing folds or with a budget is ignored."""
@@ -130,8 +130,8 @@ class Yardsticks:
         if self.n_folds > 1 and len(by_fold) == self.n_folds and proposal.budget is None:
             self._trials[proposal.number] = (figure_of_merit, tuple(by_fold[fold] for fold in sorted(by_fold)))
 
-    def of(self, proposal: Proposal) -> Yardstick | None:
-        """The yardstick of a trial; None if too few trials are complete.
+    def reference_for(self, proposal: Proposal) -> ReferenceTrial | None:
+        """The reference of a trial; None if too few trials are complete.
 
         None also for a trial with a budget, because other trials may resume from the checkpoints of all of its folds.
         """
@@ -141,10 +141,10 @@ class Yardsticks:
         if len(known) <= FEWEST_OTHERS or proposal.budget is not None:
             return None
         if self._latest[0] != len(known):
-            self._latest = len(known), self._made(known)
+            self._latest = len(known), self._reference(known)
         return self._latest[1]
 
-    def _made(self, known: dict[int, tuple[float, tuple[float, ...]]]) -> Yardstick:
+    def _reference(self, known: dict[int, tuple[float, tuple[float, ...]]]) -> ReferenceTrial:
         ranked = sorted(known, key=lambda number: (self.sign * known[number][0], number))
         figure, folds = known[ranked[0]]
         others = ranked[1 : 1 + max(FEWEST_OTHERS, len(ranked) // 2)]
@@ -152,7 +152,7 @@ class Yardsticks:
         least = LEAST_SCATTER * max(abs(value) for value in folds) or LEAST_SCATTER
         variances = np.maximum(differences.var(axis=1, ddof=1), least**2)
         scatter, freedom = pooled(variances, self.n_folds - 1)
-        return Yardstick(figure, folds, scatter, freedom, self.sign)
+        return ReferenceTrial(figure, folds, scatter, freedom, self.sign)
 
 
 def pooled(variances: Floats, freedom: int) -> tuple[float, float]:

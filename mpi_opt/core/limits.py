@@ -6,7 +6,7 @@ from bisect import insort
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mpi_opt.core.figures_of_merit import Merits, Target
+from mpi_opt.core.figures_of_merit import FiguresOfMerit, Target
 
 if TYPE_CHECKING:
     from mpi_opt.core.trial import Outcome, TrialRecord
@@ -28,7 +28,7 @@ class SearchLimits:
     Attributes:
         trials: Number of trials of the study, including failed ones.
         target: The search stops when a trial is this good; None for no target.
-        merits: The study's figures of merit.
+        figures_of_merit: The study's figures of merit.
         retries: How often a trial is run again after its ranks were lost.
         time_limit_s: Seconds that this run may take; None for no limit.
         timeout_s: Seconds that one trial may take; None for no limit.
@@ -36,14 +36,14 @@ class SearchLimits:
 
     trials: int
     target: Target | None = None
-    merits: Merits = field(default_factory=Merits)
+    figures_of_merit: FiguresOfMerit = field(default_factory=FiguresOfMerit)
     retries: int = 1
     time_limit_s: float | None = None
     timeout_s: float | None = None
 
     def is_reached(self, ended: TrialRecord | Outcome) -> bool:
         """Whether this trial reaches the target."""
-        return self.merits.is_reached(self.target, ended)
+        return self.figures_of_merit.is_reached(self.target, ended)
 
     def is_too_long(self, duration_s: float) -> bool:
         """Whether a trial of this duration exceeds the timeout."""

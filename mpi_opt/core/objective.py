@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Trial
 
@@ -26,14 +26,14 @@ class TrialSettings:
         folds: Number of folds.
         timeout_s: Seconds that a trial may take; None for no limit.
         sample: A point of the space, with which the objective's inputs are checked before the first trial.
-        merits: The study's figures of merit.
+        figures_of_merit: The study's figures of merit.
     """
 
     seed: int
     folds: int = 1
     timeout_s: float | None = None
     sample: Parameters = field(default_factory=dict)
-    merits: Merits = field(default_factory=Merits)
+    figures_of_merit: FiguresOfMerit = field(default_factory=FiguresOfMerit)
 
 
 class Objective(ABC):

@@ -81,8 +81,8 @@ def order(values: Sequence[tuple[float, ...] | float]) -> list[int]:
     points = np.array(values)
     rank = ranks(points)
     distance = np.empty(len(points))
-    for one in np.unique(rank):
-        distance[rank == one] = crowding(points[rank == one])
+    for front in np.unique(rank):
+        distance[rank == front] = crowding(points[rank == front])
     return sorted(range(len(points)), key=lambda index: (rank[index], -distance[index], index))
 
 

@@ -1,6 +1,6 @@
 """Proposals, trials and their outcomes as plain values. No MPI, SQL or clock.
 
-A *proposal* is a point that a strategy wants to be tried. A *trial* is a proposal that was started, with the same
+A *proposal* is a point that a strategy wants to evaluate. A *trial* is a proposal that was started, with the same
 number. An *outcome* is the report of a block about a trial that ended; a failure is a value, not an exception. A
 `Trial` is the argument of a user's objective.
 """
@@ -26,7 +26,7 @@ UNFINISHED: tuple[State, ...] = ("queued", "running")
 
 @dataclass(frozen=True)
 class Proposal:
-    """A point that a strategy wants to be tried.
+    """A point that a strategy wants to evaluate.
 
     Attributes:
         number: 0-based consecutive number, which the trial shares.

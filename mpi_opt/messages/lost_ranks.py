@@ -1,7 +1,7 @@
 """Notices lost ranks, on rank 0: finds out from MPI which ranks of the search have died, and reports each of them once.
 
 The members of a block notice a loss as well, because communication in their block fails: they report the block as
-`Broken` (`mpi_opt.worker.worker`). What the coordinator then does is described in docs/architecture.md.
+`Broken` (`mpi_opt.worker.worker`). docs/architecture.md describes the reaction of the coordinator.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from mpi_opt.core.fold_stopping import Yardstick
+from mpi_opt.core.fold_stopping import ReferenceTrial
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.errors import MPILearnError
 
@@ -83,12 +83,12 @@ class Assignment:
     Attributes:
         proposal: The proposal, as the strategy made it.
         study: The study's key, as in `Trial.study`.
-        yardstick: The figures with which consecutive folds are compared; None to run all folds.
+        reference: The trial with which consecutive folds are compared; None to run all folds.
     """
 
     proposal: Proposal
     study: str = ""
-    yardstick: Yardstick | None = None
+    reference: ReferenceTrial | None = None
 
     @property
     def number(self) -> int:
@@ -201,7 +201,7 @@ class PartOutcome:
         number: The number of the trial.
         folds: The outcomes of the folds whose first rank is the sender.
         error: The reason, rank, host and traceback of a failure, as text.
-        is_echo: Whether the error is only the consequence of another rank's failure.
+        is_consequence: Whether the error is only the consequence of another rank's failure.
         was_stopped: Whether the objective was asked to stop.
         is_clearly_worse: Whether the trial is clearly worse than the best one after some of its folds.
     """
@@ -209,7 +209,7 @@ class PartOutcome:
     number: int
     folds: list[FoldOutcome] = field(default_factory=list)
     error: str | None = None
-    is_echo: bool = False
+    is_consequence: bool = False
     was_stopped: bool = False
     is_clearly_worse: bool = False
 

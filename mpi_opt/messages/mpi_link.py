@@ -163,7 +163,7 @@ class MPIWorkerLink(WorkerLink):
 
     def form_block(self, join: Join, meanwhile: Callable[[], None]) -> Communicator:
         self._await_members(join, meanwhile)
-        return communicators.group_of(self.world, join.ranks, f"mpi_opt block {join.block}")
+        return communicators.from_ranks(self.world, join.ranks, f"mpi_opt block {join.block}")
 
     def receive_results(self) -> Results:
         """Waits for the results of the search from rank 0. Drops stop messages that no trial has read.

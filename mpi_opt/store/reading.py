@@ -11,15 +11,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, Table, func, select
 
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import FINISHED, UNFINISHED, State, TrialRecord
 from mpi_opt.store.records import AttemptRecord, CurveRecord, EarlierTrial, EventRecord, FoldRecord, StudyRecord
 from mpi_opt.store.schema import (
     attempts,
     events,
+    figures_from_json,
     figures_of_merit,
     folds,
-    merits_from,
     metrics,
     space_from_json,
     studies,
@@ -45,11 +45,11 @@ def read_study(connection: Connection, name: str) -> StudyRecord | None:
     return None if row is None else _study(connection, row)
 
 
-def read_merits(connection: Connection, study_id: int) -> Merits:
+def read_study_figures(connection: Connection, study_id: int) -> FiguresOfMerit:
     """The figures of merit of a study."""
     columns = (studies.c.merits, studies.c.direction, studies.c.selection)
     row = connection.execute(select(*columns).where(studies.c.id == study_id)).one()
-    return merits_from(row.merits, row.direction, row.selection)
+    return figures_from_json(row.merits, row.direction, row.selection)
 
 
 def read_trials(
@@ -166,7 +166,7 @@ def _study(connection: Connection, row: Row[Any]) -> StudyRecord:
         view=row.view_name,
         counts={state: count for state, count in connection.execute(counts)},  # noqa: C416 (rows are not tuples)
         best=best[0] if best else None,
-        merits=merits_from(row.merits, row.direction, row.selection),
+        figures_of_merit=figures_from_json(row.merits, row.direction, row.selection),
     )
 
 
@@ -200,7 +200,7 @@ def _figures(
 
     For the trials `numbers`; None: for all.
     """
-    order = {name: index for index, name in enumerate(read_merits(connection, study_id).names)}
+    order = {name: index for index, name in enumerate(read_study_figures(connection, study_id).names)}
     columns = (figures_of_merit.c.name, figures_of_merit.c.value, figures_of_merit.c.uncertainty)
     rows = connection.execute(_of_trials(figures_of_merit, columns, study_id, numbers)).all()
     figures: dict[int, dict[str, float]] = {}

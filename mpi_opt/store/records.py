@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import FINISHED, Outcome, Proposal, State, TrialRecord
 
@@ -65,7 +65,7 @@ class StudyRecord:
         counts: State -> number of trials; states without trials are left out.
         best: The best complete trial, or None; with several figures of merit the trial of the Pareto front with the
             best first figure.
-        merits: The figures of merit.
+        figures_of_merit: The figures of merit.
     """
 
     id: int
@@ -79,7 +79,7 @@ class StudyRecord:
     view: str
     counts: dict[State, int] = field(default_factory=dict)
     best: TrialRecord | None = None
-    merits: Merits = field(default_factory=Merits)
+    figures_of_merit: FiguresOfMerit = field(default_factory=FiguresOfMerit)
 
     @property
     def key(self) -> str:

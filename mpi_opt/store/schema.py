@@ -28,7 +28,7 @@ from sqlalchemy import (
 )
 
 from mpi_opt.core import space
-from mpi_opt.core.figures_of_merit import Direction, Merits, Selection
+from mpi_opt.core.figures_of_merit import Direction, FiguresOfMerit, Selection
 from mpi_opt.core.space import DIMENSIONS, Dimension, Space
 
 VERSION = 3
@@ -209,19 +209,19 @@ def space_from_json(text: str) -> Space:
     return Space({name: DIMENSIONS[entry.pop("type")](**entry) for name, entry in json.loads(text).items()})
 
 
-def merits_to_json(merits: Merits) -> str | None:
+def figures_to_json(figures: FiguresOfMerit) -> str | None:
     """Several figures of merit as JSON; None for a single one, which has columns of its own."""
-    pairs = zip(merits.names, merits.directions, strict=True)
-    return json.dumps([{"name": name, "direction": way} for name, way in pairs]) if merits.are_several else None
+    pairs = zip(figures.names, figures.directions, strict=True)
+    return json.dumps([{"name": name, "direction": way} for name, way in pairs]) if figures.are_several else None
 
 
-def merits_from(text: str | None, direction: Direction, selection: Selection) -> Merits:
+def figures_from_json(text: str | None, direction: Direction, selection: Selection) -> FiguresOfMerit:
     """The figures of merit in a row of `studies`."""
     if text is None:
-        return Merits(directions=(direction,), selection=selection)
+        return FiguresOfMerit(directions=(direction,), selection=selection)
     entries = json.loads(text)
     names, directions = (tuple(entry[key] for entry in entries) for key in ("name", "direction"))
-    return Merits(names, directions, selection)
+    return FiguresOfMerit(names, directions, selection)
 
 
 def view_name(study: str, taken: Collection[str]) -> str:
@@ -234,7 +234,7 @@ def view_name(study: str, taken: Collection[str]) -> str:
     return name
 
 
-def create_view(name: str, study_id: int, dimensions: Space, merits: Merits, dialect: Dialect) -> str:
+def create_view(name: str, study_id: int, dimensions: Space, figures: FiguresOfMerit, dialect: Dialect) -> str:
     """The statement that creates a study's view: a row for each trial, a column for each hyperparameter.
 
     Each of several figures of merit has two columns, ``NAME`` and ``NAME_uncertainty``, and ``pareto`` is 1 on the
@@ -249,19 +249,19 @@ def create_view(name: str, study_id: int, dimensions: Space, merits: Merits, dia
         taken.add(column.lower())
         columns.append(f"{sql} AS {quote(column)}")
 
-    for merit in merits.names if merits.are_several else ():
-        add(_figure("value", merit, dialect), merit, "merit")
-        add(_figure("uncertainty", merit, dialect), f"{merit}_uncertainty", "merit")
-    if merits.are_several:
+    for figure in figures.names if figures.are_several else ():
+        add(_figure("value", figure, dialect), figure, "merit")
+        add(_figure("uncertainty", figure, dialect), f"{figure}_uncertainty", "merit")
+    if figures.are_several:
         add("pareto", "pareto", "trial")
     for parameter, dimension in dimensions.items():
         add(_extracted(parameter, dimension, dialect), parameter, "parameter")
     return f"CREATE VIEW {quote(name)} AS SELECT {', '.join(columns)} FROM trials WHERE study_id = {int(study_id)}"
 
 
-def _figure(column: str, merit: str, dialect: Dialect) -> str:
+def _figure(column: str, name: str, dialect: Dialect) -> str:
     """SQL for one figure of merit, or for its uncertainty, of a trial."""
-    wanted = f"f.trial_id = trials.id AND f.name = {_text(merit, dialect)}"
+    wanted = f"f.trial_id = trials.id AND f.name = {_text(name, dialect)}"
     return f"(SELECT f.{column} FROM figures_of_merit f WHERE {wanted})"
 
 

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection
 
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store import connecting, reading, writing
@@ -48,7 +48,7 @@ class Store:
         self._database = Database(address, read_only=read_only)
         self.url, self.read_only = self._database.url, read_only
         self.leases = Leases(self._database)
-        self._merits: dict[int, Merits] = {}
+        self._figures: dict[int, FiguresOfMerit] = {}
 
     @classmethod
     def open(cls, url: str, *, read_only: bool = False) -> Store:
@@ -99,7 +99,7 @@ class Store:
         self,
         name: str,
         *,
-        merits: Merits = Merits(),  # noqa: B008 - frozen
+        figures_of_merit: FiguresOfMerit = FiguresOfMerit(),  # noqa: B008 - frozen
         strategy: str,
         seed: int,
         configuration: dict[str, Any],
@@ -110,7 +110,7 @@ class Store:
 
         Args:
             name: Unique in the store.
-            merits: The figures of merit.
+            figures_of_merit: The figures of merit.
             strategy: The name of the strategy.
             seed: The seed of the study.
             configuration: The effective YAML.
@@ -121,7 +121,7 @@ class Store:
             StoreConflictError: A study of this name exists.
         """
         with self._database.writing() as connection:
-            writing.create_study(connection, name, merits, strategy, seed, configuration, space, earlier)
+            writing.create_study(connection, name, figures_of_merit, strategy, seed, configuration, space, earlier)
         created = self.study(name)
         assert created is not None, "it was committed"
         return created
@@ -148,9 +148,9 @@ class Store:
         Raises:
             StoreConflictError: Another process has ended one of these trials or started it again.
         """
-        merits = self._merits_of(study_id)
+        figures = self._figures_of(study_id)
         with self._database.writing() as connection:
-            writing.finish(connection, study_id, finished, merits)
+            writing.finish(connection, study_id, finished, figures)
             writing.requeue(connection, study_id, given_back or {})
 
     def requeue(self, study_id: int, numbers: Sequence[int], error: str, outcome: GivenUp = "lost") -> None:
@@ -199,8 +199,8 @@ class Store:
         with self._database.reading() as connection:
             return query(connection, *arguments, **options)
 
-    def _merits_of(self, study_id: int) -> Merits:
+    def _figures_of(self, study_id: int) -> FiguresOfMerit:
         """The figures of merit of a study, which are read from the database once."""
-        if study_id not in self._merits:
-            self._merits[study_id] = self._read(reading.read_merits, study_id)
-        return self._merits[study_id]
+        if study_id not in self._figures:
+            self._figures[study_id] = self._read(reading.read_study_figures, study_id)
+        return self._figures[study_id]

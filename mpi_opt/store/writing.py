@@ -27,7 +27,7 @@ from sqlalchemy import (
     update,
 )
 
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import UNFINISHED, Outcome
 from mpi_opt.errors import without_passwords
@@ -75,7 +75,7 @@ def trial_id(study_id: int, number: int) -> int:
 def create_study(
     connection: Connection,
     name: str,
-    merits: Merits,
+    figures: FiguresOfMerit,
     strategy: str,
     seed: int,
     configuration: dict[str, Any],
@@ -86,9 +86,9 @@ def create_study(
     view = schema.view_name(name, connection.scalars(select(studies.c.view_name)).all())
     row = {
         "name": name,
-        "direction": merits.directions[0],
-        "selection": merits.selection,
-        "merits": schema.merits_to_json(merits),
+        "direction": figures.directions[0],
+        "selection": figures.selection,
+        "merits": schema.figures_to_json(figures),
         "strategy": strategy,
         "seed": seed,
         "created_at": now(),
@@ -98,11 +98,11 @@ def create_study(
     }
     connection.execute(insert(studies).values(row))
     study_id = connection.scalars(select(studies.c.id).where(studies.c.name == name)).one()
-    connection.exec_driver_sql(schema.create_view(view, study_id, space, merits, connection.dialect))
+    connection.exec_driver_sql(schema.create_view(view, study_id, space, figures, connection.dialect))
     rows = [
-        {"position": position, "parameters": json.dumps(one.parameters, ensure_ascii=False)}
-        | {"study_id": study_id, "figure_of_merit": one.figure_of_merit}
-        for position, one in enumerate(earlier)
+        {"position": position, "parameters": json.dumps(trial.parameters, ensure_ascii=False)}
+        | {"study_id": study_id, "figure_of_merit": trial.figure_of_merit}
+        for position, trial in enumerate(earlier)
     ]
     _run(connection, INSERT_TRANSFERRED, rows)
 
@@ -111,32 +111,32 @@ def start(connection: Connection, study_id: int, starts: Sequence[Start]) -> Non
     """Records trials as running: inserts those that start for the first time, and an attempt of each."""
     at = now()
     first, again, begun = [], [], []
-    for one in starts:
-        proposal, key = one.proposal, trial_id(study_id, one.proposal.number)
-        changed = {"state": "running", "started_at": at, "attempts": one.attempt}
-        if one.attempt > 1:
-            again.append({"key": key, "key_attempt": one.attempt - 1} | changed)
+    for trial in starts:
+        proposal, key = trial.proposal, trial_id(study_id, trial.proposal.number)
+        changed = {"state": "running", "started_at": at, "attempts": trial.attempt}
+        if trial.attempt > 1:
+            again.append({"key": key, "key_attempt": trial.attempt - 1} | changed)
         else:
             parameters = json.dumps(proposal.parameters, ensure_ascii=False)
             new = {"id": key, "study_id": study_id, "number": proposal.number, "parameters": parameters}
             first.append(new | {"budget": proposal.budget, "resume_from": proposal.resume_from} | changed)
-        where = {"block": one.block, "ranks": one.ranks, "hosts": one.hosts}
-        begun.append({"trial_id": key, "attempt": one.attempt, "started_at": at} | where)
+        where = {"block": trial.block, "ranks": trial.ranks, "hosts": trial.hosts}
+        begun.append({"trial_id": key, "attempt": trial.attempt, "started_at": at} | where)
     _run(connection, INSERT_TRIAL, first)
     _run_on_all(connection, RESTART_TRIAL, again)
     _run(connection, INSERT_ATTEMPT, begun)
 
 
-def finish(connection: Connection, study_id: int, finished: Sequence[Finish], merits: Merits) -> None:
+def finish(connection: Connection, study_id: int, finished: Sequence[Finish], figures: FiguresOfMerit) -> None:
     """Records the outcomes of trials: the trials, their folds, metrics and attempts, and the Pareto front."""
     at, first = now(), _count_ended(connection, study_id, len(finished))
-    ended = {trial_id(study_id, one.outcome.number): one for one in finished}
+    ended = {trial_id(study_id, record.outcome.number): record for record in finished}
     _run_on_all(connection, END_TRIAL, [_trial(*pair, at, first + i) for i, pair in enumerate(ended.items())])
     _run(connection, END_ATTEMPT, [_attempt(*pair, at) for pair in ended.items()])
     _insert_folds(connection, ended)
-    if merits.are_several:
-        outcomes = {key: one.outcome for key, one in ended.items()}
-        on_front = pareto_flags.changes(connection, study_id, outcomes, merits)
+    if figures.are_several:
+        outcomes = {key: record.outcome for key, record in ended.items()}
+        on_front = pareto_flags.changes(connection, study_id, outcomes, figures)
         _run(connection, INSERT_FIGURE, _figures(outcomes))
         _run(connection, PLACE_ON_FRONT, [{"key": key, "pareto": pareto} for key, pareto in on_front.items()])
 
@@ -211,7 +211,7 @@ def _count_ended(connection: Connection, study_id: int, count: int) -> int:
 
 def _insert_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
     """Inserts the folds, and their metrics and figures of merit. An attempt that did not end has left none."""
-    new = [({"trial_id": key, "fold": fold.fold}, fold) for key, one in ended.items() for fold in one.outcome.folds]
+    new = [({"trial_id": key, "fold": fold.fold}, fold) for key, trial in ended.items() for fold in trial.outcome.folds]
     rows = [
         this_fold | {"figure_of_merit": _number(fold.figure_of_merit), "duration_s": fold.duration_s}
         for this_fold, fold in new

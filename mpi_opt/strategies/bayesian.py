@@ -194,9 +194,9 @@ class Bayesian(Strategy):
     def _search_front(self, observed: Observations, pending: Floats, number: int, count: int) -> list[Floats]:
         """Rows with new weights, and therefore a new model, for each; the earlier rows count as pending."""
         rows: list[Floats] = []
-        for one in range(number, number + count):
-            weighted = observed.weighted(drawn_weights(self._bookkeeping.n_figures, self._seed, one))
-            rows += self._new_proposer().propose(weighted, np.vstack([pending, *rows]), one, 1, self._is_allowed)
+        for trial in range(number, number + count):
+            weighted = observed.weighted(drawn_weights(self._bookkeeping.n_figures, self._seed, trial))
+            rows += self._new_proposer().propose(weighted, np.vstack([pending, *rows]), trial, 1, self._is_allowed)
         return rows
 
     def _pending_rows(self) -> Floats:

@@ -97,12 +97,12 @@ class Constructive(Strategy):
 
     def _shallower(self, depth: int, rng: np.random.Generator) -> Parameters:
         """One of the best networks of less than `depth` layers; empty if there is none."""
-        networks = [one for other, front in self._best.items() if other < depth for one in front]
+        networks = [network for other, front in self._best.items() if other < depth for network in front]
         return _one_of_the_best(networks, rng) if networks else {}
 
     def _varied(self, drawn: Parameters, rng: np.random.Generator) -> Parameters:
         """The best network with one layer, or one hyperparameter that belongs to no layer, redrawn."""
-        best = _one_of_the_best([one for front in self._best.values() for one in front], rng)
+        best = _one_of_the_best([network for front in self._best.values() for network in front], rng)
         groups = sorted({_layer(name) or name for name in best if name != self._depth})
         if not groups:
             return drawn
@@ -120,7 +120,7 @@ class Constructive(Strategy):
     def _depth_name(self) -> str | None:
         name = self._options.depth
         if name is None:
-            return next((one for one in ("depth", "layers", "n_layers") if _is_integer(self._space, one)), None)
+            return next((name for name in ("depth", "layers", "n_layers") if _is_integer(self._space, name)), None)
         if not _is_integer(self._space, name):
             near = nearest(name, self._space)
             raise ConfigurationError(
@@ -133,7 +133,7 @@ class Constructive(Strategy):
 
 def _one_of_the_best(networks: list[tuple[Cost, Parameters]], rng: np.random.Generator) -> Parameters:
     """The network with the smallest cost; with several figures of merit a random one of the Pareto front."""
-    front = [one for cost, one in networks if not any(dominates(other, cost) for other, _ in networks)]
+    front = [network for cost, network in networks if not any(dominates(other, cost) for other, _ in networks)]
     return front[0 if len(front) == 1 or not isinstance(networks[0][0], tuple) else int(rng.integers(len(front)))]
 
 

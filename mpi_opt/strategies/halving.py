@@ -84,11 +84,11 @@ class Rung:
         """The configuration to promote next; None if there is none."""
         if len(self.promoted) >= int(len(self.costs) / factor):
             return None
-        return next((one for one in self.best(factor) if one not in self.promoted), None)
+        return next((configuration for configuration in self.best(factor) if configuration not in self.promoted), None)
 
     def best(self, factor: float) -> list[int]:
         """The best one in `factor` of the configurations, best first."""
-        succeeded = {one: cost for one, cost in sorted(self.costs.items()) if cost is not None}
+        succeeded = {configuration: cost for configuration, cost in sorted(self.costs.items()) if cost is not None}
         ranked = [list(succeeded)[index] for index in order(list(succeeded.values()))]
         return ranked[: int(len(self.costs) / factor)]
 
@@ -150,7 +150,7 @@ class Halving(Strategy):
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
         """Rebuilds configurations and rungs."""
         observed, pending = list(observed), list(pending)
-        for proposal in sorted([proposal for proposal, _ in observed] + pending, key=lambda one: one.number):
+        for proposal in sorted([proposal for proposal, _ in observed] + pending, key=lambda proposal: proposal.number):
             self._admit(proposal)
             self._bookkeeping.enter(proposal)
         first = {proposal.number: proposal for proposal in self._new.values()}
@@ -250,7 +250,7 @@ class Halving(Strategy):
         self._latest[configuration] = proposal
 
     def _enter(self, proposal: Proposal, cost: Cost | None) -> None:
-        """Enters a cost at the trial's rung, and notes trials whose checkpoints nothing will resume."""
+        """Enters a cost at the trial's rung, and records trials from whose checkpoints no other trial will resume."""
         if self._options.resume or proposal.budget is not None:
             self._rung_at(proposal.budget).costs[self._configuration_of[proposal.number]] = cost
         if proposal.resume_from is not None:

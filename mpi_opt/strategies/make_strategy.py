@@ -71,7 +71,7 @@ def make_strategy(
         options.setdefault("await_refit_up_to", lag)
     if transfer is not None:
         options = transfer.options(space, seed, options)
-    make = partial(_made, name, space, seed, options, n_figures, transfer)
+    make = partial(_construct, name, space, seed, options, n_figures, transfer)
     if not is_reproducible:
         return make()
     from mpi_opt.strategies.reproducible import Reproducible
@@ -79,7 +79,7 @@ def make_strategy(
     return Reproducible(make, lag, n_figures)
 
 
-def _made(
+def _construct(
     name: str,
     space: Space,
     seed: int,

@@ -111,7 +111,8 @@ class Population(Strategy):
         """Rebuilds the population: each trial that resumes another one took the place of the first that waited."""
         observed, pending = list(observed), list(pending)
         self._bookkeeping.resume(self.tell, observed, pending)
-        n_continued = sum(one.resume_from is not None for one in [*pending, *(proposal for proposal, _ in observed)])
+        proposals = [*pending, *(proposal for proposal, _ in observed)]
+        n_continued = sum(proposal.resume_from is not None for proposal in proposals)
         for _ in range(min(n_continued, len(self._waiting))):
             self._waiting.popleft()
 
@@ -131,9 +132,9 @@ class Population(Strategy):
         Once no new network can start, none is compared any more with trials of fewer epochs than every network has.
         """
         pending = self._bookkeeping.pending.values()
-        alive = [one.budget or 0.0 for one in (*pending, *(self._trials[number] for number in self._waiting))]
+        alive = [proposal.budget or 0.0 for proposal in (*pending, *(self._trials[number] for number in self._waiting))]
         least = min(alive, default=math.inf) if self._is_closed else 0.0
-        needed = {*self._waiting, *self._recent, *(one.resume_from for one in pending)}
+        needed = {*self._waiting, *self._recent, *(proposal.resume_from for proposal in pending)}
         needed.update(number for budget, same in self._recent_at.items() if budget >= least for number in same)
         found = sorted(self._resumable - needed)
         self._resumable &= needed
@@ -169,7 +170,7 @@ class Population(Strategy):
         rng = np.random.default_rng([self._seed, self._bookkeeping.n_asked])
         parent, parameters = self._trials[number], self._trials[number].parameters
         peers = self._peers(parent.budget or 0.0)
-        ranked = [peers[index] for index in order([self._costs[one] for one in peers])]
+        ranked = [peers[index] for index in order([self._costs[peer] for peer in peers])]
         n_best = self._n_best(len(ranked), parent.budget or 0.0)
         is_failed, is_bad = number not in self._costs, number in ranked[-n_best:] and len(ranked) > n_best
         if is_failed or is_bad:

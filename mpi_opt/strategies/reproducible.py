@@ -93,7 +93,7 @@ class Reproducible(Strategy):
         return asked[0]
 
     def _n_learnt_by_replay(self) -> int:
-        """How many outcomes a strategy that waits had observed, which only repeating its proposals can tell."""
+        """Number of outcomes that a strategy that waits had observed, found by repeating its proposals."""
         twin = Reproducible(self._make, self._lag, self._n_figures)
         twin._outcomes = dict(self._outcomes)
         while twin._n_asked < self._n_asked and twin.ask(1):

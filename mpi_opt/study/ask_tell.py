@@ -19,7 +19,7 @@ from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError, StudyOwnedError
 from mpi_opt.store.records import Finish, Start
-from mpi_opt.study.external_results import Result
+from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.lease import described
 from mpi_opt.study.open_study import open_study
 from mpi_opt.study.past_trials import EXTERNAL_RANKS, PastTrials
@@ -27,7 +27,7 @@ from mpi_opt.study.study import Study
 
 if TYPE_CHECKING:
     from mpi_opt.configuration.plan import Plan
-    from mpi_opt.core.figures_of_merit import Merits
+    from mpi_opt.core.figures_of_merit import FiguresOfMerit
     from mpi_opt.store.records import AttemptRecord
 
 BLOCK = 0
@@ -63,7 +63,7 @@ def ask(plan: Plan, count: int) -> list[dict[str, Any]]:
     return [_described(proposal, attempt, plan) for proposal, attempt in _retried(lambda: _given_out(plan, count))]
 
 
-def tell(url: str, read: Callable[[Store], Study], results: Sequence[Result]) -> Study:
+def tell(url: str, read: Callable[[Store], Study], results: Sequence[ExternalResult]) -> Study:
     """Records the results of trials that `ask` gave out: all of `results`, or, if it raises, none.
 
     Args:
@@ -85,7 +85,7 @@ def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
     """The next trials, which are recorded as running, with the numbers of their attempts."""
     limits = plan.limits
     with open_study(plan, awaits_refit=True) as study:
-        past = PastTrials.read(study.store, study.record.id, limits.merits, plan.configuration.folds.number)
+        past = PastTrials.read(study.store, study.record.id, limits.figures_of_merit, plan.configuration.folds.number)
         if any(limits.is_reached(record) for record in past.ended):
             return []
         past.replay(study.strategy)
@@ -99,22 +99,27 @@ def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
     return trials
 
 
-def _recorded(url: str, read: Callable[[Store], Study], results: Sequence[Result]) -> Study:
+def _recorded(url: str, read: Callable[[Store], Study], results: Sequence[ExternalResult]) -> Study:
     with Store.open(url) as store:
         study = read(store)
         numbers = [result.number for result in results]
         trials = {trial.number: trial for trial in store.trials(study.record.id, numbers=numbers)}
-        latest = {one.number: one for one in store.attempts(study.record.id, numbers)}
+        latest = {attempt.number: attempt for attempt in store.attempts(study.record.id, numbers)}
         n_folds = number_of_folds(study.configuration)
         for result in results:
             _check_given_out(result, trials, latest, study, store)
-        finished = [_finish(trials[one.number], one, study.merits, n_folds) for one in results if one.lost is None]
-        store.finish(study.record.id, finished, {one.number: one.lost for one in results if one.lost is not None})
-        return Study.read(store, study.name, trials=study.merits.are_several)
+        finished = [
+            _finish(trials[result.number], result, study.figures_of_merit, n_folds)
+            for result in results
+            if result.lost is None
+        ]
+        lost = {result.number: result.lost for result in results if result.lost is not None}
+        store.finish(study.record.id, finished, lost)
+        return Study.read(store, study.name, trials=study.figures_of_merit.are_several)
 
 
 def _check_given_out(
-    result: Result,
+    result: ExternalResult,
     trials: Mapping[int, TrialRecord],
     latest: Mapping[int, AttemptRecord],
     study: Study,
@@ -147,32 +152,34 @@ def _check_given_out(
         raise StoreError(problem, where=where, cure=f"discard this result, or see {details}")
 
 
-def _finish(trial: TrialRecord, result: Result, merits: Merits, n_folds: int) -> Finish:
+def _finish(trial: TrialRecord, result: ExternalResult, figures_of_merit: FiguresOfMerit, n_folds: int) -> Finish:
     """A result as the outcome of its trial.
 
     Raises:
         ConfigurationError: The number of values is not the study's number of figures of merit.
     """
     duration_s = _seconds_since(trial.started_at)
-    figures, spreads = _read(result, result.value, merits), _read(result, result.uncertainty, merits)
+    figures = _read(result, result.value, figures_of_merit)
+    spreads = _read(result, result.uncertainty, figures_of_merit)
     if not figures:
         outcome = Outcome(trial.number, "failed", duration_s=duration_s, error=result.failed)
     else:
-        fold = FoldOutcome(0, figures[0], duration_s, figures_of_merit=merits.by_name(figures))
+        fold = FoldOutcome(0, figures[0], duration_s, figures_of_merit=figures_of_merit.by_name(figures))
         folds = [fold] if n_folds == 1 else []
-        outcome = merits.outcome(trial.number, "complete", figures, spreads, duration_s, folds)
+        outcome = figures_of_merit.outcome(trial.number, "complete", figures, spreads, duration_s, folds)
     return Finish(outcome, trial.attempts, BLOCK)
 
 
-def _read(result: Result, value: object, merits: Merits) -> tuple[float, ...]:
+def _read(result: ExternalResult, value: object, figures_of_merit: FiguresOfMerit) -> tuple[float, ...]:
     """The figures of merit, or their uncertainties, in the order of the study; empty without a value."""
     try:
-        return () if value is None else merits.read(value)
+        return () if value is None else figures_of_merit.read(value)
     except (TypeError, ValueError):
-        wanted = f"{len(merits.names)} numbers: {', '.join(merits.names)}" if merits.are_several else "one number"
-        cure = f'write "value": [{", ".join(["0.1"] * len(merits.names))}]' if merits.are_several else ""
+        names = figures_of_merit.names
+        wanted = f"{len(names)} numbers: {', '.join(names)}" if len(names) > 1 else "one number"
+        example = f"[{', '.join(['0.1'] * len(names))}]" if len(names) > 1 else "0.1"
         raise ConfigurationError(
-            f"expected {wanted}; found {value!r}", where=f"trial {result.number}", cure=cure or 'write "value": 0.1'
+            f"expected {wanted}; found {value!r}", where=f"trial {result.number}", cure=f'write "value": {example}'
         ) from None
 
 

@@ -45,7 +45,7 @@ def read_earlier(configuration: StudyConfiguration, space: Space) -> list[Earlie
         raise _undecided(f"there is no other study in {url}", ())
     with Store.open(url, read_only=True) as store:
         earlier = Study.read(store, section.study or _only_study(store, own_name))
-    return mapped(earlier, space, configuration.merits().sign)
+    return mapped(earlier, space, configuration.figures_of_merit().sign)
 
 
 def _only_study(store: Store, own_name: str | None) -> str:
@@ -86,7 +86,7 @@ def mapped(earlier: Study, space: Space, sign: float) -> list[EarlierTrial]:
     for trial in earlier.ranked(("complete",)):
         parameters = _mapped(trial.parameters, space, common)
         if parameters and trial.figure_of_merit is not None:
-            value = sign * earlier.merits.sign * trial.figure_of_merit
+            value = sign * earlier.figures_of_merit.sign * trial.figure_of_merit
             found.setdefault(repr(parameters), EarlierTrial(parameters, value))
     if not found:
         raise ConfigurationError(

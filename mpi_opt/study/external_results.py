@@ -6,15 +6,15 @@ from typing import Annotated
 
 from pydantic import Field
 
+from mpi_learn.settings.section import Section
 from mpi_learn.settings.validation import validated
-from mpi_opt.configuration.sections import Section
 from mpi_opt.errors import ConfigurationError
 
 Figure = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Spread = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
 
 
-class Result(Section):
+class ExternalResult(Section):
     """The result of a trial: a value, the reason of its failure, or the reason why it must run again."""
 
     number: int = Field(ge=0, strict=True, description="The trial.")
@@ -29,7 +29,7 @@ class Result(Section):
     lost: str | None = Field(None, min_length=1, description="Why the trial has not ended and must run again.")
 
 
-def read_results(content: object, study: str | None = None) -> list[Result]:
+def read_results(content: object, study: str | None = None) -> list[ExternalResult]:
     """Validates one result or a list of results. Results may contain the keys of their proposal.
 
     Args:
@@ -51,20 +51,20 @@ def read_results(content: object, study: str | None = None) -> list[Result]:
     return results
 
 
-def _read_result(entry: object, where: str, study: str | None) -> Result:
+def _read_result(entry: object, where: str, study: str | None) -> ExternalResult:
     if not isinstance(entry, dict):
         raise ConfigurationError(
             f"expected an object, found {entry!r}", where=where, cure='write {"number": 3, "value": 0.1}'
         )
     proposed = ("parameters", "seed", "study", "budget", "resume_from")  # keys that only a proposal has
-    result = validated(Result, {key: value for key, value in entry.items() if key not in proposed}, where)
+    result = validated(ExternalResult, {key: value for key, value in entry.items() if key not in proposed}, where)
     if study is not None and entry.get("study", study) != study:
         raise ConfigurationError(
             f"the result belongs to the study {entry['study']!r}, not to {study!r}",
             where=where,
             cure=f"report it with --study {entry['study']}",
         )
-    if sum(one is not None for one in (result.value, result.failed, result.lost)) != 1:
+    if sum(entry is not None for entry in (result.value, result.failed, result.lost)) != 1:
         raise ConfigurationError(
             'expected exactly one of "value", "failed" and "lost"',
             where=where,

@@ -84,7 +84,7 @@ class Lease:
             owner = self._store.leases.read(self._study.id)
             raise StudyOwnedError(
                 f"another search has taken the study over{'' if owner is None else f': {described(owner)}'}",
-                where=_place(self._store, self._study),
+                where=_study_in_store(self._store, self._study),
                 cure=f"this search did not renew its lease for {GONE_S:g} s; the same command continues the study",
             )
 
@@ -215,7 +215,7 @@ def _acquired(
         if owner is not None and not wait and watch.is_alive(owner):
             raise StudyOwnedError(
                 f"another search runs this study: {described(owner)}",
-                where=_place(store, study),
+                where=_study_in_store(store, study),
                 cure="wait for its end with --wait, or end it; for a new study add --study NAME",
             )
         if owner is not None and not is_noted:
@@ -257,7 +257,7 @@ def _new_record() -> LeaseRecord:
     )
 
 
-def _place(store: Store, study: StudyRecord) -> str:
+def _study_in_store(store: Store, study: StudyRecord) -> str:
     return f"study {study.name} in {store.url}"
 
 

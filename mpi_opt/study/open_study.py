@@ -117,14 +117,14 @@ def build_strategy(
     Raises:
         ConfigurationError: The strategy does not exist, or an option is invalid.
     """
-    wanted, merits = plan.configuration.search, plan.configuration.merits()
+    wanted, figures = plan.configuration.search, plan.configuration.figures_of_merit()
     options = AWAIT_EVERY_REFIT | plan.options if awaits_refit and wanted.strategy in REFITTING else plan.options
     transfer = None
     if earlier and section is not None:
-        found = [(one.parameters, merits.sign * one.figure_of_merit) for one in earlier]
+        found = [(trial.parameters, figures.sign * trial.figure_of_merit) for trial in earlier]
         transfer = Transfer(found, section.best, section.learn)
     return make_strategy(
-        wanted.strategy, plan.space, seed=wanted.seed, options=options, n_figures=len(merits.names), transfer=transfer
+        wanted.strategy, plan.space, seed=wanted.seed, options=options, n_figures=len(figures.names), transfer=transfer
     )
 
 
@@ -132,7 +132,7 @@ def _created(store: Store, plan: Plan, earlier: Sequence[EarlierTrial]) -> Study
     configuration = plan.configuration
     return store.create_study(
         configuration.study,
-        merits=configuration.merits(),
+        figures_of_merit=configuration.figures_of_merit(),
         strategy=configuration.search.strategy,
         seed=configuration.search.seed,
         configuration=publishable(plan.record),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from mpi_opt.core.trial import UNFINISHED, Failed, TrialRecord
 
 if TYPE_CHECKING:
-    from mpi_opt.core.figures_of_merit import Merits
-    from mpi_opt.core.fold_stopping import Yardsticks
+    from mpi_opt.core.figures_of_merit import FiguresOfMerit
+    from mpi_opt.core.fold_stopping import CompleteTrials
     from mpi_opt.store import Store
     from mpi_opt.store.records import FoldRecord
     from mpi_opt.strategies.strategy import Strategy
@@ -26,14 +26,14 @@ class PastTrials:
     Attributes:
         ended: The finished trials, in the order in which they ended.
         unfinished: The trials that are queued or running, by number.
-        merits: The figures of merit of the study.
+        figures_of_merit: The figures of merit of the study.
         folds: The number of folds, K.
         external: The numbers of the trials that a workload system runs.
     """
 
     ended: list[TrialRecord]
     unfinished: list[TrialRecord]
-    merits: Merits
+    figures_of_merit: FiguresOfMerit
     folds: int
     external: frozenset[int] = frozenset()
 
@@ -45,7 +45,7 @@ class PastTrials:
         return f"{len(self.ended)} finished, {n_queued} queued" + f", {n_external} run externally" * bool(n_external)
 
     @classmethod
-    def read(cls, store: Store, study_id: int, merits: Merits, folds: int) -> PastTrials:
+    def read(cls, store: Store, study_id: int, figures_of_merit: FiguresOfMerit, folds: int) -> PastTrials:
         """Reads the trials of a study from the store."""
         unfinished = store.trials(study_id, UNFINISHED)
         running = [record.number for record in unfinished if record.state == "running"]
@@ -54,23 +54,23 @@ class PastTrials:
         ended = store.ended_trials(study_id)
         numbers = {record.number for record in ended}  # a workload system may have reported one between the two queries
         unfinished = [record for record in unfinished if record.number not in numbers]
-        return cls(ended, unfinished, merits, folds, external - numbers)
+        return cls(ended, unfinished, figures_of_merit, folds, external - numbers)
 
     def replay(self, strategy: Strategy) -> None:
         """Passes all trials to a new strategy."""
         ended = [(record.proposal, self._value(record)) for record in self.ended]
         strategy.resume(ended, [record.proposal for record in self.unfinished])
 
-    def measure(self, yardsticks: Yardsticks, folds: Iterable[FoldRecord]) -> None:
-        """Passes the folds of the complete trials to `yardsticks`."""
+    def add_complete(self, complete_trials: CompleteTrials, folds: Iterable[FoldRecord]) -> None:
+        """Adds the complete trials and their folds to `complete_trials`."""
         by_trial: dict[int, list[FoldRecord]] = {}
         for fold in folds:
             by_trial.setdefault(fold.number, []).append(fold)
         for record in self.ended:
             if record.state == "complete" and record.figure_of_merit is not None:
-                yardsticks.add(record.proposal, record.figure_of_merit, by_trial.get(record.number, []))
+                complete_trials.add(record.proposal, record.figure_of_merit, by_trial.get(record.number, []))
 
     def _value(self, record: TrialRecord) -> float | tuple[float, ...] | Failed:
         if record.figure_of_merit is None:
             return Failed(record.error or "failed")
-        return self.merits.measured_cost(record, self.folds)
+        return self.figures_of_merit.measured_cost(record, self.folds)

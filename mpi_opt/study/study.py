@@ -17,7 +17,7 @@ from mpi_opt.study.trial_table import html_table, trial_columns, trial_row
 if TYPE_CHECKING:
     import pandas
 
-    from mpi_opt.core.figures_of_merit import Merits
+    from mpi_opt.core.figures_of_merit import FiguresOfMerit
     from mpi_opt.core.space import Space
     from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
 
@@ -110,16 +110,16 @@ class Study:
         return next(iter(self.ranked(("complete",))), None)
 
     @property
-    def merits(self) -> Merits:
+    def figures_of_merit(self) -> FiguresOfMerit:
         """The figures of merit."""
-        return self.record.merits
+        return self.record.figures_of_merit
 
     def pareto(self) -> list[TrialRecord]:
         """The Pareto front: the complete trials that no other trial dominates, sorted by the first figure of merit.
 
         With one figure of merit: the best trial, and those with the same figure of merit.
         """
-        if self.merits.are_several:
+        if self.figures_of_merit.are_several:
             return [trial for trial in self.ranked(("complete",)) if trial.pareto]
         ranked = self.ranked(("complete",))
         return [trial for trial in ranked if trial.figure_of_merit == ranked[0].figure_of_merit]
@@ -151,8 +151,8 @@ class Study:
             import pandas
         except ImportError:
             raise StoreError("a data frame needs pandas", cure="pip install mpi-opt[plots]") from None
-        rows = [trial_row(trial, self.space, self.merits) for trial in self.trials]
-        return pandas.DataFrame(rows, columns=trial_columns(self.space, self.merits))
+        rows = [trial_row(trial, self.space, self.figures_of_merit) for trial in self.trials]
+        return pandas.DataFrame(rows, columns=trial_columns(self.space, self.figures_of_merit))
 
     def folds(self, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
         """The folds of the trials `numbers` (None: all), read from the store at the time of the call."""
@@ -176,14 +176,14 @@ class Study:
 
     def _costs(self, trial: TrialRecord) -> tuple[float, ...]:
         """The figures of merit of a trial as values to be minimised; empty if the trial has none."""
-        return () if trial.figure_of_merit is None else self.merits.costs(self.merits.figures(trial))
+        return () if trial.figure_of_merit is None else self.figures_of_merit.costs(self.figures_of_merit.values(trial))
 
     def _ranks(self, trials: list[TrialRecord]) -> dict[int, int]:
         """Trial number -> its front among the trials of its state, 0 for the Pareto front.
 
         Trials without a figure of merit are left out; with one figure of merit all are.
         """
-        if not self.merits.are_several:
+        if not self.figures_of_merit.are_several:
             return {}
         import numpy as np
 
@@ -206,8 +206,9 @@ class Study:
         """HTML for notebooks: one line about the study and a table of the best ten trials."""
         counts = ", ".join(f"{n} {state}" for state, n in self.record.counts.items()) or "no trials"
         method = html.escape(f"{self.direction}, {self.record.strategy}")
-        columns = trial_columns(self.space, self.merits, without=("started_at", "finished_at", "attempts", "error"))
-        rows = [trial_row(trial, self.space, self.merits) for trial in self.ranked(("complete",))[:N_SHOWN]]
+        hidden = ("started_at", "finished_at", "attempts", "error")
+        columns = trial_columns(self.space, self.figures_of_merit, without=hidden)
+        rows = [trial_row(trial, self.space, self.figures_of_merit) for trial in self.ranked(("complete",))[:N_SHOWN]]
         return f"<div><b>{html.escape(self.name)}</b>: {counts}; {method}{html_table(columns, rows)}</div>"
 
 

@@ -10,21 +10,21 @@ from typing import TYPE_CHECKING, Any
 from mpi_opt.core.trial import TrialRecord
 
 if TYPE_CHECKING:
-    from mpi_opt.core.figures_of_merit import Merits
+    from mpi_opt.core.figures_of_merit import FiguresOfMerit
     from mpi_opt.core.space import Space
 
 CELL_WIDTH = 60
 
 
-def trial_columns(space: Space, merits: Merits, without: Container[str] = ()) -> list[str]:
+def trial_columns(space: Space, figures: FiguresOfMerit, without: Container[str] = ()) -> list[str]:
     """The columns of a table of trials, as in the SQL view of a study, except those in `without`.
 
     Columns whose names are taken become ``merit_NAME`` (figure of merit) or ``parameter_NAME`` (hyperparameter).
     """
-    return [column for column in trial_row(TrialRecord(0, "queued", {}), space, merits) if column not in without]
+    return [column for column in trial_row(TrialRecord(0, "queued", {}), space, figures) if column not in without]
 
 
-def trial_row(trial: TrialRecord, space: Space, merits: Merits) -> dict[str, Any]:
+def trial_row(trial: TrialRecord, space: Space, figures: FiguresOfMerit) -> dict[str, Any]:
     """A trial as a flat row; inactive hyperparameters are None."""
     row: dict[str, Any] = {
         "number": trial.number,
@@ -39,29 +39,29 @@ def trial_row(trial: TrialRecord, space: Space, merits: Merits) -> dict[str, Any
         "attempts": trial.attempts,
         "error": trial.error,
     }
-    if merits.are_several:
-        row |= _figures(trial, merits, taken={*row, *tail})
+    if figures.are_several:
+        row |= _figures(trial, figures, taken={*row, *tail})
     for name in space:
         column = f"parameter_{name}" if name in row or name in tail else name
         row[column] = trial.parameters.get(name)
     return row | tail
 
 
-def _figures(trial: TrialRecord, merits: Merits, taken: set[str]) -> dict[str, Any]:
+def _figures(trial: TrialRecord, figures: FiguresOfMerit, taken: set[str]) -> dict[str, Any]:
     """Several figures of merit and their uncertainties as columns, and whether the trial is on the Pareto front."""
     row: dict[str, Any] = {}
-    for name in merits.names:
+    for name in figures.names:
         for column, values in ((name, trial.figures_of_merit), (f"{name}_uncertainty", trial.uncertainties)):
             row[f"merit_{column}" if column in taken else column] = values.get(name)
     return row | {"pareto": trial.pareto}
 
 
-def merits_as_text(trial: TrialRecord, merits: Merits, name: str) -> list[tuple[str, str]]:
+def figures_as_text(trial: TrialRecord, figures_of_merit: FiguresOfMerit, name: str) -> list[tuple[str, str]]:
     """The name of each figure of merit of a trial, and its value ± its uncertainty. `name` is that of a single one."""
     figures, spreads = {name: trial.figure_of_merit}, {name: trial.uncertainty}
-    if merits.are_several:
-        figures = {name: trial.figures_of_merit.get(name) for name in merits.names}
-        spreads = {name: trial.uncertainties.get(name) for name in merits.names}
+    if figures_of_merit.are_several:
+        figures = {name: trial.figures_of_merit.get(name) for name in figures_of_merit.names}
+        spreads = {name: trial.uncertainties.get(name) for name in figures_of_merit.names}
     return [(name, _with_spread(figure, spreads[name])) for name, figure in figures.items()]
 
 

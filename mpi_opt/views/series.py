@@ -22,10 +22,10 @@ MeanCurves = dict[str, dict[int, list[float]]]
 """Metric -> trial number -> one value per epoch."""
 
 
-def merit_name(study: Study) -> str:
+def main_figure_name(study: Study) -> str:
     """The name of the figure of merit, or of the first if there are several."""
-    if study.merits.are_several:
-        return study.merits.names[0]
+    if study.figures_of_merit.are_several:
+        return study.figures_of_merit.names[0]
     name = str(study.configuration.get("figure_of_merit") or "figure of merit")
     return name if study.configuration.get("objective", "train") == "train" else "figure of merit"
 
@@ -35,12 +35,12 @@ def complete(study: Study) -> list[TrialRecord]:
     return [trial for trial in study.ranked(("complete",)) if is_usable(trial.figure_of_merit)]
 
 
-def merits(trials: Iterable[TrialRecord]) -> list[float]:
+def main_figures(trials: Iterable[TrialRecord]) -> list[float]:
     """The figures of merit of the trials that have one."""
     return [trial.figure_of_merit for trial in trials if trial.figure_of_merit is not None]
 
 
-def in_order_of_ending(study: Study) -> list[TrialRecord]:
+def by_end_time(study: Study) -> list[TrialRecord]:
     """The finished trials in the order in which they ended."""
     return sorted((t for t in study.trials if t.finished_at), key=lambda t: (t.finished_at, t.number))
 
@@ -67,14 +67,14 @@ def curves_to_draw(study: Study) -> list[CurveRecord]:
     return study.curves(None if len(ordered) <= most else thinned(ordered, most))
 
 
-def two_of(names: Sequence[str], x: str | None, y: str | None, kind: str) -> tuple[str, str]:
+def choose_two(names: Sequence[str], x: str | None, y: str | None, kind: str) -> tuple[str, str]:
     """Two of `names`: `x` and `y`, and the first others in place of None.
 
     Args:
         names: At least two names.
         x: The first name.
         y: The second name.
-        kind: What the names are, for the error.
+        kind: The kind of the names, for the error message.
 
     Raises:
         ConfigurationError: `x` or `y` is not one of `names`.
@@ -97,7 +97,7 @@ def mean_curves(curves: Iterable[CurveRecord]) -> MeanCurves:
 
 def main_metric(study: Study, means: MeanCurves) -> str | None:
     """The metric whose curves are shown first: the figure of merit, else a validation metric, else any metric."""
-    wanted = merit_name(study)
+    wanted = main_figure_name(study)
     if wanted in means:
         return wanted
     return next((name for name in means if name.startswith("val_")), next(iter(means), None))

@@ -52,13 +52,13 @@ class TensorBoard(Tracker):
             for epoch, value in enumerate(values):
                 writer.add_scalar(name, value, epoch)
         figure = outcome.figure_of_merit
-        merits = {"figure_of_merit": figure} if figure is not None and is_usable(figure) else {}
-        merits |= outcome.figures_of_merit
+        figures = {"figure_of_merit": figure} if figure is not None and is_usable(figure) else {}
+        figures |= outcome.figures_of_merit
         shown = {name: "none" if value is None else value for name, value in parameters.items()}
-        for summary in self._hparams(shown, merits):
+        for summary in self._hparams(shown, figures):
             writer.file_writer.add_summary(summary)
-        for name, merit in merits.items():
-            writer.add_scalar(name, merit, 0)
+        for name, value in figures.items():
+            writer.add_scalar(name, value, 0)
         writer.close()
 
 

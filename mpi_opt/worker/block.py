@@ -13,8 +13,8 @@ from operator import attrgetter
 from mpi_learn.mpi import agreement, communicators, lost_ranks, messaging
 from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.core.block_layout import fold_groups, folds_of_group
-from mpi_opt.core.figures_of_merit import Merits
-from mpi_opt.core.fold_stopping import Yardstick
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.fold_stopping import ReferenceTrial
 from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.core.trial import FoldOutcome, Outcome, Reporter, State, Trial
 from mpi_opt.errors import MPILearnError
@@ -80,7 +80,7 @@ class Block:
         while len(parts) < self.comm.size:
             other, _, _ = messaging.receive(self.comm, tag=TO_LEADER, meanwhile=check)
             parts.append(other)
-        return merged(parts, time.perf_counter() - started, self.settings.merits, assignment.yardstick)
+        return merged(parts, time.perf_counter() - started, self.settings.figures_of_merit, assignment.reference)
 
     def renew(self) -> None:
         """Replaces the fold communicator after a trial that may have left it unusable. Collective over the block.
@@ -108,7 +108,7 @@ class Block:
                 reporter=self.reporter,
                 study=assignment.study,
             )
-            if not self._continues(self._run_fold(trial, part), trial, part, assignment.yardstick, check):
+            if not self._continues(self._run_fold(trial, part), trial, part, assignment.reference, check):
                 break
         return part
 
@@ -117,19 +117,19 @@ class Block:
         has_succeeded: bool,
         trial: Trial,
         part: PartOutcome,
-        yardstick: Yardstick | None,
+        reference: ReferenceTrial | None,
         check: Callable[[], None],
     ) -> bool:
-        """Whether the next fold runs. With a yardstick the leader decides and sends its verdict to the members.
+        """Whether the next fold runs. With a reference the leader decides and sends its verdict to the members.
 
         A rank whose fold has failed does not wait for the verdict, but the leader always sends it.
         """
         is_last = len(self.groups) > 1 or trial.fold == self.settings.folds - 1
-        if yardstick is None or is_last:
+        if reference is None or is_last:
             return has_succeeded
         if self.comm.rank > 0:
             return has_succeeded and self._await_verdict(trial, check)
-        part.is_clearly_worse = has_succeeded and yardstick.is_clearly_worse(_figures(part.folds))
+        part.is_clearly_worse = has_succeeded and reference.is_clearly_worse(_figures(part.folds))
         continues = has_succeeded and not part.is_clearly_worse
         for member in range(1, self.comm.size):
             self.comm.send(Verdict(trial.number, trial.fold, continues), dest=member, tag=VERDICT)
@@ -150,40 +150,45 @@ class Block:
                 with in_this_process():
                     value, history = self.objective(trial)
             finally:
-                self.watchdog.rest()
-            figures = self.settings.merits.read(value) if trial.comm.rank == 0 else ()
+                self.watchdog.stop_guarding()
+            figures = self.settings.figures_of_merit.read(value) if trial.comm.rank == 0 else ()
         except BaseException as error:  # noqa: BLE001 - any exception of user code is the outcome of the trial
-            self.watchdog.rest()
+            self.watchdog.stop_guarding()
             part.error = str(agreement.described(error, self.comm.rank))
-            part.is_echo = lost_ranks.is_communication_error(error)
+            part.is_consequence = lost_ranks.is_communication_error(error)
             lost_ranks.release(trial.comm)
-            if self.comm.size > 1 and not part.is_echo:
+            if self.comm.size > 1 and not part.is_consequence:
                 self.reporter.abandon(self.index, trial.number, part.error)
             return False
         part.was_stopped = trial.was_stopped
         if trial.comm.rank == 0:
             history = history or ({"report": trial.reported} if trial.reported else {})
-            duration_s, by_name = time.perf_counter() - started, self.settings.merits.by_name(figures)
+            duration_s, by_name = time.perf_counter() - started, self.settings.figures_of_merit.by_name(figures)
             part.folds.append(FoldOutcome(trial.fold, figures[0], duration_s, history, by_name))
         return not trial.was_stopped
 
 
-def merged(parts: list[PartOutcome], duration_s: float, merits: Merits, yardstick: Yardstick | None = None) -> Outcome:
+def merged(
+    parts: list[PartOutcome],
+    duration_s: float,
+    figures_of_merit: FiguresOfMerit,
+    reference: ReferenceTrial | None = None,
+) -> Outcome:
     """The outcome of a trial, from the parts of its ranks. Its figure of merit aggregates those of the folds.
 
-    If the trial was clearly worse than the `yardstick` after some of its folds, its figure of merit is the expected one
+    If the trial was clearly worse than the `reference` after some of its folds, its figure of merit is the expected one
     of all folds.
     """
     number, folds = parts[0].number, sorted((fold for part in parts for fold in part.folds), key=attrgetter("fold"))
-    errors = sorted(filter(attrgetter("error"), parts), key=attrgetter("is_echo"))
+    errors = sorted(filter(attrgetter("error"), parts), key=attrgetter("is_consequence"))
     if errors:
         return Outcome(number, "failed", duration_s=duration_s, folds=folds, error=errors[0].error)
-    if yardstick is not None and any(part.is_clearly_worse for part in parts):
+    if reference is not None and any(part.is_clearly_worse for part in parts):
         values = _figures(folds)
-        expected, uncertainty = yardstick.expected(values), yardstick.uncertainty(values)
-        return merits.outcome(number, "pruned", (expected,), (uncertainty,), duration_s, folds)
+        expected, uncertainty = reference.expected(values), reference.uncertainty(values)
+        return figures_of_merit.outcome(number, "pruned", (expected,), (uncertainty,), duration_s, folds)
     state: State = "pruned" if any(part.was_stopped for part in parts) else "complete"
-    return merits.outcome(number, state, *merits.aggregate_folds(folds), duration_s, folds)
+    return figures_of_merit.outcome(number, state, *figures_of_merit.aggregate_folds(folds), duration_s, folds)
 
 
 def _figures(folds: list[FoldOutcome]) -> list[float]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mpi_learn.settings.user_code import is_function, signature_of
-from mpi_learn.settings.validation import place
+from mpi_learn.settings.validation import location
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_opt.configuration.configuration import EXTERNAL, StudyConfiguration
 from mpi_opt.configuration.placeholders import references
@@ -27,27 +27,27 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
     if configuration.objective == EXTERNAL:
         return
     if configuration.objective != "train":
-        with _errors_at(place(where, "objective")):
+        with _errors_at(location(where, "objective")):
             signature_of(configuration.objective, directory)
         return
     objective = TrainingObjective(configuration.training or {}, configuration.figure_of_merit, directory)
-    section = place(where, "training")
+    section = location(where, "training")
     with _errors_at(section):
         training = objective.configuration(space.centre(), where=section)
     if training.data is None:
         raise ConfigurationError(
-            "this section is required", where=place(section, "data"), cure="say which files to train on"
+            "this section is required", where=location(section, "data"), cure="say which files to train on"
         )
     _check_figure_of_merit(configuration, training, directory, where)
     _check_usage(configuration, space, directory, where)
-    from mpi_learn.data.files.plan import count_samples
+    from mpi_learn.data.files.data_plan import count_samples
 
     with _errors_at(where):
         n_training, _ = count_samples(training.data)
     if configuration.folds.number > n_training:
         raise ConfigurationError(
             f"{n_training} samples cannot be split into {configuration.folds.number} folds",
-            where=place(where, "folds"),
+            where=location(where, "folds"),
             cure=f"write folds: {min(5, n_training)}, or give more samples",
         )
 
@@ -55,7 +55,7 @@ def check_objective(configuration: StudyConfiguration, space: Space, directory: 
 def _check_figure_of_merit(
     configuration: StudyConfiguration, training: TrainingConfiguration, directory: Path, where: str
 ) -> None:
-    key, wanted = place(where, "figure_of_merit"), configuration.figure_of_merit
+    key, wanted = location(where, "figure_of_merit"), configuration.figure_of_merit
     known = {name.removeprefix("val_") for name in training.metric_names()}
     for name in [wanted] if isinstance(wanted, str) else wanted:
         if is_function(name):
@@ -74,14 +74,14 @@ def _check_usage(configuration: StudyConfiguration, space: Space, directory: Pat
         used |= set(dimension.when or ())
     model = str(template.get("model", ""))
     if is_function(model):
-        with _errors_at(place(where, "training.model")):
+        with _errors_at(location(where, "training.model")):
             signature = signature_of(model, directory)
         used |= set(space) if signature.accepts_any else set(signature.names)
     for name in space:
         if name not in used:
             raise ConfigurationError(
                 f"the hyperparameter {name} is not used",
-                where=place(where, f"space.{name}"),
+                where=location(where, f"space.{name}"),
                 cure=f"write ${name} somewhere in training:, name it in {model}, or remove it from the space",
             )
 

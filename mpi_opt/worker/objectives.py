@@ -20,7 +20,7 @@ from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mpi_learn import Result
-    from mpi_learn.data.kept_data import KeptData
+    from mpi_learn.data.dataset_cache import DatasetCache
     from mpi_learn.data.samples.dataset import Dataset
 
 T = TypeVar("T")
@@ -73,7 +73,7 @@ class TrainingObjective(Objective):
         self.training, self.directory = training, directory
         self.figures = (figure_of_merit,) if isinstance(figure_of_merit, str) else tuple(figure_of_merit)
         self.checkpoints = checkpoints
-        self._kept: KeptData | None = None
+        self._cache: DatasetCache | None = None
         self._folds: tuple[Dataset | None, dict[int, Dataset]] = None, {}
         self._functions: dict[str, Callable[[Any], Any]] = {}
 
@@ -98,14 +98,14 @@ class TrainingObjective(Objective):
         )
         if trial.comm.rank != 0:
             return None, None
-        values = [self._figure(one, result) for one in self.figures]
+        values = [self._figure(name, result) for name in self.figures]
         return values[0] if len(values) == 1 else values, result.history
 
     def discard(self, study: str, numbers: Iterable[int]) -> None:
         """Removes the checkpoints of these trials, but no files in a user's own ``checkpoint.path``."""
         if "checkpoint" not in self.training:
             for number in numbers:
-                shutil.rmtree(_place(self.checkpoints, study, number), ignore_errors=True)
+                shutil.rmtree(_checkpoint_folder(self.checkpoints, study, number), ignore_errors=True)
 
     def _figure(self, name: str, result: Result) -> Any:
         if name in self._functions:
@@ -133,7 +133,7 @@ class TrainingObjective(Objective):
 
     def _prepare(self, run: Callable[..., T], comm: Communicator, parameters: Parameters) -> T:
         """Loads functions and data, and returns the value of `run` for the training with these hyperparameters."""
-        self._functions = {one: load_function(one, self.directory) for one in self.figures if is_function(one)}
+        self._functions = {name: load_function(name, self.directory) for name in self.figures if is_function(name)}
         configuration = self.configuration(parameters)
         return run(configuration, comm, data=self._loaded(configuration, comm))
 
@@ -145,10 +145,10 @@ class TrainingObjective(Objective):
         own = self.training.get("checkpoint") or {}
         if own or trial.budget is not None or trial.resume_from is not None:
             base = self.directory / own["path"] if "path" in own else self.checkpoints
-            path = _place(base, trial.study, trial.number, trial.fold)
+            path = _checkpoint_folder(base, trial.study, trial.number, trial.fold)
             changes["checkpoint"] = {"every": 10**9} | own | {"path": str(path)}
             if trial.resume_from is not None:
-                start = _place(base, trial.study, trial.resume_from, trial.fold)
+                start = _checkpoint_folder(base, trial.study, trial.resume_from, trial.fold)
                 changes["checkpoint"]["start_from"] = str(start)
         return changes
 
@@ -159,14 +159,14 @@ class TrainingObjective(Objective):
 
     def _loaded(self, configuration: TrainingConfiguration, comm: Communicator) -> Dataset:
         """The data, which stays in memory from trial to trial."""
-        from mpi_learn.data.kept_data import KeptData
+        from mpi_learn.data.dataset_cache import DatasetCache
 
         if configuration.data is None:
             raise ConfigurationError(
                 "this section is required", where="training.data", cure="say which files to train on"
             )
-        self._kept = self._kept or KeptData()
-        return self._kept.load(configuration.data, comm, int(self.training.get("seed", 0)))
+        self._cache = self._cache or DatasetCache()
+        return self._cache.load(configuration.data, comm, int(self.training.get("seed", 0)))
 
     def _fold(self, data: Dataset, trial: Trial) -> Dataset:
         if trial.folds == 1:
@@ -180,7 +180,7 @@ class TrainingObjective(Objective):
         return folds[trial.fold]
 
 
-def _place(base: Path, study: str, number: int, fold: int | None = None) -> Path:
+def _checkpoint_folder(base: Path, study: str, number: int, fold: int | None = None) -> Path:
     """The folder of the checkpoints of a trial, or of one of its folds."""
     folder = base / study / f"trial-{number:05d}"
     return folder if fold is None else folder / f"fold-{fold}"

@@ -111,10 +111,10 @@ class Watchdog:
         return self.disbanded >= block
 
     def guard(self, comm: Communicator, timeout_s: float | None) -> None:
-        """Starts to watch user code; `rest` ends it.
+        """Starts to watch user code, until `stop_guarding` is called.
 
-        Until then, one exception may be raised in the watched thread at any instruction, also inside a call of `rest`
-        in a ``finally`` clause. After the exception `rest` must be called again.
+        Until then, one exception may be raised in the watched thread at any instruction, also in a ``finally`` clause
+        inside `stop_guarding`, which must be called again after the exception.
 
         Args:
             comm: The communicator to revoke, so that ranks that wait in it are freed.
@@ -130,7 +130,7 @@ class Watchdog:
         if timeout_s is not None:
             self._arm(timeout_s + 2 * GRACE_S)
 
-    def rest(self) -> None:
+    def stop_guarding(self) -> None:
         """Ends the watch after user code. May be called more than once."""
         self._comm = None  # first, because no exception is raised from now on
         with self._lock:
@@ -222,7 +222,7 @@ def _with_text(kind: type[Exception], why: str) -> type[Exception]:
 
 def end_process(why: str) -> NoReturn:
     """Ends this process by a signal, which the other ranks detect as a death."""
-    _say(why)
+    _print_reason(why)
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("the process is still alive after SIGKILL")
 
@@ -232,11 +232,11 @@ def end_unfinished(why: str) -> NoReturn:
 
     ``mpirun`` returns that status. With protection, it would return 0 if all ranks ended by signals.
     """
-    _say(why)
+    _print_reason(why)
     os._exit(UNFINISHED)
 
 
-def _say(why: str) -> None:
+def _print_reason(why: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # the disk is full, or user code has closed standard error
         print(f"rank ends: {why}", file=sys.stderr, flush=True)
     process_end.flush()

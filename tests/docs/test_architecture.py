@@ -21,11 +21,11 @@ def test_every_module_that_a_page_names_exists(page):
     assert [name for name in sorted(named) if not _is_somewhere(name)] == []
 
 
-def test_architecture_describes_every_room():
+def test_architecture_describes_every_subpackage():
     page = PAGES[0].read_text()
-    rooms = [folder.name for package in PLACES[1:] for folder in package.iterdir() if (folder / "__init__.py").exists()]
-    assert len(rooms) > 15
-    assert [room for room in rooms if f"| `{room}` |" not in page] == []
+    folders = [folder for package in PLACES[1:] for folder in package.iterdir() if (folder / "__init__.py").exists()]
+    assert len(folders) > 15
+    assert [folder.name for folder in folders if f"| `{folder.name}` |" not in page] == []
 
 
 def _is_somewhere(name: str) -> bool:

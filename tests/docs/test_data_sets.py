@@ -37,7 +37,7 @@ def test_the_page_has_every_array_with_its_shape_and_type(name):
     assert one.licence.split()[0].strip(";:,") in PAGE
 
 
-def test_the_table_of_simulated_jets_is_what_comes_out():
+def test_the_table_of_simulated_jets_matches_the_simulation():
     blocks = list(simulate_jets(12_000, seed=9, classes=5))
     jet, y = (np.concatenate([block[name] for block in blocks]) for name in ("jet", "y"))
     table = {row[0]: row[1:] for row in rows("Simulated jets") if row[0] in CLASS_NAMES}

@@ -25,7 +25,7 @@ def generate():
         sys.path.remove(str(DOCS))
 
 
-def test_reference_and_schemas_are_what_the_code_says(generate):
+def test_reference_and_schemas_match_the_code(generate):
     for path, text in generate.pages().items():
         assert (DOCS / path).read_text(encoding="utf-8") == text, f"docs/{path} is stale: {STALE}"
 
@@ -64,7 +64,7 @@ def test_schema_accepts_the_search_spaces_of_the_project(path):
         ("training", "epochs", "many"),
     ],
 )
-def test_schema_refuses_what_the_program_refuses(section, key, value):
+def test_schema_and_program_refuse_the_same_files(section, key, value):
     jsonschema = pytest.importorskip("jsonschema")
     content = parsed((ROOT / "searchspaces/digits.yaml").read_text())
     (content if section is None else content[section])[key] = value

@@ -39,7 +39,7 @@ def test_training_starter_runs_at_once(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("suffix", [".yaml", ".py", ".h5"])
-def test_starter_leaves_existing_files_alone(suffix, tmp_path, monkeypatch, capsys):
+def test_template_does_not_overwrite_existing_files(suffix, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     mine = tmp_path / f"jets{suffix}"
     mine.write_text("mine")

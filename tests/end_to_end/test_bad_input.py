@@ -602,7 +602,7 @@ def test_mistake_on_the_command_line_is_one_message_with_problem_and_cure(argume
         ("track", "nonsense:x", ["nonsense", "tensorboard:PLACE"]),
     ],
 )
-def test_a_mistake_is_told_once_and_hangs_no_rank(n_ranks, path, value, words, folder):
+def test_a_mistake_is_reported_once_and_blocks_no_rank(n_ranks, path, value, words, folder):
     (folder / "space.yaml").write_text(yaml.safe_dump(changed(path, value)))
     done = in_world(n_ranks, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=100)
     assert done.returncode == INVALID, done.stderr
@@ -621,7 +621,7 @@ def test_a_mistake_is_told_once_and_hangs_no_rank(n_ranks, path, value, words, f
         ("import no_such_package", ["no_such_package"]),
     ],
 )
-def test_a_file_of_the_users_that_cannot_be_imported_is_told_once_and_hangs_no_rank(n_ranks, code, words, folder):
+def test_a_user_file_that_cannot_be_imported_is_reported_once_and_blocks_no_rank(n_ranks, code, words, folder):
     (folder / "script.py").write_text(f"{code}\n\ndef objective(trial):\n    return 1.0\n")
     content = {key: GOOD[key] for key in ("study", "store", "space")} | {"objective": "script.py:objective"}
     (folder / "space.yaml").write_text(yaml.safe_dump(content))
@@ -633,7 +633,7 @@ def test_a_file_of_the_users_that_cannot_be_imported_is_told_once_and_hangs_no_r
 
 
 @pytest.mark.mpi
-def test_a_folder_in_which_the_ranks_cannot_write_their_logs_is_told_at_the_start(folder):
+def test_a_folder_without_permission_for_logs_is_reported_at_the_start(folder):
     (folder / "space.yaml").write_text(yaml.safe_dump(GOOD))
     (folder / "bad.logs").touch()
     done = in_world(3, "-m", "mpi_opt", "search", "space.yaml", cwd=folder, timeout=60)
@@ -642,7 +642,7 @@ def test_a_folder_in_which_the_ranks_cannot_write_their_logs_is_told_at_the_star
 
 
 @pytest.mark.mpi
-def test_n_under_mpirun_is_told_once_and_hangs_no_rank(folder):
+def test_n_under_mpirun_is_reported_once_and_blocks_no_rank(folder):
     (folder / "space.yaml").write_text(yaml.safe_dump(GOOD))
     done = in_world(2, "-m", "mpi_opt", "search", "space.yaml", "-n", "2", cwd=folder, timeout=60)
     assert done.returncode == INVALID, done.stderr
@@ -667,7 +667,7 @@ def test_a_password_is_not_shown(folder, capsys):
         ("training.metrics", ["acuracy"], ["acuracy"]),
     ],
 )
-def test_what_only_a_framework_can_tell_is_told_before_the_first_trial(path, value, words, folder):
+def test_mistakes_that_only_a_framework_detects_are_reported_before_the_first_trial(path, value, words, folder):
     pytest.importorskip("tensorflow")
     content = changed(path, value)
     content["figure_of_merit"] = "loss"
@@ -699,7 +699,7 @@ def test_only_rank_0_reports_an_error_that_all_ranks_have(rank, status, monkeypa
 
 
 @pytest.mark.mpi
-def test_a_strategy_that_cannot_be_made_hangs_no_rank(folder):
+def test_a_strategy_that_cannot_be_constructed_blocks_no_rank(folder):
     raising = "class Mine:\n    def __init__(self, *_, **__):\n        raise RuntimeError('not today')\n"
     (folder / "strategy.py").write_text(raising)
     (folder / "space.yaml").write_text(yaml.safe_dump(changed("search.strategy", "strategy.py:Mine")))

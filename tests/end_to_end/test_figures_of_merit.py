@@ -29,7 +29,7 @@ def front_of(rows):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize(("n_ranks", "strategy"), [(4, "evolutionary"), (1, "bayesian")])
-def test_a_search_for_the_front_stores_it_and_goes_on(n_ranks, strategy, space_file, query, tmp_path):
+def test_a_search_for_a_pareto_front_stores_it_and_can_be_continued(n_ranks, strategy, space_file, query, tmp_path):
     wanted = {"strategy": strategy, "trials": 14, "seed": 3, "options": {"initial_points": 6}}
     path = space_file("accuracy_and_cost", **TWO, folds=3, search=wanted)
     done = search(path, tmp_path, n_ranks, "--trials", "8")
@@ -46,7 +46,7 @@ def test_a_search_for_the_front_stores_it_and_goes_on(n_ranks, strategy, space_f
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("minimize", 1), ("maximize", -1)])
-def test_selection_decides_what_the_figure_of_merit_is(direction, sign, space_file, query, tmp_path):
+def test_selection_determines_the_figure_of_merit(direction, sign, space_file, query, tmp_path):
     path = space_file("folded", folds=3, direction=direction, selection="mean+std")
     assert search(path, tmp_path).returncode == 0
     folds = [value for (value,) in query("SELECT figure_of_merit FROM folds WHERE trial_id % 1000000000 = 0")]
@@ -64,7 +64,7 @@ def test_a_target_of_two_figures_ends_the_search(space_file, query, tmp_path):
     assert reached == query("SELECT max(number) FROM study_test")
 
 
-def test_an_objective_that_forgets_a_figure_fails_its_trial_and_says_so(space_file, query, tmp_path):
+def test_an_objective_that_omits_a_figure_fails_its_trial_with_a_message(space_file, query, tmp_path):
     done = search(space_file("one_of_two", **TWO), tmp_path)
     assert done.returncode == 1
     assert "must return 2 numbers (accuracy, cost), not 1.0" in done.stderr
@@ -80,7 +80,7 @@ def test_an_objective_that_forgets_a_figure_fails_its_trial_and_says_so(space_fi
         ({"selection": "best"}, "selection"),
     ],
 )
-def test_what_cannot_be_is_refused_at_the_start(sections, complaint, space_file, tmp_path, capsys):
+def test_invalid_options_are_refused_at_the_start(sections, complaint, space_file, tmp_path, capsys):
     assert run(["check", str(space_file("accuracy_and_cost", **sections))]) == 2
     assert complaint in capsys.readouterr().err
 
@@ -112,7 +112,7 @@ def test_front_is_printed_drawn_and_reported(space_file, tmp_path, monkeypatch, 
     assert '"front":{"names":["accuracy","cost"]' in page
 
 
-def test_trials_run_elsewhere_are_told_with_two_figures(space_file, tmp_path, monkeypatch, capsys):
+def test_external_trials_are_reported_with_two_figures(space_file, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     content = space_file("accuracy_and_cost", **TWO).read_text().split("objective:")
     (tmp_path / "space.yaml").write_text("objective: external" + content[1][content[1].index("\n") :] + content[0])

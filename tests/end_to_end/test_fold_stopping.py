@@ -76,7 +76,7 @@ def test_clearly_worse_trials_do_not_run_all_their_folds_and_the_best_one_does(s
 
 
 @pytest.mark.mpi
-def test_all_ranks_of_a_block_leave_a_trial_together_also_where_some_of_them_failed(search):
+def test_all_ranks_of_a_block_leave_a_trial_together_even_if_some_failed(search):
     trials, folds = search(4, size=3)
     states = [state for _, state, *_ in trials]
     assert [number for number, state, *_ in trials if state == "failed"] == [20, 21, 22]
@@ -125,7 +125,7 @@ def test_a_study_may_begin_to_stop_early_and_its_number_of_folds_stays(search, t
         ({"folds": "many"}, "expected an integer, found 'many'"),
     ],
 )
-def test_what_cannot_be_is_said(sections, message):
+def test_invalid_values_are_refused_with_a_message(sections, message):
     content = {"objective": "any.py:thing", "space": {"x": {"type": "real", "low": 0.0, "high": 2.0}}, "folds": FOLDS}
     with pytest.raises(ConfigurationError, match=re.escape(message)):
         read_study(content | sections)
@@ -139,7 +139,7 @@ def test_folds_may_be_a_number_or_keys_and_the_command_line_changes_the_number(g
     assert changed == FoldsSection(number=3, stop_early=given == FOLDS)
 
 
-def test_what_was_stopped_early_is_shown(search, tmp_path):
+def test_early_stopping_is_shown(search, tmp_path):
     trials, folds = search(1)
     number = next(number for number, state, *_ in trials if state == "pruned")
     study = Study.open(f"sqlite:///{tmp_path}/test.db", "test")

@@ -42,7 +42,7 @@ STUDY = {
 
 
 @pytest.mark.mpi
-def test_a_network_goes_on_with_the_weights_of_another_block_and_other_hyperparameters(tmp_path):
+def test_a_network_continues_with_weights_of_another_block_and_other_hyperparameters(tmp_path):
     pytest.importorskip("torch")
     x = np.random.default_rng(0).standard_normal((200, 4)).astype(np.float32)
     np.savez(tmp_path / "data.npz", X=x, y=(x @ [1.0, -2.0, 0.5, 3.0])[:, None].astype(np.float32))

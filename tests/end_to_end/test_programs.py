@@ -96,7 +96,7 @@ def test_check_builds_model_and_data_without_mpi(folder):
     assert done.stdout.count(": valid") == 2
 
 
-def test_stand_in_answers_as_mpi_does_on_one_rank():
+def test_substitute_behaves_like_mpi_on_one_rank():
     for module in (MPI, one_process):
         comm = module.COMM_SELF
         answers = [

@@ -51,7 +51,7 @@ def test_number_of_ranks_and_timing_change_no_trial_failed_ones_included(strateg
 
 
 @pytest.mark.mpi
-def test_search_that_is_broken_off_goes_on_with_the_same_trials(search):
+def test_interrupted_search_continues_with_the_same_trials(search):
     whole, _ = search(3, "whole", "evolutionary", 24, generational=True)
     for trials in (13, 24):
         parts, _ = search(4, "parts", "evolutionary", trials, generational=True)

@@ -59,7 +59,7 @@ messaging.poll, lost_ranks.release = alone(messaging.poll), alone(lost_ranks.rel
 """
 
 
-def test_where_mpi_allows_one_thread_no_other_calls_it_and_lost_ranks_are_survived(space_file, query, tmp_path):
+def test_with_a_single_mpi_thread_lost_ranks_are_survived(space_file, query, tmp_path):
     path = space_file("dying", blocks={"size": 2}, trial={"timeout": "60s"})
     program = f"{ONE_THREAD}main(['search', {str(path)!r}])"
     done = mpirun(5, "-c", program, cwd=tmp_path)
@@ -161,7 +161,7 @@ def test_a_rank_that_dies_on_its_way_to_its_block_costs_no_other_rank(dying, spa
     assert "rank ends" not in logs  # the others of its block were free when the search ended
 
 
-def test_a_rank_in_which_this_program_fails_is_lost_and_nobody_waits_for_it(space_file, query, tmp_path):
+def test_a_rank_with_an_internal_error_is_lost_and_blocks_no_other_rank(space_file, query, tmp_path):
     program = (
         "import os; from mpi_opt.worker.worker import Worker;"
         "os.environ['OMPI_COMM_WORLD_RANK'] == '3' and setattr(Worker, '_serve_in', lambda *_: 1 / 0);"
@@ -175,7 +175,7 @@ def test_a_rank_in_which_this_program_fails_is_lost_and_nobody_waits_for_it(spac
 
 
 @pytest.mark.parametrize("n_ranks", [2, 3])
-def test_a_rank_that_dies_before_mpi_begins_leaves_nobody_waiting_for_ever(n_ranks, space_file, tmp_path):
+def test_a_rank_that_dies_before_mpi_is_initialised_blocks_no_other_rank(n_ranks, space_file, tmp_path):
     who = f"os.environ['OMPI_COMM_WORLD_RANK'] == '{n_ranks - 1}'"
     dying = f"import os, signal; {who} and os.kill(os.getpid(), signal.SIGKILL);"
     program = f"{dying} from mpi_opt.cli.main import main; main(['search', {str(space_file('parabola'))!r}])"
@@ -186,7 +186,7 @@ def test_a_rank_that_dies_before_mpi_begins_leaves_nobody_waiting_for_ever(n_ran
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_hanging_trials_are_ended_and_their_block_goes_on(size, space_file, query, tmp_path):
+def test_hanging_trials_are_ended_and_their_block_continues(size, space_file, query, tmp_path):
     path = space_file("hanging", blocks={"size": size}, trial={"timeout": "2s"})
     done = mpirun(5, "-c", LESS_GRACE, "search", str(path), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -215,7 +215,7 @@ if __name__ == "__main__":
 """
 
 
-def test_the_next_search_of_a_script_knows_who_was_lost_before(query, tmp_path):
+def test_the_next_search_of_a_script_knows_the_lost_ranks(query, tmp_path):
     (tmp_path / "twice.py").write_text(TWICE)
     done = mpirun(3, "twice.py", cwd=tmp_path)
     assert max(map(float, done.stdout.split())) < 15, done.stderr

@@ -81,7 +81,7 @@ def test_the_same_command_continues_a_study(space_file, query, tmp_path):
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("launcher", [(), (MPIRUN, *UNPROTECTED, "-np", "2")])
-def test_a_trial_that_ends_every_search_does_not_do_so_for_ever(launcher, space_file, query, tmp_path):
+def test_a_trial_that_ends_every_search_is_failed_after_three_times(launcher, space_file, query, tmp_path):
     command = [*launcher, sys.executable, *SEARCH, str(space_file("fatal"))]
     statuses = [run(command, cwd=tmp_path, timeout=60).returncode for _ in range(4)]
     assert [status == 0 for status in statuses] == [False, False, False, True]
@@ -135,7 +135,7 @@ def test_a_study_may_be_called_anything(space_file, tmp_path):
     assert sorted(one.suffix for one in tmp_path.iterdir()) == [".db", ".html", ".logs", ".yaml"]
 
 
-def test_a_search_goes_on_where_nothing_can_be_printed(space_file, query, tmp_path):
+def test_a_search_continues_if_nothing_can_be_printed(space_file, query, tmp_path):
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         command = [sys.executable, *SEARCH, str(space_file("parabola"))]
         subprocess.run(command, cwd=tmp_path, stdout=full, timeout=60, check=False)
@@ -151,7 +151,7 @@ def test_other_ranks_write_to_files(space_file, tmp_path):
 
 
 @pytest.mark.mpi
-def test_trials_that_print_do_not_fail_because_there_is_no_room_for_it(space_file, query, tmp_path):
+def test_trials_that_print_do_not_fail_on_a_full_disk(space_file, query, tmp_path):
     (tmp_path / "test.logs").mkdir()
     for rank in (1, 2):
         (tmp_path / "test.logs" / f"rank-{rank:04d}.log").symlink_to("/dev/full")
@@ -234,7 +234,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.mpi
-def test_processes_that_an_objective_starts_can_be_told_to_end(tmp_path):
+def test_processes_that_an_objective_starts_can_be_ended_by_signals(tmp_path):
     (tmp_path / "starting.py").write_text(STARTING)
     done = mpirun(2, "starting.py", cwd=tmp_path, timeout=30)
     assert done.stdout.split() == ["-30.0"] * 2, done.stderr
@@ -262,7 +262,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.mpi
-def test_what_one_search_of_a_script_said_last_does_not_reach_the_next_one(query, tmp_path):
+def test_late_messages_of_a_search_do_not_reach_the_next_one(query, tmp_path):
     (tmp_path / "twice.py").write_text(TWICE)
     done = in_world(3, "twice.py", cwd=tmp_path, timeout=60)
     assert done.stdout.splitlines() == [str(["complete"] * 4)] * 3, done.stderr
@@ -294,7 +294,7 @@ if __name__ == "__main__":
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("n_ranks", [1, 2])
-def test_processes_that_an_objective_forks_do_not_go_on_with_the_search(n_ranks, tmp_path):
+def test_processes_that_an_objective_forks_do_not_continue_the_search(n_ranks, tmp_path):
     (tmp_path / "forking.py").write_text(FORKING)
     command = [sys.executable, "forking.py"]
     done = run(command, cwd=tmp_path, timeout=30) if n_ranks == 1 else mpirun(2, *command[1:], cwd=tmp_path, timeout=30)
@@ -355,7 +355,7 @@ def test_rank_0_of_a_search_never_loads_a_framework(digits_search):
 
 
 @pytest.mark.mpi
-def test_promoted_trials_go_on_from_the_checkpoint_of_the_one_before(digits_search):
+def test_promoted_trials_resume_from_the_previous_checkpoint(digits_search):
     with sqlite3.connect(digits_search[0] / "digits.db") as connection:
         query = "SELECT number, epoch, value FROM metrics JOIN trials ON trials.id = trial_id WHERE name = 'val_loss'"
         curves = {(number, epoch): value for number, epoch, value in connection.execute(query)}

@@ -68,7 +68,7 @@ except MPILearnError as error:
 
 
 @pytest.mark.parametrize("library", ["Open MPI", pytest.param("MPICH", marks=needs_mpich)])
-def test_a_rank_that_raises_costs_its_block_alone(library, query, tmp_path):
+def test_a_rank_that_raises_costs_only_its_block(library, query, tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     done = launch(library, 5, "script.py", cwd=tmp_path)
     assert "this rank says no" in query("SELECT error FROM trials WHERE number = 1")[0][0], done.stderr

@@ -97,7 +97,7 @@ def test_the_short_form_trains_both_models_and_measures_the_showers(folder, monk
     assert not np.allclose(twice[0], twice[1])
 
 
-def test_search_and_training_differ_in_their_hyperparameters_alone(folder):
+def test_search_and_training_differ_only_in_their_hyperparameters(folder):
     space, alone = (read_yaml(folder / name) for name in ("search.yaml", "train.yaml"))
     space = space["training"]
     for section in (space, alone):
@@ -109,4 +109,4 @@ def test_search_and_training_differ_in_their_hyperparameters_alone(folder):
     path = folder / "search.yaml"
     configuration = read_study(path)
     check_objective(configuration, configuration.dimensions(), folder, str(path))
-    assert configuration.merits().names == ("profile_distance", "response_distance")
+    assert configuration.figures_of_merit().names == ("profile_distance", "response_distance")

@@ -72,7 +72,7 @@ def test_rejection_is_read_off_the_curve_of_scikit_learn(efficiency):
     assert function("figures_of_merit:rejection")(score, signal, efficiency) == pytest.approx(expected, rel=0.03)
 
 
-def test_rejection_stays_finite_where_no_background_passes():
+def test_rejection_is_finite_if_no_background_passes():
     score, signal = np.arange(10.0), np.arange(10) >= 6
     assert function("figures_of_merit:rejection")(score, signal) == 6
 

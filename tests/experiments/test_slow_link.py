@@ -79,7 +79,7 @@ def test_both_directions_of_a_cable_are_free_for_each_other(hosts):
     assert after_s < LATENCY_S + 10 * 0.01
 
 
-def test_what_goes_to_nobody_is_left_out(hosts):
+def test_packets_without_a_receiver_are_dropped(hosts):
     _, relay = hosts
     relay.take(0, packet(9, 0))
     relay.take(0, b"\x60" + packet(1, 0)[1:])

@@ -34,15 +34,6 @@ def build_binary():
     return keras.Sequential([layers.Input((3,)), layers.Dense(8, "tanh"), layers.Dense(1, "sigmoid")])
 
 
-def build_two_by_two():
-    import keras
-
-    a, b = keras.Input((3,), name="a"), keras.Input((2,), name="b")
-    joined = keras.layers.Concatenate()([a, b])
-    outputs = [keras.layers.Dense(1, name="energy")(joined), keras.layers.Dense(2, "softmax", name="kind")(joined)]
-    return keras.Model([a, b], outputs)
-
-
 def build_named_pair():
     """Two outputs of one shape: which loss belongs to which cannot be told from the shapes."""
     import keras
@@ -64,12 +55,6 @@ def absolute_error(labels, outputs):
 
     labels = keras.ops.reshape(keras.ops.cast(labels, outputs.dtype), keras.ops.shape(outputs))
     return keras.ops.abs(labels - outputs)
-
-
-def mean_of_batch(labels, outputs):
-    import keras
-
-    return keras.ops.mean(keras.ops.abs(labels - outputs))
 
 
 def digits(n_validation=360):
@@ -150,6 +135,19 @@ def build_deep(depth=2, units=32, norm=False, dropout=0.0):
         layers += [keras.layers.BatchNormalization()] if norm else []
         layers += [keras.layers.Dropout(dropout)] if dropout else []
     return keras.Sequential([*layers, keras.layers.Dense(10, "softmax")])
+
+
+def build_real_integer_complex():
+    """Three outputs; the last two cannot be represented in float32."""
+    import keras
+
+    class Others(keras.layers.Layer):
+        def call(self, x):
+            zero = 0 * x[:, :1]
+            return keras.ops.cast(zero, "int64") + 16777217, keras.ops.cast(zero, "complex64") + 2j
+
+    inputs = keras.Input((3,))
+    return keras.Model(inputs, [keras.layers.Dense(1)(inputs), *Others()(inputs)])
 
 
 def build_noisy():

@@ -129,7 +129,7 @@ EQUATIONS = {
 
 
 @pytest.mark.parametrize(("options", "expected"), EQUATIONS.values(), ids=EQUATIONS)
-def test_algorithm_does_what_its_equations_say(options, expected):
+def test_algorithm_follows_its_equations(options, expected):
     np.testing.assert_allclose(ours(options, Sgd(learning_rate=0.1)), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -173,7 +173,7 @@ def test_the_remainders_of_full_batches_do_not_dominate_a_small_one():
 class Statistics:
     """Batch statistics, one of them infinite, as in the mask of an attention."""
 
-    def moving(self):
+    def floats(self):
         return np.array([2.0, -np.inf], np.float32)
 
 
@@ -255,7 +255,7 @@ def test_the_mean_of_equal_shares_moves_as_one_worker_would(name):
 
 
 @pytest.mark.mpi
-def test_compressed_gradients_lead_where_the_whole_ones_lead():
+def test_compressed_gradients_reach_the_same_minimum():
     exact, half, largest = (on_ranks()[f"allreduce{kind}"][0] for kind in ("", " in 16 bits", " of the largest"))
     assert half["sum"] == pytest.approx(exact["sum"], abs=0.05)
     assert half["distance"] == pytest.approx(exact["distance"], abs=1e-3)
@@ -281,7 +281,7 @@ def test_a_rank_that_raises_ends_the_training_on_all(name, rank):
     assert seen == [f"rank {rank}: RuntimeError: boom"] * 6
 
 
-def test_layout_gives_every_master_workers_and_says_when_there_are_too_few():
+def test_layout_gives_every_master_workers_and_refuses_too_few_ranks():
     layout = lay_out(11, masters=3, processes=2)
     assert layout.masters == (0, 1, 2)
     assert layout.groups == ((3, 4), (5, 6), (7, 8), (9, 10))

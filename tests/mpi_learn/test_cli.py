@@ -70,7 +70,7 @@ def start(folder, *arguments):
     return run_process([sys.executable, "-m", "mpi_learn", *arguments], cwd=folder)
 
 
-def test_train_prints_a_line_an_epoch_and_saves_what_can_be_trained_again(folder):
+def test_train_prints_a_line_per_epoch_and_saves_a_model_that_can_be_trained_again(folder):
     (folder / "training.yaml").write_text(f"{TRAINING}validation: {{every: 2}}\n")
     done = start(folder, "train", "training.yaml", "--output", "out")
     assert done.returncode == 0, done.stderr
@@ -178,7 +178,7 @@ def test_failure_of_the_save_after_the_training_is_status_1_with_weights_and_his
     assert {"history.json", "model.weights.h5"} <= {path.name for path in (folder / "out").iterdir()}
 
 
-def test_a_training_goes_on_where_nothing_can_be_printed(torch_folder):
+def test_a_training_continues_if_nothing_can_be_printed(torch_folder):
     command = [sys.executable, "-m", "mpi_learn", "train", "training.yaml", "--output", "out"]
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         subprocess.run(command, cwd=torch_folder, stdout=full, timeout=patient_s(60), check=False)
@@ -216,7 +216,7 @@ def test_bad_input_is_status_2_and_one_message(folder, old, new, said):
     ("line", "where"),
     [("", "--output"), ("trace: file/traces", "trace"), ("checkpoint: {path: file/checkpoints}", "checkpoint.path")],
 )
-def test_a_folder_that_cannot_be_is_said_before_the_training(folder, line, where):
+def test_an_impossible_folder_is_reported_before_the_training(folder, line, where):
     (folder / "file").touch()
     (folder / "training.yaml").write_text(f"{TRAINING}{line}\n")
     done = run(folder, "train", "training.yaml", *(() if line else ("--output", "file/out")))

@@ -36,7 +36,7 @@ def test_whatever_one_rank_raises_all_ranks_learn_of_it(what):
     assert done.stdout.split() == ["1"] * 3, done.stderr
 
 
-def test_where_one_ranks_part_of_a_checkpoint_cannot_be_read_no_rank_waits_for_its_part():
+def test_an_unreadable_part_of_a_checkpoint_blocks_no_rank():
     program = (
         "def load_own(folder, rank):\n"
         "    if rank == 1: raise OSError('damaged')\n"
@@ -95,6 +95,6 @@ def test_a_death_while_another_is_acknowledged_is_not_forgotten():
         ),
     ],
 )
-def test_a_process_ends_as_it_should_where_user_code_has_closed_its_output(closed, end, status):
+def test_a_process_ends_correctly_after_user_code_has_closed_its_output(closed, end, status):
     program = f"import sys; sys.{closed} = open('/dev/null', 'w'); sys.{closed}.close(); {end}"
     assert subprocess.run([sys.executable, "-c", program], timeout=TIMEOUT_S, check=False).returncode == status

@@ -10,8 +10,8 @@ import pytest
 from mpi_learn import train
 from mpi_learn.data.samples.batches import Batch
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.build import make_model
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Example
 from mpi_learn.training import xla_choice
 from tests.mpi_learn.models_for_tests import digits
@@ -48,26 +48,26 @@ def untrained(shared):
 
 def test_xla_gives_the_same_step_vector_for_full_and_for_smaller_batches(model):
     batches = [(X64, CLASSES), (X64[:7], CLASSES[:7]), (X64, CLASSES)]
-    moving = model.moving()
+    floats = model.state.floats()
     plain = [model.gradient((x,), (y,)).copy() for x, y in batches]
-    moved = model.moving()
-    model.set_moving(moving)
+    moved = model.state.floats()
+    model.state.set_floats(floats)
     model.compile_step(by_xla=True)
     fast = [model.gradient((x,), (y,)).copy() for x, y in batches]
     for one, other in zip(plain, fast, strict=True):
         np.testing.assert_allclose(other, one, rtol=1e-3, atol=1e-4)
-    np.testing.assert_allclose(model.moving(), moved, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(model.state.floats(), moved, rtol=1e-4, atol=1e-6)
     assert fast[0].flags.writeable
 
 
 def test_timing_leaves_weights_and_state_as_they_were(model):
-    weights, moving, counters = model.weights.copy(), model.moving(), model.counters()
+    weights, floats, integers = model.weights.copy(), model.state.floats(), model.state.integers()
     plain, fast = xla_choice.both_seconds(model, Batch((X64,), (CLASSES,), len(X64)))
     assert 0 < plain < 10
     assert 0 < fast < 10
     np.testing.assert_array_equal(model.weights, weights)
-    np.testing.assert_array_equal(model.moving(), moving)
-    np.testing.assert_array_equal(model.counters(), counters)
+    np.testing.assert_array_equal(model.state.floats(), floats)
+    np.testing.assert_array_equal(model.state.integers(), integers)
     assert not model.is_xla
 
 
@@ -94,7 +94,7 @@ def test_xla_compiles_once_however_often_it_is_chosen(model, monkeypatch):
         (False, 0.0, (2.0, 1.0), False),
     ],
 )
-def test_xla_is_taken_where_it_wins_and_is_worth_it(untrained, monkeypatch, wish, worth_s, seconds, expected):
+def test_xla_is_chosen_only_if_it_is_faster(untrained, monkeypatch, wish, worth_s, seconds, expected):
     from mpi4py import MPI
 
     from mpi_learn.training.configuration import TrainingConfiguration
@@ -117,7 +117,7 @@ def test_a_training_of_few_steps_is_not_held_up_by_timing_any(untrained, monkeyp
     assert not untrained.is_xla
 
 
-def test_training_by_xla_learns_what_it_learns_without():
+def test_training_with_xla_gives_the_same_weights():
     from mpi4py import MPI
 
     common = {"model": f"{KERAS}:build_model", "loss": LOSS, "epochs": 2, "batch_size": 128}
@@ -128,7 +128,7 @@ def test_training_by_xla_learns_what_it_learns_without():
 @pytest.mark.parametrize(
     "changes", [{"model": f"{TORCH}:build_classes", "loss": "cross_entropy"}, {"gan": {"latent": 8}}]
 )
-def test_xla_where_there_is_none_is_refused(changes):
+def test_xla_without_support_is_refused(changes):
     from mpi4py import MPI
 
     configuration = {"model": f"{KERAS}:build_gan", "loss": "binary_crossentropy", "xla": True} | changes
@@ -137,7 +137,7 @@ def test_xla_where_there_is_none_is_refused(changes):
 
 
 @pytest.mark.mpi
-def test_all_workers_choose_what_takes_all_of_them_less_time():
+def test_all_workers_choose_the_variant_that_is_faster_in_total():
     done = in_world(3, "-m", "tests.mpi_learn.programs.compiled", timeout=120)
     assert done.returncode == 0, done.stderr
     seen = json.loads(done.stdout)

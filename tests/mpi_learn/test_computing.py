@@ -11,8 +11,8 @@ from mpi4py import MPI
 from mpi_learn import train
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS
-from mpi_learn.models.build import make_model
 from mpi_learn.models.configuration import Computing, ModelSettings
+from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Example
 from tests.mpi_learn.models_for_tests import digits
 
@@ -56,7 +56,7 @@ def test_mixed_precision_computes_in_16_bits_with_weights_and_loss_in_32(framewo
 
 
 @FRAMEWORKS
-def test_training_in_mixed_precision_comes_to_the_loss_of_float32(framework):
+def test_training_in_mixed_precision_reaches_the_loss_of_float32(framework):
     specification, loss = framework
     common = {"model": specification, "loss": loss, "metrics": ["accuracy"], "epochs": 4, "seed": 1}
     plain, mixed = (
@@ -71,14 +71,14 @@ def test_training_in_mixed_precision_comes_to_the_loss_of_float32(framework):
 def test_checkpointed_step_is_the_same_with_dropout_and_moving_means(framework):
     parameters = {"norm": True, "dropout": 0.3}
     plain, again = made(framework, Computing(), **parameters), made(framework, AGAIN, **parameters)
-    again.set_counters(plain.counters())
+    again.state.set_integers(plain.state.integers())
     step = plain.gradient(X, Y).copy()
-    after = plain.counters()
+    after = plain.state.integers()
     if framework == TORCH:  # the two share one generator of random numbers
-        again.set_counters(made(framework, Computing(), **parameters).counters())
+        again.state.set_integers(made(framework, Computing(), **parameters).state.integers())
     np.testing.assert_allclose(again.gradient(X, Y), step, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(again.moving(), plain.moving(), rtol=1e-5)
-    np.testing.assert_array_equal(again.counters(), after)
+    np.testing.assert_allclose(again.state.floats(), plain.state.floats(), rtol=1e-5)
+    np.testing.assert_array_equal(again.state.integers(), after)
 
 
 def test_keras_computes_the_layers_again():
@@ -121,10 +121,10 @@ def test_parts_of_a_module_are_computed_again():
     assert len(seen) == 2
     again.evaluate(X, Y)
     assert len(seen) == 3
-    assert "forward" not in vars(again.finish().blocks[1])
+    assert "forward" not in vars(again.current().blocks[1])
 
 
-def test_what_cannot_be_is_said(tmp_path):
+def test_invalid_values_are_refused_with_a_message(tmp_path):
     with pytest.raises(ModelError, match="gradient_checkpointing"):
         made((f"{HERE}/torch_models_for_tests.py:build_one_layer", "cross_entropy"), AGAIN)
     made(KERAS, Computing()).save(tmp_path / "model")

@@ -100,7 +100,7 @@ def test_yes_no_and_times_are_text_as_in_yaml_1_2(tmp_path):
     assert (read.data.shuffle, read.sync_batchnorm) == (False, True)
 
 
-def test_what_is_written_is_read_back_the_same():
+def test_written_values_are_read_back():
     content = {"b": [1, 1e-4, None, True], "a": {"x": "1e-4", "no": "no", "ü": "é: ü", "lines": "a\nb"}, "path": "~/x"}
     assert parsed(dumped(content)) == content
     assert list(parsed(dumped(content))) == list(content)
@@ -117,7 +117,7 @@ def test_what_is_written_is_read_back_the_same():
         ("", "expected `key: value` lines, found None"),
     ],
 )
-def test_what_is_not_a_mapping_is_refused_with_file_and_line(tmp_path, text, said):
+def test_file_that_is_no_mapping_is_refused_with_file_and_line(tmp_path, text, said):
     (tmp_path / "t.yaml").write_text(text)
     with pytest.raises(ConfigurationError, match=rf"t\.yaml: .*{said}"):
         read_configuration(tmp_path / "t.yaml")
@@ -161,13 +161,13 @@ LARGER = ["accuracy", "val_acc", "sparse_top_k_categorical_accuracy", "AUC", "va
 
 
 @pytest.mark.parametrize(("metric", "direction"), [(m, "min") for m in SMALLER] + [(m, "max") for m in LARGER])
-def test_the_better_direction_of_known_metrics_goes_by_their_names(metric, direction):
+def test_the_direction_of_known_metrics_follows_from_their_names(metric, direction):
     assert EarlyStopping(metric=metric).direction == direction
     assert EarlyStopping(metric=metric, mode="max").direction == "max"
 
 
 @pytest.mark.parametrize("metric", ["significance", "val_gap", "seconds"])
-def test_a_metric_that_is_not_known_has_a_direction_only_if_it_is_given(metric):
+def test_an_unknown_metric_needs_an_explicit_direction(metric):
     assert EarlyStopping(metric=metric).direction is None
     assert EarlyStopping(metric=metric, mode="min").direction == "min"
 

@@ -90,7 +90,7 @@ def test_three_ranks_train_like_one(found, framework, name):
 @pytest.mark.mpi
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("framework", "name"), REFUSED, ids=map("-".join, REFUSED))
-def test_what_cannot_be_trained_is_refused_in_one_sentence(found, framework, name):
+def test_untrainable_model_is_refused_in_one_sentence(found, framework, name):
     row = row_of(framework, name)
     seen = found(framework, 1) if row.ranks == 1 else found(framework, 3, *rows_for(framework, 3, FAST))
     message = seen[name].get("refused", "")

@@ -39,7 +39,7 @@ SLURM = {"SLURM_STEP_TASKS_PER_NODE": "4(x2)", "SLURM_PROCID": "5"}
     ],
     ids=str,
 )
-def test_ranks_share_the_cores_of_their_host_unless_they_are_bound_or_the_user_says_otherwise(
+def test_ranks_share_the_cores_of_their_host_unless_they_are_bound_or_the_user_sets_threads(
     environment, cores, job_cores, expected
 ):
     assert n_threads_of(environment, cores, job_cores) == expected
@@ -89,7 +89,7 @@ class Noting:
             sys.stdout.flush()
             os._exit(0)
 sys.meta_path.insert(0, Noting())
-from mpi_learn.models.build import make_model
+from mpi_learn.models.make_model import make_model
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.model import Example
 make_model(ModelSettings(model="model.keras", loss="mse"), Example((), ()))

@@ -106,13 +106,13 @@ def test_a_master_that_raises_ends_the_training_on_all(name, failing):
 
 
 @pytest.mark.parametrize("name", ["downpour", "gem", "quorum of half", "easgd tree"])
-def test_a_rank_that_raises_ends_the_training_where_memory_is_shared(name):
+def test_a_rank_that_raises_ends_a_training_with_shared_memory(name):
     for failing in (0, 5):
         seen = error_of_each(ALGORITHMS[name], failing, 2, n_hosts=1)
         assert seen == [f"{failing}: RuntimeError: boom"] * 6
 
 
-def test_a_worker_whose_optimizer_raises_after_the_exchange_of_its_group_leaves_nobody_waiting():
+def test_a_worker_whose_optimizer_raises_after_an_exchange_blocks_no_other_rank():
     def run(comm):
         rank = Rank(comm, {"name": "downpour", "processes": 2, "sync_every": 2}, N_STEPS)
         if comm.rank == 1:  # the leader of a group, which updates between two exchanges with the master

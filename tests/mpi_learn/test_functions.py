@@ -101,7 +101,7 @@ def test_signature_finds_unknown_and_missing_arguments(folder):
         ("broken.py:f", "broken.py"),
     ],
 )
-def test_what_cannot_be_found_names_file_function_and_the_nearest(folder, look, specification, said):
+def test_missing_function_is_reported_with_file_and_nearest_name(folder, look, specification, said):
     (folder / "broken.py").write_text("def f(:")
     with pytest.raises(ConfigurationError, match=said):
         look(specification, folder)

@@ -25,7 +25,7 @@ from mpi_learn.known_data import prepare
 from mpi_learn.models.configuration import Gan, Turn
 from mpi_learn.optimizers.configuration import Adam, Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
-from mpi_learn.optimizers.per_model import SeparateOptimizers
+from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.training.configuration import read_configuration
 from tests.mpi_learn.models_for_tests import digits
 from tests.world import in_world
@@ -82,7 +82,7 @@ def test_workers_together_see_the_noise_of_one(n_workers):
     assert len(next(validation_batches(dataset, batch_size=50)).x) == 2
 
 
-def test_rounds_say_who_moves():
+def test_rounds_name_the_models_that_are_updated():
     d, g, both = Turn(True, False), Turn(False, True), Turn(True, True)
     assert Gan(steps=STEPS).turns == (d, d, g)
     assert Gan(steps=STEPS).turns_per_batch == 3
@@ -177,7 +177,7 @@ def torch_loop(options: Gan, epochs: int, dataset: Dataset) -> tuple[list[np.nda
 
 @FRAMEWORKS
 @pytest.mark.parametrize("exchange", ["model", "batch"])
-def test_training_is_what_a_plain_loop_does(file, exchange):
+def test_training_equals_a_plain_loop(file, exchange):
     gan = {"latent": 8, "steps": STEPS, "exchange": exchange}
     sgd = {"optimizer": {"name": "sgd", "learning_rate": 0.05, "momentum": 0.9}} if file == TORCH else {}
     result = train(configuration(file, gan=gan, **sgd), MPI.COMM_SELF, data=unlabelled())
@@ -262,7 +262,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("changes", "kind", "said"), WRONG.values(), ids=WRONG)
-def test_what_does_not_fit_is_said_before_the_first_step(changes, kind, said):
+def test_data_that_do_not_fit_are_refused_before_the_first_step(changes, kind, said):
     changes = dict(changes)
     data = digits() if changes.pop("labels", False) else unlabelled()
     with pytest.raises(kind, match=said):

@@ -51,7 +51,7 @@ def environment(monkeypatch):
         ({"PMIX_RANK": "1"}, "a PMIx launcher", 1, 2),
     ],
 )
-def test_the_launcher_is_known_by_its_variables(variables, by, rank, size):
+def test_the_launcher_is_recognised_by_its_variables(variables, by, rank, size):
     found = launched(variables)
     assert (found.by, found.rank, found.size) == (by, rank, size)
 
@@ -100,7 +100,7 @@ def test_slurms_time_left_is_read(text, seconds):
     assert seconds_left(text) == seconds
 
 
-def test_the_end_of_the_job_is_what_slurm_says():
+def test_the_end_of_the_job_is_read_from_slurm():
     asked = []
 
     def ask(job: str) -> str:
@@ -187,7 +187,7 @@ def test_rank_0_writes_its_status(mpirun, tmp_path, monkeypatch, arguments, stat
     assert launch(Launch(arguments, 1), StopRequest()) == status
 
 
-def test_ranks_are_asked_to_confirm_where_mpirun_survives_lost_ranks(mpirun):
+def test_ranks_confirm_their_end_if_mpirun_survives_lost_ranks(mpirun):
     mpirun(f'[ "${VARIABLE}" = confirmed ] && exit {CONFIRMED}')
     assert launch(WANTED, StopRequest()) == 0
     mpirun(f'[ "${VARIABLE}" = shielded ] && exit 0; exit 1', "4.1.5")
@@ -229,7 +229,7 @@ def test_on_several_hosts_of_a_batch_job_nothing_is_oversubscribed(mpirun, envir
 def test_child_processes_do_not_inherit_the_launch_mode():
     program = (
         "from mpi_learn.cli.exit_status import LaunchMode as Mode; import os\n"
-        f"print(Mode.take(), {VARIABLE!r} in os.environ, Mode.take())"
+        f"print(Mode.from_environment(), {VARIABLE!r} in os.environ, Mode.from_environment())"
     )
     environment = os.environ | {VARIABLE: "confirmed"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)

@@ -50,14 +50,14 @@ def test_panel_shows_epoch_metrics_speed_and_time_left(clock):
     assert "27 s left" in text
 
 
-def test_panel_before_the_first_epoch_says_so(clock):
+def test_panel_before_the_first_epoch_shows_no_remaining_time(clock):
     view = LiveView(10, io.StringIO(), clock)
     clock.now = 3.0
     assert "first epoch in progress" in drawn(view)
     assert view.left_s is None
 
 
-def test_time_left_counts_what_was_trained_here(clock):
+def test_remaining_time_counts_only_epochs_of_this_run(clock):
     view = LiveView(10, io.StringIO(), clock)
     view(report(7, 0.5))
     assert view.left_s == 8.0
@@ -105,7 +105,7 @@ def test_trend_keeps_the_course_in_constant_memory():
     assert trend.values[-1] == 999.0
 
 
-def test_sparkline_leaves_a_gap_where_there_is_no_number():
+def test_sparkline_leaves_a_gap_for_missing_values():
     assert sparkline([0.0, float("nan"), 1.0]) == "▁ █"
 
 

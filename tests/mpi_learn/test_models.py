@@ -8,19 +8,20 @@ import numpy as np
 import pytest
 
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
-from mpi_learn.flat_layout import LOSS, N_SAMPLES
-from mpi_learn.models.build import make_model
+from mpi_learn.flat_layout import LOSS, N_SAMPLES, WEIGHT
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Example, Model
 from tests.mpi_learn.models_for_tests import digits
 
 HERE = Path(__file__).parent
 KERAS, TORCH = f"{HERE}/models_for_tests.py", f"{HERE}/torch_models_for_tests.py"
+KERAS_KINDS, TORCH_KINDS = f"{HERE}/conformance/keras_models.py", f"{HERE}/conformance/torch_models.py"
 rng = np.random.default_rng(0)
 X3 = rng.normal(size=(20, 3)).astype("f")
 X64 = rng.random((20, 64)).astype("f")
 CLASSES = rng.integers(0, 10, 20)
-A, B = rng.normal(size=(20, 3)).astype("f"), rng.normal(size=(20, 2)).astype("f")
+A, B = rng.normal(size=(20, 5)).astype("f"), rng.normal(size=(20, 2)).astype("f")
 BOTH = ((A, B), (A.sum(1, keepdims=True), (B[:, 0] > 0).astype(np.int64)))
 
 MODELS = {
@@ -33,7 +34,7 @@ MODELS = {
     ),
     "keras own loss": (f"{KERAS}:build_regression", {}, f"{KERAS}:squared_error", ["mae"], (X3,), (X3[:, 0],)),
     "keras two by two": (
-        f"{KERAS}:build_two_by_two", {}, ["mse", "sparse_categorical_crossentropy"], {"energy": ["mae"]}, *BOTH,
+        f"{KERAS_KINDS}:two_by_two", {}, ["mse", "sparse_categorical_crossentropy"], {"energy": ["mae"]}, *BOTH,
     ),
     "torch regression": (f"{TORCH}:build_regression", {}, "mse", ["mae"], (X3,), (X3[:, 0],)),
     "torch classes": (f"{TORCH}:build_classes", {"norm": True}, "cross_entropy", ["accuracy"], (X64,), (CLASSES,)),
@@ -44,7 +45,7 @@ MODELS = {
     "torch own loss": (f"{TORCH}:build_regression", {}, f"{TORCH}:squared_error", ["mae"], (X3,), (X3[:, 0],)),
     "torch named output": (f"{TORCH}:build_named", {}, {"energy": "mse"}, {"energy": ["mae"]}, (X3,), (X3[:, 0],)),
     "torch two by two": (
-        f"{TORCH}:build_two_by_two", {}, {"energy": "mse", "kind": "cross_entropy"}, {"energy": ["mae"]}, *BOTH,
+        f"{TORCH_KINDS}:two_by_two", {}, {"energy": "mse", "kind": "cross_entropy"}, {"energy": ["mae"]}, *BOTH,
     ),
 }  # fmt: skip
 
@@ -67,11 +68,11 @@ def shared(request):
 @pytest.fixture
 def case(shared):
     (*_, x, y), model = shared
-    weights, moving, counters = model.weights.copy(), model.moving(), model.counters()
+    weights, floats, integers = model.weights.copy(), model.state.floats(), model.state.integers()
     yield model, x, y
     model.weights[:] = weights
-    model.set_moving(moving)
-    model.set_counters(counters)
+    model.state.set_floats(floats)
+    model.state.set_integers(integers)
 
 
 def test_gradient_is_the_slope_of_the_summed_loss(case):
@@ -111,9 +112,9 @@ def test_sums_of_two_halves_are_the_sums_of_the_whole(case):
 
 def test_empty_batch_gives_nothing(case):
     model, x, y = case
-    moving = model.moving()
+    floats = model.state.floats()
     assert not model.gradient([one[:0] for one in x], [one[:0] for one in y]).any()
-    np.testing.assert_array_equal(model.moving(), moving)
+    np.testing.assert_array_equal(model.state.floats(), floats)
 
 
 def test_weights_are_the_memory_that_the_framework_computes_with(case):
@@ -128,21 +129,21 @@ def test_weights_are_the_memory_that_the_framework_computes_with(case):
 def test_moving_numbers_and_counters_come_back_as_they_were(case):
     model, x, y = case
     model.gradient(x, y)  # the numbers are no longer those of a new model
-    moving, counters = model.moving(), model.counters()
+    floats, integers = model.state.floats(), model.state.integers()
     for _ in range(3):
         model.gradient(x, y)
-    model.set_moving(moving)
-    model.set_counters(counters)
-    np.testing.assert_array_equal(model.moving(), moving)
-    np.testing.assert_array_equal(model.counters(), counters)
+    model.state.set_floats(floats)
+    model.state.set_integers(integers)
+    np.testing.assert_array_equal(model.state.floats(), floats)
+    np.testing.assert_array_equal(model.state.integers(), integers)
 
 
 def test_buffer_that_forward_replaces_is_read_and_restored():
     model = made(f"{TORCH}:build_centred", {}, "mse", [], (X3,), (X3[:, 0],))
     model.gradient((X3,), (X3[:, 0],))
-    np.testing.assert_allclose(model.moving(), 0.1 * X3.mean(0), rtol=1e-5)
-    model.set_moving(np.ones(3, np.float32))
-    assert model.finish().mean.tolist() == [1, 1, 1]
+    np.testing.assert_allclose(model.state.floats(), 0.1 * X3.mean(0), rtol=1e-5)
+    model.state.set_floats(np.ones(3, np.float32))
+    assert model.current().mean.tolist() == [1, 1, 1]
 
 
 def test_same_seed_same_weights_and_other_seed_others(shared):
@@ -154,9 +155,9 @@ def test_same_seed_same_weights_and_other_seed_others(shared):
 
 def test_noise_of_the_global_generator_differs_by_step_and_rank_and_can_be_repeated():
     def gradients(model):
-        counters = model.counters()
+        integers = model.state.integers()
         found = [model.gradient((X3,), (X3[:, 0],))[: model.layout.size].copy() for _ in range(2)]
-        model.set_counters(counters)
+        model.state.set_integers(integers)
         return [*found, model.gradient((X3,), (X3[:, 0],))[: model.layout.size].copy()]
 
     first, second, again = gradients(made(f"{KERAS}:build_noisy", {}, "mse", [], (X3,), (X3[:, 0],)))
@@ -164,6 +165,12 @@ def test_noise_of_the_global_generator_differs_by_step_and_rank_and_can_be_repea
     np.testing.assert_array_equal(first, again)
     assert np.abs(first - second).max() > 1e-3
     assert np.abs(first - elsewhere).max() > 1e-3
+
+
+def test_predicted_integers_and_complex_numbers_are_exact():
+    model = made(f"{KERAS}:build_real_integer_complex", {}, ["mse", None, None], [], (X3,), (X3[:, 0],))
+    real, integer, imaginary = model.predict((X3,))
+    assert (real.dtype, integer[0, 0], imaginary[0, 0]) == (np.float32, 16777217, 2j)
 
 
 def test_save_writes_one_file(case, tmp_path):
@@ -181,6 +188,17 @@ def test_label_outside_of_the_classes_is_refused():
             model.check_labels((np.array([3, 10]),))
 
 
+def test_torch_batch_whose_labels_are_all_ignored_gives_nothing():
+    """PyTorch's mean over no labels is NaN."""
+    model = made(f"{TORCH}:build_classes", {}, "cross_entropy", [], (X64,), (CLASSES,))
+    model.check_labels((np.array([3, -100]),))
+    y = (np.full(20, -100),)
+    step = model.gradient((X64,), y)
+    assert step[model.layout.size + N_SAMPLES] == 20
+    assert np.count_nonzero(step) == 1
+    assert model.evaluate((X64,), y)[[WEIGHT, LOSS, N_SAMPLES]].tolist() == [0, 0, 20]
+
+
 WRONG = {
     "input shape": (f"{TORCH}:build_regression", "mse", [], (X64,), (X3[:, 0],), ModelError, r"shape \(64,\)"),
     "no such loss": (
@@ -194,14 +212,10 @@ WRONG = {
     ),
     "no such metric": (f"{TORCH}:build_regression", "mse", ["maee"], (X3,), (X3[:, 0],), ConfigurationError, "mae"),
     "label shape": (f"{TORCH}:build_regression", "mse", [], (X3,), (X3,), ModelError, r"\(3,\)"),
-    "not on the processor": (
-        f"{TORCH}:build_elsewhere", "mse", [], (X3,), (X3[:, 0],), ModelError, "on meta: PyTorch modules",
-    ),
     "loss that broadcasts": (
         f"{TORCH}:build_regression", f"{TORCH}:crossed_error", [], (X3,), (X3[:, 0],), ConfigurationError,
         r"values of shape \(20, 20\)",
     ),
-    "no tensor": (f"{TORCH}:build_speaking", "mse", [], (X3,), (X3[:, 0],), ModelError, "the model returns str"),
     "class numbers that are no whole ones": (
         f"{TORCH}:build_classes", "cross_entropy", [], (X64,), (CLASSES.astype("f"),), ModelError, "stored as integers",
     ),
@@ -210,7 +224,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("specification", "loss", "metrics", "x", "y", "kind", "said"), WRONG.values(), ids=WRONG)
-def test_what_does_not_fit_a_torch_model_is_said(specification, loss, metrics, x, y, kind, said):
+def test_data_that_do_not_fit_a_torch_model_are_refused(specification, loss, metrics, x, y, kind, said):
     with pytest.raises(kind, match=said):
         made(specification, {}, loss, metrics, x, y)
 

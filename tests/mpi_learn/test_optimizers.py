@@ -9,8 +9,8 @@ from pydantic import TypeAdapter
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
 from mpi_learn.optimizers.configuration import OptimizerConfiguration, Schedule
 from mpi_learn.optimizers.make_optimizer import RULES, make_optimizer
-from mpi_learn.optimizers.per_model import SeparateOptimizers
 from mpi_learn.optimizers.schedule import ScheduledRate
+from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 
 SHAPES = ((7, 5), (5,), (5, 3), (3,))
 LAYOUT = FlatLayout(SHAPES)
@@ -75,8 +75,8 @@ def test_optimizer_steps_as_keras_does(keras_name, ours, theirs):
     np.testing.assert_allclose(after(make_optimizer(options(**ours), LAYOUT)), expected, rtol=2e-4, atol=2e-5)
 
 
-USED = [(True, True, False, True), (False, True, False, True), (True, False, False, False), (True, True, False, True)]
-"""The arrays that have a gradient in each of some steps; the third one never has."""
+USED = [(True, True, False, True), (False, True, False, True), (True, True, False, False), (True, True, False, True)]
+"""The arrays that have a gradient in each of some steps. The third one never has; the first two differ in number."""
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_array_without_a_gradient_rests_as_in_pytorch(name, options_of_torch):
     assert ours.arrays()["n_steps_of_arrays"].tolist() == np.sum(USED, 0).tolist()
 
 
-def test_lars_steps_as_its_equations_say():
+def test_lars_follows_its_equations():
     rate, momentum, decay, trust, epsilon = 0.1, 0.9, 0.01, 0.001, 1e-8
     weights = [view.astype(np.float64) for view in LAYOUT.views(start())]
     velocity = [np.zeros_like(view) for view in weights]
@@ -198,7 +198,7 @@ def by_lamb(decay):
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.5])
-def test_lamb_steps_as_its_paper_says(decay):
+def test_lamb_follows_the_equations_of_its_paper(decay):
     """The bias corrections and the decay change the direction of a step, which a loose comparison does not show."""
     moved = by_lamb(decay) - start()
     ours = after(make_optimizer(options(name="lamb", weight_decay=decay), LAYOUT)) - start()
@@ -234,7 +234,7 @@ def test_centered_rmsprop_stays_finite_when_large_gradients_do_not_change():
     assert np.isfinite(weights).all()
 
 
-def test_separate_optimizers_leave_a_model_without_samples_alone():
+def test_separate_optimizers_do_not_change_a_model_without_samples():
     """Neither its weights move on by momentum, nor does its Adam count a step."""
     layout = FlatLayout(((3,), (1,), (2,), (1,)), models=(2, 2))
     made = [make_optimizer(options(name="adam", learning_rate=0.1), part) for _, part in layout.places()]
@@ -252,7 +252,7 @@ def test_separate_optimizers_leave_a_model_without_samples_alone():
     assert weights[3] == weights[6] == 0
 
 
-def test_exponential_schedule_falls_by_the_factor_in_every_so_many_epochs():
+def test_exponential_schedule_falls_by_the_factor_every_n_epochs():
     rate = ScheduledRate(1.0, Schedule(name="exponential", every=2, factor=0.5), steps_per_epoch=10, epochs=8)
     assert [rate(step) for step in (0, 10, 20, 40)] == pytest.approx([1.0, 0.5**0.5, 0.5, 0.25])
 

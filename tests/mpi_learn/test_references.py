@@ -233,7 +233,7 @@ def downpour(orders, n, sync_every):
 
 @every_memory
 @pytest.mark.parametrize("sync_every", [1, 2, 3])
-def test_downpour_applies_gradients_in_the_order_in_which_they_come(sync_every, n_hosts):
+def test_downpour_applies_gradients_in_order_of_arrival(sync_every, n_hosts):
     found = ours({"name": "downpour", "sync_every": sync_every}, 4, ORDERS, n_hosts=n_hosts)
     expected = downpour(ORDERS, 3, sync_every)
     check(found, [weights for weights, _, _ in expected])
@@ -265,6 +265,21 @@ def synchronous(n, n_steps):
 def test_synchronous_downpour_is_training_with_all_samples(masters):
     found = ours({"name": "downpour", "synchronous": True, "masters": masters}, masters + 4, [4, 4])
     check(found, synchronous(4, 4))
+
+
+def test_synchronous_rounds_continue_with_the_workers_that_have_steps_left():
+    """A worker that has ended its epoch is neither waited for nor counted."""
+    n_steps, server = (2, 3, 5), Momentum(start())
+    for t in range(5):
+        active = [k for k in range(3) if t < n_steps[k]]
+        gradient = sum(summed_gradient(k, t, server.weights) for k in active)
+        server.step(gradient / sum(SAMPLES[k] for k in active))
+
+    def run(comm):
+        rank = Rank(comm, {"name": "downpour", "synchronous": True}, 5)
+        return [rank.epoch(0 if rank.worker is None else n_steps[rank.worker])]
+
+    check(run_ranks(4, run), [server.weights])
 
 
 def with_quorum(orders, n, n_enough):
@@ -419,7 +434,7 @@ def test_easgd_of_several_workers_divides_the_force_by_their_number(sync_every, 
     check(ours(options, 4, ORDERS, n_hosts=n_hosts), easgd(ORDERS, 3, sync_every, 0.8))
 
 
-def test_the_ranks_of_an_easgd_group_go_on_from_its_own_weights_in_the_next_epoch():
+def test_the_ranks_of_an_easgd_group_continue_from_its_weights_in_the_next_epoch():
     """Five ranks, a master and two groups of two."""
     orders = [[0, 1, 1, 0, 0, 1], [1, 0, 0, 0, 1, 1]]
     centre, movers, t, expected = Elastic(0.9 / 2), [Momentum(start()) for _ in range(2)], [0, 0], []
@@ -501,7 +516,7 @@ def gem(orders, n, sync_every, mu, kappa):
 
 @every_memory
 @pytest.mark.parametrize("sync_every", [1, 2])
-def test_gem_of_several_workers_damps_by_what_the_others_changed(sync_every, n_hosts):
+def test_gem_of_several_workers_damps_by_the_updates_of_the_other_workers(sync_every, n_hosts):
     options = {"name": "gem", "sync_every": sync_every, "momentum": 0.6, "kappa": 1.4}
     check(ours(options, 4, ORDERS, n_hosts=n_hosts), gem(ORDERS, 3, sync_every, 0.6, 1.4))
 
@@ -613,7 +628,7 @@ CLUSTER_ORDERS = [[0, 1, 2, 0, 2, 1, 1, 1, 0, 2, 0, 2, 2, 1, 0], [1, 2, 0, 0, 0,
 
 @pytest.mark.parametrize("every", [1, 2])
 @pytest.mark.parametrize("neighbours", [ring, everyone, pairs])
-def test_clusters_add_what_their_partners_know_and_keep_their_own_steps(neighbours, every):
+def test_clusters_average_with_their_partners_and_keep_their_own_steps(neighbours, every):
     """Six ranks in three clusters, before and after the mean at the end of an epoch."""
     name = {ring: "ring", everyone: "all", pairs: "random"}[neighbours]
     options = {"name": "clusters", "size": 2, "exchange_every": every, "neighbours": name}

@@ -39,7 +39,7 @@ def test_the_ranks_of_a_host_hold_one_copy_together(case):
     assert 0.9 < seen["copies"] < (2.3 if case == "in trials" else 1.3)
 
 
-def test_a_rank_that_has_ended_holds_nobody_up(tmp_path):
+def test_a_rank_that_has_ended_blocks_no_other_rank(tmp_path):
     with h5py.File(tmp_path / "a.h5", "w") as opened:
         opened["X"], opened["y"] = np.ones((5, 2)), np.arange(5)
     program = (
@@ -54,7 +54,7 @@ def test_a_rank_that_has_ended_holds_nobody_up(tmp_path):
         assert done.stdout.split() == ["5", "5"], done.stderr
 
 
-def test_a_rank_that_ends_while_it_answers_another_holds_nobody_up(tmp_path):
+def test_a_rank_that_ends_while_it_answers_blocks_no_other_rank(tmp_path):
     program = (
         "import time; from mpi4py import MPI; from mpi_learn.mpi import host_memory as shared_memory\n"
         "MPI.COMM_WORLD.Barrier()\n"
@@ -102,7 +102,7 @@ def test_no_rank_uses_rows_that_another_rank_of_the_host_cannot_reach(tmp_path):
     assert done.stdout.splitlines() == ["2 0", "2 0"], done.stderr
 
 
-def test_a_rank_that_may_open_no_more_files_says_so(tmp_path):
+def test_a_rank_that_cannot_open_more_files_reports_it(tmp_path):
     program = (
         "import os, resource; from mpi4py import MPI; from mpi_learn.mpi import host_memory as shared_memory\n"
         "take = lambda: shared_memory.shared_by_host(MPI.COMM_SELF, 'a', 5, lambda memory: memory.fill(1))\n"

@@ -46,7 +46,7 @@ def test_streamed_samples_train_as_well_as_held_ones(n):
     assert streamed["val_accuracy"][-1] == pytest.approx(held["val_accuracy"][-1], abs=0.05)
 
 
-def test_streamed_samples_are_dealt_to_whoever_is_free():
+def test_streamed_samples_are_dealt_on_demand():
     assert history(2, "dealt")["val_accuracy"][-1] > 0.5
 
 

@@ -15,7 +15,8 @@ from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError, TrainingError, UserError
 from tests.mpi_learn.models_for_tests import digits, line
 
-MODELS = str(Path(__file__).parent / "models_for_tests.py")
+HERE = Path(__file__).parent
+MODELS = str(HERE / "models_for_tests.py")
 CLASSES = {"model": f"{MODELS}:build_model", "loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"]}
 NUMBERS = {"model": f"{MODELS}:build_regression", "loss": "mse", "optimizer": {"name": "adam", "learning_rate": 0.02}}
 
@@ -62,10 +63,10 @@ def test_metrics_of_sums_are_exact_over_uneven_batches(comm):
 
 def test_several_inputs_and_outputs(comm):
     rng = np.random.default_rng(0)
-    a, b = rng.normal(size=(60, 3)).astype("f"), rng.normal(size=(60, 2)).astype("f")
+    a, b = rng.normal(size=(60, 5)).astype("f"), rng.normal(size=(60, 2)).astype("f")
     samples = Samples((a, b), (a.sum(1, keepdims=True), (b[:, 0] > 0).astype(np.int64)))
     configuration = {
-        "model": f"{MODELS}:build_two_by_two", "loss": ["mse", "sparse_categorical_crossentropy"],
+        "model": f"{HERE}/conformance/keras_models.py:two_by_two", "loss": ["mse", "sparse_categorical_crossentropy"],
         "metrics": {"energy": ["mae"], "kind": ["accuracy"]}, "epochs": 2, "batch_size": 16,
     }  # fmt: skip
     result = train(configuration, comm, data=Dataset(samples, samples))
@@ -158,8 +159,12 @@ def test_resumed_training_has_the_losses_of_one_never_stopped(comm, tmp_path, op
 
 
 def test_finished_training_resumes_to_the_same_result(comm, tmp_path):
-    configuration = NUMBERS | {"epochs": 2, "checkpoint": {"path": str(tmp_path)}}
-    first, second = (train(configuration, comm, data=line()) for _ in range(2))
+    """The last epoch has a checkpoint, too, so that nothing is left to train."""
+    configuration = NUMBERS | {"epochs": 2, "checkpoint": {"path": str(tmp_path), "every": 5}}
+    epochs = []
+    note = lambda epoch, metrics: epochs.append(epoch)  # noqa: E731
+    first, second = (train(configuration, comm, data=line(), on_epoch=note) for _ in range(2))
+    assert epochs == [0, 1]
     assert first.history == second.history
     longer = train(configuration | {"epochs": 3}, comm, data=line())
     assert longer.history["loss"][:2] == first.history["loss"]
@@ -217,7 +222,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(("configuration", "data", "kind", "said"), WRONG.values(), ids=WRONG)
-def test_what_is_wrong_is_said_before_the_first_step(comm, configuration, data, kind, said):
+def test_mistakes_are_reported_before_the_first_step(comm, configuration, data, kind, said):
     with pytest.raises(kind, match=said):
         train(configuration, comm, data=data)
 

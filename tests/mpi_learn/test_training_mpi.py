@@ -112,7 +112,7 @@ def test_a_training_takes_no_message_of_its_caller():
 
 
 @pytest.mark.timing
-def test_samples_dealt_to_whoever_is_free_make_up_for_a_slow_worker():
+def test_dealing_samples_on_demand_compensates_for_a_slow_worker():
     seen = slow_worker()
     for share in ("static", "dynamic"):
         assert seen[share]["history"]["samples"] == [960, 960]
@@ -123,7 +123,7 @@ def test_samples_dealt_to_whoever_is_free_make_up_for_a_slow_worker():
 
 
 @pytest.mark.parametrize("n", [1, 2])
-def test_every_algorithm_resumes_with_what_each_rank_alone_knew(n, tmp_path):
+def test_every_algorithm_resumes_with_the_state_of_each_rank(n, tmp_path):
     pytest.importorskip("torch")
     done = in_world(n, "-m", "tests.mpi_learn.programs.resuming", str(tmp_path), timeout=120)
     assert done.returncode == 0, done.stderr

@@ -43,7 +43,7 @@ class LinearModel(WeightsOnly):
         self.weights[:] = 0
         self.rank, self.failing, self.n_calls = rank, failing, {}
         self.samples_of_steps, self.averaged = [], []
-        self._moving[:] = rank
+        self.state = RecordingState(self)
         self.sample_weight = 0.001 * (rank + 1)
 
     def _called(self, method):
@@ -59,7 +59,7 @@ class LinearModel(WeightsOnly):
         self._called("gradient")
         self.samples_of_steps.append(len(x[0]))
         if len(x[0]):
-            self._moving += 0.3 * (x[0].mean() - self._moving)
+            self.state.statistic += 0.3 * (x[0].mean() - self.state.statistic)
         gradient = 2 * self.sample_weight * (x[0] @ self.weights - y[0]) @ x[0]
         return np.concatenate([gradient, self._sums(x, y)]).astype(np.float32)
 
@@ -71,21 +71,31 @@ class LinearModel(WeightsOnly):
         self._called("metrics")
         return {"loss": float(sums[1] / (sums[0] or 1))}
 
-    def moving(self):
-        self._called("moving")
-        return super().moving()
-
-    def set_moving(self, values):
-        self._called("set_moving")
-        self.averaged.append((float(self._moving[0]), float(values[0])))
-        super().set_moving(values)
-
-    def counters(self):
-        self._called("counters")
-        return super().counters()
-
-    def finish(self):
+    def current(self):
         return self
+
+
+class RecordingState:
+    """One batch statistic, at first the rank, and no integers; every call is counted."""
+
+    def __init__(self, model):
+        self.model, self.statistic = model, np.float32(model.rank)
+
+    def floats(self):
+        self.model._called("floats")
+        return np.array([self.statistic])
+
+    def set_floats(self, values):
+        self.model._called("set_floats")
+        self.model.averaged.append((float(self.statistic), float(values[0])))
+        self.statistic = values[0]
+
+    def integers(self):
+        self.model._called("integers")
+        return np.zeros(1, np.int64)
+
+    def set_integers(self, values):
+        pass
 
 
 def dataset():
@@ -167,7 +177,7 @@ TRAININGS = {
 
 
 @pytest.mark.parametrize("rank", [0, 4])
-@pytest.mark.parametrize("method", ["gradient", "moving", "set_moving", "metrics", "evaluate", "counters"])
+@pytest.mark.parametrize("method", ["gradient", "floats", "set_floats", "metrics", "evaluate", "integers"])
 @pytest.mark.parametrize("name", TRAININGS)
 def test_a_model_that_raises_at_any_call_ends_the_training_on_all_ranks(
     build, monkeypatch, tmp_path, name, method, rank

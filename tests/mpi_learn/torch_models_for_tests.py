@@ -30,20 +30,6 @@ def build_regression(units=8):
     return nn.Sequential(nn.Linear(3, units), nn.Tanh(), nn.Linear(units, 1))
 
 
-class TwoByTwo(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.energy, self.kind = nn.Linear(5, 1), nn.Linear(5, 2)
-
-    def forward(self, a, b):
-        joined = torch.cat([a, b], 1)
-        return self.energy(joined), self.kind(joined)
-
-
-def build_two_by_two():
-    return TwoByTwo()
-
-
 def build_frozen():
     """What is not trained is drawn anew each time it is built."""
     model = build_classes()
@@ -76,19 +62,6 @@ class Centred(nn.Linear):
 
 def build_centred():
     return Centred()
-
-
-class Speaking(nn.Linear):
-    def forward(self, x):
-        return super().forward(x), "and that was it"
-
-
-def build_speaking():
-    return Speaking(3, 1)
-
-
-def build_elsewhere():
-    return nn.Linear(3, 1, device="meta")
 
 
 def build_nothing():

@@ -163,7 +163,7 @@ def test_study_may_be_named_instead_of_its_file(program, write, tmp_path):
         (["--store", "nowhere.db", "--number", "1", "--value", "1"], "", "there is no such file"),
     ],
 )
-def test_what_cannot_be_told_is_refused_in_one_message(program, write, tmp_path, arguments, stdin, complaint):
+def test_invalid_result_is_refused_in_one_message(program, write, tmp_path, arguments, stdin, complaint):
     write()
     program("ask", "space.yaml", "-k", "2")
     program("tell", "space.yaml", "--number", "0", "--value", "1")
@@ -178,7 +178,7 @@ def test_what_cannot_be_told_is_refused_in_one_message(program, write, tmp_path,
 
 @pytest.mark.parametrize("folds", [1, 3])
 @pytest.mark.parametrize("is_running", [True, False])
-def test_trial_of_a_search_cannot_be_told_and_its_owner_is_named(program, write, tmp_path, folds, is_running):
+def test_result_of_a_trial_of_a_search_is_refused_and_the_owner_named(program, write, tmp_path, folds, is_running):
     write(folds=folds)
     program("ask", "space.yaml")
     with Store.open("sqlite:///outside.db") as store:
@@ -205,7 +205,7 @@ def test_trial_of_a_search_cannot_be_told_and_its_owner_is_named(program, write,
     assert [trial.figure_of_merit for trial in study(tmp_path).trials] == [None, 0.5, 0.5]
 
 
-def test_trial_in_the_queue_cannot_be_told(program, write, tmp_path):
+def test_result_of_a_queued_trial_is_refused(program, write, tmp_path):
     write()
     program("ask", "space.yaml")
     program("tell", "space.yaml", "--number", "0", "--lost", "the site was down")
@@ -229,7 +229,7 @@ def test_result_of_an_attempt_that_was_given_up_is_refused(program, write, tmp_p
     assert study(tmp_path).trials[0].figure_of_merit == 2.0
 
 
-def test_of_two_that_tell_the_same_trial_at_once_one_is_refused(program, write, tmp_path, monkeypatch):
+def test_one_of_two_simultaneous_results_of_a_trial_is_refused(program, write, tmp_path, monkeypatch):
     write()
     program("ask", "space.yaml", "-k", "2")
     finish_of_store, others = Store.finish, [0.25]
@@ -277,7 +277,7 @@ def test_target_ends_the_study_in_either_direction(program, write):
     assert program("ask", "space.yaml") == (0, [], "")
 
 
-def test_strategy_learns_what_was_told_in_the_direction_of_the_user(program, write, tmp_path):
+def test_strategy_receives_results_of_tell_as_costs(program, write, tmp_path):
     write(strategy="evolutionary", trials=60, direction="maximize")
     while asked := program("ask", "space.yaml", "-k", "10")[1]:
         results = [one | {"value": -((one["parameters"]["x"] - 2.0) ** 2)} for one in asked]
@@ -288,8 +288,8 @@ def test_strategy_learns_what_was_told_in_the_direction_of_the_user(program, wri
 
 
 @pytest.mark.parametrize("strategy", ["bayesian", "halving"])
-def test_with_many_trials_running_what_was_told_still_counts(program, write, strategy):
-    """Whoever asks is answered by a process of its own: nothing can be prepared beside for the next one."""
+def test_outcomes_count_while_many_trials_are_running(program, write, strategy):
+    """Each call of `ask` is a process of its own, so that no proposal can be prepared in the background."""
     write(strategy=strategy, trials=80)
     space = Space({"x": Real(-5.0, 10.0), "n": Integer(1, 8)})
     living = make_strategy(strategy, space, seed=3, options={"await_refit_up_to": 99})
@@ -314,7 +314,7 @@ def test_trial_left_by_a_search_is_given_out_again(program, write, tmp_path):
     assert [trial.attempts for trial in study(tmp_path).trials] == [1, 2, 1]
 
 
-def test_search_goes_on_with_what_was_told_and_leaves_what_others_run(program, write, tmp_path):
+def test_search_uses_results_of_tell_and_does_not_run_trials_of_a_workload_system(program, write, tmp_path):
     write(trials=4)
     (tmp_path / "f.py").write_text("def f(trial):\n    return 7.0\n")
     text = (tmp_path / "space.yaml").read_text().replace("external", "f.py:f")
@@ -329,7 +329,7 @@ def test_search_goes_on_with_what_was_told_and_leaves_what_others_run(program, w
     assert study(tmp_path).trials[0].state == "running"
 
 
-def test_search_of_a_study_that_others_run_says_so(program, write):
+def test_search_of_an_external_study_is_refused(program, write):
     write()
     status, _, complained = program("search", "space.yaml")
     assert status == 2
@@ -342,14 +342,14 @@ import json, sys
 from pathlib import Path
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.study.ask_tell import Result, ask, tell
+from mpi_opt.study.ask_tell import ExternalResult, ask, tell
 from mpi_opt.study.study import Study
 configuration = read_study(Path("space.yaml"))
 for _ in range(5):
     asked = ask(Plan.of(configuration, Path()), 2)
     for one in asked:
         print(one["number"])
-    results = [Result(number=one["number"], value=float(one["number"])) for one in asked]
+    results = [ExternalResult(number=one["number"], value=float(one["number"])) for one in asked]
     tell(configuration.store, lambda store: Study.read(store, "outside"), results)
 """
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.core.figures_of_merit import Merits
-from mpi_opt.core.fold_stopping import Yardstick
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.fold_stopping import ReferenceTrial
 from mpi_opt.core.objective import TrialSettings
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.messages.messages import Assignment, PartOutcome
@@ -21,18 +21,22 @@ def fold(index: int) -> FoldOutcome:
 def test_a_trial_of_which_one_rank_was_stopped_is_pruned(was_stopped, state):
     parts = [PartOutcome(7, was_stopped=stopped) for stopped in was_stopped]
     parts[0].folds.append(fold(0))
-    assert merged(parts, 1.0, Merits()).state == state
+    assert merged(parts, 1.0, FiguresOfMerit()).state == state
 
 
 def test_the_error_of_a_trial_is_that_of_the_rank_that_failed_first():
-    parts = [PartOutcome(7), PartOutcome(7, error="revoked", is_echo=True), PartOutcome(7, error="ValueError: no")]
+    parts = [
+        PartOutcome(7),
+        PartOutcome(7, error="revoked", is_consequence=True),
+        PartOutcome(7, error="ValueError: no"),
+    ]
     parts[0].folds.append(fold(0))
-    outcome = merged(parts, 1.0, Merits())
+    outcome = merged(parts, 1.0, FiguresOfMerit())
     assert (outcome.number, outcome.state, outcome.error) == (7, "failed", "ValueError: no")
 
 
 def test_folds_are_in_order_whichever_part_arrives_first():
-    outcome = merged([PartOutcome(7, [fold(index)]) for index in (2, 0, 1)], 1.0, Merits())
+    outcome = merged([PartOutcome(7, [fold(index)]) for index in (2, 0, 1)], 1.0, FiguresOfMerit())
     assert [one.fold for one in outcome.folds] == [0, 1, 2]
     assert outcome.figure_of_merit == 1.0
 
@@ -43,7 +47,7 @@ class NoWatchdog:
     def guard(self, comm, timeout_s) -> None:
         pass
 
-    def rest(self) -> None:
+    def stop_guarding(self) -> None:
         pass
 
 
@@ -63,14 +67,14 @@ def run_trials(monkeypatch):
     monkeypatch.setattr("mpi_opt.worker.block.communicators.split", lambda comm, color, key: comm.Split(color, key))
 
     def run(n_ranks: int, folds: int, n_trials: int, objective) -> list[Outcome]:
-        yardstick = Yardstick(1.0, (1.0,) * folds, scatter=0.01, freedom=100.0)
+        reference = ReferenceTrial(1.0, (1.0,) * folds, scatter=0.01, freedom=100.0)
 
         def rank(comm) -> list[Outcome | None]:
             def called(trial):
                 return objective(trial, comm.rank), None
 
             block = Block(comm, 0, called, TrialSettings(0, folds), reporter=NoReporter(), watchdog=NoWatchdog())
-            return [block.run(Assignment(Proposal(number, {}), "", yardstick)) for number in range(n_trials)]
+            return [block.run(Assignment(Proposal(number, {}), "", reference)) for number in range(n_trials)]
 
         return run_ranks(n_ranks, rank, timeout_s=20)[0]
 

@@ -11,8 +11,8 @@ from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.core.block_layout import BlockLayout
-from mpi_opt.core.figures_of_merit import Merits
-from mpi_opt.core.fold_stopping import Yardsticks
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import SearchFailed, UserError
@@ -45,7 +45,7 @@ def search(link, *, blocks=1, trials=6, strategy=None, store=None, **limits):
     return strategy, store
 
 
-def test_each_trial_is_run_once_recorded_and_told():
+def test_each_trial_is_run_once_recorded_and_passed_to_the_strategy():
     strategy, store = search(link := ScriptedLink(squares), trials=7, blocks=3)
     assert sorted(strategy.told) == [(n, float(n * n)) for n in range(7)]
     assert [start.proposal.number for start in store.started] == list(range(7))
@@ -80,15 +80,16 @@ def test_a_result_is_committed_before_the_strategy_learns_it():
     assert log == [f"{what} {n}" for n in range(3) for what in ("commit", "tell")]
 
 
-def test_maximising_tells_the_strategy_negated_values_and_stores_the_users():
-    strategy, store = search(ScriptedLink(squares), trials=3, merits=Merits(directions=("maximize",)))
+def test_maximising_passes_negated_values_to_the_strategy_and_stores_the_users():
+    strategy, store = search(ScriptedLink(squares), trials=3, figures_of_merit=FiguresOfMerit(directions=("maximize",)))
     assert [value for _, value in strategy.told] == [0, -1, -4]
     assert [finish.outcome.figure_of_merit for finish in store.finished] == [0, 1, 4]
 
 
 @pytest.mark.parametrize(("direction", "target", "n_trials"), [("maximize", 9.0, 4), ("minimize", 0.0, 1)])
 def test_a_reached_target_ends_the_search(direction, target, n_trials):
-    _, store = search(ScriptedLink(squares), trials=50, merits=Merits(directions=(direction,)), target=target)
+    figures = FiguresOfMerit(directions=(direction,))
+    _, store = search(ScriptedLink(squares), trials=50, figures_of_merit=figures, target=target)
     assert len(store.finished) == n_trials
 
 
@@ -105,7 +106,7 @@ def test_a_target_that_an_earlier_search_reached_ends_the_search_before_a_trial(
     assert store.events[-1] == "study_finished"
 
 
-def test_a_failed_trial_is_told_and_the_search_goes_on():
+def test_a_failed_trial_is_reported_and_the_search_continues():
     strategy, _ = search(ScriptedLink(lambda a: failing(a) if a.number % 2 else squares(a)), trials=6, blocks=2)
     outcomes = dict(strategy.told)
     assert outcomes[1] == Failed("ValueError: no")
@@ -140,7 +141,7 @@ def pruned(assignment) -> Outcome:
     return outcome
 
 
-class TakenYardsticks(Yardsticks):
+class RecordedTrials(CompleteTrials):
     """Lists the trials that it is given to compare others with."""
 
     def __init__(self) -> None:
@@ -151,21 +152,25 @@ class TakenYardsticks(Yardsticks):
         self.added.append(proposal.number)
 
 
-def test_a_pruned_trial_is_recorded_as_pruned_and_is_no_yardstick():
-    store, yardsticks = ListedStore(), TakenYardsticks()
+def test_a_pruned_trial_is_recorded_as_pruned_and_is_no_reference():
+    store, complete_trials = ListedStore(), RecordedTrials()
     pool = BlockPool(ScriptedLink(pruned), BlockMembership.of(BlockLayout(2, 1)))
-    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(4), folds=2, yardsticks=yardsticks)).run()
+    Coordinator(
+        pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(4), folds=2, complete_trials=complete_trials)
+    ).run()
     assert [finish.outcome.state for finish in store.finished] == ["complete", "pruned"] * 2
-    assert yardsticks.added == [0, 2]
+    assert complete_trials.added == [0, 2]
 
 
-def test_a_pruned_trial_of_an_earlier_search_is_no_yardstick():
+def test_a_pruned_trial_of_an_earlier_search_is_no_reference():
     records = [TrialRecord(0, "pruned", {"x": 0}, 4.0), TrialRecord(1, "complete", {"x": 1}, 4.0)]
-    store, yardsticks = ListedStore(records), TakenYardsticks()
+    store, complete_trials = ListedStore(records), RecordedTrials()
     store.folds = lambda study_id: []
     pool = BlockPool(ScriptedLink(squares), BlockMembership.of(BlockLayout(2, 1)))
-    Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(2), folds=2, yardsticks=yardsticks)).run()
-    assert yardsticks.added == [1]
+    Coordinator(
+        pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(2), folds=2, complete_trials=complete_trials)
+    ).run()
+    assert complete_trials.added == [1]
 
 
 def test_a_pruned_trial_does_not_reach_the_target():
@@ -183,7 +188,7 @@ def test_a_strategy_that_has_no_more_ends_the_search():
     assert len(store.finished) == 5
 
 
-def test_what_the_user_must_mend_ends_the_search_before_a_trial():
+def test_mistakes_of_the_user_end_the_search_before_a_trial():
     link, store = ScriptedLink(squares, error=UserError("no data")), ListedStore()
     with pytest.raises(UserError, match="no data"):
         search(link, store=store)
@@ -191,7 +196,7 @@ def test_what_the_user_must_mend_ends_the_search_before_a_trial():
     assert not store.started
 
 
-def test_a_continued_study_keeps_its_trials_and_runs_first_what_was_running():
+def test_a_continued_study_keeps_its_trials_and_first_repeats_those_that_were_running():
     records = [
         TrialRecord(0, "complete", {"x": 0}, 4.0),
         TrialRecord(1, "running", {"x": 1}, attempts=1),
@@ -219,7 +224,7 @@ def test_a_finished_study_is_left_as_it_is():
 
 
 @pytest.mark.parametrize(("direction", "sign"), [("minimize", 1), ("maximize", -1)])
-def test_a_pruned_trial_is_told_to_stop_once_all_its_folds_have_reported(direction, sign):
+def test_a_pruned_trial_is_stopped_once_all_its_folds_have_reported(direction, sign):
     class Pruning(ListedStrategy):
         def __init__(self) -> None:
             super().__init__()
@@ -237,7 +242,7 @@ def test_a_pruned_trial_is_told_to_stop_once_all_its_folds_have_reported(directi
 
     strategy, link = Pruning(), Reporting(squares)
     pool = BlockPool(link, BlockMembership.of(BlockLayout(5, 4, folds=2)))
-    limits = SearchLimits(1, merits=Merits(directions=(direction,)))
+    limits = SearchLimits(1, figures_of_merit=FiguresOfMerit(directions=(direction,)))
     Coordinator(pool, strategy, ListedStore(), 1, SearchSettings(limits, folds=2)).run()
     assert strategy.seen == [(3, sign * 1.5)]
     assert link.stopped == [0]
@@ -458,7 +463,7 @@ def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_
     assert store.events == ["block_lost", "study_finished"]
 
 
-def test_blocks_that_nobody_listened_to_while_the_store_was_waited_for_are_not_late(monkeypatch):
+def test_blocks_are_not_late_if_the_coordinator_waited_for_the_store(monkeypatch):
     monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
     monkeypatch.setattr("mpi_opt.coordinator.listening_clock.LONGEST_GAP_S", 0.1)
     monkeypatch.setattr("mpi_opt.coordinator.retrying_store.PAUSE_S", 0.6)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mpi_opt.core.fold_stopping import ERROR, Yardstick, Yardsticks, pooled
+from mpi_opt.core.fold_stopping import ERROR, CompleteTrials, ReferenceTrial, pooled
 from mpi_opt.core.trial import FoldOutcome, Proposal
 
 K = 5
@@ -20,45 +20,45 @@ def outcomes(figures) -> list[FoldOutcome]:
     return [FoldOutcome(fold, float(figure), 1.0) for fold, figure in enumerate(figures)]
 
 
-def taught(trials, *, sign=1.0, lag=None) -> Yardsticks:
-    yardsticks = Yardsticks(K, sign, lag)
+def complete(trials, *, sign=1.0, lag=None) -> CompleteTrials:
+    complete_trials = CompleteTrials(K, sign, lag)
     for number, figures in enumerate(trials):
-        yardsticks.add(trial(number), float(np.mean(figures)), outcomes(figures))
-    return yardsticks
+        complete_trials.add(trial(number), float(np.mean(figures)), outcomes(figures))
+    return complete_trials
 
 
 def test_without_other_trials_it_is_the_paired_test_of_a_finite_population():
-    rng, yardstick = np.random.default_rng(0), Yardstick(0.4, BEST, 1.0, NO_PRIOR)
+    rng, reference = np.random.default_rng(0), ReferenceTrial(0.4, BEST, 1.0, NO_PRIOR)
     decisions = []
     for _ in range(300):
         n_run = int(rng.integers(2, K))
         figures = np.array(BEST[:n_run]) + rng.normal(rng.uniform(0, 1), 0.05, n_run)
         t = stats.ttest_rel(figures, BEST[:n_run]).statistic / np.sqrt(1 - n_run / K)
         decisions.append(stats.t.sf(t, n_run - 1) < ERROR / (K - 1))
-        assert yardstick.is_clearly_worse(figures) == decisions[-1]
+        assert reference.is_clearly_worse(figures) == decisions[-1]
     assert 30 < sum(decisions) < 270
 
 
 def test_with_a_known_scatter_one_fold_may_be_enough():
-    yardstick = Yardstick(0.4, BEST, 0.01, 200.0)
+    reference = ReferenceTrial(0.4, BEST, 0.01, 200.0)
     enough = 0.01 * np.sqrt(1 - 1 / K) * stats.t.isf(ERROR / (K - 1), 200)
-    assert not yardstick.is_clearly_worse([BEST[0] + 0.99 * enough])
-    assert yardstick.is_clearly_worse([BEST[0] + 1.01 * enough])
+    assert not reference.is_clearly_worse([BEST[0] + 0.99 * enough])
+    assert reference.is_clearly_worse([BEST[0] + 1.01 * enough])
 
 
 def test_one_fold_is_not_enough_when_the_scatter_is_unknown():
-    assert not Yardstick(0.4, BEST, 0.01, NO_PRIOR).is_clearly_worse([BEST[0] + 100.0])
+    assert not ReferenceTrial(0.4, BEST, 0.01, NO_PRIOR).is_clearly_worse([BEST[0] + 100.0])
 
 
 def test_a_fold_that_is_hard_for_every_trial_stops_none():
-    assert not Yardstick(0.4, BEST, 0.05, 20.0).is_clearly_worse([0.1, 0.9])
-    assert Yardstick(0.4, BEST, 0.05, 20.0).is_clearly_worse([0.5, 0.8])
+    assert not ReferenceTrial(0.4, BEST, 0.05, 20.0).is_clearly_worse([0.1, 0.9])
+    assert ReferenceTrial(0.4, BEST, 0.05, 20.0).is_clearly_worse([0.5, 0.8])
 
 
-def test_a_stopped_trial_comes_to_as_much_more_than_the_best_as_its_folds_were():
-    assert Yardstick(0.4, BEST, 0.05, 20.0).expected([0.3, 1.3]) == pytest.approx(0.4 + (0.2 + 0.4) / 2)
+def test_the_estimate_of_a_stopped_trial_is_the_best_plus_the_mean_difference_of_its_folds():
+    assert ReferenceTrial(0.4, BEST, 0.05, 20.0).expected([0.3, 1.3]) == pytest.approx(0.4 + (0.2 + 0.4) / 2)
     larger = tuple(1 - figure for figure in BEST)
-    maximising = Yardstick(0.6, larger, 0.05, 20.0, sign=-1.0)
+    maximising = ReferenceTrial(0.6, larger, 0.05, 20.0, sign=-1.0)
     assert maximising.expected([larger[0] - 0.2, larger[1] - 0.4]) == pytest.approx(0.6 - 0.3)
     assert maximising.is_clearly_worse([larger[0] - 0.9])
     assert not maximising.is_clearly_worse([larger[0] + 0.9])
@@ -86,8 +86,8 @@ def test_few_trials_are_stopped_that_would_have_become_the_best(prior):
     for _ in range(1500):
         scatter = np.sqrt(0.1**2 * prior / rng.chisquare(prior, 21))[:, None]
         figures = difficulty + rng.normal(0, 0.05, 21)[:, None] + scatter * rng.standard_normal((21, K))
-        yardstick = taught(figures[:20]).of(trial(20))
-        is_stopped = any(yardstick.is_clearly_worse(figures[20, :m]) for m in range(1, K))
+        reference = complete(figures[:20]).reference_for(trial(20))
+        is_stopped = any(reference.is_clearly_worse(figures[20, :m]) for m in range(1, K))
         is_better = figures[20].mean() < figures[:20].mean(axis=1).min()
         n_better, n_stopped, n_wrong = (
             n_better + is_better,
@@ -102,51 +102,51 @@ def test_few_trials_are_stopped_that_would_have_become_the_best(prior):
 
 def test_nothing_is_stopped_before_the_scatter_is_known():
     trials = np.array(BEST) + np.random.default_rng(3).normal(0, 0.01, (5, K))  # the best and four others
-    assert taught(trials[:-1]).of(trial(90)) is None
-    assert taught(trials).of(trial(90)) is not None
-    assert Yardsticks().of(trial(90)) is None
+    assert complete(trials[:-1]).reference_for(trial(90)) is None
+    assert complete(trials).reference_for(trial(90)) is not None
+    assert CompleteTrials().reference_for(trial(90)) is None
 
 
-def test_the_better_half_of_the_trials_says_how_differences_scatter():
+def test_scatter_is_estimated_from_the_better_half_of_the_trials():
     rng = np.random.default_rng(4)
     better, worse = (level + scatter * rng.standard_normal((10, K)) for level, scatter in ((0.0, 0.01), (50.0, 1.0)))
-    assert taught(np.vstack([worse, better])).of(trial(20)).scatter < 0.05
+    assert complete(np.vstack([worse, better])).reference_for(trial(20)).scatter < 0.05
 
 
-def test_a_trial_that_lacks_a_fold_is_no_yardstick():
-    yardsticks = taught(np.tile(BEST, (4, 1)))
-    yardsticks.add(trial(4), 0.0, outcomes(BEST[:3]))
-    assert yardsticks.of(trial(5)) is None
+def test_a_trial_that_lacks_a_fold_is_no_reference():
+    complete_trials = complete(np.tile(BEST, (4, 1)))
+    complete_trials.add(trial(4), 0.0, outcomes(BEST[:3]))
+    assert complete_trials.reference_for(trial(5)) is None
 
 
 def test_with_a_lag_later_trials_change_nothing():
     trials = np.array(BEST) + np.random.default_rng(4).normal(0, 0.01, (30, K))
     assert (
-        taught(trials, lag=8).of(trial(20))
-        == taught(trials[:13]).of(trial(20))
-        == taught(trials[:13], lag=8).of(trial(20))
+        complete(trials, lag=8).reference_for(trial(20))
+        == complete(trials[:13]).reference_for(trial(20))
+        == complete(trials[:13], lag=8).reference_for(trial(20))
     )
-    assert taught(trials, lag=8).of(trial(20)) != taught(trials).of(trial(20))
+    assert complete(trials, lag=8).reference_for(trial(20)) != complete(trials).reference_for(trial(20))
 
 
 def test_folds_that_always_differ_by_the_same_stop_every_worse_trial_after_the_first():
-    yardstick = taught([np.array(BEST) + number for number in range(8)]).of(trial(8))
-    assert yardstick.is_clearly_worse([BEST[0] + 1e-3])
-    assert not yardstick.is_clearly_worse([BEST[0]])
+    reference = complete([np.array(BEST) + number for number in range(8)]).reference_for(trial(8))
+    assert reference.is_clearly_worse([BEST[0] + 1e-3])
+    assert not reference.is_clearly_worse([BEST[0]])
 
 
-def test_a_trial_with_a_budget_is_run_to_its_end_and_is_no_yardstick():
-    yardsticks = taught(np.tile(BEST, (4, 1)))
-    yardsticks.add(trial(4, budget=3), 0.0, outcomes(BEST))
-    assert yardsticks.of(trial(5)) is None
-    assert taught(np.tile(BEST, (9, 1))).of(trial(9, budget=3)) is None
+def test_a_trial_with_a_budget_is_run_to_its_end_and_is_no_reference():
+    complete_trials = complete(np.tile(BEST, (4, 1)))
+    complete_trials.add(trial(4, budget=3), 0.0, outcomes(BEST))
+    assert complete_trials.reference_for(trial(5)) is None
+    assert complete(np.tile(BEST, (9, 1))).reference_for(trial(9, budget=3)) is None
 
 
 @pytest.mark.parametrize("n_run", [1, 3])
-def test_uncertainty_of_a_stopped_trial_says_how_far_off_its_figure_is(n_run):
-    """Trials whose differences from the best scatter as the yardstick says, run to their end."""
-    rng, yardstick = np.random.default_rng(5), Yardstick(0.4, BEST, 0.2, 1e6)
+def test_uncertainty_of_a_stopped_trial_is_the_error_of_its_estimate(n_run):
+    """Trials whose differences from the best scatter as the reference says, run to their end."""
+    rng, reference = np.random.default_rng(5), ReferenceTrial(0.4, BEST, 0.2, 1e6)
     trials = np.array(BEST) + rng.normal(0.5, 0.2, (4000, K))
-    off = np.std([yardstick.expected(figures[:n_run]) - figures.mean() for figures in trials])
-    claimed = yardstick.uncertainty(trials[0, :n_run]) ** 2 - np.var(BEST, ddof=1)
+    off = np.std([reference.expected(figures[:n_run]) - figures.mean() for figures in trials])
+    claimed = reference.uncertainty(trials[0, :n_run]) ** 2 - np.var(BEST, ddof=1)
     assert np.sqrt(claimed / K) == pytest.approx(off, rel=0.05)

@@ -42,16 +42,16 @@ def test_classes_that_are_all_rarer_than_folds_do_not_stop_the_search():
     assert len(split(20, 2, 5, seed=0, labels=np.arange(20))[1]) == 4
 
 
-def test_one_fold_holds_a_fifth_back():
+def test_one_fold_validates_on_a_fifth_of_the_samples():
     training, validation = split(100, 0, 1, seed=0)
     assert (len(training), len(validation)) == (80, 20)
 
 
-def test_the_seed_alone_decides():
+def test_only_the_seed_determines_the_folds():
     assert np.array_equal(split(50, 1, 3, seed=9)[1], split(50, 1, 3, seed=9)[1])
     assert not np.array_equal(split(50, 1, 3, seed=9)[1], split(50, 1, 3, seed=10)[1])
 
 
-def test_fewer_samples_than_folds_is_said():
+def test_fewer_samples_than_folds_are_refused():
     with pytest.raises(ConfigurationError, match="3 samples cannot be split into 5 folds"):
         split(3, 0, 5, seed=0)

@@ -109,7 +109,7 @@ def test_lease_is_there_while_the_search_runs_and_gone_afterwards(store, study):
     assert store.leases.read(study.id) is None
 
 
-def test_second_search_is_told_who_has_the_study(store, study, path):
+def test_second_search_names_the_owner_of_the_study(store, study, path):
     with owner_in_another_process(path) as process:
         began = time.monotonic()
         with pytest.raises(StudyOwnedError) as caught, leased(store, study):
@@ -258,7 +258,7 @@ def test_owner_gives_signs_of_life_while_its_main_thread_is_busy(fast, store, st
 
 
 @pytest.mark.parametrize("trouble", ["locked", "full"])
-def test_signs_of_life_go_on_after_the_store_was_locked_or_full(fast, monkeypatch, store, study, path, trouble):
+def test_lease_is_renewed_after_the_store_was_locked_or_full(fast, monkeypatch, store, study, path, trouble):
     with leased(store, study) as lease:
         assert until(lambda: store.leases.read(study.id).renewed_at > lease.record.since)
         if trouble == "locked":
@@ -294,7 +294,7 @@ def test_search_whose_study_was_taken_over_ends(fast, store, study):
     assert store.leases.read(study.id).token == "theirs"  # what is not one's own is not released
 
 
-def test_search_that_was_stopped_looks_at_its_lease_before_it_writes(monkeypatch, store, study):
+def test_search_that_was_suspended_checks_its_lease_before_it_writes(monkeypatch, store, study):
     with leased(store, study) as lease:  # its thread has not yet had the time to notice anything
         store.leases.acquire(study.id, elsewhere(), lambda owner: True)
         lease.check()

@@ -34,7 +34,7 @@ def test_ranks_and_crowding_are_those_of_deap(values):
     assert crowding(front)[inside] == pytest.approx(3 * theirs[inside])  # DEAP divides by the number of values
 
 
-def test_rank_0_is_what_nobody_dominates():
+def test_rank_0_contains_the_points_that_no_point_dominates():
     values = np.random.default_rng(3).random((200, 2)).round(1)
     points = [tuple(row) for row in values.tolist()]
     undominated = [not any(dominates(other, one) for other in points) for one in points]
@@ -48,7 +48,7 @@ def test_equal_points_do_not_dominate_each_other():
     assert not dominates(1.0, 1.0)
 
 
-def test_single_numbers_are_ordered_by_size_and_points_by_front_then_room():
+def test_single_numbers_are_ordered_by_size_and_points_by_front_and_crowding_distance():
     assert order([3.0, 1.0, 2.0]) == [1, 2, 0]
     assert order([]) == []
     points = [(0.0, 4.0), (1.0, 3.1), (1.1, 3.0), (4.0, 0.0), (4.0, 4.0)]

@@ -143,7 +143,7 @@ def test_trackers_and_progress_show_no_password(capsys):
     assert "secret" not in str(caught.value)
 
 
-def test_what_asks_and_tells_shows_no_password(folder, capsys, monkeypatch):
+def test_ask_and_tell_show_no_password(folder, capsys, monkeypatch):
     (folder / "one.yaml").write_text(yaml.safe_dump(study(objective="external")))
     with pytest.raises(SystemExit):
         main(["ask", "one.yaml"])

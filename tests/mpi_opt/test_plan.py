@@ -35,6 +35,6 @@ def test_a_generation_is_large_enough_for_every_block(n_ranks, n_first):
     assert plan(n_ranks, "evolutionary", generational=True, population=5).options["population"] == 5
 
 
-def test_what_changes_the_trials_does_not_come_from_the_number_of_blocks_if_they_are_to_be_reproducible():
+def test_reproducible_trials_do_not_depend_on_the_number_of_blocks():
     assert "population" not in plan(33, "evolutionary", generational=True, reproducible=True).options
     assert plan(33, "evolutionary").options == {}

@@ -51,7 +51,7 @@ def loops_in_trial_1(trial) -> float:
 
 
 @pytest.mark.parametrize("where", [here, in_a_thread])
-def test_a_trial_that_takes_too_long_fails_and_the_search_goes_on(where):
+def test_a_trial_that_takes_too_long_fails_and_the_search_continues(where):
     study = where(lambda: mpi_opt.search(loops_in_trial_1, trials=3, timeout=0.2, **SETTINGS))
     assert [trial.state for trial in study.trials] == ["complete", "failed", "complete"]
     assert "TrialTimeout: the trial took longer than trial.timeout, 0.2 s" in study.trials[1].error

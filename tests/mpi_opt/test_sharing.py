@@ -83,7 +83,7 @@ def trials(folder) -> list:
 
 
 @pytest.mark.parametrize("strategy", ["random", "evolutionary"])
-def test_a_search_goes_on_while_others_ask_and_tell(program, searching, tmp_path, strategy):  # noqa: F811
+def test_a_search_continues_while_a_workload_system_asks_and_tells(program, searching, tmp_path, strategy):  # noqa: F811
     asked = []
     with patience(tmp_path):
         process = searching(strategy)
@@ -106,7 +106,7 @@ def test_a_search_goes_on_while_others_ask_and_tell(program, searching, tmp_path
     assert attempts == []
 
 
-def test_a_search_ends_while_others_still_run_theirs_and_leaves_them_alone(program, searching, tmp_path):  # noqa: F811
+def test_a_search_ends_without_waiting_for_trials_of_a_workload_system(program, searching, tmp_path):  # noqa: F811
     with patience(tmp_path):
         process = searching(trials=10)
         wait_for(tmp_path, 1)

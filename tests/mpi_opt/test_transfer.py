@@ -5,7 +5,7 @@ import pytest
 
 from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
@@ -42,7 +42,12 @@ POINTS = [
 def earlier_study(path, name="before", direction="minimize", points=POINTS, space=EARLIER):
     with Store.open(str(path)) as store:
         study = store.create_study(
-            name, merits=Merits(directions=(direction,)), strategy="random", seed=1, configuration={}, space=space
+            name,
+            figures_of_merit=FiguresOfMerit(directions=(direction,)),
+            strategy="random",
+            seed=1,
+            configuration={},
+            space=space,
         )
         for number, (parameters, merit) in enumerate(points):
             store.start(study.id, [start(number, parameters)])
@@ -62,7 +67,7 @@ def begun(path, transfer, **search):
         return study.strategy
 
 
-def test_points_are_mapped_to_what_both_spaces_have_best_first(tmp_path):
+def test_points_are_mapped_to_the_common_hyperparameters_best_first(tmp_path):
     found = mapped(earlier_study(tmp_path / "a.db"), read_study(configuration_dict()).dimensions(), 1.0)
     assert [(one.parameters, one.figure_of_merit) for one in found] == [
         ({"rate": pytest.approx(0.01), "units": 64}, 1.0),
@@ -101,7 +106,7 @@ def test_users_own_points_come_before_and_constraints_hold(tmp_path):
     assert [point["units"] for point in asked[1:]] == [64, 64]
 
 
-def test_study_goes_on_with_what_it_began_with_when_the_earlier_one_is_gone(tmp_path):
+def test_study_continues_with_its_copy_after_the_earlier_study_is_removed(tmp_path):
     earlier_study(tmp_path / "a.db")
     before = begun(tmp_path / "b.db", str(tmp_path / "a.db")).ask(4)
     (tmp_path / "a.db").unlink()
@@ -130,7 +135,7 @@ def test_another_study_of_the_same_store_can_be_transferred(tmp_path):
         ({"store": "empty.db"}, ConfigurationError, "no complete trial"),
     ],
 )
-def test_what_cannot_be_transferred_is_named_and_no_study_begun(transfer, kind, problem, tmp_path, monkeypatch):
+def test_invalid_transfer_is_refused_before_the_study_is_created(transfer, kind, problem, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("a", "two"):
         earlier_study(f"{name}.db")
@@ -191,7 +196,7 @@ def test_hyperparameters_that_the_earlier_study_had_not_do_not_count():
     assert np.corrcoef(extended.values[12:], extended.rows[12:, 0])[0, 1] > 0.99
 
 
-def test_bayesian_that_learnt_proposes_the_same_when_it_goes_on():
+def test_bayesian_with_an_earlier_study_proposes_the_same_after_resuming():
     space = Space({"a": Real(0, 1), "b": Real(0, 1)})
     found = [({"a": float(a), "b": float(b)}, float(bowl(np.array([[a, b]]))[0])) for a, b in grid()]
     transfer = Transfer(sorted(found, key=lambda one: one[1]))
@@ -208,9 +213,9 @@ def test_bayesian_that_learnt_proposes_the_same_when_it_goes_on():
     assert resumed.ask(1) == living.ask(1)
 
 
-def test_merits_of_another_direction_are_turned(tmp_path):
+def test_values_of_another_direction_change_their_sign(tmp_path):
     study = earlier_study(tmp_path / "a.db")
-    found = mapped(study, read_study(configuration_dict()).dimensions(), Merits(directions=("maximize",)).sign)
+    found = mapped(study, read_study(configuration_dict()).dimensions(), FiguresOfMerit(directions=("maximize",)).sign)
     assert [one.figure_of_merit for one in found] == [-1.0, -2.0, -3.0]
 
 

@@ -33,13 +33,13 @@ def test_code_that_takes_too_long_gets_an_exception(watchdog):
     began = time.monotonic()
     with pytest.raises(TrialTimeout, match=r"longer than trial\.timeout, 0\.1 s"):
         time.sleep(30)
-    watchdog.rest()
+    watchdog.stop_guarding()
     assert time.monotonic() - began < 5
 
 
 def test_code_that_is_over_in_time_gets_none(watchdog):
     watchdog.guard(MPI.COMM_SELF, 0.3)
-    watchdog.rest()
+    watchdog.stop_guarding()
     time.sleep(1.2)
 
 
@@ -48,14 +48,14 @@ def test_the_next_guard_knows_nothing_of_the_last_one(watchdog):
         watchdog.guard(MPI.COMM_SELF, 0.1)
         with pytest.raises(TrialTimeout):
             time.sleep(30)
-        watchdog.rest()
-        watchdog.rest()
+        watchdog.stop_guarding()
+        watchdog.stop_guarding()
     watchdog.guard(MPI.COMM_SELF, 60)
     time.sleep(1.2)
-    watchdog.rest()
+    watchdog.stop_guarding()
 
 
-def test_a_process_ends_also_where_nothing_can_be_written():
+def test_a_process_ends_even_if_it_cannot_write_a_message():
     program = "from mpi_opt.worker.watchdog import end_process; end_process('x')"
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         done = subprocess.run([sys.executable, "-c", program], stdout=full, stderr=full, check=False, timeout=60)
@@ -70,7 +70,7 @@ def test_a_trial_whose_block_is_given_up_is_ended(message, watchdog, coordinator
     coordinator.send_to_watchdog(0, message)
     with pytest.raises(TrialGivenUp):
         time.sleep(30)
-    watchdog.rest()
+    watchdog.stop_guarding()
     assert watchdog.has_to_leave(3)
     assert not watchdog.has_to_leave(4)
 
@@ -102,6 +102,6 @@ def test_without_thread_support_the_coordinator_is_heard_by_the_rank_itself():
         watchdog.guard(MPI.COMM_SELF, 0.1)
         with pytest.raises(TrialTimeout):
             time.sleep(30)
-        watchdog.rest()
+        watchdog.stop_guarding()
     finally:
         watchdog.close()

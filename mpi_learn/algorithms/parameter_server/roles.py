@@ -13,8 +13,7 @@ from mpi_learn.algorithms.parameter_server.link import Link, LocalLink, RemoteLi
 from mpi_learn.algorithms.parameter_server.master import MasterRank
 from mpi_learn.algorithms.parameter_server.server import Server
 from mpi_learn.algorithms.parameter_server.worker import Worker, WorkerRank
-from mpi_learn.mpi.collectives import part_of
-from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.communicators import Communicator, subset
 from mpi_learn.mpi.host_memory import rows_of_host
 
 
@@ -82,4 +81,4 @@ def _group(setup: AlgorithmSetup) -> Communicator | None:
     if all(len(ranks) == 1 for ranks in layout.groups):
         return None
     group = layout.group_of(rank)
-    return part_of(setup.comm, layout.leaders.index(group[0]) if group else None)
+    return subset(setup.comm, layout.leaders.index(group[0]) if group else None)

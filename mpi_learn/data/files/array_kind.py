@@ -8,7 +8,11 @@ from typing import Literal
 
 import numpy as np
 
+from mpi_learn.errors import DataError
+
 Role = Literal["features", "labels", "weights"]
+NOT_REAL = {"S": "text", "U": "text", "T": "text", "O": "objects", "V": "records", "c": "complex numbers"}
+"""What dtypes of other kinds than real numbers, integers and booleans hold."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +53,25 @@ class ArrayKind:
         return self.held_dtype.itemsize * math.prod(self.shape)
 
 
+def other_than_real(dtype: np.dtype) -> str:
+    """What a dtype holds instead of real numbers, integers or booleans; empty if it holds them."""
+    return "" if dtype.kind in "biuf" else NOT_REAL.get(dtype.kind, str(dtype))
+
+
 def dtype_for_model(stored: np.dtype, role: Role) -> np.dtype:
     """The default dtype for the model, from the stored dtype.
 
     Real numbers become float32. Integers and booleans do not change as features, and become int64 as labels.
+
+    Raises:
+        DataError: The dtype does not hold real numbers.
     """
+    if found := other_than_real(stored):
+        raise DataError(
+            f"expected real numbers, found {found}",
+            where=f"data.{role}",
+            cure="give real and imaginary parts as two arrays" if stored.kind == "c" else "convert them to numbers",
+        )
     if role == "weights" or stored.kind not in "biu":
         return np.dtype(np.float32)
     return np.dtype(np.int64) if role == "labels" else stored.newbyteorder("=")

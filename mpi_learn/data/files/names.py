@@ -65,7 +65,9 @@ def look_up(names: Names, known: list[str], *, is_table: bool, is_label: bool, l
         DataError: The file has no array of a name.
     """
     if isinstance(names, dict):
-        return [replace(_only(name, known, labels, is_table, is_label), key=key) for key, name in names.items()]
+        return [
+            replace(_single_request(name, known, labels, is_table, is_label), key=key) for key, name in names.items()
+        ]
     if isinstance(names, str):
         return _named(names, find(names, known, labels), is_table, is_label)
     plain = [name for name in names if isinstance(name, str)]
@@ -73,7 +75,7 @@ def look_up(names: Names, known: list[str], *, is_table: bool, is_label: bool, l
         return [_stacked(plain, known, labels)]
     if len(names) == len(plain) == 1:
         return look_up(plain[0], known, is_table=is_table, is_label=is_label, labels=labels)
-    return [_only(name, known, labels, is_table, is_label) for name in names]
+    return [_single_request(name, known, labels, is_table, is_label) for name in names]
 
 
 def _named(name: str, found: tuple[Column, ...], is_table: bool, is_label: bool) -> list[Request]:
@@ -115,7 +117,9 @@ def _fitting(name: str, known: list[str], labels: Sequence[str] = ()) -> list[st
     return rest or in_group
 
 
-def _only(name: str | list[str], known: list[str], labels: Sequence[str], is_table: bool, is_label: bool) -> Request:
+def _single_request(
+    name: str | list[str], known: list[str], labels: Sequence[str], is_table: bool, is_label: bool
+) -> Request:
     """The single array that a name or a list of columns requests."""
     if isinstance(name, list):
         return _stacked(name, known, labels)

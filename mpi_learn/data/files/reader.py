@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.data.configuration import Names, Transform
-from mpi_learn.data.files.array_kind import ArrayKind, Role
+from mpi_learn.data.files.array_kind import ArrayKind, Role, other_than_real
 from mpi_learn.data.files.names import Request, look_up, names_in
 from mpi_learn.data.formats.source import Jagged, Source, reading
 from mpi_learn.errors import DataError
@@ -17,8 +17,6 @@ from mpi_learn.settings.user_code import errors_of_user_code, load_function
 
 N_TRIED = 8
 """The number of samples on which the user's function is tried, to determine the shapes and dtypes of its results."""
-
-NUMERIC = "biuf"
 
 
 class Reader:
@@ -64,9 +62,9 @@ class Reader:
             return self.source.n_together(self._names)
 
     @property
-    def obstacle(self) -> str:
-        """`Source.obstacle` for the arrays of this reader."""
-        return self.source.obstacle(self._names)
+    def why_not_streamable(self) -> str:
+        """`Source.why_not_streamable` for the arrays of this reader."""
+        return self.source.why_not_streamable(self._names)
 
     def read(self, start: int, stop: int) -> tuple[np.ndarray, ...]:
         """Samples `start` to `stop` - 1: one array for each of `kinds`, of shape (stop - start, …)."""
@@ -148,9 +146,9 @@ class Reader:
         return request.is_stacked and len(records) == 1 and records != {""}
 
     def _check_numeric(self, name: str, dtype: np.dtype) -> None:
-        if dtype.kind not in NUMERIC:
+        if found := other_than_real(dtype):
             raise self.error(
-                f"expected numbers, found {_spoken(dtype)}",
+                f"expected real numbers, found {found}",
                 name,
                 cure="name numeric data, or convert it with {names: …, function: file.py:function}",
             )
@@ -191,8 +189,3 @@ def _assembled(request: Request, found: Mapping[str, np.ndarray | Jagged], is_re
 
 def _regular(array: np.ndarray | Jagged, width: int | None) -> np.ndarray:
     return array.padded(width or 0) if isinstance(array, Jagged) else array
-
-
-def _spoken(dtype: np.dtype) -> str:
-    kinds = {"S": "text", "U": "text", "T": "text", "O": "objects", "V": "records", "c": "complex numbers"}
-    return kinds.get(dtype.kind, str(dtype))

@@ -39,7 +39,7 @@ class CSV(Source):
     def read(self, names: Sequence[str], start: int, stop: int) -> dict[str, np.ndarray | Jagged]:
         return {name: column[start:stop] for name, column in self._columns(names).items()}
 
-    def obstacle(self, names: Sequence[str]) -> str:
+    def why_not_streamable(self, names: Sequence[str]) -> str:
         return "text files have no random access: write the samples as Parquet or HDF5"
 
     def _columns(self, names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -96,10 +96,10 @@ def _as_numpy(column: Any) -> np.ndarray:
     if types.is_integer(column.type) and not column.null_count:
         return np.asarray(column.to_numpy())
     if types.is_integer(column.type) or types.is_floating(column.type) or types.is_null(column.type):
-        return _whole(column.cast("float64").to_numpy())
+        return _as_integers(column.cast("float64").to_numpy())
     return np.asarray(column.cast("string").to_numpy().astype(str))
 
 
-def _whole(column: np.ndarray) -> np.ndarray:
+def _as_integers(column: np.ndarray) -> np.ndarray:
     is_whole = np.isfinite(column).all() and (column == np.floor(column)).all() and (np.abs(column) < 2**53).all()
     return column.astype(np.int64) if is_whole and len(column) else column

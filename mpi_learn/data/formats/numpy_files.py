@@ -38,7 +38,7 @@ class NPZ(Source):
             for name in names
         }
 
-    def obstacle(self, names: Sequence[str]) -> str:
+    def why_not_streamable(self, names: Sequence[str]) -> str:
         compressed = set(names) & self._compressed
         return f"compressed arrays have no random access ({', '.join(sorted(compressed))})" if compressed else ""
 

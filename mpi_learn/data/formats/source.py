@@ -98,7 +98,7 @@ class Source(ABC):
         """The number of consecutive samples that the file stores as one piece; reading fewer is not faster."""
         return 1
 
-    def obstacle(self, names: Sequence[str]) -> str:
+    def why_not_streamable(self, names: Sequence[str]) -> str:
         """Why a part of the samples cannot be read on its own; empty if it can."""
         return ""
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpi_learn.data.files.array_kind import Role, dtype_for_model
-from mpi_learn.data.files.plan import Plan
+from mpi_learn.data.files.data_plan import DataPlan
 
 Selection = np.ndarray | slice
 
@@ -29,7 +29,7 @@ class SampleFormat:
     y_dtypes: tuple[np.dtype, ...] = ()
 
     @classmethod
-    def of(cls, plan: Plan) -> SampleFormat:
+    def of(cls, plan: DataPlan) -> SampleFormat:
         """The format of a plan's samples. Arrays have names only if all of them have one."""
         x_names, y_names = ([kind.key for kind in kinds] for kinds in (plan.x, plan.y))
         return cls(
@@ -87,8 +87,8 @@ class Samples:
         )
 
 
-def samples_of(plan: Plan, arrays: Sequence[np.ndarray]) -> Samples:
-    """`arrays`, in the order of `Plan.kinds`, as samples."""
+def samples_of(plan: DataPlan, arrays: Sequence[np.ndarray]) -> Samples:
+    """`arrays`, in the order of `DataPlan.kinds`, as samples."""
     n_x, n_labelled = len(plan.x), len(plan.x) + len(plan.y)
     x, y, weights = arrays[:n_x], arrays[n_x:n_labelled], arrays[n_labelled:]
     return Samples(tuple(x), tuple(y), tuple(weights), SampleFormat.of(plan))

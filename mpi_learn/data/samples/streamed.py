@@ -12,7 +12,7 @@ import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.copying import CHUNK_BYTES, copy_samples
-from mpi_learn.data.files.plan import N_KEPT, Plan, Readers, opening, readers
+from mpi_learn.data.files.data_plan import N_OPEN, DataPlan, Readers, opening, readers
 from mpi_learn.data.files.reader import Reader
 from mpi_learn.data.samples.in_memory import SampleFormat, Samples, Selection, samples_of
 from mpi_learn.errors import MPILearnError
@@ -30,12 +30,12 @@ class StreamedSamples:
         configuration: The arrays to read.
     """
 
-    def __init__(self, plan: Plan, configuration: DataConfiguration) -> None:
+    def __init__(self, plan: DataPlan, configuration: DataConfiguration) -> None:
         self.plan, self.window_bytes = plan, configuration.window_bytes
         stack = ExitStack()
         opened = stack.enter_context(opening(configuration))
         weakref.finalize(self, stack.close)
-        self._readers = lru_cache(N_KEPT)(lambda place: readers(opened(place), configuration))
+        self._readers = lru_cache(N_OPEN)(lambda place: readers(opened(place), configuration))
         self._lock = threading.Lock()
         self._starts = np.cumsum([0, *(part.n_samples for part in plan.parts)])
         self.blocks = self._bounds()

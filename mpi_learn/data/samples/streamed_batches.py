@@ -85,17 +85,17 @@ class StreamedBatches:
         Args:
             next_part: Returns the next positions in the epoch's order; None when all are dealt.
         """
-        windows = self._asked(epoch, next_part)
+        windows = self._next_windows(epoch, next_part)
         while windows:
             window = windows.pop(0)
-            windows = windows or self._asked(epoch, next_part)
+            windows = windows or self._next_windows(epoch, next_part)
             yield from self._batches(window, windows[0] if windows else None)
 
     def close(self) -> None:
         """Ends the thread."""
         self._ahead.close()
 
-    def _asked(self, epoch: int, next_part: Callable[[], slice | None]) -> list[Window]:
+    def _next_windows(self, epoch: int, next_part: Callable[[], slice | None]) -> list[Window]:
         part = next_part()
         return [] if part is None else self._windows(epoch, part)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.settings.component import Component, shown_arguments
-from mpi_learn.settings.suggestions import nearest
+from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import errors_of_user_code
 
 INSTEAD = {
@@ -34,9 +34,8 @@ def make_keras_callback(wanted: Component) -> Any:
     if wanted.name in INSTEAD:
         raise _not_available(wanted.name)
     if wanted.name not in known:
-        near = nearest(wanted.name, known)
         raise ConfigurationError(
-            f"Keras has no callback {wanted.name}", where="callbacks", cure=f"did you mean {near}?" if near else ""
+            f"Keras has no callback {wanted.name}", where="callbacks", cure=suggestion(wanted.name, known)
         )
     with errors_of_user_code(f"{wanted.name} with ({shown_arguments(wanted.arguments)})", "callbacks"):
         return getattr(keras.callbacks, wanted.name)(**wanted.arguments)

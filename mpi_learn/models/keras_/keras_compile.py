@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
 import keras
@@ -13,12 +14,12 @@ import tensorflow as tf
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_inputs import described, input_names, not_taken
-from mpi_learn.models.keras_.keras_losses import compile_arguments, label_rule, structured
+from mpi_learn.models.keras_.keras_losses import compile_arguments, ruled_loss, structured
 from mpi_learn.models.keras_.keras_metrics import MetricStates
 from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, Tensors, takes, tensors, tracing
+from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.model import Example, named
-from mpi_learn.models.outputs import LabelRule, Outputs, check_ranges
-from mpi_learn.settings.component import Component
+from mpi_learn.models.outputs import Outputs
 
 
 class GradientCatcher(keras.optimizers.Optimizer):  # type: ignore[misc] # Keras has no types
@@ -38,12 +39,20 @@ class GradientCatcher(keras.optimizers.Optimizer):  # type: ignore[misc] # Keras
                 variable.assign(variable + self.nudge)
 
 
-def check_loop(kind: type[keras.Model]) -> None:
-    """Checks that the class leaves the loop over batches to the caller.
+def check_loop(model: keras.Model) -> None:
+    """Checks that the model leaves the loop over batches to the caller.
 
     Raises:
-        ModelError: It overrides a method that is not called here, so that it would train something else.
+        ModelError: It overrides a method that is not called here, or its state depends on the order of the batches.
     """
+    for layer in model._flatten_layers():
+        if getattr(layer, "stateful", False):
+            raise ModelError(
+                f"{layer.name} has stateful=True: each batch would continue the previous one",
+                where="model",
+                cure="leave stateful out, and give whole sequences",
+            )
+    kind = type(model)
     for name in ("fit", "make_train_function"):
         if getattr(kind, name) is not getattr(keras.Model, name):
             raise ModelError(
@@ -68,13 +77,13 @@ class CompiledModel:
     def __init__(self, network: KerasNetwork, settings: ModelSettings, example: Example) -> None:
         self.network, self.model, self.settings = network, network.model, settings
         kind = type(self.model)
-        check_loop(kind)
+        check_loop(self.model)
         self.has_train_step = kind.train_step is not keras.Model.train_step
         self.has_test_step = kind.test_step is not keras.Model.test_step
         self._has_loss_method = kind.compute_loss is not keras.Model.compute_loss
         self._loss_takes_training = takes(kind.compute_loss, "training")
         self._inputs, self._labels = input_names(self.model, example), example.y_names
-        self._places: list[int | None] | None = None
+        self._losses: OutputLosses[Any] | None = None
         outputs = self._called(example)
         self._has_outputs = outputs is not None
         network.bind()
@@ -82,9 +91,7 @@ class CompiledModel:
         self._users_optimizer = getattr(self.model, "optimizer", None)
         self._compile(outputs, example)
         is_own = settings.loss is None or self.has_train_step or self._has_loss_method or bool(self.model.losses)
-        self.has_own_loss = is_own or any(
-            one is not None and (one.is_own or "reduction" in one.arguments) for one in self._wanted
-        )
+        self.has_own_loss = is_own or (self._losses is not None and self._losses.may_be_sums)
         self._build(example)
 
     @property
@@ -101,8 +108,8 @@ class CompiledModel:
     def packed(self, x: Tensors, y: Tensors, weights: Tensors) -> tuple[Any, Any, Any]:
         """Inputs, labels and sample weights in the structures in which `fit` takes them."""
         labels = named(y, self._labels)
-        if self._places is not None:
-            labels = structured([None if place is None else y[place] for place in self._places], self._outputs)
+        if self._losses is not None:
+            labels = structured([None if place is None else y[place] for place in self._losses.places], self._outputs)
         return self.inputs(x), labels, weights[0] if weights else None
 
     def inputs(self, x: Tensors) -> Any:
@@ -127,7 +134,8 @@ class CompiledModel:
             return n
         mask, reduction = getattr(outputs, "_keras_mask", None), getattr(self.model.loss, "reduction", "")
         entries = None if mask is None else tf.cast(mask, tf.float32)
-        ignored = next((rule.ignored for rule in self._rules if rule is not None), None)
+        rules = () if self._losses is None else self._losses.rules
+        ignored = next((rule.ignored for rule in rules if rule is not None), None)
         if ignored is not None:
             is_kept = tf.reshape(tf.cast(y != ignored, tf.float32), tf.shape(outputs)[:-1])
             entries = is_kept if entries is None else entries * is_kept
@@ -140,8 +148,8 @@ class CompiledModel:
 
     def check_labels(self, y: Sequence[np.ndarray]) -> None:
         """See `Model.check_labels`."""
-        if self._places is not None:
-            check_ranges(self._rules, self._places, y)
+        if self._losses is not None:
+            self._losses.check_labels(y)
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
@@ -190,8 +198,6 @@ class CompiledModel:
     def _compile(self, outputs: Outputs | None, example: Example) -> None:
         settings = self.settings
         arguments: dict[str, Any] = {}
-        self._wanted: list[Component | None] = []
-        self._rules: list[LabelRule | None] = []
         if self.is_compiled_by_user:
             self._check_users_compile()
             if outputs is not None and outputs.is_mapping and not example.y_names and len(example.y) > 1:
@@ -206,16 +212,13 @@ class CompiledModel:
             )
         if outputs is not None:
             self._outputs = outputs
-            arguments, self._wanted = compile_arguments(settings, outputs)
+            arguments = compile_arguments(settings, outputs)
         if outputs is not None and settings.loss is not None:
-            self._places = outputs.labels(example.y_names, len(example.y), self._wanted)
-            for wanted, shape, place in zip(self._wanted, outputs.shapes, self._places, strict=True):
-                self._rules.append(None if place is None else label_rule(wanted, shape))
-                if (rule := self._rules[-1]) is not None and place is not None:
-                    rule.check_shape(example.y[place])
-                    for weights in example.weights:
-                        rule.check_weights(weights)
-            check_ranges(self._rules, self._places, example.y)
+            self._losses = output_losses(outputs, settings.loss, example, ruled_loss)
+            arguments["loss"] = structured(self._losses.losses, outputs)
+            for rule, weights in product(self._losses.rules, example.weights):
+                if rule is not None:
+                    rule.check_weights(weights)
         with tracing("loss"):
             self.model.compile(optimizer=GradientCatcher(), **arguments)
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 
 from mpi_learn.errors import ModelError
-from mpi_learn.models.keras_.keras_network import said
+from mpi_learn.models.keras_.keras_network import error_text
 from mpi_learn.models.model import Example
 from mpi_learn.models.outputs import Outputs
 
@@ -63,7 +63,7 @@ def not_taken(model: keras.Model, example: Example, error: Exception) -> ModelEr
             cure="change the input shape of the model, or data.features",
         )
     return ModelError(
-        f"the model does not take samples of shape {_shown(shapes)}: {said(error)}", where="data.features"
+        f"the model does not take samples of shape {_shown(shapes)}: {error_text(error)}", where="data.features"
     )
 
 

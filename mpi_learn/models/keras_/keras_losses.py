@@ -7,12 +7,14 @@ from types import ModuleType
 from typing import Any
 
 import keras
+import numpy as np
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.outputs import LabelRule, Outputs, Shape
+from mpi_learn.models.labels import LabelRule
+from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.settings.component import Component, make_component, shown_arguments
-from mpi_learn.settings.suggestions import nearest
+from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import errors_of_user_code
 
 SHORT = ("accuracy", "acc", "crossentropy", "ce")
@@ -21,17 +23,13 @@ WITHOUT_SHAPE = ("ctc", "circle", "dice", "tversky", "categorical_generalized_cr
 """Losses whose labels need not have the shape of the output."""
 
 
-def compile_arguments(settings: ModelSettings, outputs: Outputs) -> tuple[dict[str, Any], list[Component | None]]:
-    """The arguments of `keras.Model.compile` for loss and metrics, and the loss of each output.
+def compile_arguments(settings: ModelSettings, outputs: Outputs) -> dict[str, Any]:
+    """The arguments of `keras.Model.compile` for loss weights and metrics.
 
     Raises:
-        ConfigurationError: No such loss, metric or output.
+        ConfigurationError: No such metric or output.
     """
-    wanted = outputs.losses(settings.loss)
-    losses = [None if one is None else make_loss(one) for one in wanted]
     arguments: dict[str, Any] = {}
-    if settings.loss is not None:
-        arguments["loss"] = structured(losses, outputs)
     if settings.loss_weights is not None:
         factors = outputs.spread(settings.loss_weights, "loss_weights")
         arguments["loss_weights"] = structured([1.0 if one is None else one for one in factors], outputs)
@@ -39,7 +37,7 @@ def compile_arguments(settings: ModelSettings, outputs: Outputs) -> tuple[dict[s
         if metrics:
             made = [[make_metric(one) for one in ones] for ones in outputs.metrics(metrics, key)]
             arguments[key] = structured(made, outputs)
-    return arguments, wanted
+    return arguments
 
 
 def structured(values: Sequence[Any], outputs: Outputs) -> Any:
@@ -70,23 +68,20 @@ def make_metric(wanted: Component) -> Any:
     return found
 
 
-def label_rule(wanted: Component | None, output: Shape) -> LabelRule | None:
-    """The labels that a loss accepts; None if this is not known, for example for user functions."""
-    if wanted is None or wanted.is_own or not output:
-        return None
-    if wanted.name in SHORT:
-        return None
+def ruled_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
+    """The loss of `make_loss` and the labels that it accepts; None if this is not known, as for user functions."""
     found = make_loss(wanted)
+    if wanted.is_own or wanted.name in SHORT or not output:
+        return found, None
     name = str(getattr(found, "name", None) or getattr(found, "__name__", ""))
     if name == "sparse_categorical_crossentropy":
-        return LabelRule(name, output, class_axis=-1, ignored=wanted.arguments.get("ignore_class"))
+        return found, LabelRule(name, output, class_axis=-1, ignored=wanted.arguments.get("ignore_class"))
     is_probability = name in ("binary_crossentropy", "binary_focal_crossentropy")
-    return LabelRule(name, output, is_elementwise=name not in WITHOUT_SHAPE, is_probability=is_probability)
+    return found, LabelRule(name, output, is_elementwise=name not in WITHOUT_SHAPE, is_probability=is_probability)
 
 
-def keras_loss(wanted: Component) -> Callable[[Any, Any], Any]:
-    """The mean loss of a batch, from labels and output."""
-    found: Any = make_loss(wanted)
+def mean_loss(found: Any) -> Callable[[Any, Any], Any]:
+    """The mean loss of a batch, from labels and output, by a loss of `make_loss`."""
     if isinstance(found, str):
         raise ConfigurationError(
             f"{found} depends on the labels", where="loss", cure="write the whole name of the loss"
@@ -131,10 +126,9 @@ def _class(name: str, module: ModuleType) -> type | None:
 def _no_such(name: str, module: ModuleType, where: str) -> ConfigurationError:
     functions = ("get", "serialize", "deserialize")
     known = [key for key in vars(module) if not key.startswith("_") and key not in functions]
-    lower = [key for key in known if key.islower()]
-    near = nearest(name, ["accuracy", "AUC", "Precision", "Recall", *lower] if where == "metrics" else lower)
+    first = ["accuracy", "AUC", "Precision", "Recall"] if where == "metrics" else []
     return ConfigurationError(
         f"Keras has no {'loss' if where == 'loss' else 'metric'} {name}",
         where=where,
-        cure=f"did you mean {near}?" if near else "or write file.py:function",
+        cure=f"{suggestion(name, first + [key for key in known if key.islower()])}; or write file.py:function",
     )

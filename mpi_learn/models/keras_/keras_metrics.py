@@ -38,7 +38,7 @@ class MetricStates:
     """
 
     def __init__(self, model: keras.Model) -> None:
-        self._model, self._silent = model, ""
+        self._model = model
         model.reset_metrics()
         self.variables = list(model.metrics_variables)
         self.initial = [np.array(one) for one in self.variables]
@@ -49,12 +49,16 @@ class MetricStates:
         return sum(one.size for one in self.initial)
 
     def results(self, sums: np.ndarray) -> dict[str, float]:
-        """Name -> value of all metrics from the sums of the changes of their states, (size,)."""
+        """Name -> value of all metrics from the sums of the changes of their states, (size,).
+
+        Keras' own ``loss`` is left out if only the user's `train_step` or `test_step` updates it, and this was no such
+        pass.
+        """
         ends = np.cumsum([start.size for start in self.initial])
         changes = [
             part.reshape(start.shape) for part, start in zip(np.split(sums, ends[:-1]), self.initial, strict=False)
         ]
-        return {name: float(value) for name, value in self._results(changes).items() if name != self._silent}
+        return {name: float(value) for name, value in self._results(changes).items() if value or name != "loss"}
 
     def check(self, run: RunPass, example: Example) -> list[str]:
         """Checks that the metrics are sums over samples, as far as some samples show.
@@ -78,7 +82,6 @@ class MetricStates:
                     where="metrics",
                     cure=f"give it an average: {{name: {name}, average: macro}}",
                 )
-        self._silent = "loss" if results.get("loss") == 0 else ""
         middle = len(example) // 2
         if middle:
             self._check_sums(run, example.part(0, middle), example.part(middle, len(example)))

@@ -52,7 +52,8 @@ class KerasModel(Model):
     framework = "keras"
 
     def __init__(self, model: keras.Model, settings: ModelSettings, example: Example) -> None:
-        self._settings, self.network = settings, KerasNetwork(model, settings)
+        self._settings = settings
+        self.network = self.state = KerasNetwork(model, settings)
         self.compiled = CompiledModel(self.network, settings, example)
         self.layout, self.has_own_loss = self.network.layout.counted(), self.compiled.has_own_loss
         self.weights = aligned_empty(self.layout.size)
@@ -109,27 +110,11 @@ class KerasModel(Model):
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         return tuple(output.numpy() for output in self._predict(self._flat(), tensors(x)))
 
-    def moving(self) -> np.ndarray:
-        return self.network.moving()
-
-    def set_moving(self, values: np.ndarray) -> None:
-        self.network.set_moving(values)
-
-    def counters(self) -> np.ndarray:
-        return self.network.counters()
-
-    def set_counters(self, values: np.ndarray) -> None:
-        self.network.set_counters(values)
-
     def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
         return self.network.optimizer(wanted)
 
     def current(self) -> keras.Model:
         return self.network.take(self.weights)
-
-    def finish(self) -> keras.Model:
-        self.compiled.restore()
-        return self.current()
 
     def save(self, path: Path) -> Path:
         with self.compiled.as_returned():
@@ -140,7 +125,11 @@ class KerasModel(Model):
         return file, f"{self._settings.call}\nmodel.load_weights({file.name!r})"
 
     def close(self) -> None:
-        """Drops the compiled functions and Keras' global state, so that memory does not grow from model to model."""
+        """Drops the compiled functions and Keras' global state, so that memory does not grow from model to model.
+
+        The model is compiled again as the user's function returned it, or not at all.
+        """
+        self.compiled.restore()
         self._step = self._forward = self._predict = self._by_xla = None
         self.network.close()
 
@@ -172,7 +161,7 @@ class KerasModel(Model):
         parts = self.network.parts(flat)
         with self.network.scope(parts):
             outputs = self.network(self.compiled.inputs(x), training=False)
-        return [tf.cast(one, tf.float32) for one in keras.tree.flatten(outputs)]
+        return [tf.cast(one, tf.float32) if one.dtype.is_floating else one for one in keras.tree.flatten(outputs)]
 
     def _sums(self, found: Found) -> tf.Tensor:
         raw = [found.n * tf.cast(found.logs.get(name, np.nan), tf.float32) for name in self._names]

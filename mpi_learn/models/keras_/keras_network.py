@@ -18,10 +18,11 @@ from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_checkpointing import check_precision, recomputed
-from mpi_learn.models.keras_.keras_losses import keras_loss, label_rule
+from mpi_learn.models.keras_.keras_losses import mean_loss, ruled_loss
 from mpi_learn.models.keras_.keras_optimizer import KerasRule
+from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.model import Arrays, Example, named
-from mpi_learn.models.outputs import LabelRule, Shape
+from mpi_learn.models.outputs import Shape
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
 from mpi_learn.update_rule import UpdateRule
@@ -51,8 +52,8 @@ class KerasNetwork:
         self._seed = settings.seed + RANK_SEED * settings.stream
         self.takes_training = takes(model.call, "training")
         self.layout = FlatLayout(())
-        self._moving: list[Any] = []
-        self._counters: list[Any] = []
+        self._floats: list[Any] = []
+        self._integers: list[Any] = []
 
     def bind(self) -> None:
         """Finds the variables of the model, which must be built by now.
@@ -62,17 +63,19 @@ class KerasNetwork:
         """
         if not self.model.trainable_variables:
             raise ModelError(
-                "the model has no trainable weights", where="model", cure="make one of its layers trainable"
+                "the model has no trainable weights",
+                where="model",
+                cure="make a layer trainable, or build the layers before you return the model; for a GAN write `gan:`",
             )
         check_precision(self.model, self.computing)
         self.reseed()
         self.layout = FlatLayout(tuple(tuple(variable.shape) for variable in self.model.trainable_variables))
         variables = self.model.non_trainable_variables
-        self._moving = [
+        self._floats = [
             one for one in variables if np.issubdtype(keras.backend.standardize_dtype(one.dtype), np.floating)
         ]
-        self._counters = [one for one in variables if not any(one is other for other in self._moving)]
-        for variable in self._counters:  # dropout and noise draw from (seed, counter): each rank gets its own seed
+        self._integers = [one for one in variables if not any(one is other for other in self._floats)]
+        for variable in self._integers:  # dropout and noise draw from (seed, counter): each rank gets its own seed
             if variable.name == SEED_STATE:
                 state = np.asarray(variable)
                 variable.assign((state + np.array([self.stream * RANK_SEED, 0])).astype(state.dtype))
@@ -143,39 +146,42 @@ class KerasNetwork:
                 )
         return [scope.get_current_value(variable) for variable in self.model.non_trainable_variables]
 
-    def keep(self, values: list[Any], *, with_moving: bool = True) -> None:
-        """Stores `values` in the non-trainable variables; without `with_moving` only those of random generators."""
+    def keep(self, values: list[Any], *, with_floats: bool = True) -> None:
+        """Stores `values` in the non-trainable variables; without `with_floats` only those of random generators."""
         for variable, value in zip(self.model.non_trainable_variables, values, strict=True):
-            if with_moving or any(variable is one for one in self._counters):
+            if with_floats or any(variable is one for one in self._integers):
                 variable.assign(value)
 
-    def keep_others(self, scope: RecordingScope, known: Sequence[Any]) -> None:
-        """Stores the values of variables that a pass has assigned, and that belong neither to the model nor to `known`.
+    def others(self, scope: RecordingScope, known: Sequence[Any]) -> list[Any]:
+        """The variables that a pass has assigned, and that belong neither to the model nor to `known`.
 
-        Keras' global generator of random numbers is one, and the state of a loss. They are state of the model from then
-        on.
+        Keras' global generator of random numbers is one, and the state of a loss.
         """
         own = {id(one) for one in (*self.model.variables, *known)}
-        for variable in [one for key, one in scope.assigned.items() if key not in own]:
+        return [one for key, one in scope.assigned.items() if key not in own]
+
+    def keep_others(self, scope: RecordingScope, known: Sequence[Any]) -> None:
+        """Stores the values of `others`, which are state of the model from then on."""
+        for variable in self.others(scope, known):
             variable.assign(scope.get_current_value(variable))
-            is_real = np.issubdtype(keras.backend.standardize_dtype(variable.dtype), np.floating)
-            of_kind = self._moving if is_real else self._counters
+            is_float = np.issubdtype(keras.backend.standardize_dtype(variable.dtype), np.floating)
+            of_kind = self._floats if is_float else self._integers
             if not any(variable is one for one in of_kind):
                 of_kind.append(variable)
 
-    def moving(self) -> np.ndarray:
-        return joined(self._moving, np.float32)
+    def floats(self) -> np.ndarray:
+        return joined(self._floats, np.float32)
 
-    def set_moving(self, values: np.ndarray) -> None:
-        assign(self._moving, values)
+    def set_floats(self, values: np.ndarray) -> None:
+        assign(self._floats, values)
 
-    def counters(self) -> np.ndarray:
-        return joined(self._counters, np.int64)
+    def integers(self) -> np.ndarray:
+        return joined(self._integers, np.int64)
 
-    def set_counters(self, values: np.ndarray) -> None:
-        assign(self._counters, values)
+    def set_integers(self, values: np.ndarray) -> None:
+        assign(self._integers, values)
 
-    def tried(self, x: Arrays) -> list[Shape]:
+    def output_shapes(self, x: Arrays) -> list[Shape]:
         outputs = keras.tree.flatten(self.model(named(tensors(x), ())))
         self.bind()
         return [(None, *one.shape[1:]) for one in outputs]
@@ -185,20 +191,21 @@ class KerasNetwork:
             outputs = self(named(x, ()), training)
             losses = [tf.reduce_sum(tf.cast(one, tf.float32)) for one in self.model.losses]
         if training:
-            self.keep(self.values(scope, parts), with_moving=moves)
+            self.keep(self.values(scope, parts), with_floats=moves)
             self.keep_others(scope, ())
         return [tf.cast(one, tf.float32) for one in keras.tree.flatten(outputs)], tf.add_n(losses or [0.0])
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
-        return keras_loss(wanted), label_rule(wanted, output)
+        found, rule = ruled_loss(wanted, output, labels)
+        return mean_loss(found), rule
 
     def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(parts)
             losses, found = function()
-        moving = [own for own in parts if own]
+        given = [own for own in parts if own]
         zero = tf.UnconnectedGradients.ZERO
-        pairs = zip(losses, moving, strict=True)
+        pairs = zip(losses, given, strict=True)
         gradients = [tape.gradient(loss, own, unconnected_gradients=zero) for loss, own in pairs]
         return (losses, found), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # of embeddings: slices
 
@@ -239,10 +246,10 @@ def tracing(where: str = "model") -> Iterator[None]:
     try:
         yield
     except TRACING as error:
-        raise ModelError(f"model, loss and data do not fit together: {said(error)}", where=where) from error
+        raise ModelError(f"model, loss and data do not fit together: {error_text(error)}", where=where) from error
 
 
-def said(error: Exception) -> str:
+def error_text(error: Exception) -> str:
     """The message of an error of Keras, without the frame that Keras puts around it."""
     text = re.sub(r"\x1b\[\d*m", "", str(error)).split("Arguments received by")[0]
     return re.sub(r"^Exception encountered when calling .*\n*", "", text).strip()

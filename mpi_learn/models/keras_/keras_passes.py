@@ -13,7 +13,7 @@ import tensorflow as tf
 from mpi_learn.errors import ModelError
 from mpi_learn.models.keras_.keras_compile import CompiledModel, as_data
 from mpi_learn.models.keras_.keras_metrics import Run
-from mpi_learn.models.keras_.keras_network import Tensors, tensors, tracing
+from mpi_learn.models.keras_.keras_network import SEED_STATE, RecordingScope, Tensors, tensors, tracing
 from mpi_learn.models.model import Example
 
 NUDGE = 0.01
@@ -102,12 +102,23 @@ class StatelessPass(Pass):
                 total = weight * loss
         change = [scope.get_current_value(one) - start for one, start in zip(states, initial, strict=True)]
         if not self.training:
+            self._check_state(scope)
             return Found((), n, weight, loss, change, logs)
         gradients = tape.gradient(total, parts)
         self.network.keep(self.network.values(scope, parts))
         self.network.keep_others(scope, states)
         self.compiled.catcher.iterations.assign_add(1)
         return Found(gradients, n, weight, loss, change, logs)
+
+    def _check_state(self, scope: RecordingScope) -> None:
+        """Raises ModelError if the loss has changed a state of its own, which `fit` keeps after validation."""
+        others = self.network.others(scope, self.compiled.metrics.variables)
+        if any(one.name != SEED_STATE for one in others):
+            raise ModelError(
+                "the loss changes a state of its own, also in validation",
+                where="loss",
+                cure="let a layer of the model hold the state, and change it only in training",
+            )
 
 
 class StatefulPass(Pass):
@@ -137,7 +148,7 @@ class StatefulPass(Pass):
         caught = self.compiled.catcher.caught
         caught.clear()
         logs = self._step(as_data(*self.compiled.packed(x, y, weights)))
-        if not isinstance(logs, dict) or "loss" not in logs:
+        if not isinstance(logs, dict) or "loss" not in (logs := _flat(logs)):
             raise ModelError(f"{self._step.__name__} returns no `loss`", where="model", cure='return {"loss": …}')
         change = [one.value - start for one, start in zip(self.compiled.metrics.variables, initial, strict=True)]
         gradients = [None if one is None else n * one for one in self._gradients(caught)] if self.training else ()
@@ -180,3 +191,11 @@ class StatefulPass(Pass):
             cure="override compute_loss instead, or call self.optimizer.apply_gradients once, at the end; for a GAN "
             "return both models and write `gan:`",
         )
+
+
+def _flat(logs: dict[str, Any]) -> dict[str, Any]:
+    """The values that `train_step` returns, without the mappings of metrics in them, as `fit` records them."""
+    found: dict[str, Any] = {}
+    for name, value in logs.items():
+        found |= _flat(value) if isinstance(value, dict) else {name: value}
+    return found

@@ -14,9 +14,10 @@ import torch
 from torch.nn import functional
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.outputs import LabelRule, Shape
+from mpi_learn.models.labels import LabelRule
+from mpi_learn.models.outputs import Shape
 from mpi_learn.settings.component import Component, make_component
-from mpi_learn.settings.suggestions import nearest
+from mpi_learn.settings.suggestions import suggestion
 
 Function = Callable[..., Any]
 
@@ -186,10 +187,8 @@ def make_loss(wanted: Component) -> Loss:
     name = NAMES.get(wanted.name, wanted.name)
     function = getattr(functional, name, None)
     if function is None or name.startswith("_"):
-        near = nearest(wanted.name, [*NAMES, *OF_CLASSES, *OF_SHAPE])
-        raise ConfigurationError(
-            f"PyTorch has no loss {wanted.name}", where="loss", cure=f"did you mean {near}?" if near else ""
-        )
+        cure = suggestion(wanted.name, [*NAMES, *OF_CLASSES, *OF_SHAPE])
+        raise ConfigurationError(f"PyTorch has no loss {wanted.name}", where="loss", cure=cure)
     known = list(inspect.signature(function).parameters)[2:]
     if unknown := [one for one in wanted.arguments if one not in known]:
         raise ConfigurationError(
@@ -197,6 +196,12 @@ def make_loss(wanted: Component) -> Loss:
         )
     arguments = ({"log_input": False} if wanted.name == "poisson" else {}) | with_tensors(wanted).arguments
     return Loss(partial(function, **arguments) if arguments else function, name, wanted.key)
+
+
+def fitted_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Loss, LabelRule | None]:
+    """The loss of an output of this shape and such labels, and what it requires of them; see `make_loss`."""
+    loss = make_loss(wanted).fitted(output, labels)
+    return loss, loss.rule
 
 
 def with_tensors(wanted: Component) -> Component:

@@ -15,7 +15,7 @@ from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.outputs import Shape
 from mpi_learn.models.torch_.torch_losses import Loss, matched
 from mpi_learn.settings.component import Component, make_component, shown_arguments
-from mpi_learn.settings.suggestions import nearest
+from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import errors_of_user_code
 
 N_THRESHOLDS = 200
@@ -153,19 +153,17 @@ def _of_torchmetrics(name: str, wanted: Component, output: Shape, loss: Loss | N
     try:
         package = importlib.import_module("torchmetrics")
     except ImportError:
-        near = nearest(name, known)
         raise ConfigurationError(
             f"{name} is a metric of torchmetrics, which is not installed",
             where="metrics",
-            cure=f"did you mean {near}?" if near else "pip install torchmetrics, or write file.py:function",
+            cure=f"{suggestion(name, known)}; or pip install torchmetrics, or write file.py:function",
         ) from None
     kind = getattr(package, name, None)
     if not (isinstance(kind, type) and issubclass(kind, package.Metric)):
-        near = nearest(name, [*known, *package.__all__])
         raise ConfigurationError(
             f"neither MPI Learn nor torchmetrics has a metric {name}",
             where="metrics",
-            cure=f"did you mean {near}?" if near else "write file.py:function",
+            cure=f"{suggestion(name, [*known, *package.__all__])}; or write file.py:function",
         )
     parameters, arguments = inspect.signature(kind).parameters, wanted.arguments
     n_classes = output[1] if len(output) > 1 else 1

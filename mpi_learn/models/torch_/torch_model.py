@@ -15,7 +15,7 @@ from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.model import Arrays, Example, Model, named
-from mpi_learn.models.outputs import Outputs, key_of
+from mpi_learn.models.outputs import Outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import (
     TorchNetwork,
@@ -47,7 +47,7 @@ class TorchModel(Model):
 
     def __init__(self, module: torch.nn.Module, settings: ModelSettings, example: Example) -> None:
         self.settings, self.module = settings, module
-        self.network = TorchNetwork(module, settings)
+        self.network = self.state = TorchNetwork(module, settings)
         self.layout = self.network.layout.counted()
         self.synchronizes_statistics = any(isinstance(one, torch.nn.SyncBatchNorm) for one in module.modules())
         self._arguments, self._label_names = arguments_of(module, example.x_names), example.y_names
@@ -56,7 +56,7 @@ class TorchModel(Model):
             tried = self._tried(example)
             outputs = tried.named_by(settings.loss, settings.metrics)
             self._loss = make_total_loss(settings, outputs, example)
-            self.has_own_loss = self._loss.is_own
+            self.has_own_loss = self._loss.of_outputs.may_be_sums
             self._metrics = self._made_metrics(outputs, example)
             self.n_sums = FIRST_STATE + sum(metric.size for _, _, metric in self._metrics) + N_FLAGS
             self._check(example, tried)
@@ -100,7 +100,7 @@ class TorchModel(Model):
             return self._sums(outputs, labels, weight, loss.item(), len(x[0]))
 
     def check_labels(self, y: Arrays) -> None:
-        self._loss.check_labels(y)
+        self._loss.of_outputs.check_labels(y)
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
         n, start = max(float(sums[N_SAMPLES]), 1.0), FIRST_STATE
@@ -115,26 +115,11 @@ class TorchModel(Model):
         with torch.no_grad():
             return tuple(one.numpy() for one in flat_outputs(self._called(x)))
 
-    def moving(self) -> np.ndarray:
-        return self.network.moving()
-
-    def set_moving(self, values: np.ndarray) -> None:
-        self.network.set_moving(values)
-
-    def counters(self) -> np.ndarray:
-        return self.network.counters()
-
-    def set_counters(self, values: np.ndarray) -> None:
-        self.network.set_counters(values)
-
     def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
         return self.network.optimizer(wanted)
 
     def current(self) -> torch.nn.Module:
         return self.network.take(self.weights)
-
-    def finish(self) -> torch.nn.Module:
-        return self.current()
 
     def save(self, path: Path) -> Path:
         return self.network.save(path, self.weights)
@@ -159,7 +144,7 @@ class TorchModel(Model):
                 if output is None:
                     state = metric.state(outputs, named(labels, self._label_names), n)
                 else:
-                    state = metric.state(flat[output], labels[self._loss.places[output] or 0], n)
+                    state = metric.state(flat[output], labels[self._loss.of_outputs.places[output] or 0], n)
                 states.append(state.numpy())
         return np.concatenate([[weight, weight * loss, n], *states, [0.0] * N_FLAGS])
 
@@ -183,20 +168,20 @@ class TorchModel(Model):
 
     def _made_metrics(self, outputs: Outputs, example: Example) -> list[tuple[str, int | None, Metric]]:
         """(key, number of the output or None for all of them, metric) of each metric."""
-        metrics, total = self.settings.metrics, self._loss
+        metrics, losses = self.settings.metrics, self._loss.of_outputs
         if self.settings.weighted_metrics:
             raise ConfigurationError("weighted metrics are available for Keras models only", where="weighted_metrics")
-        if isinstance(total, JointLoss) and not isinstance(metrics, dict):
+        if isinstance(self._loss, JointLoss) and not isinstance(metrics, dict):
             wanted = [component(one) for one in metrics]
             if all(one.is_own for one in wanted):
                 return [(one.key, None, make_metric(one, None, (), None)) for one in wanted]
         found: list[tuple[str, int | None, Metric]] = []
         for index, ones in enumerate(outputs.metrics(metrics)):
-            place = total.places[index]
+            place = losses.places[index]
             labels = None if place is None else example.y[place]
             for one in ones:
-                made = make_metric(one, total.losses[index], outputs.shapes[index], labels)
-                found.append((key_of(outputs, index, one), index, made))
+                made = make_metric(one, losses.losses[index], outputs.shapes[index], labels)
+                found.append((outputs.key(index, one), index, made))
         return found
 
     def _check(self, example: Example, in_evaluation: Outputs) -> None:
@@ -206,7 +191,7 @@ class TorchModel(Model):
             ModelError: Loss or metrics do not take the outputs and labels, there are other outputs in training, or
                 module or loss have a state that cannot be trained here.
         """
-        state = [one.clone() for one in self._loss.buffers()]
+        state = [one.clone() for one in self._loss_buffers()]
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", message="Using a target size")  # it would broadcast to (n, n)
@@ -215,7 +200,7 @@ class TorchModel(Model):
                     self._check_training(example, in_evaluation)
         except (*NOT_TAKEN, Warning) as error:
             raise ModelError(f"model, loss and data do not fit together: {error}", where="loss") from error
-        if not all(map(torch.equal, state, self._loss.buffers())):
+        if not all(map(torch.equal, state, self._loss_buffers())):
             raise ModelError(
                 "the loss changes a state of its own, which checkpoints and other ranks do not have",
                 where="loss",
@@ -234,6 +219,9 @@ class TorchModel(Model):
                 self._called(example.part(0, 1).x)
             except Exception:  # noqa: BLE001 - of batch normalisation, or of squeezing the axis of the samples
                 self.least_samples = 2
+
+    def _loss_buffers(self) -> list[torch.Tensor]:
+        return [buffer for loss in self._loss.of_outputs.losses if loss is not None for buffer in loss.buffers()]
 
     def _check_training(self, example: Example, in_evaluation: Outputs) -> None:
         self.module.train()

@@ -16,10 +16,11 @@ from torch.nn.parameter import UninitializedParameter
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.model import Arrays, Example, named
-from mpi_learn.models.outputs import LabelRule, Shape
+from mpi_learn.models.outputs import Shape
 from mpi_learn.models.torch_.torch_checkpointing import TorchCalls, resting
-from mpi_learn.models.torch_.torch_losses import make_loss
+from mpi_learn.models.torch_.torch_losses import fitted_loss
 from mpi_learn.models.torch_.torch_optimizer import TorchRule
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
@@ -97,19 +98,19 @@ class TorchNetwork:
                     parameter.grad = None
                     parameter.copy_(value)
 
-    def moving(self) -> np.ndarray:
+    def floats(self) -> np.ndarray:
         parts = [one.float().numpy().ravel() for one in self._state(is_real=True)]
         return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
-    def set_moving(self, values: np.ndarray) -> None:
+    def set_floats(self, values: np.ndarray) -> None:
         _fill(self._state(is_real=True), values)
 
-    def counters(self) -> np.ndarray:
+    def integers(self) -> np.ndarray:
         """The integers of the module, then the state of PyTorch's only random generator, which all modules share."""
         parts = [*self._state(is_real=False), torch.get_rng_state()]
         return np.concatenate([one.numpy().astype(np.int64).ravel() for one in parts])
 
-    def set_counters(self, values: np.ndarray) -> None:
+    def set_integers(self, values: np.ndarray) -> None:
         n = _fill(self._state(is_real=False), values)
         n_random = len(torch.get_rng_state())
         torch.set_rng_state(torch.from_numpy(values[n : n + n_random].astype(np.uint8)))
@@ -117,7 +118,7 @@ class TorchNetwork:
     def parts(self, flat: Any) -> list[Any]:
         return self.parameters  # views of the flat vector
 
-    def tried(self, x: Arrays) -> list[Shape]:
+    def output_shapes(self, x: Arrays) -> list[Shape]:
         self.module.eval()
         with torch.no_grad():
             return [tuple(one.shape) for one in flat_outputs(self.calls(*tensors(x)))]
@@ -129,8 +130,8 @@ class TorchNetwork:
             return flat_outputs(self.calls(*x)), 0.0
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
-        loss = make_loss(wanted).fitted(output, labels)
-        return (lambda labels, output: loss.mean(output, labels)), loss.rule
+        loss, rule = fitted_loss(wanted, output, labels)
+        return (lambda labels, output: loss.mean(output, labels)), rule
 
     def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
         with torch.enable_grad():

@@ -43,7 +43,7 @@ def maximise(
     """
     values = acquisition(candidates)
     order = np.argsort(-values, kind="stable")
-    starts = [candidates[index] for index in _apart(candidates, order, n_starts)]
+    starts = [candidates[index] for index in _distant_candidates(candidates, order, n_starts)]
     maxima = [_local_maximum(acquisition, encoding, start, low, high) for start in starts]
     maxima.sort(key=lambda maximum: -maximum[1])
     best_start = values[order[0]]
@@ -57,7 +57,7 @@ def maximise(
     return None
 
 
-def _apart(candidates: Floats, order: Ints, n: int) -> list[int]:
+def _distant_candidates(candidates: Floats, order: Ints, n: int) -> list[int]:
     """The first `n` candidates in `order` that are at least 0.05 apart from each other."""
     chosen: list[int] = []
     for index in order[: 20 * n]:

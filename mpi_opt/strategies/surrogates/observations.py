@@ -111,7 +111,7 @@ class History:
         outcomes = outcome if isinstance(outcome, tuple | list) else (outcome,)
         self._points.append(self._encoding.row(proposal.parameters))
         self._values.append(np.asarray(math.nan if value is None else value))
-        self._uncertainties.append(np.array([0.0 if value is None else _uncertainty(one) for one in outcomes]))
+        self._uncertainties.append(np.array([0.0 if value is None else _uncertainty(outcome) for outcome in outcomes]))
         self.n_values += value is not None
 
     def observations(self) -> Observations:

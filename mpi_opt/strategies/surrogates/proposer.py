@@ -123,7 +123,7 @@ class Proposer:
     def quick_rows(self, best: Floats, number: int) -> list[Floats]:
         """Random rows, half of them near those of `best` (m, n_dimensions), for when a model takes too long."""
         rng = np.random.default_rng([self._seed, number, 2])
-        rows = [self._around(best, rng, 8), self._anywhere(rng, 8)]
+        rows = [self._rows_near(best, rng, 8), self._random_rows(rng, 8)]
         rng.shuffle(rows)
         return [self._encoding.snapped(row) for row in np.vstack(rows)]
 
@@ -184,17 +184,17 @@ class Proposer:
     def _candidates(self, region: Region, rng: np.random.Generator, effort: float) -> Floats:
         """Random rows of the region, and rows near its best five: shape (n, n_dimensions)."""
         is_category = self._encoding.is_category
-        anywhere = self._anywhere(rng, math.ceil(effort * N_GLOBAL))
+        anywhere = self._random_rows(rng, math.ceil(effort * N_GLOBAL))
         inside = self._on_levels(np.where(is_category, anywhere, region.low + anywhere * (region.high - region.low)))
         best = region.observed.rows[np.argsort(region.observed.values, kind="stable")[:5]]
-        around = self._around(best, rng, math.ceil(effort * N_LOCAL))
+        around = self._rows_near(best, rng, math.ceil(effort * N_LOCAL))
         return np.vstack([inside, np.where(is_category, around, np.clip(around, region.low, region.high))])
 
-    def _anywhere(self, rng: np.random.Generator, count: int) -> Floats:
+    def _random_rows(self, rng: np.random.Generator, count: int) -> Floats:
         """Rows drawn from the priors: shape (count, n_dimensions)."""
         return self._on_levels(self._encoding.from_units(rng.random((count, self._encoding.n_dimensions))))
 
-    def _around(self, best: Floats, rng: np.random.Generator, count: int) -> Floats:
+    def _rows_near(self, best: Floats, rng: np.random.Generator, count: int) -> Floats:
         """Rows near those of `best`: some numbers moved by 0.001 to 0.3, some categories redrawn."""
         rows = best[rng.integers(len(best), size=count)]
         scale = 10.0 ** rng.uniform(-3.0, -0.5, size=(count, 1))

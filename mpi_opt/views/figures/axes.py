@@ -9,7 +9,7 @@ from mpi_opt.core.space import Categorical, Dimension, Value
 MOST_PLACES = 24
 
 
-def place(dimension: Dimension, value: Value) -> float:
+def position(dimension: Dimension, value: Value) -> float:
     """The position of `value` on an axis of its dimension: the value, or the index of a category."""
     if isinstance(dimension, Categorical):
         return dimension.index(value)
@@ -18,15 +18,15 @@ def place(dimension: Dimension, value: Value) -> float:
 
 
 def spread(dimension: Dimension, places: list[float], seed: int = 0) -> np.ndarray:
-    """`places`, shape (n,), with a small random shift if the dimension has at most 20 values, which would overlap."""
+    """`places`, shape (n,), with a small random shift if the dimension has at most 20 values: points would overlap."""
     if dimension.size > 20 or not places:
         return np.array(places)
     width = 0.5 * (1.0 if isinstance(dimension, Categorical) else getattr(dimension, "step", 1))
     return np.array(places) + width * (np.random.default_rng(seed).random(len(places)) - 0.5)
 
 
-def unit_places(dimension: Dimension) -> tuple[np.ndarray, np.ndarray]:
+def unit_positions(dimension: Dimension) -> tuple[np.ndarray, np.ndarray]:
     """At most `MOST_PLACES` evenly spaced units in [0, 1], and the positions of their values; both of shape (m,)."""
     m = int(min(MOST_PLACES, dimension.size))
     units = (np.arange(m) + 0.5) / m
-    return units, np.array([place(dimension, dimension.decode(unit)) for unit in units])
+    return units, np.array([position(dimension, dimension.decode(unit)) for unit in units])

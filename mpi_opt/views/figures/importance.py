@@ -39,20 +39,20 @@ class Forest:
         shares: The fraction of the variance that each hyperparameter explains alone; the sum is at most about 1.
     """
 
-    def __init__(self, names: Sequence[str], units: np.ndarray, merits: np.ndarray) -> None:
+    def __init__(self, names: Sequence[str], units: np.ndarray, figures: np.ndarray) -> None:
         """Fits the forest.
 
         Args:
             names: The hyperparameters.
             units: Shape (n_trials, n_hyperparameters), points of the unit cube.
-            merits: Shape (n_trials,), figures of merit.
+            figures: Shape (n_trials,), figures of merit.
         """
         from scipy.stats import qmc
         from sklearn.ensemble import RandomForestRegressor
 
         self.names = list(names)
-        leaf = 1 if len(merits) < 200 else 3
-        self._forest = RandomForestRegressor(N_TREES, min_samples_leaf=leaf, random_state=0).fit(units, merits)
+        leaf = 1 if len(figures) < 200 else 3
+        self._forest = RandomForestRegressor(N_TREES, min_samples_leaf=leaf, random_state=0).fit(units, figures)
         self._background = qmc.Sobol(len(self.names), scramble=False).random(N_BACKGROUND)
         variance = self._forest.predict(self._background).var()
         means = [self._marginal([i], UNITS[:, None]) for i in range(len(self.names))]
@@ -66,11 +66,11 @@ class Forest:
         if len(trials) > MAX_TRIALS:
             chosen = np.random.default_rng(0).choice(len(trials), MAX_TRIALS, replace=False)
             trials = [trials[i] for i in chosen]
-        merits = np.array([trial.figure_of_merit for trial in trials])
-        if len(trials) < MIN_TRIALS or np.ptp(merits) == 0:
+        figures = np.array([trial.figure_of_merit for trial in trials])
+        if len(trials) < MIN_TRIALS or np.ptp(figures) == 0:
             return None
         units = np.array([study.space.encode(trial.parameters) for trial in trials])
-        return cls(list(study.space), units, _without_outliers(merits, study.record.maximize))
+        return cls(list(study.space), units, _without_outliers(figures, study.record.maximize))
 
     def ranked(self) -> list[str]:
         """The hyperparameters, the most important first."""
@@ -105,10 +105,10 @@ class Forest:
         return np.asarray(predictions.reshape(len(points), len(background)).mean(axis=1))
 
 
-def _without_outliers(merits: np.ndarray, maximize: bool) -> np.ndarray:
+def _without_outliers(figures: np.ndarray, maximize: bool) -> np.ndarray:
     """Limits very bad values, e.g. of diverged trainings, which would otherwise dominate the variance."""
     sign = -1.0 if maximize else 1.0
-    values = sign * merits
+    values = sign * figures
     best, three_quarters = values.min(), np.quantile(values, 0.75)
     limit = three_quarters + 2 * (three_quarters - best)
-    return sign * np.minimum(values, limit) if limit > best else merits
+    return sign * np.minimum(values, limit) if limit > best else figures

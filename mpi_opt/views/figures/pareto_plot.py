@@ -30,14 +30,14 @@ def pareto(study: Study, x: str | None = None, y: str | None = None) -> Figure:
     Raises:
         ConfigurationError: The study has one figure of merit, or none of this name.
     """
-    if not study.merits.are_several:
+    if not study.figures_of_merit.are_several:
         raise ConfigurationError(
             "a Pareto front needs several figures of merit, and there is one",
             where=f"study {study.name}",
             cure="mpi-opt plot history",
         )
-    x_name, y_name = series.two_of(study.merits.names, x, y, "figure of merit")
-    directions = dict(zip(study.merits.names, study.merits.directions, strict=True))
+    x_name, y_name = series.choose_two(study.figures_of_merit.names, x, y, "figure of merit")
+    directions = dict(zip(study.figures_of_merit.names, study.figures_of_merit.directions, strict=True))
     trials = [trial for trial in study.trials if trial.state == "complete" and trial.figures_of_merit]
     front = sorted(filter(attrgetter("pareto"), trials), key=lambda trial: trial.figures_of_merit[x_name])
     figure, axes = new_figure(5.4, 4.0)

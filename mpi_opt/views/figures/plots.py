@@ -16,7 +16,7 @@ from mpi_opt.core.space import Categorical
 from mpi_opt.core.trial import is_usable
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.views import series
-from mpi_opt.views.figures.axes import place, spread, unit_places
+from mpi_opt.views.figures.axes import position, spread, unit_positions
 from mpi_opt.views.figures.drawing import (
     COLOURS,
     MERIT_MAP,
@@ -51,7 +51,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 @styled
 def history(study: Study) -> Figure:
     """Figures of merit in the order of ending, and the best so far with its standard deviation over the folds."""
-    trials, maximize = series.in_order_of_ending(study), study.record.maximize
+    trials, maximize = series.by_end_time(study), study.record.maximize
     figure, axes = new_figure(7, 3.6)
     for state in ("complete", "pruned"):
         _draw_state(axes, trials, state)
@@ -60,8 +60,8 @@ def history(study: Study) -> Figure:
         heights, transform = [0.015] * len(failed), axes.get_xaxis_transform()
         axes.plot(failed, heights, "|", ms=6, color=COLOURS["failed"], transform=transform, label="failed")
     _draw_best_so_far(axes, trials, maximize)
-    zoom(axes, series.sensible_range(series.merits(series.complete(study)), maximize))
-    axes.set(xlabel="trials in the order of ending", ylabel=series.merit_name(study), title=study.name)
+    zoom(axes, series.sensible_range(series.main_figures(series.complete(study)), maximize))
+    axes.set(xlabel="trials in the order of ending", ylabel=series.main_figure_name(study), title=study.name)
     if trials:
         figure.legend(ncols=4, fontsize=8, loc="outside lower right")
     return figure
@@ -70,10 +70,10 @@ def history(study: Study) -> Figure:
 def _draw_state(axes: Axes, trials: Sequence[TrialRecord], state: str) -> None:
     """Draws the trials in this state as points."""
     chosen = [i for i, t in enumerate(trials) if t.state == state and is_usable(t.figure_of_merit)]
-    merits = series.merits(trials[i] for i in chosen)
+    values = series.main_figures(trials[i] for i in chosen)
     if chosen:
         size = 12 if len(trials) < 1000 else 3
-        axes.scatter(chosen, merits, s=size, color=COLOURS[state], alpha=0.75, lw=0, label=state)
+        axes.scatter(chosen, values, s=size, color=COLOURS[state], alpha=0.75, lw=0, label=state)
 
 
 def _draw_best_so_far(axes: Axes, trials: Sequence[TrialRecord], maximize: bool) -> None:
@@ -82,11 +82,11 @@ def _draw_best_so_far(axes: Axes, trials: Sequence[TrialRecord], maximize: bool)
         return
     ends = [i for i, _ in steps] + [len(trials) - 1]
     best = [t for _, t in steps] + [steps[-1][1]]
-    merits = np.array(series.merits(best))
+    values = np.array(series.main_figures(best))
     deviation = np.array([t.uncertainty or 0.0 for t in best])
-    axes.step(ends, merits, where="post", color=COLOURS["best"], lw=1.6, label="best so far")
+    axes.step(ends, values, where="post", color=COLOURS["best"], lw=1.6, label="best so far")
     axes.fill_between(
-        ends, merits - deviation, merits + deviation, step="post", color=COLOURS["best"], alpha=0.18, lw=0
+        ends, values - deviation, values + deviation, step="post", color=COLOURS["best"], alpha=0.18, lw=0
     )
 
 
@@ -95,12 +95,12 @@ def parallel(study: Study) -> Figure:
     """The best trials as lines across the hyperparameters; better trials are darker and in front."""
     trials, names = series.complete(study)[:N_LINES], list(study.space)
     figure, axes = new_figure(min(1.2 + 1.25 * (len(names) + 1), 12), 3.8)
-    limits = series.sensible_range(series.merits(trials), study.record.maximize)
+    limits = series.sensible_range(series.main_figures(trials), study.record.maximize)
     low, high = limits or (0.0, 1.0)
-    merits = np.clip(series.merits(trials), low, high)
+    values = np.clip(series.main_figures(trials), low, high)
     x = np.arange(len(names) + 1)
     units = np.array([study.space.encode(t.parameters) for t in trials]).reshape(len(trials), len(names))
-    lines = [np.column_stack([x, [*row, (m - low) / (high - low)]]) for row, m in zip(units, merits, strict=True)]
+    lines = [np.column_stack([x, [*row, (m - low) / (high - low)]]) for row, m in zip(units, values, strict=True)]
     widths = np.where(np.arange(len(trials)) < N_CURVES, 1.6, 0.6)
     colours = shades(len(trials))
     colours[N_CURVES:, 3] = max(0.15, 0.7 * (1 - len(trials) / (1.3 * N_LINES)))
@@ -111,7 +111,7 @@ def parallel(study: Study) -> Figure:
     for fraction in (0.0, 0.5, 1.0):
         axes.text(len(names) + 0.04, fraction, f"{low + fraction * (high - low):.3g}", fontsize=7, va="center")
     axes.set(xlim=(-0.2, len(names) + 0.5), ylim=(-0.04, 1.04), yticks=[], title=study.name)
-    labels = [shortened(name) for name in (*names, series.merit_name(study))]
+    labels = [shortened(name) for name in (*names, series.main_figure_name(study))]
     axes.set_xticks(x, labels, rotation=20 if max(map(len, labels)) * len(labels) > 90 else 0)
     axes.grid(visible=False)
     axes.spines[["left", "bottom"]].set_visible(False)
@@ -126,24 +126,24 @@ def slices(study: Study) -> Figure:
     n_columns = min(len(names), 3)
     n_rows = math.ceil(len(names) / n_columns)
     figure = Figure(figsize=(2.7 * n_columns, 2.4 * n_rows), dpi=150)
-    limits = series.sensible_range(series.merits(trials), study.record.maximize)
+    limits = series.sensible_range(series.main_figures(trials), study.record.maximize)
     for i, name in enumerate(names):
         axes = figure.add_subplot(n_rows, n_columns, i + 1)
         _draw_slice(axes, study, name, forest)
         zoom(axes, limits)
-        axes.set(xlabel=shortened(name), ylabel=series.merit_name(study) if i % n_columns == 0 else "")
+        axes.set(xlabel=shortened(name), ylabel=series.main_figure_name(study) if i % n_columns == 0 else "")
     return figure
 
 
 def _draw_slice(axes: Axes, study: Study, name: str, forest: Forest | None) -> None:
     dimension, trials = study.space[name], series.complete(study)
     chosen = [(t, shade) for t, shade in zip(trials, shades(len(trials)), strict=True) if name in t.parameters][::-1]
-    places = spread(dimension, [place(dimension, t.parameters[name]) for t, _ in chosen])
-    size, merits = 10 if len(chosen) < 1000 else 3, series.merits(t for t, _ in chosen)
-    axes.scatter(places, merits, s=size, c=[shade for _, shade in chosen], lw=0)
+    places = spread(dimension, [position(dimension, t.parameters[name]) for t, _ in chosen])
+    size, values = 10 if len(chosen) < 1000 else 3, series.main_figures(t for t, _ in chosen)
+    axes.scatter(places, values, s=size, c=[shade for _, shade in chosen], lw=0)
     scale_axis(axes, "x", dimension)
     if forest:
-        units, places = unit_places(dimension)
+        units, places = unit_positions(dimension)
         line = "_" if isinstance(dimension, Categorical) else "-"
         axes.plot(places, forest.curve(name, units), line, color=COLOURS["ink"], lw=1, ms=26, mew=1.6)
 
@@ -160,15 +160,15 @@ def contour(study: Study, x: str | None = None, y: str | None = None) -> Figure:
         raise ConfigurationError(
             "a contour needs two hyperparameters, and the study has one", cure="mpi-opt plot slice"
         )
-    x, y = series.two_of(forest.ranked(), x, y, "hyperparameter")
-    (units_x, places_x), (units_y, places_y) = (unit_places(study.space[name]) for name in (x, y))
+    x, y = series.choose_two(forest.ranked(), x, y, "hyperparameter")
+    (units_x, places_x), (units_y, places_y) = (unit_positions(study.space[name]) for name in (x, y))
     means = forest.surface(x, y, units_x, units_y)
     figure, axes = new_figure(4.8, 3.8)
     scale_axis(axes, "x", study.space[x])
     scale_axis(axes, "y", study.space[y])
     colours = f"{MERIT_MAP}_r" if study.record.maximize else MERIT_MAP
     filled = axes.pcolormesh(places_x, places_y, means, cmap=colours, shading="nearest", rasterized=True)
-    figure.colorbar(filled, ax=axes, label=series.merit_name(study))
+    figure.colorbar(filled, ax=axes, label=series.main_figure_name(study))
     _draw_points(axes, study, x, y)
     axes.set(xlabel=x, ylabel=y, title=study.name)
     axes.grid(visible=False)
@@ -179,7 +179,7 @@ def _draw_points(axes: Axes, study: Study, x: str, y: str) -> None:
     """Draws the trials as points on a plane of two hyperparameters, and the best one as a star."""
     trials = [t for t in series.complete(study) if x in t.parameters and y in t.parameters][:N_LINES]
     points = [
-        spread(study.space[name], [place(study.space[name], t.parameters[name]) for t in trials], seed)
+        spread(study.space[name], [position(study.space[name], t.parameters[name]) for t in trials], seed)
         for seed, name in enumerate((x, y))
     ]
     size = 9 if len(trials) < 200 else 3

@@ -58,10 +58,10 @@ class LiveCopy:
         self.store, self.storage = store, InMemoryStorage()
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._study = Study.read(store, name, trials=False)
-        merits = self._study.merits
-        directions = [StudyDirection[direction.upper()] for direction in merits.directions]
+        figures = self._study.figures_of_merit
+        directions = [StudyDirection[direction.upper()] for direction in figures.directions]
         self.study_id = self.storage.create_new_study(directions, study_name=name)
-        names = list(merits.names) if merits.are_several else [series.merit_name(self._study)]
+        names = list(figures.names) if figures.are_several else [series.main_figure_name(self._study)]
         self.storage.set_study_system_attr(self.study_id, "study:metric_names", names)
         self._distributions = {key: distribution(dimension) for key, dimension in self._study.space.items()}
         self._ids: dict[int, int] = {}  # number of a trial -> its id in Optuna

@@ -97,9 +97,9 @@ def _page(name: str) -> str:
 def _summary(study: Study) -> str:
     verb = "maximising" if study.record.maximize else "minimising"
     folds = number_of_folds(study.configuration)
-    aim = f"{verb} {series.merit_name(study)}"
-    if study.merits.are_several:
-        pairs = zip(study.merits.directions, study.merits.names, strict=True)
+    aim = f"{verb} {series.main_figure_name(study)}"
+    if study.figures_of_merit.are_several:
+        pairs = zip(study.figures_of_merit.directions, study.figures_of_merit.names, strict=True)
         aim = "Pareto front of " + ", ".join(f"{name} ({direction})" for direction, name in pairs)
     parts = [aim, f"strategy {study.record.strategy}", f"seed {study.record.seed}"]
     parts += [f"{folds} folds"] if folds != 1 else []
@@ -125,7 +125,7 @@ def _tiles(study: Study, spans: Timeline | None) -> str:
 
 
 def _best_tile(study: Study) -> tuple[str, str]:
-    best, name = study.best, f"best {series.merit_name(study)}"
+    best, name = study.best, f"best {series.main_figure_name(study)}"
     if best is None:
         return "–", name
     uncertainty = f" ± {best.uncertainty:.2g}" if best.uncertainty else ""
@@ -138,10 +138,10 @@ def _best_table(study: Study) -> str:
         return '<p class="empty">no trial is complete yet</p>'
     index = {trial.number: i for i, trial in enumerate(study.trials)}
     hidden = ("state", "started_at", "finished_at", "attempts", "error")
-    rows = [trial_row(trial, study.space, study.merits) for trial in trials]
+    rows = [trial_row(trial, study.space, study.figures_of_merit) for trial in trials]
     attributes = [f' data-trial="{index[trial.number]}"' for trial in trials]
     attributes[0] += " class=is-best"
-    return html_table(trial_columns(study.space, study.merits, without=hidden), rows, attributes)
+    return html_table(trial_columns(study.space, study.figures_of_merit, without=hidden), rows, attributes)
 
 
 def _best_ranges(study: Study) -> str:

@@ -12,7 +12,7 @@ from mpi_opt.core.space import Categorical, Dimension, Integer, Real, Space
 from mpi_opt.core.thinning import thinned
 from mpi_opt.store.records import readable
 from mpi_opt.views import series
-from mpi_opt.views.figures.axes import place, unit_places
+from mpi_opt.views.figures.axes import position, unit_positions
 from mpi_opt.views.text.tables import error_line
 
 if TYPE_CHECKING:
@@ -41,18 +41,18 @@ def report_data(
 ) -> dict[str, Any]:
     """The data of all figures of the page. Trials are identified by their index in the order of their numbers."""
     index = {trial.number: i for i, trial in enumerate(study.trials)}
-    limits = series.sensible_range(series.merits(series.complete(study)), study.record.maximize)
+    limits = series.sensible_range(series.main_figures(series.complete(study)), study.record.maximize)
     return {
-        "study": {"merit": series.merit_name(study), "sign": -1 if study.record.maximize else 1},
+        "study": {"merit": series.main_figure_name(study), "sign": -1 if study.record.maximize else 1},
         "space": [_dimension(name, i, dimension) for i, (name, dimension) in enumerate(study.space.items())],
         "trials": _trials(study.trials),
         "values": [_values(name, dimension, study.trials) for name, dimension in study.space.items()],
-        "ended": [index[trial.number] for trial in series.in_order_of_ending(study)],
+        "ended": [index[trial.number] for trial in series.by_end_time(study)],
         "limits": limits and _shortened(limits),
         "folds": _folds(folds, index),
         "curves": _curves(study, curves, index),
         "forest": _forest(study, forest) if forest else None,
-        "front": _front(study) if study.merits.are_several else None,
+        "front": _front(study) if study.figures_of_merit.are_several else None,
         "blocks": _blocks(spans, index) if spans else None,
     }
 
@@ -89,11 +89,11 @@ def _trials(trials: Sequence[TrialRecord]) -> dict[str, Any]:
 
 def _front(study: Study) -> dict[str, Any]:
     """The figures of merit of every trial, None if it has none, and whether it is on the Pareto front."""
-    names = study.merits.names
+    names = study.figures_of_merit.names
     known = [trial.figures_of_merit for trial in study.trials]
     figures = [_shortened(by_name[name] for name in names) if by_name else None for by_name in known]
     pareto = [int(bool(trial.pareto)) for trial in study.trials]
-    return {"names": names, "ways": study.merits.directions, "values": figures, "pareto": pareto}
+    return {"names": names, "ways": study.figures_of_merit.directions, "values": figures, "pareto": pareto}
 
 
 def _dimension(name: str, index: int, dimension: Dimension) -> dict[str, Any]:
@@ -109,7 +109,7 @@ def _dimension(name: str, index: int, dimension: Dimension) -> dict[str, Any]:
 
 def _values(name: str, dimension: Dimension, trials: Sequence[TrialRecord]) -> list[float | int | None]:
     """The position of one hyperparameter of each trial on its axis; None if it is inactive."""
-    return [short(place(dimension, t.parameters[name])) if name in t.parameters else None for t in trials]
+    return [short(position(dimension, t.parameters[name])) if name in t.parameters else None for t in trials]
 
 
 def _folds(folds: Iterable[FoldRecord], index: dict[int, int]) -> list[list[float | int | None]]:
@@ -152,12 +152,12 @@ def _forest(study: Study, forest: Forest) -> dict[str, Any]:
 
 
 def _mean_curve(forest: Forest, name: str, dimension: Dimension) -> dict[str, Any]:
-    units, places = unit_places(dimension)
+    units, places = unit_positions(dimension)
     return {"x": _shortened(places), "y": _shortened(forest.curve(name, units))}
 
 
 def _contour(forest: Forest, x: str, y: str, space: Space) -> dict[str, Any]:
-    (units_x, places_x), (units_y, places_y) = unit_places(space[x]), unit_places(space[y])
+    (units_x, places_x), (units_y, places_y) = unit_positions(space[x]), unit_positions(space[y])
     means = forest.surface(x, y, units_x, units_y)
     return {"px": _shortened(places_x), "py": _shortened(places_y), "z": [_shortened(row) for row in means]}
 

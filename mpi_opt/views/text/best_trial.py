@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.placeholders import filled_training
-from mpi_opt.study.trial_table import cell, merits_as_text
-from mpi_opt.views.series import merit_name
+from mpi_opt.study.trial_table import cell, figures_as_text
+from mpi_opt.views.series import main_figure_name
 from mpi_opt.views.text.schedule import schedule_text
 
 if TYPE_CHECKING:
@@ -27,8 +27,9 @@ def trial_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False) 
             it reads have absolute paths. Otherwise paths are unchanged, and a comment names the folder.
     """
     training, directory = study.configuration.get("training"), study.configuration.get("directory")
-    merits = ", ".join(" ".join(pair) for pair in merits_as_text(trial, study.merits, merit_name(study)))
-    lines = [f"# study {study.name}, trial {trial.number}: {merits}"]
+    pairs = figures_as_text(trial, study.figures_of_merit, main_figure_name(study))
+    figures = ", ".join(" ".join(pair) for pair in pairs)
+    lines = [f"# study {study.name}, trial {trial.number}: {figures}"]
     if changes := schedule_text(study, trial):
         lines += ["# its hyperparameters changed during the training; the values below are the last ones:"]
         lines += [f"#   {line}" for line in changes.splitlines()]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mpi_learn.cli.terminal import Trend, duration
-from mpi_opt.views.series import in_order_of_ending
+from mpi_opt.views.series import by_end_time
 
 if TYPE_CHECKING:
     from mpi_opt.core.space import Parameters
@@ -85,7 +85,7 @@ class Counts:
         """Counts the trials of earlier runs."""
         states = study.record.counts
         self.n_done, self.n_failed, self.n_pruned = (states.get(s, 0) for s in ("complete", "failed", "pruned"))
-        for trial in in_order_of_ending(study):
+        for trial in by_end_time(study):
             if trial.state == "complete":
                 self._note_best(trial.figure_of_merit, trial.number, trial.parameters)
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def lineage(study: Study, trial: TrialRecord) -> list[TrialRecord]:
     """The trials whose training `trial` continues, the first one first, and `trial` itself."""
-    trials = {one.number: one for one in study.trials}
+    trials = {trial.number: trial for trial in study.trials}
     found = [trial]
     while (source := found[-1].resume_from) is not None and source in trials:
         found.append(trials[source])
@@ -29,10 +29,10 @@ def schedule(study: Study, trial: TrialRecord) -> list[dict[str, Any]]:
         changed in the training.
     """
     trials = lineage(study, trial)
-    changing = [name for name in study.space if len({repr(one.parameters.get(name)) for one in trials}) > 1]
+    changing = [name for name in study.space if len({repr(trial.parameters.get(name)) for trial in trials}) > 1]
     if not changing:
         return []
-    intervals = groupby(trials, key=lambda one: {name: one.parameters.get(name) for name in changing})
+    intervals = groupby(trials, key=lambda trial: {name: trial.parameters.get(name) for name in changing})
     rows: list[dict[str, Any]] = []
     begin = 0.0
     for values, group in intervals:

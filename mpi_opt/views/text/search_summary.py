@@ -17,7 +17,7 @@ def search_summary(study: Study, store: str, n_expected: int | None) -> str:
         store: The URL of its store, as the user wrote it.
         n_expected: The number of trials of the study; None if fewer are enough, because the search has a target.
     """
-    if study.merits.are_several:
+    if study.figures_of_merit.are_several:
         lines = ["", "the Pareto front:", trials_table(study, study.pareto()[:20]), ""]
     else:
         lines = ["", "the best trials:", trials_table(study, study.ranked(("complete",))[:5]), ""]
@@ -35,7 +35,7 @@ def search_summary(study: Study, store: str, n_expected: int | None) -> str:
 def _query(study: Study) -> str:
     """A query in SQL for the best trials."""
     order = "DESC" if study.record.maximize else "ASC"
-    if study.merits.are_several:
+    if study.figures_of_merit.are_several:
         return f"SELECT * FROM {study.view} WHERE pareto = 1 ORDER BY figure_of_merit {order}"
     columns = ", ".join(["number", *study.space, "figure_of_merit"])
     return f"SELECT {columns} FROM {study.view} WHERE state = 'complete' ORDER BY figure_of_merit {order} LIMIT 5"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mpi_learn.cli.terminal import sparkline
 from mpi_opt.core.fold_splits import number_of_folds
 from mpi_opt.store.records import readable
-from mpi_opt.study.trial_table import cell, merits_as_text, printable, trial_columns, trial_row
+from mpi_opt.study.trial_table import cell, figures_as_text, printable, trial_columns, trial_row
 
 if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
@@ -81,23 +81,23 @@ def studies_table(studies: Sequence[StudyRecord], *, colour: bool = False) -> st
 def trials_table(study: Study, trials: Sequence[TrialRecord], *, colour: bool = False) -> str:
     """A table with one line for each of `trials`."""
     rows = [_short_row(study, trial) for trial in trials]
-    shown = trial_columns(study.space, study.merits, without=_hidden_columns(study, rows))
+    shown = trial_columns(study.space, study.figures_of_merit, without=_hidden_columns(study, rows))
     return aligned(shown, [[row[column] for column in shown] for row in rows], colour=colour)
 
 
 def _hidden_columns(study: Study, rows: Sequence[dict[str, Any]]) -> set[str]:
     """The columns that a table of trials leaves out: times, and optional columns without a value."""
-    optional = {"uncertainty", "error", *(f"{name}_uncertainty" for name in study.merits.names)}
+    optional = {"uncertainty", "error", *(f"{name}_uncertainty" for name in study.figures_of_merit.names)}
     hidden = {column for column in optional if all(row.get(column) is None for row in rows)}
-    if study.merits.are_several:  # the first figure of merit also has a column of its name
+    if study.figures_of_merit.are_several:  # the first figure of merit also has a column of its name
         hidden |= {"figure_of_merit", "uncertainty"}
     return hidden | {"started_at", "finished_at", "attempts"}
 
 
 def _short_row(study: Study, trial: TrialRecord) -> dict[str, Any]:
     """The row of a trial with one line of its error, and a star on the Pareto front."""
-    row = trial_row(trial, study.space, study.merits) | {"error": error_line(trial.error)}
-    return row | ({"pareto": "*" if trial.pareto else None} if study.merits.are_several else {})
+    row = trial_row(trial, study.space, study.figures_of_merit) | {"error": error_line(trial.error)}
+    return row | ({"pareto": "*" if trial.pareto else None} if study.figures_of_merit.are_several else {})
 
 
 def error_line(error: str | None) -> str | None:
@@ -121,15 +121,15 @@ def trial_page(
     facts = [
         ("study", study.name),
         ("trial", trial.number),
-        ("state", trial.state + _early(study, trial, folds)),
-        *_merits(study, trial),
+        ("state", trial.state + _early_stopping_note(study, trial, folds)),
+        *_figures(study, trial),
         ("duration", None if trial.duration_s is None else f"{trial.duration_s:.3g} s"),
         ("started", trial.started_at),
         ("finished", trial.finished_at),
         ("budget", trial.budget),
         ("continues", None if trial.resume_from is None else f"trial {trial.resume_from}"),
     ]
-    parts = [_facts(facts), _section("hyperparameters", _facts(list(trial.parameters.items())))]
+    parts = [_aligned_pairs(facts), _section("hyperparameters", _aligned_pairs(list(trial.parameters.items())))]
     if folds:
         parts.append(_section("folds", _records_table(folds, FOLD_COLUMNS, colour)))
     if curves:
@@ -146,7 +146,7 @@ def _records_table(records: Sequence[object], fields: Sequence[str], colour: boo
     return aligned(fields, [[getattr(record, name) for name in fields] for record in records], colour=colour)
 
 
-def _early(study: Study, trial: TrialRecord, folds: Sequence[FoldRecord]) -> str:
+def _early_stopping_note(study: Study, trial: TrialRecord, folds: Sequence[FoldRecord]) -> str:
     """A note on the figure of merit of a trial that was pruned before all its folds ended; else empty."""
     n_folds = number_of_folds(study.configuration)
     if trial.state != "pruned" or len(folds) in (0, n_folds):
@@ -154,9 +154,9 @@ def _early(study: Study, trial: TrialRecord, folds: Sequence[FoldRecord]) -> str
     return f" after {len(folds)} of {n_folds} folds; the figure of merit is the expected value over all folds"
 
 
-def _merits(study: Study, trial: TrialRecord) -> list[tuple[str, str | None]]:
+def _figures(study: Study, trial: TrialRecord) -> list[tuple[str, str | None]]:
     """The figures of merit, each with a label, and whether the trial is on the Pareto front."""
-    found = merits_as_text(trial, study.merits, "figure of merit")
+    found = figures_as_text(trial, study.figures_of_merit, "figure of merit")
     noted = [(name, f"{text} (over the folds)" if "±" in text else text) for name, text in found]
     return [*noted, ("Pareto front", None if trial.pareto is None else "yes" if trial.pareto else "no")]
 
@@ -201,8 +201,8 @@ def study_object(study: StudyRecord) -> dict[str, Any]:
 
 def table_of(study: Study, trials: Sequence[TrialRecord]) -> tuple[list[str], list[list[Any]]]:
     """The columns and rows of a complete table of `trials`."""
-    rows = [trial_row(trial, study.space, study.merits) for trial in trials]
-    return trial_columns(study.space, study.merits), [list(row.values()) for row in rows]
+    rows = [trial_row(trial, study.space, study.figures_of_merit) for trial in trials]
+    return trial_columns(study.space, study.figures_of_merit), [list(row.values()) for row in rows]
 
 
 def _json_value(value: object) -> object:
@@ -217,7 +217,7 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _facts(pairs: Sequence[tuple[str, Any]]) -> str:
+def _aligned_pairs(pairs: Sequence[tuple[str, Any]]) -> str:
     width = max((len(name) for name, _ in pairs), default=0)
     return "\n".join(f"{name:<{width}}  {cell(value)}" for name, value in pairs if value is not None)
 

@@ -204,6 +204,33 @@ def distilled():
 
 
 @keras.saving.register_keras_serializable("conformance")
+class Adversarial(keras.Model):
+    """Also trains on samples moved along the sign of the gradient, and updates its metrics one by one."""
+
+    def train_step(self, data):
+        import tensorflow as tf
+
+        x, y = data
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            loss = self.compute_loss(x, y, self(x, training=True))
+        moved = x + 0.1 * ops.sign(tape.gradient(loss, x))
+        with tf.GradientTape() as tape:
+            outputs = self(x, training=True)
+            loss = self.compute_loss(x, y, outputs) + self.compute_loss(moved, y, self(moved, training=True))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        for metric in self.metrics:
+            metric.update_state(*([loss] if metric.name == "loss" else [y, outputs]))
+        return {metric.name: metric.result() for metric in self.metrics}
+
+
+def adversarial():
+    inputs = keras.Input((5,))
+    return Adversarial(inputs, layers.Dense(3, "softmax")(layers.Dense(4, "tanh")(inputs)))
+
+
+@keras.saving.register_keras_serializable("conformance")
 class Sparse(layers.Layer):
     """Adds a loss that depends on the inputs."""
 
@@ -241,6 +268,26 @@ class Scaled(keras.losses.Loss):
 
     def call(self, y_true, y_pred):
         return self.factor * ops.square(ops.reshape(y_true, ops.shape(y_pred)) - y_pred)
+
+
+class Balanced(keras.losses.Loss):
+    """Divides by a moving mean of itself."""
+
+    def __init__(self):
+        super().__init__()
+        self.mean = keras.Variable(1.0, trainable=False)
+
+    def call(self, y_true, y_pred):
+        errors = ops.square(ops.reshape(y_true, ops.shape(y_pred)) - y_pred)
+        self.mean.assign(0.9 * self.mean + 0.1 * ops.mean(errors))
+        return errors / self.mean
+
+
+def correlation(y_true, y_pred):
+    """Compares the samples of a batch with each other."""
+    true, predicted = ops.reshape(y_true, (-1,)), ops.reshape(y_pred, (-1,))
+    true, predicted = true - ops.mean(true), predicted - ops.mean(predicted)
+    return 1 - ops.sum(true * predicted) / ops.sqrt(ops.sum(true**2) * ops.sum(predicted**2))
 
 
 class PositiveShare(keras.metrics.Metric):
@@ -379,6 +426,10 @@ class NoCall(keras.Model):
 
 def returns_a_layer():
     return layers.Dense(1)
+
+
+def stateful():
+    return keras.Sequential([layers.Input((4, 3), batch_size=4), layers.LSTM(4, stateful=True), layers.Dense(1)])
 
 
 def half_precision():

@@ -170,6 +170,10 @@ ROWS: dict[str, Row] = {
     "train_step that calls Keras'": row(
         "overridden `train_step` that changes the data", "distilled", {"loss": "mse", "metrics": ["mae"]},
     ),
+    "train_step that updates metrics": row(
+        "overridden `train_step` that updates all metrics, as in adversarial training", "adversarial", OF_CLASSES,
+        y="k", loose=("loss",),
+    ),
     "add_loss": row(
         "`add_loss`, without labels", "own_loss_inside", {}, {"features": "X", "labels": None}, y=None, compiled={},
         is_slow=False,
@@ -206,6 +210,10 @@ ROWS: dict[str, Row] = {
         "losses and metrics of your own", "dense", {"loss": "$absolute", "metrics": ["$mean_square"]},
         compiled=lambda module: {"loss": module.absolute, "metrics": [module.mean_square]}, is_slow=False,
         loose=("mean_square", "val_mean_square"),
+    ),
+    "loss that compares samples": row(
+        "losses that compare the samples of a batch with each other", "dense", {"loss": "$correlation"},
+        compiled=lambda module: {"loss": module.correlation}, is_exact=False,
     ),
     "own classes": row(
         "classes and factories, with arguments", "dense",
@@ -284,6 +292,14 @@ ROWS: dict[str, Row] = {
     "state changed in inference": row(
         "layers that change their state without `training`", "counting", {"loss": "mse"},
         parameters={"in_inference": True}, refused="changes when the model is called with training=False",
+    ),
+    "loss with a state": row(
+        "losses that change a state of their own", "dense", {"loss": "$Balanced"},
+        refused="the loss changes a state of its own",
+    ),
+    "stateful cells": row(
+        "recurrent layers with `stateful=True`", "stateful", {"loss": "mse"}, x="steps",
+        refused="has stateful=True",
     ),
     "weights changed by a layer": row(
         "layers that change their trainable weights, such as `SpectralNormalization`", "spectral", {"loss": "mse"},

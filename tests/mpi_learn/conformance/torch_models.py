@@ -362,7 +362,3 @@ def in_double():
 
 def elsewhere():
     return nn.Linear(5, 1, device="meta")
-
-
-def two_arguments_of_other_names():
-    return TwoByTwo()

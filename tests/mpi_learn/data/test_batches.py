@@ -38,7 +38,7 @@ def test_every_sample_is_used_exactly_once_an_epoch(n, n_workers, batch_size):
 
 
 @pytest.mark.parametrize("n", [1, 15, 16, 17, 50])
-def test_two_workers_see_what_one_with_the_double_batch_sees(n):
+def test_two_workers_see_the_samples_of_one_with_the_double_batch(n):
     dataset = numbered(n)
     alone = seen(dataset, 1, 0, batch_size=8)
     first, second = (seen(dataset, 2, worker, batch_size=4) for worker in (0, 1))
@@ -132,7 +132,7 @@ def test_validation_samples_are_shared_out_in_order():
 
 @settings(max_examples=40, deadline=None)
 @given(n=st.integers(0, 400), batch_size=st.integers(1, 9), n_workers=st.integers(1, 5), seed=st.integers(0, 99))
-def test_dealt_chunks_hold_every_sample_once_whoever_asks(n, batch_size, n_workers, seed):
+def test_dealt_chunks_contain_every_sample_once(n, batch_size, n_workers, seed):
     dealer = Dealer(n, batch_size=batch_size, n_workers=n_workers)
     workers = [Batches(numbered(n), BatchOptions(batch_size, n_workers, worker, seed=3)) for worker in range(n_workers)]
     free = np.random.default_rng(seed)

@@ -10,7 +10,7 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.files.plan import count_samples
+from mpi_learn.data.files.data_plan import count_samples
 from mpi_learn.data.formats.open_source import SOURCES, open_source
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError, UserError
@@ -57,7 +57,7 @@ def test_names_are_those_written(path):
     assert set(open_source(path).names()) == set(COLUMNS)
 
 
-def test_description_tells_length_and_kind_of_number(path):
+def test_description_contains_length_and_dtype(path):
     descriptions = open_source(path).describe(list(COLUMNS))
     assert {name: d.n_samples for name, d in descriptions.items()} == dict.fromkeys(COLUMNS, N)
     assert {name: d.shape for name, d in descriptions.items()} == dict.fromkeys(COLUMNS, ())
@@ -113,7 +113,7 @@ def test_an_unknown_name_names_the_nearest(path):
 def test_text_is_no_number(kind, tmp_path):
     path = tmp_path / f"px{kind.suffix}"
     kind.write(path, COLUMNS | {"label": np.array(["s", "b"] * 6 + ["s"])})
-    with pytest.raises(DataError, match="expected numbers, found"):
+    with pytest.raises(DataError, match="expected real numbers, found"):
         count_samples(configured(path))
 
 

@@ -14,7 +14,7 @@ import pytest
 from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.files.plan import count_samples
+from mpi_learn.data.files.data_plan import count_samples
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError
 from tests.world import in_world
@@ -116,7 +116,7 @@ def test_files_without_samples_are_passed_over(tmp_path):
     assert loaded(str(tmp_path / "*.h5")).n_training == 2
 
 
-def test_the_users_function_makes_the_inputs_of_what_is_read(tmp_path):
+def test_the_users_function_transforms_the_arrays_of_a_file(tmp_path):
     path = write(tmp_path / "a.h5", X=np.arange(12.0).reshape(6, 2), y=np.arange(6))
     (tmp_path / "f.py").write_text("def f(x):\n    return x.sum(axis=1, keepdims=True), x[:, :1] * 2\n")
     configuration = configured("a.h5", features={"names": "X", "function": "f.py:f"}).located(tmp_path)
@@ -151,7 +151,7 @@ def test_counting_samples_needs_no_mpi_and_no_framework(tmp_path):
     path = write(tmp_path / "a.h5", X=np.zeros((2, 1)), y=np.zeros(2))
     script = (
         "import sys; from mpi_learn.data.configuration import DataConfiguration\n"
-        "from mpi_learn.data.files.plan import count_samples\n"
+        "from mpi_learn.data.files.data_plan import count_samples\n"
         f"count_samples(DataConfiguration(train={str(path)!r}, features='X', labels='y'))\n"
         "assert not {'mpi4py.MPI', 'tensorflow', 'keras', 'torch', 'uproot', 'pyarrow', 'fsspec'} & set(sys.modules)\n"
     )

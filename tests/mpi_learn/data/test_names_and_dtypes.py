@@ -87,8 +87,18 @@ def test_large_integers_keep_their_digits(tmp_path):
     assert dataset.take_training(slice(None)).x[0].tolist() == ids.tolist()
 
 
+@pytest.mark.parametrize("role", ["features", "labels", "weights"])
+def test_complex_numbers_in_memory_are_refused_as_their_imaginary_parts_would_be_lost(role):
+    numbers = {
+        name: np.ones(N, np.complex64 if name == role else np.float32) for name in ("features", "labels", "weights")
+    }
+    x, y, weights = ((one,) for one in numbers.values())
+    with pytest.raises(DataError, match=f"data.{role}: expected real numbers, found complex numbers"):
+        Samples(x, y, weights).take(slice(None))
+
+
 @pytest.mark.parametrize("memory", ["hold", "stream"])
-def test_dtype_of_the_configuration_changes_what_a_model_gets_and_not_what_is_held(tmp_path, memory):
+def test_dtype_of_the_configuration_changes_the_batches_and_not_the_stored_samples(tmp_path, memory):
     arrays = {"image": np.full((N, 2), 250, np.uint8), "id": AGE, "y": LABELS}
     options = {"features": {"image": "image", "id": "id"}, "labels": "y", "memory": memory}
     dataset = loaded(tmp_path, arrays, dtype={"image": "float32", "y": "float32"}, **options)
@@ -151,7 +161,7 @@ def test_incomplete_batches_can_be_dropped(tmp_path, memory, n_workers):
 
 @pytest.mark.parametrize("memory", ["hold", "stream"])
 @pytest.mark.parametrize(("n", "n_workers"), [(22, 1), (23, 1), (22, 3), (24, 3), (19, 2)])
-def test_smallest_batch_is_known_before_the_first(tmp_path, memory, n, n_workers):
+def test_smallest_batch_size_is_computed_before_the_first_batch(tmp_path, memory, n, n_workers):
     dataset = loaded(tmp_path, {"X": np.arange(n), "y": np.zeros(n)}, features="X", labels="y", memory=memory)
     sizes = []
     for worker in range(n_workers):

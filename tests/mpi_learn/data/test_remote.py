@@ -19,7 +19,7 @@ from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files import remote
-from mpi_learn.data.files.plan import count_samples
+from mpi_learn.data.files.data_plan import count_samples
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError, UserError
 from tests.mpirun import run
@@ -92,7 +92,7 @@ def test_copies_stay_in_the_cache_and_are_used_again(remote_folder, tmp_path):
     assert copy.stat().st_mtime_ns == written
 
 
-def test_a_changed_file_is_fetched_anew(remote_folder, tmp_path):
+def test_a_changed_file_is_downloaded_again(remote_folder, tmp_path):
     place, cache = f"file://{remote_folder}/part_1.h5", str(tmp_path / "cache")
     loaded(place, cache=cache)
     with h5py.File(remote_folder / "part_1.h5", "w") as file:
@@ -100,7 +100,7 @@ def test_a_changed_file_is_fetched_anew(remote_folder, tmp_path):
     assert loaded(place, cache=cache).training.y[0].tolist() == [9] * 4
 
 
-def test_copies_are_removed_when_they_are_not_to_be_kept(remote_folder, tmp_path):
+def test_copies_are_removed_without_keep_cache(remote_folder, tmp_path):
     cache = tmp_path / "cache"
     loaded(f"file://{remote_folder}/part_1.h5", cache=str(cache), keep_cache=False)
     assert list(cache.iterdir()) == []
@@ -193,7 +193,7 @@ def test_ranks_of_a_host_fetch_one_copy_together(remote_folder, tmp_path, monkey
     assert visible(cache) == (["part_1.h5"] if keep else [])
 
 
-def test_what_a_process_that_died_has_begun_is_swept_away(remote_folder, tmp_path):
+def test_partial_copies_of_a_dead_process_are_removed(remote_folder, tmp_path):
     url, cache = f"file://{remote_folder}/part_1.h5", tmp_path / "cache"
     with remote.Copies(cache, True) as copies:
         path = copies.path(url)

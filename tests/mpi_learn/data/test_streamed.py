@@ -151,7 +151,7 @@ def test_fractions_and_folds_are_seen_through_indices(tmp_path):
 
 
 @pytest.mark.parametrize("window", [40, 6400])
-def test_taking_gives_what_samples_in_memory_give(tmp_path, window):
+def test_streamed_samples_equal_samples_in_memory(tmp_path, window):
     """Blocks are single samples, or the files."""
     dataset = streamed(tmp_path, window=window)
     wanted = np.array([120, 3, 50, 51, 3, 0])
@@ -179,7 +179,7 @@ def test_dealt_parts_hold_every_sample_once(tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))
-def test_every_format_streams_or_says_why_not(tmp_path, name):
+def test_every_format_streams_or_gives_a_reason(tmp_path, name):
     form = FORMATS[name]
     n = 23
     path = tmp_path / f"y{form.suffix}"  # NPY: one file for each column, called as it
@@ -204,7 +204,7 @@ def test_arrays_of_an_npz_that_are_not_compressed_stream(tmp_path, order):
     np.testing.assert_array_equal(dataset.take_training(slice(None)).x[0], x)
 
 
-def test_what_a_file_stores_together_is_read_together(tmp_path, monkeypatch):
+def test_samples_of_one_chunk_are_read_together(tmp_path, monkeypatch):
     write(tmp_path / "a.h5", 0, 100, chunks=(25, N_COLUMNS))
     files = {"train": str(tmp_path / "a.h5"), "features": "X", "labels": "y", "window_bytes": SAMPLE_BYTES}
     dataset = load(DataConfiguration(**files, memory="stream"), MPI.COMM_SELF, 0)
@@ -216,7 +216,7 @@ def test_what_a_file_stores_together_is_read_together(tmp_path, monkeypatch):
     assert set(spans) == {(0, 25), (25, 50), (50, 75), (75, 100)}
 
 
-def test_auto_streams_what_would_take_more_than_half_of_the_memory(tmp_path, monkeypatch):
+def test_auto_streams_data_larger_than_half_of_the_memory(tmp_path, monkeypatch):
     n_bytes = 121 * SAMPLE_BYTES
     streamed(tmp_path)  # writes the files
     configuration = DataConfiguration(train=str(tmp_path / "part_*.h5"), features="X", labels="y")
@@ -230,7 +230,7 @@ def test_auto_streams_what_would_take_more_than_half_of_the_memory(tmp_path, mon
     assert not isinstance(load(held, MPI.COMM_SELF, 0).training, StreamedSamples)
 
 
-def test_text_that_is_larger_than_the_memory_says_what_to_do(tmp_path, monkeypatch):
+def test_text_file_larger_than_memory_is_refused_with_a_cure(tmp_path, monkeypatch):
     FORMATS["csv"].write(tmp_path / "a.csv", {"a": np.arange(50.0), "y": np.arange(50)})
     configuration = DataConfiguration(train=str(tmp_path / "a.csv"), features="a", labels="y")
     monkeypatch.setattr("mpi_learn.data.loading.host_memory_bytes", lambda: 100)
@@ -238,7 +238,7 @@ def test_text_that_is_larger_than_the_memory_says_what_to_do(tmp_path, monkeypat
         load(configuration, MPI.COMM_SELF, 0)
 
 
-def test_memory_of_the_host_is_what_the_control_group_allows(tmp_path, monkeypatch):
+def test_memory_of_the_host_is_limited_by_the_control_group(tmp_path, monkeypatch):
     whole = memory_budget.host_memory_bytes()
     assert whole > 2**28
     (tmp_path / "memory.max").write_text("1000000\n")

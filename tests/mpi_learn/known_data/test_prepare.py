@@ -17,7 +17,7 @@ import yaml
 from sklearn.datasets import load_digits
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.files.plan import count_samples
+from mpi_learn.data.files.data_plan import count_samples
 from mpi_learn.errors import DataError, UserError
 from mpi_learn.known_data import DATA_SETS, prepare
 from mpi_learn.known_data.origin import Origin, Original
@@ -47,7 +47,7 @@ def written(name: str, options: dict, folder: Path, to: Path) -> str:
 
 
 @pytest.mark.parametrize(("name", "options"), CASES)
-def test_every_file_holds_what_its_description_says(name, options, folder, tmp_path):
+def test_every_file_matches_its_description(name, options, folder, tmp_path):
     written(name, options, folder, tmp_path / "data.h5")
     described = DATA_SETS[name].simulation.arrays if options else DATA_SETS[name].arrays
     with h5py.File(tmp_path / "data.h5") as file:
@@ -164,7 +164,7 @@ def test_a_download_must_be_the_published_file(url):
 
 
 @pytest.mark.parametrize("name", [name for name in DATA_SETS if name != "digits"])
-def test_without_internet_the_message_says_where_to_get_the_files(name, tmp_path, monkeypatch):
+def test_without_internet_the_message_names_the_source_of_the_files(name, tmp_path, monkeypatch):
     def offline(*_: object, **__: object) -> None:
         raise OSError("no internet")
 
@@ -216,7 +216,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("name", "changes", "said"), BAD.values(), ids=BAD)
-def test_what_cannot_be_asked_says_why(name, changes, said, folder, tmp_path):
+def test_invalid_request_is_refused_with_a_reason(name, changes, said, folder, tmp_path):
     arguments = {"source": folder} | changes
     to = tmp_path / arguments.pop("to", "m.h5")
     with pytest.raises(UserError) as caught:

@@ -122,7 +122,7 @@ def test_gluons_have_more_particles_and_are_wider_than_quarks_by_less_than_their
     assert 25 < feature(jets, "multiplicity", QUARK).mean() < 50
 
 
-def test_particles_are_ordered_and_the_mask_says_which_are_there(jets):
+def test_particles_are_ordered_and_the_mask_marks_the_existing_ones(jets):
     pt, mask = jets["X"][..., 0], jets["mask"].astype(bool)
     assert (np.diff(pt, axis=1) <= 0).all()
     assert ((pt > 0) == mask).all()
@@ -152,7 +152,7 @@ def test_jets_remember_the_charge_of_their_quarks(jets):
     assert feature(jets, "charge", W).std() > 1.1 * feature(jets, "charge", Z).std()
 
 
-def test_transverse_momentum_does_not_tell_the_classes(jets):
+def test_transverse_momentum_does_not_separate_the_classes(jets):
     pt = [feature(jets, "pt", kind) for kind in range(5)]
     assert all(450 < one.min() < 550 or one.min() < 450 for one in pt)
     assert max(one.mean() for one in pt) / min(one.mean() for one in pt) < 1.05

@@ -16,7 +16,7 @@ SLEEP_S = 1.0
 
 def check_group_of() -> None:
     if world.rank in RANKS:
-        part = communicators.group_of(world, RANKS, "some ranks")
+        part = communicators.from_ranks(world, RANKS, "some ranks")
         assert part.allgather(world.rank) == RANKS
 
 
@@ -39,7 +39,7 @@ def check_that_other_errors_are_raised() -> None:
 
     supported, communicators._create_from_group = communicators._create_from_group, failing
     try:
-        communicators.group_of(world, [0, 1], "fails")
+        communicators.from_ranks(world, [0, 1], "fails")
     except MPI.Exception as error:
         assert error.Get_error_class() == MPI.ERR_OTHER
     else:

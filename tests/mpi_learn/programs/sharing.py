@@ -11,7 +11,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.kept_data import KeptData
+from mpi_learn.data.dataset_cache import DatasetCache
 from mpi_learn.data.loading import load
 
 FILE = Path(sys.argv[1])
@@ -54,7 +54,7 @@ def by_folds():
 
 def kept_from_trial_to_trial():
     """Another trial with other data between two with the same."""
-    kept = KeptData()
+    kept = DatasetCache()
     first, other = kept.load(configured(), ALONE, 0), kept.load(configured(labels=None), ALONE, 0)
     assert kept.load(configured(), ALONE, 0) is first
     del other, kept

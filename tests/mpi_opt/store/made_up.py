@@ -99,6 +99,6 @@ def _outcome(number: int, point: dict, rng: np.random.Generator, n_epochs: int, 
         values = [end + 1.5 * math.exp(-0.5 * (epoch + 1)) + 0.01 * rng.random() for epoch in range(epochs)]
         history = {"loss": [0.9 * value for value in values], "val_loss": values}
         folds.append(FoldOutcome(fold, values[-1], 0.8 * epochs, history))
-    merits = [fold.figure_of_merit for fold in folds]
+    figures = [fold.figure_of_merit for fold in folds]
     state = "pruned" if is_pruned else "complete"
-    return Outcome(number, state, float(np.mean(merits)), float(np.std(merits)), 0.8 * epochs, folds)
+    return Outcome(number, state, float(np.mean(figures)), float(np.std(figures)), 0.8 * epochs, folds)

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.store import Store
@@ -21,14 +21,19 @@ ONE = Space({"x": Real(0, 1)})
 
 def create(store: Store, name: str = "demo", *, direction: str = "minimize", space: Space = ONE) -> StudyRecord:
     return store.create_study(
-        name, merits=Merits(directions=(direction,)), strategy="random", seed=3, configuration={"a": 1}, space=space
+        name,
+        figures_of_merit=FiguresOfMerit(directions=(direction,)),
+        strategy="random",
+        seed=3,
+        configuration={"a": 1},
+        space=space,
     )
 
 
 def test_study_comes_back_as_it_was_created(store: Store) -> None:
     store.create_study(
         "digits",
-        merits=Merits(directions=("maximize",)),
+        figures_of_merit=FiguresOfMerit(directions=("maximize",)),
         strategy="random",
         seed=2**40,
         configuration=CONFIGURATION,
@@ -95,7 +100,7 @@ def test_failed_trial_keeps_its_error(store: Store) -> None:
     assert store.attempts(study.id)[0].error == trial.error
 
 
-def test_told_order_is_the_order_of_ending(store: Store) -> None:
+def test_ended_trials_are_in_the_order_of_ending(store: Store) -> None:
     study = create(store)
     store.start(study.id, [start(number) for number in range(4)])
     store.finish(study.id, [finish(2), finish(0)])
@@ -104,7 +109,7 @@ def test_told_order_is_the_order_of_ending(store: Store) -> None:
     assert [trial.number for trial in store.trials(study.id)] == [0, 1, 2, 3]
 
 
-def test_order_of_ending_goes_on_in_a_second_session(store: Store, url: str) -> None:
+def test_order_of_ending_continues_in_a_second_session(store: Store, url: str) -> None:
     if url == "sqlite://":
         pytest.skip("a store in memory has one session")
     study = create(store)
@@ -198,7 +203,7 @@ def test_trial_that_is_not_in_the_queue_is_not_started_again(store: Store) -> No
     assert [trial.state for trial in store.trials(study.id)] == ["complete", "running"]
 
 
-def test_outcome_that_arrives_after_its_trial_was_put_back_is_kept(store: Store) -> None:
+def test_outcome_that_arrives_after_its_trial_was_requeued_is_kept(store: Store) -> None:
     study = create(store)
     store.start(study.id, [start(0)])
     for _ in range(2):

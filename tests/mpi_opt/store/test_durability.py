@@ -182,7 +182,7 @@ def test_lock_of_another_program_is_waited_for(path: Path) -> None:
         other.close()
 
 
-def test_lock_that_stays_is_told_and_the_call_can_be_repeated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lasting_lock_is_reported_and_the_call_can_be_repeated(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connecting, "WAIT_S", 0.1)
     with Store.open(str(path)) as store:
         study = create(store)
@@ -197,7 +197,7 @@ def test_lock_that_stays_is_told_and_the_call_can_be_repeated(path: Path, monkey
         assert store.study("demo").counts == {"complete": 1}
 
 
-def test_full_disk_is_told_and_the_call_can_be_repeated_when_there_is_room(path: Path) -> None:
+def test_full_disk_is_reported_and_the_call_can_be_repeated_later(path: Path) -> None:
     with Store.open(str(path)) as store:
         study = create(store)
         store._database._driver.execute("PRAGMA max_page_count=40")
@@ -217,7 +217,7 @@ def test_full_disk_is_told_and_the_call_can_be_repeated_when_there_is_room(path:
         assert [trial.number for trial in store.ended_trials(study.id)] == list(range(number + 1))
 
 
-def test_disk_that_is_really_full_is_told(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", disk], capture_output=True, check=False)

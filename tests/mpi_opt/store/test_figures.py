@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sqlalchemy import create_engine, inspect, text
 
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.pareto import dominates
 from mpi_opt.core.space import Integer, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome
@@ -14,12 +14,12 @@ from mpi_opt.store import Store, schema
 from mpi_opt.store.records import Finish
 from tests.mpi_opt.store.made_up import finish, make_study, start
 
-TWO = Merits(("accuracy", "seconds"), ("maximize", "minimize"))
+TWO = FiguresOfMerit(("accuracy", "seconds"), ("maximize", "minimize"))
 SPACE = Space({"x": Real(0, 1), "seconds": Integer(1, 3)})
 
 
-def create(store, name="two", merits=TWO):
-    return store.create_study(name, merits=merits, strategy="random", seed=1, configuration={}, space=SPACE)
+def create(store, name="two", figures=TWO):
+    return store.create_study(name, figures_of_merit=figures, strategy="random", seed=1, configuration={}, space=SPACE)
 
 
 def ended(number, figures, state="complete", attempt=1):
@@ -29,7 +29,7 @@ def ended(number, figures, state="complete", attempt=1):
     return Finish(outcome, attempt, 0)
 
 
-def test_front_is_what_no_complete_trial_dominates_whatever_the_order(store):
+def test_the_front_contains_the_trials_that_no_complete_trial_dominates_in_any_order(store):
     study, rng = create(store), np.random.default_rng(4)
     points = [tuple(map(float, rng.integers(12, size=2))) for _ in range(60)]
     points[4] = (20.0, -1.0)  # pruned, and better than all others
@@ -95,11 +95,12 @@ def test_best_is_the_front_trial_with_the_best_first_figure(store):
     assert [trial.number for trial in store.best(study, 3)] == [1, 0, 2]
 
 
-def test_merits_of_a_study_are_known_again(store):
-    several = Merits(("a", "b"), ("minimize", "maximize"), "median")
-    assert create(store, "several", several).merits == several
-    one = create(store, "one", Merits(directions=("maximize",), selection="mean+std"))
-    assert (one.merits.directions, one.merits.selection, one.direction) == (("maximize",), "mean+std", "maximize")
+def test_figures_of_merit_of_a_study_are_read_back(store):
+    several = FiguresOfMerit(("a", "b"), ("minimize", "maximize"), "median")
+    assert create(store, "several", several).figures_of_merit == several
+    one = create(store, "one", FiguresOfMerit(directions=("maximize",), selection="mean+std"))
+    assert one.figures_of_merit == FiguresOfMerit(directions=("maximize",), selection="mean+std")
+    assert one.direction == "maximize"
     assert store.sql("SELECT selection FROM studies ORDER BY id")[1] == [("median",), ("mean+std",)]
 
 
@@ -113,8 +114,8 @@ def test_store_of_the_first_schema_becomes_one_of_this(url):
     with Store.open(url) as store:
         assert store.sql("SELECT version FROM schema_version")[1] == [(schema.VERSION,)]
         assert store.trials(1) == before
-        assert store.study("digits").merits == Merits()
-        test_front_is_what_no_complete_trial_dominates_whatever_the_order(store)
+        assert store.study("digits").figures_of_merit == FiguresOfMerit()
+        test_the_front_contains_the_trials_that_no_complete_trial_dominates_in_any_order(store)
     assert _columns(url) == {
         table.name: {column.name for column in table.columns} for table in schema.metadata.tables.values()
     }

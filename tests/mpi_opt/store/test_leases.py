@@ -46,7 +46,7 @@ def test_owned_study_is_given_to_another_search_only_if_the_owner_is_gone(store:
     assert store.leases.read(study) == OTHER
 
 
-def test_sign_of_life_is_entered_by_the_owner_alone(store: Store) -> None:
+def test_only_the_owner_renews_a_lease(store: Store) -> None:
     study = make_study(store, n_trials=1).id
     store.leases.acquire(study, ONE, never)
     assert store.leases.renew(study, "one", "later")
@@ -57,7 +57,7 @@ def test_sign_of_life_is_entered_by_the_owner_alone(store: Store) -> None:
     assert store.leases.read(study) == OTHER
 
 
-def test_lease_is_released_by_the_owner_alone(store: Store) -> None:
+def test_only_the_owner_releases_a_lease(store: Store) -> None:
     study = make_study(store, n_trials=1).id
     store.leases.acquire(study, ONE, never)
     store.leases.release(study, "other")
@@ -99,7 +99,7 @@ def test_of_many_that_ask_at_once_one_gets_the_study(url: str) -> None:
     assert len(set(owners)) == 1
 
 
-def test_signs_of_life_go_on_after_the_server_has_closed_the_connections(
+def test_lease_is_renewed_after_the_server_has_closed_the_connections(
     postgresql: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import psycopg

@@ -29,7 +29,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_plain_path_is_a_file_where_one_stands(in_folder: Path) -> None:
+def test_plain_path_is_relative_to_the_current_directory(in_folder: Path) -> None:
     with Store.open("results.db") as store:
         make_study(store, n_trials=4)
     assert (in_folder / "results.db").exists()
@@ -57,7 +57,7 @@ def test_reading_a_missing_file_does_not_create_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read_only", [False, True])
-def test_file_that_is_no_database_is_refused_and_left_alone(tmp_path: Path, read_only: bool) -> None:
+def test_file_that_is_no_database_is_refused_and_not_changed(tmp_path: Path, read_only: bool) -> None:
     path = tmp_path / "notes.db"
     path.write_text("these are my notes, not a database\n" * 100)
     assert "not an SQLite database" in refused(path, read_only=read_only).problem
@@ -111,7 +111,7 @@ def test_newer_schema_is_refused_with_both_versions(tmp_path: Path) -> None:
         "UPDATE trials SET parameters = '{'",
     ],
 )
-def test_store_with_content_that_cannot_be_is_told(tmp_path: Path, change: str) -> None:
+def test_store_with_invalid_content_is_reported(tmp_path: Path, change: str) -> None:
     path = tmp_path / "results.db"
     with Store.open(str(path)) as store:
         make_study(store, n_trials=4)

@@ -73,7 +73,7 @@ def test_slope_of_a_gain_is_the_one_of_finite_differences(criterion, has_failure
         assert slope[index] == pytest.approx((up - down) / 2e-5, rel=1e-3, abs=1e-6)
 
 
-def test_what_cannot_improve_is_still_ranked_but_by_plain_expected_improvement():
+def test_points_without_improvement_are_ranked_but_not_by_plain_expected_improvement():
     means, stds = np.array([60.0, 50.0]), np.array([1.0, 1.0])
     for name, criterion in zip(NAMES, CRITERIA, strict=True):
         worse, better = criterion.values(means, stds, BEST)
@@ -124,6 +124,6 @@ def test_a_large_kappa_or_xi_explores(greedy, curious):
         ({"acquisition": "pi", "xi": math.nan}, "xi"),
     ],
 )
-def test_what_cannot_be_is_said(options, message):
+def test_invalid_values_are_refused_with_a_message(options, message):
     with pytest.raises(ConfigurationError, match=message):
         make_strategy("bayesian", Space({"x": Real(0, 1)}), options=options)

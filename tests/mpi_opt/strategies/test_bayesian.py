@@ -143,7 +143,7 @@ def test_log_improvement_is_the_logarithm_of_the_integral(u):
     assert log_improvement(u) == pytest.approx(math.log(improvement), rel=1e-6)
 
 
-def test_log_improvement_goes_on_where_the_improvement_underflows():
+def test_log_improvement_is_finite_where_the_improvement_underflows():
     values = log_improvement(np.array([-40.0, -900.0, -1100.0, -1e5]))
     assert np.isfinite(values).all()
     assert (np.diff(values) < 0).all()
@@ -169,7 +169,7 @@ def test_failed_region_is_avoided():
 PENALISED = Observations(np.zeros((9, 1)), np.array([1e6, 3.0, 1e6, 2.0, math.nan, 5.0, 4.0, 1e6, 2.5]), np.zeros(9))
 
 
-def test_a_value_told_again_and_again_far_above_all_others_is_a_failure():
+def test_a_repeated_value_far_above_all_others_is_a_failure():
     found = PENALISED.without_penalties().values
     np.testing.assert_array_equal(found, [math.nan, 3, math.nan, 2, math.nan, 5, 4, math.nan, 2.5])
 
@@ -229,7 +229,7 @@ def test_first_points_do_not_depend_on_outcomes(options, n_initial):
     assert asked[0][-1] != asked[1][-1]
 
 
-def test_where_trials_fail_is_known_at_a_bounded_cost_however_many_there_were():
+def test_the_probability_of_failure_has_a_bounded_cost():
     rng = np.random.default_rng(0)
     rows = rng.random((100_000, 6))
     values = np.where((rows[:, 0] < 0.5) & (rows[:, 1] < 0.5), math.nan, 1.0)
@@ -241,6 +241,22 @@ def test_where_trials_fail_is_known_at_a_bounded_cost_however_many_there_were():
     assert np.median(success.log_probability(inside)) < math.log(0.4)
     assert np.median(success.log_probability(outside)) > math.log(0.9)
     assert time.process_time() - began < 3.0
+
+
+@pytest.mark.parametrize("n_figures", [1, 2])
+def test_proposals_do_not_depend_on_the_unit_of_the_values(n_figures):
+    """If the unit changes by a power of two, they are the same to the last digit."""
+    points = [MIXED.sample(np.random.default_rng(number)) for number in range(12)]
+
+    def asked(unit):
+        strategy = make_strategy("bayesian", MIXED, seed=1, n_figures=n_figures)
+        costs = [(mixed_cost(point), point["a"] + 0.3) for point in points]
+        told = [tuple(Measured(unit * one, unit * 0.1) for one in both[:n_figures]) for both in costs]
+        ended = [both if n_figures > 1 else both[0] for both in told]
+        strategy.resume([(Proposal(number, points[number]), value) for number, value in enumerate(ended)])
+        return [MIXED.encode(proposal.parameters) for proposal in strategy.ask(3)]
+
+    np.testing.assert_array_equal(asked(2.0**40), asked(1.0))
 
 
 def test_uncertain_values_count_less():
@@ -279,7 +295,7 @@ def test_finds_the_minimum_of_branin_in_forty_trials():
     assert min(value for _, value in told) < 0.397887 + 0.01
 
 
-def test_ask_is_quick_with_255_pending_and_1000_told():
+def test_ask_is_fast_with_255_pending_trials_and_1000_outcomes():
     strategy, rng = make_strategy("bayesian", MIXED, seed=1), np.random.default_rng(0)
     told = [Proposal(number, MIXED.sample(rng)) for number in range(1000)]
     strategy.resume([(proposal, mixed_cost(proposal.parameters)) for proposal in told])

@@ -99,7 +99,7 @@ def test_no_point_comes_twice_before_the_space_is_used_up(name, kind):
 
 @every_space
 @every_strategy
-def test_resumed_strategy_proposes_what_the_living_one_does(name, kind):
+def test_resumed_strategy_proposes_the_same_points(name, kind):
     """The search is broken off with trials in flight; the second half is the same."""
     space, (asked, told) = SPACES[kind], searched(name, kind)
     n_told = 2 * len(told) // 3
@@ -179,7 +179,7 @@ def test_numbers_of_numpy_are_numbers(name):
 
 
 @every_strategy
-def test_trials_of_others_may_be_told(name):
+def test_trials_that_the_strategy_did_not_propose_may_be_reported(name):
     space = SPACES["mixed"]
     strategy, rng = made(name, space), np.random.default_rng(0)
     for number in range(12):
@@ -203,7 +203,7 @@ def test_known_points_come_first(name):
 
 
 @every_strategy
-def test_known_point_is_not_proposed_again_however_it_is_written(name):
+def test_known_point_is_not_proposed_again_in_any_notation(name):
     """A 0 for a real hyperparameter is its 0.0, and three steps of 0.1 are 0.3."""
     space = Space({"x": Real(0, 1, step=0.1), "y": Real(0, 1, step=0.5)})
     initial = [{"x": 0, "y": 1}, {"x": 0.1 + 0.2, "y": 0.5}]
@@ -228,7 +228,7 @@ def test_constraints_that_leave_a_hundredth_hold_without_delay(name):
 
 
 @every_strategy
-def test_constraints_hold_for_every_proposal(name):
+def test_every_proposal_satisfies_the_constraints(name):
     space = SPACES["mixed"]
     asked, _ = run(made(name, space, constraints=["units * depth <= 100", "momentum > 0.1"]), space, 16)
     assert len(asked) == 16

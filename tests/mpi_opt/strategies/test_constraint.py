@@ -51,7 +51,7 @@ def test_anything_but_arithmetic_is_refused(text):
         Constraint(text, SPACE)
 
 
-def test_unknown_name_is_answered_with_the_nearest():
+def test_unknown_name_suggests_the_nearest():
     with pytest.raises(ConfigurationError, match="did you mean units"):
         Constraint("unit < 3", SPACE)
 

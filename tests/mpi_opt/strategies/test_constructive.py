@@ -36,7 +36,7 @@ def test_a_deeper_network_keeps_the_layers_of_the_best_shallower_one():
     assert all(parameters["units_2"] == best["units_2"] for parameters in trials[16:])
 
 
-def test_afterwards_single_layers_of_the_best_are_drawn_anew():
+def test_afterwards_single_layers_of_the_best_are_drawn_again():
     strategy = make_strategy("constructive", SPACE, seed=0, options={"trials_per_depth": 4})
     points = []
     for _ in range(12):

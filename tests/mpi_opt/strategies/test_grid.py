@@ -22,7 +22,7 @@ def test_last_hyperparameter_runs_fastest_and_conditions_leave_some_out():
     assert strategy.finished
 
 
-def test_product_of_any_size_is_made_as_it_is_asked_for():
+def test_product_of_any_size_is_computed_on_demand():
     strategy, began = make_strategy("grid", HUGE), time.process_time()
     proposals = strategy.ask(100)
     assert time.process_time() - began < 1.0
@@ -30,7 +30,7 @@ def test_product_of_any_size_is_made_as_it_is_asked_for():
     assert {proposal.parameters["a"] for proposal in proposals} == {0}
 
 
-def test_a_scan_goes_on_where_it_stopped():
+def test_an_interrupted_scan_continues():
     whole, told = make_strategy("grid", HUGE), []
     proposals = whole.ask(300)
     told = [(proposal, 1.0) for proposal in reversed(proposals[:280])]
@@ -40,7 +40,7 @@ def test_a_scan_goes_on_where_it_stopped():
 
 
 @pytest.mark.parametrize("constraint", ["a > 9 * 10 ** 11", "a >= 7 and b < 0.5 or a == 1", "not a < 3 * 10 ** 11"])
-def test_what_breaks_a_constraint_is_passed_over_at_once(constraint):
+def test_points_that_violate_a_constraint_are_skipped_at_once(constraint):
     others = {f"c{index}": Integer(0, 99) for index in range(9)}
     space = Space({"a": Integer(0, 10**12, step=10**11)} | others | {"b": Real(0, 1)})
     strategy, began = make_strategy("grid", space, options={"constraints": [constraint]}), time.process_time()

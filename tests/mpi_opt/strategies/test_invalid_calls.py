@@ -53,7 +53,7 @@ NO_VALUES = [
 
 @pytest.mark.parametrize("value", NO_VALUES, ids=repr)
 @every_strategy
-def test_what_is_no_number_is_refused_and_the_trial_is_still_pending(name, value):
+def test_value_that_is_no_number_is_refused_and_the_trial_is_still_pending(name, value):
     strategy, twin = made(name), made(name)
     (proposal,), (same,) = strategy.ask(1), twin.ask(1)
     with pytest.raises(ConfigurationError, match="trial 0: expected a number") as raised:
@@ -129,7 +129,7 @@ def test_a_trial_has_a_number_of_zero_or_more(number):
 
 @pytest.mark.parametrize("count", [-1, 1.5, "2", None, True])
 @every_strategy
-def test_what_is_no_count_is_refused(name, count):
+def test_invalid_count_is_refused(name, count):
     strategy, twin = made(name), made(name)
     with pytest.raises(ConfigurationError, match="expected a whole number of 0 or more"):
         strategy.ask(count)
@@ -139,6 +139,6 @@ def test_what_is_no_count_is_refused(name, count):
 
 @pytest.mark.parametrize("seed", [-3, 1.5, "7", None, True])
 @every_strategy
-def test_what_is_no_seed_is_refused(name, seed):
+def test_invalid_seed_is_refused(name, seed):
     with pytest.raises(ConfigurationError, match=r"search\.seed.*expected a whole number of 0 or more"):
         make_strategy(name.split(",")[0], SPACE, seed=seed)

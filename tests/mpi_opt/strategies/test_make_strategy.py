@@ -34,7 +34,7 @@ def test_every_name_gives_a_strategy():
         assert isinstance(made, Strategy)
 
 
-def test_unknown_name_is_answered_with_the_nearest():
+def test_unknown_name_suggests_the_nearest():
     with pytest.raises(ConfigurationError, match="did you mean bayesian"):
         make_strategy("bayes", {"x": Real(0, 1)})
 
@@ -75,7 +75,7 @@ def test_random_search_takes_microseconds():
     assert (time.perf_counter() - started) / 2000 < 100e-6
 
 
-def test_point_k_of_random_search_depends_on_seed_and_k_alone():
+def test_point_k_of_random_search_depends_only_on_seed_and_k():
     space = {"x": Real(0, 1), "n": Integer(0, 1000)}
     one_by_one, together = make_strategy("random", space, seed=3), make_strategy("random", space, seed=3)
     assert [one_by_one.ask(1)[0] for _ in range(300)] == together.ask(300)

@@ -36,7 +36,7 @@ def test_proposal_waits_for_the_outcome_that_it_depends_on():
 
 
 @pytest.mark.parametrize("name", ["bayesian", "evolutionary", "halving", "population"])
-def test_resumed_search_goes_on_with_the_same_trials(name):
+def test_resumed_search_continues_with_the_same_trials(name):
     space = SPACES["mixed"]
     living = make_strategy(name, space, seed=3, options=OPTIONS)
     _, told = run(living, space, 20, in_flight=5, order=4)
@@ -59,7 +59,7 @@ WAITING = {
 
 @pytest.mark.parametrize("lag", [3, 16])
 @pytest.mark.parametrize("name", WAITING)
-def test_a_strategy_that_waits_is_told_as_many_outcomes_as_it_waits_for(name, lag):
+def test_a_strategy_that_waits_receives_all_outcomes_that_it_waits_for(name, lag):
     space, options = SPACES["mixed"], WAITING[name] | {"reproducible": True, "lag": lag}
     runs = [run(make_strategy(name, space, seed=3, options=options), space, 30, in_flight=5, order=k) for k in (1, 2)]
     assert len(runs[0][0]) == (24 if name == "population" else 30)
@@ -69,7 +69,7 @@ def test_a_strategy_that_waits_is_told_as_many_outcomes_as_it_waits_for(name, la
 
 @pytest.mark.parametrize("n_told", [1, 5, 8, 14, 19])
 @pytest.mark.parametrize("name", WAITING)
-def test_resumed_search_of_a_strategy_that_waits_goes_on_with_the_same_trials(name, n_told):
+def test_resumed_search_of_a_strategy_that_waits_continues_with_the_same_trials(name, n_told):
     space, options = SPACES["mixed"], WAITING[name] | OPTIONS
     whole, told = run(make_strategy(name, space, seed=3, options=options), space, 24, in_flight=5, order=4)
     ended = {proposal.number for proposal, _ in told[:n_told]}

@@ -54,7 +54,7 @@ def test_proposal_is_that_of_the_optimizer(options):
 
 
 @pytest.mark.parametrize(("liar", "lie"), [("cl_min", min), ("cl_max", max), ("cl_mean", np.mean)])
-def test_pending_trials_are_told_as_lies(liar, lie):
+def test_pending_trials_are_reported_with_a_constant_liar(liar, lie):
     strategy = make_strategy("scikit-optimize", SPACE, seed=5, options=EXTRA | {"constant_liar": liar})
     told = observed(7)
     strategy.resume(told)
@@ -104,7 +104,7 @@ def test_gaussian_process_copes_with_categories_of_any_kind(kind):
     assert len({repr(proposal.parameters) for proposal in asked}) == 11
 
 
-def test_hedge_goes_on_after_a_resume_as_it_would_have():
+def test_a_resumed_hedge_proposes_the_same_points():
     living, resumed = (make_strategy("scikit-optimize", SPACE, seed=5, options=QUICK) for _ in range(2))
     told = []
     for _ in range(8):
@@ -133,7 +133,7 @@ def test_initial_points_are_those_of_the_generator():
         ({"constant_lie": "cl_min"}, "did you mean constant_liar"),
     ],
 )
-def test_what_scikit_optimize_cannot_do_is_refused_at_the_start(options, message):
+def test_unsupported_options_of_scikit_optimize_are_refused_at_the_start(options, message):
     with pytest.raises(ConfigurationError, match=message):
         make_strategy("scikit-optimize", SPACE, options=options)
 

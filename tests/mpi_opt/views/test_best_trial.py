@@ -36,7 +36,7 @@ def test_model_gets_the_hyperparameters_that_its_function_names(
     assert content["batch_size"] == 32
 
 
-def test_model_whose_file_is_gone_gets_what_nothing_else_takes(tmp_path: Path) -> None:
+def test_model_whose_file_is_gone_receives_the_hyperparameters_that_no_other_key_uses(tmp_path: Path) -> None:
     assert filled_training(TRAINING, POINT, tmp_path, guess=True)["parameters"] == {"units": 8, "depth": 2}
 
 

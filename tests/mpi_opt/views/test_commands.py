@@ -65,7 +65,7 @@ def test_results_as_csv_of_one_state(digits_file: Path, digits: Study) -> None:
     assert all(row["error"].startswith("ValueError") for row in rows)
 
 
-def test_results_of_one_trial_tell_its_whole_story(digits_file: Path) -> None:
+def test_results_of_one_trial_show_all_its_records(digits_file: Path) -> None:
     text = answer("results", "--store", str(digits_file), "--trial", "8")
     for word in ("learning_rate", "folds", "val_loss", "▁", "attempts", "lost", "rank 2 on node1 was lost", "complete"):
         assert word in text
@@ -102,7 +102,7 @@ def test_results_of_a_query(digits_file: Path, digits: Study) -> None:
         (("report", "-o", "."), ["is a folder", "-o report.html"]),
     ],
 )
-def test_mistakes_are_told_in_one_message(
+def test_mistakes_are_reported_in_one_message(
     digits_file: Path, tmp_path: Path, arguments: tuple[str, ...], words: list[str]
 ) -> None:
     store = () if "--store" in arguments else ("--store", str(digits_file))

@@ -112,7 +112,7 @@ def test_copy_reads_only_what_has_changed(tmp_path: Path, monkeypatch: pytest.Mo
     assert states[40:] == ["RUNNING", "COMPLETE"]
 
 
-def test_page_says_what_keeps_it_from_following_and_goes_on_when_that_has_ended(
+def test_page_shows_why_it_cannot_be_updated_and_continues_afterwards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dashboard, "INTERVAL_S", 0.02)
@@ -174,13 +174,13 @@ def test_page_is_for_those_with_the_token(served: dashboard.Dashboard) -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "DELETE", "PUT"])
-def test_page_is_for_looking_only(served: dashboard.Dashboard, method: str) -> None:
+def test_page_is_read_only(served: dashboard.Dashboard, method: str) -> None:
     request = urllib.request.Request(f"http://127.0.0.1:{served.port}/api/studies/0", method=method, data=b"{}")
     with pytest.raises(urllib.error.HTTPError, match="405"):
         visitor(served).open(request, timeout=10)
 
 
-def test_page_is_on_this_machine_alone(served: dashboard.Dashboard) -> None:
+def test_page_is_served_on_this_machine_only(served: dashboard.Dashboard) -> None:
     assert served._server.server_address[0] == "127.0.0.1"
     others = {info[4][0] for info in socket.getaddrinfo(socket.gethostname(), None)} - {"127.0.0.1", "::1"}
     for address in others:
@@ -188,7 +188,7 @@ def test_page_is_on_this_machine_alone(served: dashboard.Dashboard) -> None:
             pass
 
 
-def test_taken_port_is_told(served: dashboard.Dashboard, digits_file: Path) -> None:
+def test_taken_port_is_reported(served: dashboard.Dashboard, digits_file: Path) -> None:
     with pytest.raises(ConfigurationError, match=str(served.port)) as caught:
         dashboard.Dashboard(str(digits_file), "digits", port=served.port)
     assert "--port 0" in caught.value.cure

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError
@@ -32,7 +32,7 @@ def test_importance_is_the_share_of_variance_of_an_additive_function() -> None:
     assert shares == pytest.approx({"a": 9 / 13, "b": 4 / 13, "c": 0.0}, abs=0.06)
 
 
-def test_interactions_are_nobodys_own_share() -> None:
+def test_interactions_belong_to_no_single_hyperparameter() -> None:
     """f = (a - ½)(b - ½) has no first-order terms at all."""
     units = np.random.default_rng(1).random((1500, 2))
     shares = Forest(["a", "b"], units, (units[:, 0] - 0.5) * (units[:, 1] - 0.5)).shares
@@ -44,26 +44,26 @@ def test_importance_agrees_with_optuna_fanova() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     rng = np.random.default_rng(2)
     units = rng.random((300, 3))
-    merits = np.sin(5 * units[:, 0]) + units[:, 1] ** 2 + 0.3 * units[:, 0] * units[:, 2]
+    values = np.sin(5 * units[:, 0]) + units[:, 1] ** 2 + 0.3 * units[:, 0] * units[:, 2]
     distributions = {name: optuna.distributions.FloatDistribution(0, 1) for name in "abc"}
     study = optuna.create_study()
-    for row, merit in zip(units, merits, strict=True):
+    for row, value in zip(units, values, strict=True):
         params = {name: float(value) for name, value in zip("abc", row, strict=True)}
-        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=float(merit)))
+        study.add_trial(optuna.trial.create_trial(params=params, distributions=distributions, value=float(value)))
     evaluator = optuna.importance.FanovaImportanceEvaluator(n_trees=16, seed=0)
     theirs = optuna.importance.get_param_importances(study, evaluator=evaluator)
-    ours = Forest(["a", "b", "c"], units, merits).shares
+    ours = Forest(["a", "b", "c"], units, values).shares
     total = sum(ours.values())
     assert {name: share / total for name, share in ours.items()} == pytest.approx(theirs, abs=0.08)
 
 
 def test_surface_finds_the_valley() -> None:
     units = np.random.default_rng(1).random((1000, 3))
-    merits = (units[:, 0] - 0.25) ** 2 + (units[:, 1] - 0.75) ** 2
+    values = (units[:, 0] - 0.25) ** 2 + (units[:, 1] - 0.75) ** 2
     grid = (np.arange(20) + 0.5) / 20
-    surface = Forest(["a", "b", "c"], units, merits).surface("a", "b", grid, grid[:10])
+    surface = Forest(["a", "b", "c"], units, values).surface("a", "b", grid, grid[:10])
     assert surface.shape == (10, 20)
-    surface = Forest(["a", "b", "c"], units, merits).surface("a", "b", grid, grid)
+    surface = Forest(["a", "b", "c"], units, values).surface("a", "b", grid, grid)
     row, column = np.unravel_index(surface.argmin(), surface.shape)
     assert grid[column] == pytest.approx(0.25, abs=0.13) and grid[row] == pytest.approx(0.75, abs=0.13)
 
@@ -79,10 +79,10 @@ def test_one_diverged_trial_does_not_explain_everything(digits: Study) -> None:
 @pytest.mark.parametrize(("sign", "direction"), [(1, "minimize"), (-1, "maximize")])
 def test_importance_is_that_of_complete_trials_without_diverged_ones(tmp_path, sign: int, direction: str) -> None:
     """The first trial diverged; of the others, every third one is complete and depends on a and b alike."""
-    space, merits = Space({"a": Real(0, 1), "b": Real(0, 1)}), Merits(directions=(direction,))
+    space, values = Space({"a": Real(0, 1), "b": Real(0, 1)}), FiguresOfMerit(directions=(direction,))
     with Store.open(str(tmp_path / "a.db")) as store:
         options = {"strategy": "random", "seed": 1, "configuration": {}}
-        study = store.create_study("a", **options, space=space, merits=merits)
+        study = store.create_study("a", **options, space=space, figures_of_merit=values)
         points = np.random.default_rng(1).random((120, 2)).tolist()
         values = [1e6, *(2 * b if number % 3 else a + b for number, (a, b) in enumerate(points[1:], 1))]
         states = ["pruned" if number % 3 else "complete" for number in range(120)]
@@ -94,8 +94,8 @@ def test_importance_is_that_of_complete_trials_without_diverged_ones(tmp_path, s
 
 
 def test_improvements_are_complete_trials_only_and_follow_the_direction() -> None:
-    merits = [("complete", 0.5), ("pruned", 0.1), ("complete", 0.7), ("failed", None), ("complete", 0.3)]
-    trials = [TrialRecord(i, state, {}, merit) for i, (state, merit) in enumerate(merits)]
+    values = [("complete", 0.5), ("pruned", 0.1), ("complete", 0.7), ("failed", None), ("complete", 0.3)]
+    trials = [TrialRecord(i, state, {}, value) for i, (state, value) in enumerate(values)]
     assert [index for index, _ in series.improvements(trials, maximize=False)] == [0, 4]
     assert [index for index, _ in series.improvements(trials, maximize=True)] == [0, 2]
 
@@ -123,7 +123,7 @@ def test_utilisation_is_the_busy_part_of_all_blocks() -> None:
     assert [bar.outcome for bar in spans.bars] == ["complete", "lost", "complete", "complete"]
 
 
-def test_running_attempt_lasts_until_the_last_known_time() -> None:
+def test_running_attempt_is_drawn_until_the_last_recorded_time() -> None:
     spans = make_timeline([attempt(0, 0, 8), attempt(1, 2, None)])
     assert (spans.bars[1].end_s, spans.bars[1].outcome) == (8, "running")
     assert make_timeline([]) is None
@@ -140,7 +140,7 @@ def test_every_figure_is_drawn(digits: Study, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["history", "parallel", "slice", "contour", "importance", "timeline", "curves"])
-def test_figure_of_a_study_that_has_just_begun_is_drawn_or_says_what_it_needs(tmp_path, kind: str) -> None:
+def test_figure_of_a_new_study_is_drawn_or_names_the_missing_trials(tmp_path, kind: str) -> None:
     pytest.importorskip("matplotlib")
     from mpi_opt.views.figures import plots
 

@@ -67,7 +67,7 @@ def test_a_very_large_job_is_drawn_in_part():
     assert "1000 blocks of 10 ranks" in plan_text(BlockLayout(10_001, 10), 10_000)
 
 
-def test_block_size_that_a_note_recommends_leaves_nothing_to_note():
+def test_the_block_size_that_a_note_recommends_gives_no_note():
     assert any("--block-size 3 " in note for note in notes(BlockLayout(10, 2), 100))
     assert not notes(BlockLayout(10, 3), 100)
 

@@ -143,7 +143,7 @@ def test_search_that_was_refused_before_it_began_shows_nothing(monkeypatch):
         assert "0/2" not in stream.getvalue().removeprefix(before)
 
 
-def test_lines_are_plain_where_nobody_watches():
+def test_lines_are_plain_without_a_terminal():
     stream = io.StringIO()
     lines = PlainProgress(Counts(2, maximize=False), stream=stream)
     lines.ready(0)

@@ -31,7 +31,7 @@ def page(digits: Study) -> str:
     return report(digits)
 
 
-def test_report_holds_all_that_is_drawn(page: str, digits: Study) -> None:
+def test_report_contains_all_data_that_it_draws(page: str, digits: Study) -> None:
     data = data_of(page)
     assert data["trials"]["number"] == list(range(60))
     assert data["trials"]["merit"][digits.best.number] == pytest.approx(digits.best.figure_of_merit, rel=1e-4)
@@ -78,7 +78,7 @@ def test_report_on_a_telephone_is_not_wider_than_it(digits: Study, tmp_path: Pat
     assert 'data-wide="false"' in browser(f"file://{tmp_path / 'report.html'}", width=500)
 
 
-def test_what_comes_from_a_study_stays_text(tmp_path: Path, browser) -> None:
+def test_text_of_a_study_is_escaped(tmp_path: Path, browser) -> None:
     space = Space({EVIL: Real(0, 1), "kind": Categorical([EVIL, "b"])})
     with Store.open(str(tmp_path / "a.db")) as store:
         configuration = {"figure_of_merit": EVIL, "training": {"model": EVIL}, "directory": EVIL}
@@ -100,7 +100,7 @@ def test_what_comes_from_a_study_stays_text(tmp_path: Path, browser) -> None:
     assert "data-drawn" in shown
 
 
-def test_passwords_of_stores_do_not_stand_in_a_report(tmp_path: Path) -> None:
+def test_passwords_of_stores_are_not_in_a_report(tmp_path: Path) -> None:
     url = "postgresql://ada:secret@host/db"
     with Store.open(str(tmp_path / "a.db")) as store:
         for number, transfer in enumerate((url, {"store": url, "best": 3}, None)):
@@ -163,7 +163,7 @@ place("history-all").click();
 """
 
 
-def test_pointing_at_a_trial_tells_about_it(digits: Study, tmp_path: Path, browser) -> None:
+def test_pointing_at_a_trial_shows_its_values(digits: Study, tmp_path: Path, browser) -> None:
     (tmp_path / "report.html").write_text(
         report(digits).replace(
             "document.documentElement.dataset.drawn", LOOK + "document.documentElement.dataset.drawn", 1

@@ -42,7 +42,7 @@ def test_lineage_is_the_chain_of_trials_that_were_gone_on_from(study):
     assert [one.budget for one in chain] == list(range(1, len(chain) + 1))
 
 
-def test_schedule_says_from_when_to_when_what_held(study):
+def test_schedule_lists_the_epochs_of_each_value(study):
     final = most_changed(study)
     rows, chain = schedule(study, final), lineage(study, final)
     assert "units" not in rows[0]
@@ -55,7 +55,7 @@ def test_schedule_says_from_when_to_when_what_held(study):
     assert 1 < len(rows) < 7
 
 
-def test_what_did_not_change_is_no_schedule(study):
+def test_constant_hyperparameters_are_not_in_the_schedule(study):
     assert schedule_text(study, study.trials[0]) == ""
 
 

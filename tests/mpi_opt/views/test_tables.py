@@ -10,7 +10,7 @@ import pickle
 
 import pytest
 
-from mpi_opt.core.figures_of_merit import Merits
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Real, Space
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
@@ -25,7 +25,7 @@ def test_columns_of_a_table_are_aligned() -> None:
     assert text.splitlines() == ["number  name", "     1  adam", "   200", "        sgd"]
 
 
-def test_text_that_steers_a_terminal_is_made_harmless() -> None:
+def test_control_characters_in_text_are_escaped() -> None:
     text = tables.aligned(("name",), [("\033[2Jboo\x07\rbar",)])
     assert "\033" not in text and "\x07" not in text and "\r" not in text
 
@@ -34,7 +34,7 @@ def test_long_text_is_cut() -> None:
     assert len(tables.cell("x" * 500)) == trial_table.CELL_WIDTH
 
 
-def test_colours_mark_states_only_where_asked() -> None:
+def test_colours_mark_states_only_on_request() -> None:
     rows = [(1, "failed")]
     assert "\033[31mfailed\033[0m" in tables.aligned(("number", "state"), rows, colour=True)
     assert "\033" not in tables.aligned(("number", "state"), rows)
@@ -84,7 +84,7 @@ def test_json_is_strict_json() -> None:
         ("Traceback (most recent call last):\n  File x\nKeyError: 'y'\n", "KeyError: 'y'"),
     ],
 )
-def test_line_of_an_error_says_what_was_raised(error: str | None, line: str | None) -> None:
+def test_line_of_an_error_names_the_exception(error: str | None, line: str | None) -> None:
     assert tables.error_line(error) == line
 
 
@@ -92,7 +92,12 @@ def test_ranking_follows_the_direction() -> None:
     with Store.open("sqlite://") as store:
         for direction in ("minimize", "maximize"):
             space = Space({"x": Real(0, 1)})
-            options = {"merits": Merits(directions=(direction,)), "strategy": "random", "seed": 1, "configuration": {}}
+            options = {
+                "figures_of_merit": FiguresOfMerit(directions=(direction,)),
+                "strategy": "random",
+                "seed": 1,
+                "configuration": {},
+            }
             study = store.create_study(direction, **options, space=space)
             store.start(study.id, [start(n) for n in range(4)])
             store.finish(study.id, [finish(0, 0.5), finish(1, 0.1), finish(2, None, state="failed"), finish(3, 0.9)])

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mpi_opt.core.trial import FoldOutcome, Outcome
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.views import trackers
 from mpi_opt.views.trackers import Guarded, Tracker, make_tracker
 
 FOLDS = [FoldOutcome(fold, 0.5, 1.0, {"val_loss": [1.0 + fold, 0.5]}) for fold in (0, 1)]
 GOOD = Outcome(7, "complete", 0.5, 0.1, 2.0, FOLDS)
-BAD = Outcome(8, "failed", None, None, 1.0, [], "ValueError: no")
+BAD = Outcome(8, "failed", None, None, 1.0, [], "ValueError: no data at http://ada:secret@host")
+TWO = replace(GOOD, number=9, figures_of_merit={"accuracy": 0.5, "seconds": 12.0})
 POINT = {"learning_rate": 0.01, "optimizer": "adam", "nesterov": True, "layers": None}
 
 
@@ -20,38 +23,43 @@ def test_tensorboard_reads_curves_and_figure_of_merit(tmp_path: Path) -> None:
     pytest.importorskip("tensorboardX")
     reading = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     tracker = make_tracker(f"tensorboard:{tmp_path / 'runs'}", "my study")
-    tracker.record(GOOD, POINT)
-    tracker.record(BAD, POINT)
+    for outcome in (GOOD, BAD, TWO):
+        tracker.record(outcome, POINT)
     folders = sorted((tmp_path / "runs" / "my study").iterdir())
-    assert [folder.name for folder in folders] == ["trial-00007", "trial-00008"]
-    events = reading.EventAccumulator(str(folders[0]))
+    assert [folder.name for folder in folders] == ["trial-00007", "trial-00008", "trial-00009"]
+    events, of_two = (reading.EventAccumulator(str(folder)) for folder in (folders[0], folders[2]))
     events.Reload()
+    of_two.Reload()
     assert [(e.step, e.value) for e in events.Scalars("val_loss")] == [(0, 1.5), (1, 0.5)]
     assert events.Scalars("figure_of_merit")[0].value == 0.5
+    assert of_two.Scalars("seconds")[0].value == 12.0
 
 
-def test_mlflow_reads_runs_with_parameters_and_metrics(tmp_path: Path) -> None:
+def test_mlflow_reads_runs_with_parameters_and_metrics(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setattr(trackers, "MLFLOW_BATCH", 2)
     uri = f"sqlite:///{tmp_path / 'mlflow.db'}"
     try:
         tracker = make_tracker(f"mlflow:{uri}", "my study")
     except ConfigurationError as error:
         pytest.skip(f"this mlflow keeps nothing by itself: {error}")
-    tracker.record(GOOD, POINT)
-    tracker.record(BAD, POINT)
+    for outcome in (GOOD, BAD, TWO):
+        tracker.record(outcome, POINT)
     client = mlflow.MlflowClient(uri)
     experiment = client.get_experiment_by_name("my study").experiment_id
     runs = {run.info.run_name: run for run in client.search_runs([experiment])}
-    good, bad = runs["trial 7"], runs["trial 8"]
+    good, bad, two = runs["trial 7"], runs["trial 8"], runs["trial 9"]
     assert good.data.params == {name: str(value) for name, value in POINT.items()}
-    assert good.data.metrics["figure_of_merit"] == 0.5
+    numbers = {"val_loss": 0.5, "figure_of_merit": 0.5, "uncertainty": 0.1, "duration_s": 2.0}
+    assert good.data.metrics == numbers
+    assert two.data.metrics == numbers | {"accuracy": 0.5, "seconds": 12.0}
     history = client.get_metric_history(good.info.run_id, "val_loss")
     assert [(m.step, m.value) for m in sorted(history, key=lambda m: m.step)] == [(0, 1.5), (1, 0.5)]
     assert (good.info.status, bad.info.status) == ("FINISHED", "FAILED")
-    assert bad.data.tags["error"] == "ValueError: no"
+    assert bad.data.tags["error"] == "ValueError: no data at http://ada:***@host"
 
 
-def test_unknown_tracker_is_told() -> None:
+def test_unknown_tracker_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="wandb") as caught:
         make_tracker("wandb:x", "s")
     assert "tensorboard:PLACE" in caught.value.cure

@@ -14,16 +14,16 @@ from mpi_learn.errors import DataError
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.communicators import Communicator
 
-MOST_KEPT = 4
-KEPT_FRACTION = 0.25
-"""The fraction of a host's memory for kept datasets while another one is loaded."""
+N_DATASETS = 4
+MEMORY_FRACTION = 0.25
+"""The fraction of a host's memory for cached datasets while another one is loaded."""
 
 
-class KeptData:
+class DatasetCache:
     """The last few datasets of one rank, for consecutive trainings."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[str, Dataset] = OrderedDict()
+        self._datasets: OrderedDict[str, Dataset] = OrderedDict()
         self._versions: dict[str, str] = {}
 
     def load(self, configuration: DataConfiguration, comm: Communicator, seed: int) -> Dataset:
@@ -39,14 +39,16 @@ class KeptData:
             if comm.rank == 0:
                 key = f"{self._version(configuration)} {seed}"
         key = comm.bcast(key)
-        if all(comm.allgather(key in self._kept)):
-            self._kept.move_to_end(key)
-            return self._kept[key]
-        self._kept.pop(key, None)
-        while self._kept and (len(self._kept) >= MOST_KEPT or self._n_bytes() > KEPT_FRACTION * host_memory_bytes()):
-            self._kept.popitem(last=False)
-        self._kept[key] = load(configuration, comm, seed)
-        return self._kept[key]
+        if all(comm.allgather(key in self._datasets)):
+            self._datasets.move_to_end(key)
+            return self._datasets[key]
+        self._datasets.pop(key, None)
+        while self._datasets and (
+            len(self._datasets) >= N_DATASETS or self._n_bytes() > MEMORY_FRACTION * host_memory_bytes()
+        ):
+            self._datasets.popitem(last=False)
+        self._datasets[key] = load(configuration, comm, seed)
+        return self._datasets[key]
 
     def _version(self, configuration: DataConfiguration) -> str:
         """The version of the current files, or the last known version if they were removed after reading."""
@@ -61,7 +63,7 @@ class KeptData:
     def _n_bytes(self) -> int:
         arrays = {
             id(array): array.nbytes
-            for dataset in self._kept.values()
+            for dataset in self._datasets.values()
             for samples in (dataset.training, dataset.validation)
             if isinstance(samples, Samples)
             for array in samples.arrays

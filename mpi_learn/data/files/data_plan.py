@@ -24,29 +24,29 @@ OpenSource = Callable[[str], Source]
 Readers = tuple[Reader, Reader, Reader]
 """The readers of features, labels and weights."""
 
-N_KEPT = 32
+N_OPEN = 32
 """The number of sources that stay open: a training may have more files than a process can open."""
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """The samples of one file.
 
     Args:
         place: The file's path or URL.
         n_samples: The number of its samples, at least 1.
         n_together: The number of samples that it stores as one piece.
-        obstacle: Why it cannot be read in pieces; empty if it can.
+        why_not_streamable: Why it cannot be read in pieces; empty if it can.
     """
 
     place: str
     n_samples: int
     n_together: int = 1
-    obstacle: str = ""
+    why_not_streamable: str = ""
 
 
 @dataclass(frozen=True)
-class Plan:
+class DataPlan:
     """The samples of a list of files, one after the other.
 
     Args:
@@ -56,7 +56,7 @@ class Plan:
         weights: The sample weights: one array or none.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[FilePart, ...]
     x: tuple[ArrayKind, ...]
     y: tuple[ArrayKind, ...]
     weights: tuple[ArrayKind, ...] = ()
@@ -87,10 +87,10 @@ def opening(configuration: DataConfiguration) -> Iterator[OpenSource]:
     """A function that opens a path or URL and caches the last sources. Copies of URLs exist inside of the context."""
     cache = configuration.cache and Path(configuration.cache)
     with Copies(cache or None, configuration.keep_cache) as copies:
-        yield lru_cache(N_KEPT)(lambda place: open_source(copies.path(place) if is_url(place) else Path(place), place))
+        yield lru_cache(N_OPEN)(lambda place: open_source(copies.path(place) if is_url(place) else Path(place), place))
 
 
-def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Plan, Plan | None]:
+def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[DataPlan, DataPlan | None]:
     """The plans for training and validation, whose shapes must agree.
 
     Raises:
@@ -123,7 +123,7 @@ def count_samples(configuration: DataConfiguration) -> tuple[int, int]:
     return training.n_samples - n_held_out, n_held_out
 
 
-def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) -> Plan:
+def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) -> DataPlan:
     """The plan for ``configuration.train`` or ``configuration.validation``.
 
     Args:
@@ -134,7 +134,7 @@ def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) ->
     Raises:
         DataError: A file cannot be read or does not match the configuration.
     """
-    parts: list[Part] = []
+    parts: list[FilePart] = []
     first: Readers | None = None
     kinds: list[list[tuple[ArrayKind, ...]]] = [[], [], []]
     for place in find_files(getattr(configuration, key), f"data.{key}"):
@@ -149,17 +149,17 @@ def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) ->
     if not parts:
         places = ", ".join(getattr(configuration, key))
         raise DataError("there is no sample in any file", where=f"data.{key}: {places}", cure="name files with samples")
-    plan = Plan(tuple(parts), *map(_united, kinds))
+    plan = DataPlan(tuple(parts), *map(_united, kinds))
     _check_weights(plan, configuration)
     return plan
 
 
-def _part(place: str, found: Readers, configuration: DataConfiguration) -> Part:
+def _part(place: str, found: Readers, configuration: DataConfiguration) -> FilePart:
     """The samples of the file at `place`."""
-    obstacle = next((reader.obstacle for reader in found if reader.obstacle), "")
+    why_not_streamable = next((reader.why_not_streamable for reader in found if reader.why_not_streamable), "")
     if is_url(place) and configuration.cache is None:
-        obstacle = "the file is remote, and there is no folder for copies (cache: DIR)"
-    return Part(place, found[0].n_samples, max(reader.n_together for reader in found), obstacle)
+        why_not_streamable = "the file is remote, and there is no folder for copies (cache: DIR)"
+    return FilePart(place, found[0].n_samples, max(reader.n_together for reader in found), why_not_streamable)
 
 
 def readers(source: Source, configuration: DataConfiguration) -> Readers:
@@ -190,7 +190,7 @@ def _dtypes(configuration: DataConfiguration) -> dict[str, np.dtype]:
     return {name: np.dtype(dtype) for name, dtype in by_name.items()}
 
 
-def _check_weights(plan: Plan, configuration: DataConfiguration) -> None:
+def _check_weights(plan: DataPlan, configuration: DataConfiguration) -> None:
     """Raises `DataError` unless there is one array of weights, and each dtype belongs to an array."""
     if configuration.weights is not None and len(plan.weights) != 1:
         raise DataError(f"expected one array, found {len(plan.weights)}", where="data.weights", cure="name one")
@@ -203,13 +203,13 @@ def _check_weights(plan: Plan, configuration: DataConfiguration) -> None:
         )
 
 
-def _check_alike(training: Plan, validation: Plan) -> None:
+def _check_alike(training: DataPlan, validation: DataPlan) -> None:
     """Raises `DataError` unless validation and training samples have the same shapes."""
     for key, ours, others in (("features", training.x, validation.x), ("labels", training.y, validation.y)):
         shapes, other_shapes = ([(kind.key, kind.shape) for kind in kinds] for kinds in (ours, others))
         if shapes != other_shapes:
             raise DataError(
-                f"{_spoken(other_shapes)} for validation but {_spoken(shapes)} for training",
+                f"{_shapes_text(other_shapes)} for validation but {_shapes_text(shapes)} for training",
                 where=f"data.{key}: {validation.parts[0].place}: {', '.join(kind.name for kind in others)}",
                 cure="the shapes must be the same",
             )
@@ -239,11 +239,11 @@ def _check_same(reader: Reader, first: Reader) -> None:
     shapes, expected = ([(kind.key, kind.shape) for kind in source.kinds] for source in (reader, first))
     if shapes != expected:
         raise reader.error(
-            f"{_spoken(shapes)} here but {_spoken(expected)} in {first.source.place}",
+            f"{_shapes_text(shapes)} here but {_shapes_text(expected)} in {first.source.place}",
             "; ".join(map(str, reader.requests)),
             cure="the shape of a sample must be the same in all files",
         )
 
 
-def _spoken(shapes: list[tuple[str, tuple[int, ...]]]) -> str:
+def _shapes_text(shapes: list[tuple[str, tuple[int, ...]]]) -> str:
     return "samples of shape " + ", ".join(f"{key} {shape}".strip() for key, shape in shapes)

@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 
-from mpi_opt.core.figures_of_merit import Merits, read_merits, read_target
+from mpi_opt.core.figures_of_merit import FiguresOfMerit, read_figures_of_merit, read_target
 from mpi_opt.core.trial import FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import ConfigurationError
 
 FOLDS = [0.1, 0.4, 0.2, 0.9, 0.15]
-TWO = Merits(("accuracy", "seconds"), ("maximize", "minimize"))
+TWO = FiguresOfMerit(("accuracy", "seconds"), ("maximize", "minimize"))
 
 
 def outcomes(values):
@@ -26,55 +26,63 @@ def outcomes(values):
         ("mean+std", lambda values, sign: np.mean(values) + sign * np.std(values, ddof=1)),
     ],
 )
-def test_folds_come_to_the_selection_and_keep_their_standard_deviation(selection, direction, expected):
-    merits = Merits(directions=(direction,), selection=selection)
-    figures, spreads = merits.aggregate_folds(outcomes(FOLDS))
-    assert figures == (pytest.approx(expected(FOLDS, merits.sign)),)
+def test_folds_are_aggregated_by_the_selection_and_keep_their_standard_deviation(selection, direction, expected):
+    figures_of_merit = FiguresOfMerit(directions=(direction,), selection=selection)
+    figures, spreads = figures_of_merit.aggregate_folds(outcomes(FOLDS))
+    assert figures == (pytest.approx(expected(FOLDS, figures_of_merit.sign)),)
     assert spreads == (pytest.approx(np.std(FOLDS, ddof=1)),)
 
 
 def test_mean_plus_std_is_pessimistic_in_both_directions():
     for direction, is_worse in (("minimize", float.__gt__), ("maximize", float.__lt__)):
-        merits = Merits(directions=(direction,), selection="mean+std")
-        assert is_worse(merits.aggregate_folds(outcomes(FOLDS))[0][0], float(np.mean(FOLDS)))
+        figures_of_merit = FiguresOfMerit(directions=(direction,), selection="mean+std")
+        assert is_worse(figures_of_merit.aggregate_folds(outcomes(FOLDS))[0][0], float(np.mean(FOLDS)))
 
 
 @pytest.mark.parametrize("selection", ["mean", "mean+std", "median"])
 def test_one_fold_is_its_own_figure_without_uncertainty(selection):
-    assert Merits(selection=selection).aggregate_folds(outcomes([0.3])) == ((0.3,), None)
+    assert FiguresOfMerit(selection=selection).aggregate_folds(outcomes([0.3])) == ((0.3,), None)
 
 
 @pytest.mark.parametrize("k", [2, 3, 5])
-def test_told_standard_error_of_few_folds_is_not_too_small(k):
+def test_cost_standard_error_of_few_folds_is_not_too_small(k):
     """The average of the squared standard error is the variance of the mean: σ²/K (σ = 2)."""
-    rng, merits = np.random.default_rng(1), Merits()
+    rng, figures_of_merit = np.random.default_rng(1), FiguresOfMerit()
     squares = []
     for values in rng.normal(0, 2, (6000, k)):
-        figures, spreads = merits.aggregate_folds(outcomes(values))
-        told = merits.measured_cost(Outcome(0, "complete", figures[0], spreads[0], 1.0), k)
-        squares.append(told.uncertainty**2)
+        figures, spreads = figures_of_merit.aggregate_folds(outcomes(values))
+        cost = figures_of_merit.measured_cost(Outcome(0, "complete", figures[0], spreads[0], 1.0), k)
+        squares.append(cost.uncertainty**2)
     assert np.mean(squares) == pytest.approx(4 / k, rel=0.06)
 
 
 @pytest.mark.parametrize("selection", ["mean", "mean+std", "median"])
-def test_told_uncertainty_is_the_standard_error_of_the_selection(selection):
-    merits, n = Merits(selection=selection), 25
+def test_cost_uncertainty_is_the_standard_error_of_the_selection(selection):
+    figures_of_merit, n = FiguresOfMerit(selection=selection), 25
     rng = np.random.default_rng(0)
-    found = [merits.aggregate_folds(outcomes(rng.normal(0, 2, n)))[0][0] for _ in range(4000)]
-    told = merits.measured_cost(Outcome(0, "complete", 1.0, 2.0, 1.0), n)
-    assert told.uncertainty == pytest.approx(np.std(found), rel=0.06)
+    found = [figures_of_merit.aggregate_folds(outcomes(rng.normal(0, 2, n)))[0][0] for _ in range(4000)]
+    cost = figures_of_merit.measured_cost(Outcome(0, "complete", 1.0, 2.0, 1.0), n)
+    assert cost.uncertainty == pytest.approx(np.std(found), rel=0.06)
 
 
-def test_several_figures_are_summed_up_each_by_itself_and_told_to_minimise():
+def test_several_figures_are_summed_up_each_by_itself_and_cost_to_minimise():
     folds = [FoldOutcome(i, a, 1.0, {}, TWO.by_name((a, b))) for i, (a, b) in enumerate([(0.8, 3.0), (0.6, 5.0)])]
     figures, spreads = TWO.aggregate_folds(folds)
     assert figures == pytest.approx((0.7, 4.0))
     record = TrialRecord(
         0, "complete", {}, 0.7, 0.1, figures_of_merit=TWO.by_name(figures), uncertainties=TWO.by_name(spreads)
     )
-    told = TWO.measured_cost(record, 2)
-    assert told == pytest.approx((-0.7, 4.0))
-    assert [one.uncertainty for one in told] == pytest.approx([0.1, 1.0])
+    cost = TWO.measured_cost(record, 2)
+    assert cost == pytest.approx((-0.7, 4.0))
+    assert [one.uncertainty for one in cost] == pytest.approx([0.1, 1.0])
+
+
+def test_outcome_has_all_figures_with_their_uncertainties_and_the_first_as_the_main_one():
+    outcome = TWO.outcome(3, "complete", (0.7, 4.0), (0.1, 1.0), 2.0, [])
+    assert (outcome.figure_of_merit, outcome.uncertainty) == (0.7, 0.1)
+    assert outcome.figures_of_merit == {"accuracy": 0.7, "seconds": 4.0}
+    assert outcome.uncertainties == {"accuracy": 0.1, "seconds": 1.0}
+    assert FiguresOfMerit().outcome(3, "complete", (0.7,), None, 2.0, []) == Outcome(3, "complete", 0.7, None, 2.0, [])
 
 
 @pytest.mark.parametrize(
@@ -85,15 +93,15 @@ def test_several_numbers_may_come_in_order_or_by_name(value):
 
 
 @pytest.mark.parametrize("value", [0.9, "ab", None, (0.9,), (0.9, 1.0, 2.0), {"accuracy": 1.0}, (0.9, math.nan)])
-def test_what_is_not_one_number_for_each_name_fails_the_trial(value):
+def test_wrong_number_of_figures_fails_the_trial(value):
     with pytest.raises((TypeError, ValueError)):
         TWO.read(value)
 
 
 @pytest.mark.parametrize("value", [True, "0.5", None, math.inf, (0.5, 0.6)])
-def test_what_is_no_number_fails_the_trial_of_one_figure(value):
+def test_value_that_is_no_number_fails_the_trial_of_one_figure(value):
     with pytest.raises((TypeError, ValueError)):
-        Merits().read(value)
+        FiguresOfMerit().read(value)
 
 
 @pytest.mark.parametrize(
@@ -121,13 +129,13 @@ def test_target_of_several_figures_is_reached_by_one_trial_in_all_of_them(target
     ],
 )
 def test_names_come_from_metrics_and_functions(figure, direction, names):
-    assert read_merits(figure, direction, "mean", is_training=True).names == names
+    assert read_figures_of_merit(figure, direction, "mean", is_training=True).names == names
 
 
 def test_values_of_a_users_function_are_called_as_the_user_wants():
-    assert read_merits("val_loss", "minimize", "mean", is_training=False).names == ("figure_of_merit",)
-    assert read_merits(["a", "b"], ["minimize"] * 2, "mean", is_training=False).names == ("a", "b")
-    unnamed = read_merits("val_loss", ["minimize"] * 2, "mean", is_training=False)
+    assert read_figures_of_merit("val_loss", "minimize", "mean", is_training=False).names == ("figure_of_merit",)
+    assert read_figures_of_merit(["a", "b"], ["minimize"] * 2, "mean", is_training=False).names == ("a", "b")
+    unnamed = read_figures_of_merit("val_loss", ["minimize"] * 2, "mean", is_training=False)
     assert unnamed.names == ("figure_of_merit_1", "figure_of_merit_2")
 
 
@@ -142,13 +150,13 @@ def test_values_of_a_users_function_are_called_as_the_user_wants():
 )
 def test_names_and_directions_that_do_not_go_together_are_refused(figure, direction, where):
     with pytest.raises(ConfigurationError) as caught:
-        read_merits(figure, direction, "mean", is_training=True)
+        read_figures_of_merit(figure, direction, "mean", is_training=True)
     assert caught.value.where == where
     assert caught.value.cure
 
 
 def test_targets_that_do_not_go_with_the_figures_are_refused():
     assert read_target([0.9, None], TWO) == (0.9, None)
-    assert read_target(0.9, Merits()) == 0.9
+    assert read_target(0.9, FiguresOfMerit()) == 0.9
     with pytest.raises(ConfigurationError, match="a target for each of accuracy, seconds; found 1"):
         read_target(0.9, TWO)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from mpi_learn.data import kept_data
+from mpi_learn.data import dataset_cache
 from mpi_learn.data.configuration import DataConfiguration
-from mpi_learn.data.kept_data import KeptData
+from mpi_learn.data.dataset_cache import DatasetCache
 
 
 @pytest.fixture
@@ -21,13 +21,13 @@ def folder(tmp_path):
     return tmp_path
 
 
-def loaded(kept: KeptData, folder: Path, name: str = "a", seed: int = 3, **options):
+def loaded(kept: DatasetCache, folder: Path, name: str = "a", seed: int = 3, **options):
     files = {"train": str(folder / f"{name}.npz"), "features": "X", "labels": "y", "validation_fraction": 0.5}
     return kept.load(DataConfiguration(**files | options), MPI.COMM_SELF, seed)
 
 
 def test_the_same_data_are_loaded_once(folder):
-    kept = KeptData()
+    kept = DatasetCache()
     first = loaded(kept, folder)
     assert loaded(kept, folder) is first
     assert loaded(kept, folder, seed=4).validation_indices.tolist() != first.validation_indices.tolist()
@@ -36,7 +36,7 @@ def test_the_same_data_are_loaded_once(folder):
 
 def test_a_file_that_changes_is_loaded_again(folder):
     """Although its size is the same."""
-    kept = KeptData()
+    kept = DatasetCache()
     assert loaded(kept, folder).training.y[0].sum() == 190
     np.savez(folder / "a.npz", X=np.zeros((20, 1)), y=np.arange(20)[::-1] * 2)
     os.utime(folder / "a.npz", (2e9, 2e9))
@@ -44,7 +44,7 @@ def test_a_file_that_changes_is_loaded_again(folder):
 
 
 def test_a_function_that_changes_is_called_again(folder):
-    kept, file = KeptData(), folder / "f.py"
+    kept, file = DatasetCache(), folder / "f.py"
     for factor in (2, 3):
         file.write_text(f"def f(x):\n    return {factor} * x\n")
         os.utime(file, (2e9 + factor, 2e9 + factor))
@@ -52,8 +52,8 @@ def test_a_function_that_changes_is_called_again(folder):
         assert dataset.training.x[0].max() == factor * 19
 
 
-def test_what_was_not_used_for_longest_is_given_up_first(folder):
-    kept = KeptData()
+def test_the_least_recently_used_dataset_is_dropped_first(folder):
+    kept = DatasetCache()
     first, second = loaded(kept, folder, "a"), loaded(kept, folder, "b")
     assert loaded(kept, folder, "a") is first
     for name in "cde":
@@ -63,8 +63,8 @@ def test_what_was_not_used_for_longest_is_given_up_first(folder):
 
 
 def test_datasets_are_given_up_for_others_that_need_their_memory(folder, monkeypatch):
-    kept = KeptData()
+    kept = DatasetCache()
     first = loaded(kept, folder, "a")
-    monkeypatch.setattr(kept_data, "host_memory_bytes", lambda: 100)
+    monkeypatch.setattr(dataset_cache, "host_memory_bytes", lambda: 100)
     loaded(kept, folder, "b")
     assert loaded(kept, folder, "a") is not first

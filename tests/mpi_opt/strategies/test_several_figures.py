@@ -62,7 +62,7 @@ def test_tuples_are_survived_failures_and_nan_included(name, kind):
 
 
 @every_strategy
-def test_resumed_strategy_proposes_what_the_living_one_does(name):
+def test_resumed_strategy_proposes_the_same_points(name):
     space = SPACES["mixed"]
     living, resumed = (make_strategy(name, space, seed=2, n_figures=2) for _ in range(2))
     _, told = run(living, space, 18, outcome=lambda proposal: two_hills(space, proposal.parameters))
@@ -120,7 +120,7 @@ def test_a_strategy_that_knows_one_figure_is_refused_at_the_start():
         Mine(PLANE).expect(2)
 
 
-def test_halving_by_what_trials_report_is_refused_at_the_start():
+def test_halving_by_reports_of_trials_is_refused_at_the_start():
     make_strategy("halving", PLANE, n_figures=2)
     with pytest.raises(ConfigurationError, match="a trial reports one number"):
         make_strategy("halving", PLANE, options={"resume": False}, n_figures=2)
@@ -145,7 +145,7 @@ def test_population_replaces_the_last_front_by_the_first():
     assert 1 not in continued
 
 
-def test_every_point_of_a_front_is_best_for_some_weights_unless_it_costs_twenty_times_what_it_gains():
+def test_every_point_of_a_front_is_best_for_some_weights_unless_it_costs_twenty_times_its_gain():
     x = np.linspace(0, 1, 21)
     front = np.column_stack([x, 1 - x**2])
     worse = front + 0.2
@@ -159,8 +159,17 @@ def test_every_point_of_a_front_is_best_for_some_weights_unless_it_costs_twenty_
     assert set(np.flatnonzero(slope > 1 / 3)) <= best <= set(range(21))
 
 
-def test_a_scalarised_value_is_known_as_well_as_its_largest_term():
-    values, variances = np.array([[0.0, 4.0], [2.0, 0.0]]), np.array([[0.1, 0.4], [0.1, 0.4]])
+def test_the_uncertainty_of_a_scalarised_value_is_that_of_its_largest_term():
+    """Its unit is the extent of the front: the dominated third point does not change it."""
+    values, variances = np.array([[0.0, 4.0], [2.0, 0.0], [90.0, 4.0]]), np.array([[0.1, 0.4]] * 3)
     one, variance = scalarised(values, variances, np.array([0.5, 0.5]))
-    assert one == pytest.approx([0.5 + 0.05 * 0.5, 0.5 + 0.05 * 0.5])
-    assert variance == pytest.approx([0.4 * (1.05 * 0.5 / 4) ** 2, 0.1 * (1.05 * 0.5 / 2) ** 2])
+    assert one[:2] == pytest.approx([0.5 + 0.05 * 0.5, 0.5 + 0.05 * 0.5])
+    assert variance[:2] == pytest.approx([0.4 * (1.05 * 0.5 / 4) ** 2, 0.1 * (1.05 * 0.5 / 2) ** 2])
+
+
+def test_the_unit_of_a_front_of_one_point_is_its_distance_to_the_median():
+    """One figure is a thousand times as large as the other, and counts as much."""
+    values = np.array([[0.0, 0.0], [1.0, 3000.0], [2.0, 1000.0], [3.0, 2000.0]])
+    one, _ = scalarised(values, np.zeros((4, 2)), np.array([0.5, 0.5]))
+    terms = np.array([[0.0, 0.0], [1.0, 3.0], [2.0, 1.0], [3.0, 2.0]]) / 1.5
+    assert one == pytest.approx(0.5 * terms.max(axis=1) + 0.05 * 0.5 * terms.sum(axis=1))

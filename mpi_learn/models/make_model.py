@@ -91,11 +91,11 @@ def _check_mean(model: Model, settings: ModelSettings, example: Example) -> None
     Ranks average their gradients, so that several ranks would not train like one with all their samples. With every
     sample twice, a mean over the batch stays the same and a sum doubles.
     """
-    losses, counters = [], model.counters()
+    losses, integers = [], model.state.integers()
     for _ in range(3):
         losses.append(model.metrics(model.evaluate(example.x, example.y, example.weights))["loss"])
         example = example.doubled()
-    model.set_counters(counters)
+    model.state.set_integers(integers)
     once, first, second = losses[0], losses[1] - losses[0], losses[2] - losses[1]
     is_sum = 0.9 < first / once < 1.1 if once else False
     has_sum = abs(first) > 1e-3 * abs(once) and 1.99 < second / first < 2.01

@@ -1,0 +1,158 @@
+"""The losses of a model's outputs and the labels that they take: whether these fit and are possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from mpi_learn.errors import DataError, ModelError
+from mpi_learn.models.model import Example
+from mpi_learn.models.outputs import Outputs, Shape
+from mpi_learn.settings.component import Component
+
+LossType = TypeVar("LossType")
+
+
+@dataclass(frozen=True)
+class LabelRule:
+    """The labels that a loss accepts for one output.
+
+    Attributes:
+        loss: Its name, for messages.
+        output: The shape of the output, batch first.
+        class_axis: The axis of the output along which the classes are, if labels are class numbers.
+        is_elementwise: Whether labels have the shape of the output.
+        is_probability: Whether labels must be between 0 and 1.
+        ignored: A class number that the loss ignores.
+    """
+
+    loss: str
+    output: Shape
+    class_axis: int | None = None
+    is_elementwise: bool = False
+    is_probability: bool = False
+    ignored: int | None = None
+
+    @property
+    def n_classes(self) -> int | None:
+        """The number of classes, if labels are class numbers."""
+        return None if self.class_axis is None else self.output[self.class_axis]
+
+    def check_shape(self, labels: np.ndarray) -> None:
+        """Raises ModelError unless labels of this shape and kind fit the output."""
+        expected, found = self.output[1:], labels.shape[1:]
+        if self.class_axis is not None:
+            axes = [axis for axis in range(len(self.output)) if axis not in (0, self.class_axis % len(self.output))]
+            expected = tuple(self.output[axis] for axis in axes)
+            possible = [expected, (*expected, 1)]
+            cure = "use categorical_crossentropy for one-hot labels" if found == self.output[1:] else ""
+            if labels.dtype.kind == "f" and found in possible and self.class_axis == 1:
+                cure, possible = "class numbers must be stored as integers", []
+        elif self.is_elementwise:
+            possible = [expected, expected[:-1] if expected and expected[-1] == 1 else expected]
+            is_class_number = found == () and self.loss.startswith("categorical")
+            cure = "use sparse_categorical_crossentropy for class numbers" if is_class_number else ""
+        else:
+            return
+        if found not in possible and None not in self.output[1:]:
+            raise ModelError(
+                f"with {self.loss} the model's output of shape {self.output[1:]} needs labels of shape {expected} per "
+                f"sample, the data have {found}",
+                where="data.labels",
+                cure=cure,
+            )
+
+    def check_weights(self, weights: np.ndarray) -> None:
+        """Raises ModelError unless Keras can multiply the losses, one per entry of the output, by these weights."""
+        if self.class_axis is None and not self.is_elementwise:
+            return
+        entries, found = self.output[1:-1], weights.shape[1:]
+        if not any(_fits(one, other) for one in _squeezed(entries) for other in _squeezed(found)):
+            raise ModelError(
+                f"the data have weights of shape {found} per sample, {self.loss} has losses of shape {entries}",
+                where="data.weights",
+                cure=f"store weights of shape {(1,) * len(entries)} or {entries} per sample",
+            )
+
+    def check_range(self, labels: np.ndarray) -> None:
+        """Raises DataError if one of `labels` (all of them, not a few) is impossible."""
+        if self.ignored is not None:
+            labels = labels[labels != self.ignored]
+        if not labels.size:
+            return
+        low, high = labels.min(), labels.max()
+        n = self.n_classes
+        if n is not None and (low < 0 or high >= n):
+            raise DataError(
+                f"label {int(low if low < 0 else high)} is outside of the model's {n} classes 0…{n - 1}",
+                where="data.labels",
+                cure=f"give the model at least {int(high) + 1} outputs" if low >= 0 else "number the classes from 0",
+            )
+        if self.is_probability and (low < 0 or high > 1):
+            raise DataError(
+                f"{self.loss} needs labels from 0 to 1, found {low}…{high}",
+                where="data.labels",
+                cure="use sparse_categorical_crossentropy for more than two classes",
+            )
+
+
+def _squeezed(shape: Shape) -> list[Shape]:
+    """The shape, and the same without a last axis of length 1."""
+    return [shape, shape[:-1]] if shape[-1:] == (1,) else [shape]
+
+
+def _fits(entries: Shape, weights: Shape) -> bool:
+    """Whether weights of this shape can be multiplied with so many entries."""
+    return len(entries) == len(weights) and all(n is None or m in (1, n) for n, m in zip(entries, weights, strict=True))
+
+
+@dataclass(frozen=True)
+class OutputLosses(Generic[LossType]):
+    """The loss of each output of a model.
+
+    Attributes:
+        losses: One per output; None for an output without one.
+        rules: What the losses require of their labels; None if that is not known.
+        places: The number of the label of each output; None for an output without one.
+        may_be_sums: Whether a loss may be a sum over the batch: the user's own, or one with a `reduction`.
+    """
+
+    losses: Sequence[LossType | None]
+    rules: Sequence[LabelRule | None]
+    places: Sequence[int | None]
+    may_be_sums: bool
+
+    def check_labels(self, y: Sequence[np.ndarray]) -> None:
+        """Raises DataError if a label of `y` (one array per label, all samples) is impossible."""
+        for rule, place in zip(self.rules, self.places, strict=True):
+            if rule is not None and place is not None:
+                rule.check_range(y[place])
+
+
+MakeLoss = Callable[[Component, Shape, np.ndarray], tuple[LossType, LabelRule | None]]
+"""(name and arguments, shape of the output, labels of a few samples) -> loss of a framework, and its rule."""
+
+
+def output_losses(outputs: Outputs, loss: Any, example: Example, make: MakeLoss[LossType]) -> OutputLosses[LossType]:
+    """The losses that the configuration names, checked on the labels of a few samples.
+
+    Raises:
+        ConfigurationError, ModelError, DataError: There is no such loss, or it does not fit outputs and labels.
+    """
+    wanted = outputs.losses(loss)
+    places = outputs.labels(example.y_names, len(example.y), wanted)
+    losses: list[LossType | None] = []
+    rules: list[LabelRule | None] = []
+    for one, shape, place in zip(wanted, outputs.shapes, places, strict=True):
+        made, rule = (None, None) if one is None or place is None else make(one, shape, example.y[place])
+        if rule is not None and place is not None:
+            rule.check_shape(example.y[place])
+        losses.append(made)
+        rules.append(rule)
+    may_be_sums = any(one is not None and (one.is_own or "reduction" in one.arguments) for one in wanted)
+    found = OutputLosses(losses, rules, places, may_be_sums)
+    found.check_labels(example.y)
+    return found
