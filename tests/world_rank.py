@@ -20,6 +20,7 @@ from mpi4py import MPI
 
 from mpi_learn.mpi import process_end
 
+PACKAGES = ("mpi_learn", "mpi_opt")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 
@@ -99,7 +100,8 @@ def _process(job: dict[str, Any], rank: int) -> Iterator[None]:
         sys.path[:], sys.argv, sys.modules["__main__"] = path, argv, main_module
         for name in set(sys.modules) - modules:
             file = str(getattr(sys.modules[name], "__file__", ""))
-            if file.startswith(job["cwd"]) and "site-packages" not in file:  # the environment may be in this folder
+            is_of_program = file.startswith(job["cwd"]) and name.partition(".")[0] not in PACKAGES
+            if is_of_program and "site-packages" not in file:  # the environment may be in this folder
                 del sys.modules[name]
         os.chdir(folder)
         for (owner, name), definition in definitions.items():
@@ -109,9 +111,9 @@ def _process(job: dict[str, Any], rank: int) -> Iterator[None]:
 
 def _definitions() -> dict[tuple[Any, str], Any]:
     """The functions, classes, methods and constants of `mpi_learn` and `mpi_opt`, by what holds them and name."""
-    modules = [sys.modules[name] for name in sys.modules if name.partition(".")[0] in ("mpi_learn", "mpi_opt")]
+    modules = [sys.modules[name] for name in sys.modules if name.partition(".")[0] in PACKAGES]
     classes = [one for module in modules for one in vars(module).values() if isinstance(one, type)]
-    owners = [*modules, *(one for one in classes if one.__module__.partition(".")[0] in ("mpi_learn", "mpi_opt"))]
+    owners = [*modules, *(one for one in classes if one.__module__.partition(".")[0] in PACKAGES)]
     return {
         (owner, name): value
         for owner in owners

@@ -120,10 +120,11 @@ def _n_results(search: Launched, database: Path) -> int:
     return -1 if (search.folder / "storm.logs").exists() else -2
 
 
-def one_run(data: Path, seed: int, folder: Path, reference: dict[str, float]) -> dict[str, Any]:
+def one_run(
+    data: Path, setting: tuple[int, int, int], kills: list[Kill], folder: Path, reference: dict[str, float]
+) -> dict[str, Any]:
     """Runs one search with its kills; what was wrong with it, and how long things took."""
-    (n, size, folds), kills = drawn(seed)
-    problems = []
+    (n, size, folds), problems = setting, []
     with Launched(folder, n, space(data, size, folds)) as search:
         killed = carry_out(search, folder / "storm.db", kills)
         try:
@@ -231,13 +232,14 @@ def main() -> None:
         prepare("digits", data)
     known = json.loads(options.results.read_text()) if options.results.exists() else {"undisturbed": {}, "runs": {}}
     for seed in range(options.runs):
-        _, size, folds = drawn(seed)[0]
-        setting = f"{size}/{folds}"
-        if setting not in known["undisturbed"]:
-            known["undisturbed"][setting] = undisturbed(data, size, folds)
+        setting, kills = drawn(seed)
+        _, size, folds = setting
+        name = f"{size}/{folds}"
+        if name not in known["undisturbed"]:
+            known["undisturbed"][name] = undisturbed(data, size, folds)
         if str(seed) not in known["runs"]:
             folder = options.folder / f"{seed}-{time.time():.0f}"
-            known["runs"][str(seed)] = one_run(data, seed, folder, known["undisturbed"][setting])
+            known["runs"][str(seed)] = one_run(data, setting, kills, folder, known["undisturbed"][name])
             print(seed, known["runs"][str(seed)], flush=True)
         options.results.write_text(json.dumps(known, indent=1))
     for what, found in summary(list(known["runs"].values())).items():

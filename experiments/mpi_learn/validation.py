@@ -36,9 +36,13 @@ def content(mode: str, work: Path, seed: int, n_epochs: int, every: int = 1) -> 
 
 
 def measure(work: Path, *, smoke: bool) -> dict[str, dict[str, list[float]]]:
-    """Seconds of the training loop by number of workers and mode; "at the end": a single validation at the end."""
-    workers, n_runs, n_epochs = ((1,), 1, 2) if smoke else (WORKERS, N_RUNS, N_EPOCHS)
-    modes = [(mode, mode, 1) for mode in MODES] + ([] if smoke else [("at the end", "distributed", n_epochs)])
+    """Seconds of the training loop by number of workers and mode; "at the end": a single validation at the end.
+
+    The short form compares `thread` with `master`.
+    """
+    workers, n_runs, n_epochs = ((1,), 1, 1) if smoke else (WORKERS, N_RUNS, N_EPOCHS)
+    modes = [(mode, mode, 1) for mode in (("master", "thread") if smoke else MODES)]
+    modes += [] if smoke else [("at the end", "distributed", n_epochs)]
     found: dict[str, dict[str, list[float]]] = {}
     for n_workers in workers:
         folder = work / f"{n_workers}_workers"

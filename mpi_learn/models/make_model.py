@@ -91,10 +91,14 @@ def _check_mean(model: Model, settings: ModelSettings, example: Example) -> None
     Ranks average their gradients, so that several ranks would not train like one with all their samples. With every
     sample twice, a mean over the batch stays the same and a sum doubles.
     """
-    losses, integers = [], model.state.integers()
+    floats, integers = model.state.floats(), model.state.integers()
+    losses = []
     for _ in range(3):
-        losses.append(model.metrics(model.evaluate(example.x, example.y, example.weights))["loss"])
+        batch = example.x, example.y, example.weights
+        sums = model.evaluate(*batch) if model.can_evaluate else model.gradient(*batch)[model.layout.size :]
+        losses.append(model.metrics(sums)["loss"])
         example = example.doubled()
+    model.state.set_floats(floats)
     model.state.set_integers(integers)
     once, first, second = losses[0], losses[1] - losses[0], losses[2] - losses[1]
     is_sum = 0.9 < first / once < 1.1 if once else False

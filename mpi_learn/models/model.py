@@ -91,6 +91,7 @@ class Model(ABC):
         has_own_loss: Whether user code computes its loss, which may be a sum over the batch.
         synchronizes_statistics: Whether its batch normalisation would use the batches of all replicas.
         least_samples: The smallest batch that the model can be trained with.
+        can_evaluate: Whether `evaluate` is possible: not if only the user's `train_step` computes a loss.
         has_constraints: Whether the framework's optimizers constrain its weights after each step.
     """
 
@@ -104,6 +105,7 @@ class Model(ABC):
     has_own_loss: bool = False
     synchronizes_statistics: bool = False
     least_samples: int = 1
+    can_evaluate: bool = True
     has_constraints: bool = False
 
     @abstractmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,12 @@ from mpi_learn.mpi.lost_ranks import is_protected, release
 from mpi_learn.mpi.revocable import Revocable
 
 Communicator = MPI.Comm
+
+CREATION_S = 10.0
+"""The longest wait of `no_creation`, in seconds. A creation takes milliseconds."""
+
+_creating = threading.Lock()
+"""Held while `from_ranks` creates a communicator."""
 
 
 def split(comm: Communicator, color: int, key: int = 0) -> Communicator:
@@ -45,7 +52,8 @@ def from_ranks(comm: Communicator, ranks: Sequence[int], name: str) -> Communica
         name: The same on all members, and never used before.
     """
     group = comm.Get_group().Incl(ranks)
-    part = Revocable(MPI.COMM_SELF.Dup() if len(ranks) == 1 else _created(comm, group, name))
+    with _creating:
+        part = Revocable(MPI.COMM_SELF.Dup() if len(ranks) == 1 else _created(comm, group, name))
     part.Set_errhandler(MPI.ERRORS_RETURN)
     try:
         part.Barrier()  # no member may revoke it before all members have created it, as in `split`
@@ -53,6 +61,24 @@ def from_ranks(comm: Communicator, ranks: Sequence[int], name: str) -> Communica
         release(part)  # a member has died: the others may wait for this rank
         raise
     return part
+
+
+@contextmanager
+def no_creation() -> Iterator[None]:
+    """Prevents `from_ranks` from creating a communicator during the block; required in a second thread that calls MPI.
+
+    The first messages over a new communicator may arrive before it is complete. If a second thread receives one of them
+    at that time, Open MPI 5 can lose it, and the ranks of the new communicator wait for it forever.
+
+    If a creation takes longer than `CREATION_S`, the block is entered nevertheless: a member of the communicator may
+    have died, and the second thread must receive the message that ends this process.
+    """
+    is_held = _creating.acquire(timeout=CREATION_S)
+    try:
+        yield
+    finally:
+        if is_held:
+            _creating.release()
 
 
 def _created(comm: Communicator, group: MPI.Group, name: str) -> Communicator:

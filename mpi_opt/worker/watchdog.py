@@ -33,7 +33,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from mpi_learn.cli.exit_status import UNFINISHED
-from mpi_learn.mpi import lost_ranks, process_end
+from mpi_learn.mpi import communicators, lost_ranks, process_end
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.lost_ranks import RankLost
 from mpi_opt.messages.link import WorkerLink
@@ -160,7 +160,8 @@ class Watchdog:
     def _listen(self) -> None:
         while not self._closed.wait(LISTEN_S):
             if self.link.has_thread:
-                self._receive()
+                with communicators.no_creation():
+                    self._receive()
             late_s = time.monotonic() - self._deadline
             if late_s > 0:
                 self._interrupt(TrialTimeout, f"the trial took longer than trial.timeout, {self._timeout_s:g} s")

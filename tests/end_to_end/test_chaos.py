@@ -37,21 +37,27 @@ def in_one_process(settings: dict) -> dict[str, float]:
     return {str(trial.number): trial.figure_of_merit for trial in study.trials}
 
 
-@pytest.mark.parametrize("seed", [pytest.param(0, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.slow), 3])
+FEW_RANKS = (5, 2, 1), [(4, 2, 0.0), (2, 6, 0.0)]
+"""Ranks, ranks per block and folds; and kills: one rank of each block."""
+
+
+@pytest.mark.parametrize("seed", [None, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 1, 3))])
 def test_killed_ranks_cost_no_trial_and_change_no_figure_of_merit(seed, tmp_path):
     import storm
 
+    setting, kills = (FEW_RANKS[0], [storm.Kill(*one) for one in FEW_RANKS[1]]) if seed is None else storm.drawn(seed)
     prepare("digits", data := tmp_path / "digits.h5")
-    run = storm.one_run(data, seed, tmp_path / "run", on_one_block(seed, data, tmp_path))
+    run = storm.one_run(data, setting, kills, tmp_path / "run", on_one_block(setting, data, tmp_path))
     assert run["problems"] == []
+    assert len(run["kills"]) == len(kills) or seed is not None
     assert all(seconds < 5 for seconds in run["noticed_s"])
 
 
-def on_one_block(seed: int, data: Path, folder: Path) -> dict[str, float]:
-    """Trial -> figure of merit of the search of `storm` with this seed, on a single block of ranks that all live."""
+def on_one_block(setting: tuple[int, int, int], data: Path, folder: Path) -> dict[str, float]:
+    """Trial -> figure of merit of the search of `storm` with this setting, on a single block of ranks that all live."""
     import storm
 
-    _, size, folds = storm.drawn(seed)[0]
+    _, size, folds = setting
     (folder / "space.yaml").write_text(dumped(storm.space(data, size, folds)))
     done = in_world(1 + size, *SEARCH, "space.yaml", cwd=folder)
     assert done.returncode == 0, done.stderr

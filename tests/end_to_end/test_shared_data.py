@@ -43,7 +43,7 @@ def test_all_blocks_of_a_host_and_all_their_folds_share_one_copy_of_the_samples(
         "store": "sqlite:///test.db",
         "space": {"units": {"type": "integer", "low": 1, "high": 8}},
         "figure_of_merit": "program.py:shared",
-        "search": {"strategy": "random", "trials": 6, "seed": 3},
+        "search": {"strategy": "random", "trials": 4, "seed": 3},
         "folds": 2,
         "training": {
             "model": "program.py:build",
@@ -53,8 +53,8 @@ def test_all_blocks_of_a_host_and_all_their_folds_share_one_copy_of_the_samples(
         },
     }
     (tmp_path / "space.yaml").write_text(yaml.safe_dump(content))
-    done = mpirun(4, "-m", "mpi_opt", "search", "space.yaml", cwd=tmp_path, timeout=150)
+    done = mpirun(3, "-m", "mpi_opt", "search", "space.yaml", cwd=tmp_path, timeout=150)
     assert done.returncode == 0, done.stderr
-    last = [value for (value,) in query("SELECT figure_of_merit FROM trials ORDER BY finished_at")][-3:]
-    assert len(last) == 3
-    assert max(last) < 0.75  # of three blocks, each one with a copy of its own would say 1.0 or more
+    last = [value for (value,) in query("SELECT figure_of_merit FROM trials ORDER BY finished_at")][-2:]
+    assert len(last) == 2
+    assert max(last) < 0.75  # of two blocks, each one with a copy of its own would say 1.0 or more

@@ -150,6 +150,23 @@ def build_real_integer_complex():
     return keras.Model(inputs, [keras.layers.Dense(1)(inputs), *Others()(inputs)])
 
 
+def build_only_training(reduction="mean"):
+    """A model whose `train_step` alone knows its loss."""
+    import keras
+    import tensorflow as tf
+
+    class OnlyTraining(keras.Model):
+        def train_step(self, data):
+            with tf.GradientTape() as tape:
+                loss = getattr(keras.ops, reduction)(keras.ops.square(self(data[0])))
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+            return {"loss": loss}
+
+    inputs = keras.Input((3,))
+    return OnlyTraining(inputs, keras.layers.Dense(1)(inputs))
+
+
 def build_noisy():
     """Adds noise from Keras' global generator of random numbers."""
     import keras

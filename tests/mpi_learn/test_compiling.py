@@ -21,14 +21,29 @@ from tests.world import in_world
 LOSS = "sparse_categorical_crossentropy"
 
 
-@pytest.fixture
-def model():
+def made():
     settings = ModelSettings(
         model=f"{KERAS}:build_model", parameters={"norm": True}, loss=LOSS, metrics=["accuracy"], seed=1
     )
-    made = make_model(settings, Example((X64,), (CLASSES,)))
-    yield made
-    made.close()
+    return make_model(settings, Example((X64,), (CLASSES,)))
+
+
+@pytest.fixture
+def model():
+    yield (built := made())
+    built.close()
+
+
+@pytest.fixture(scope="module")
+def shared():
+    return made()
+
+
+@pytest.fixture
+def untrained(shared):
+    """A model for the choice alone, whose step no test runs: it is built once."""
+    shared.compile_step(by_xla=False)
+    return shared
 
 
 def test_xla_gives_the_same_step_vector_for_full_and_for_smaller_batches(model):
@@ -79,7 +94,7 @@ def test_xla_compiles_once_however_often_it_is_chosen(model, monkeypatch):
         (False, 0.0, (2.0, 1.0), False),
     ],
 )
-def test_xla_is_chosen_only_if_it_is_faster(model, monkeypatch, wish, worth_s, seconds, expected):
+def test_xla_is_chosen_only_if_it_is_faster(untrained, monkeypatch, wish, worth_s, seconds, expected):
     from mpi4py import MPI
 
     from mpi_learn.training.configuration import TrainingConfiguration
@@ -88,18 +103,18 @@ def test_xla_is_chosen_only_if_it_is_faster(model, monkeypatch, wish, worth_s, s
     monkeypatch.setattr(xla_choice, "WORTH_STEPS", 1)
     monkeypatch.setattr(xla_choice, "WORTH_S", worth_s)
     monkeypatch.setattr(xla_choice, "both_seconds", lambda *arguments: seconds)
-    xla_choice.choose_compiler(configuration, MPI.COMM_SELF, digits(), model)
-    assert model.is_xla == expected
+    xla_choice.choose_compiler(configuration, MPI.COMM_SELF, digits(), untrained)
+    assert untrained.is_xla == expected
 
 
-def test_a_training_of_few_steps_is_not_held_up_by_timing_any(model, monkeypatch):
+def test_a_training_of_few_steps_is_not_held_up_by_timing_any(untrained, monkeypatch):
     from mpi4py import MPI
 
     from mpi_learn.training.configuration import TrainingConfiguration
 
-    monkeypatch.setattr(model, "gradient", lambda *batch: pytest.fail("a step was timed"))
-    xla_choice.choose_compiler(TrainingConfiguration(model="unused", loss=LOSS), MPI.COMM_SELF, digits(), model)
-    assert not model.is_xla
+    monkeypatch.setattr(untrained, "gradient", lambda *batch: pytest.fail("a step was timed"))
+    xla_choice.choose_compiler(TrainingConfiguration(model="unused", loss=LOSS), MPI.COMM_SELF, digits(), untrained)
+    assert not untrained.is_xla
 
 
 def test_training_with_xla_gives_the_same_weights():

@@ -128,6 +128,7 @@ def test_weights_are_the_memory_that_the_framework_computes_with(case):
 
 def test_moving_numbers_and_counters_come_back_as_they_were(case):
     model, x, y = case
+    model.gradient(x, y)  # the numbers are no longer those of a new model
     floats, integers = model.state.floats(), model.state.integers()
     for _ in range(3):
         model.gradient(x, y)
@@ -170,6 +171,18 @@ def test_predicted_integers_and_complex_numbers_are_exact():
     model = made(f"{KERAS}:build_real_integer_complex", {}, ["mse", None, None], [], (X3,), (X3[:, 0],))
     real, integer, imaginary = model.predict((X3,))
     assert (real.dtype, integer[0, 0], imaginary[0, 0]) == (np.float32, 16777217, 2j)
+
+
+def test_loss_of_a_train_step_alone_is_trained_on_several_ranks_unless_it_is_a_sum():
+    def make(reduction):
+        specification = f"{KERAS}:build_only_training"
+        settings = ModelSettings(specification, {"reduction": reduction}, n_workers=2, is_validated=False)
+        return make_model(settings, Example((X3,), ()))
+
+    model = make("mean")
+    assert model.gradient((X3,), ()).any()
+    with pytest.raises(ConfigurationError, match="the loss is a sum over the batch"):
+        make("sum")
 
 
 def test_save_writes_one_file(case, tmp_path):

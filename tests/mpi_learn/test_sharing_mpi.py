@@ -94,7 +94,7 @@ def test_no_rank_uses_rows_that_another_rank_of_the_host_cannot_reach(tmp_path):
     program = (
         "from mpi4py import MPI; from mpi_learn.mpi import host_memory\n"
         "found = [host_memory.rows_of_host(MPI.COMM_WORLD, 5)]\n"
-        "if MPI.COMM_WORLD.rank == 1: host_memory._asked = lambda address, n_bytes: None\n"
+        "if MPI.COMM_WORLD.rank == 1: host_memory._received = lambda address, n_bytes: None\n"
         "found.append(host_memory.rows_of_host(MPI.COMM_WORLD, 5))\n"
         "print(*map(len, found), flush=True)\n"
     )

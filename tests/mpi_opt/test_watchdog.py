@@ -5,13 +5,16 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from mpi4py import MPI
 
+from mpi_learn.mpi import communicators
 from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.messages import TO_WATCHDOG, Disband, End, Join
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
+from mpi_opt.worker import watchdog as watchdog_module
 from mpi_opt.worker.watchdog import TrialGivenUp, TrialTimeout, Watchdog
 
 
@@ -105,3 +108,42 @@ def test_without_thread_support_the_coordinator_is_heard_by_the_rank_itself():
         watchdog.stop_guarding()
     finally:
         watchdog.close()
+
+
+class Creation:
+    """The creation of a communicator; counts the messages that the thread polls for meanwhile, and at other times."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.is_under_way, self.n_polls = False, {True: 0, False: 0}
+        monkeypatch.setattr(watchdog_module, "LISTEN_S", 0.01)
+        monkeypatch.setattr(communicators, "_created", lambda comm, group, name: self._created())
+        link = SimpleNamespace(has_thread=True, poll=self._poll)
+        watchdog = Watchdog(link, may_end_process=False)
+        watchdog.open()
+        try:
+            world = SimpleNamespace(Get_group=lambda: SimpleNamespace(Incl=lambda ranks: None))
+            communicators.from_ranks(world, [0, 1], "of two ranks").Free()
+            time.sleep(0.2)
+        finally:
+            watchdog.close()
+
+    def _poll(self, tag):
+        self.n_polls[self.is_under_way] += 1
+
+    def _created(self):
+        self.is_under_way = True
+        time.sleep(0.5)
+        self.is_under_way = False
+        return MPI.COMM_SELF.Dup()
+
+
+def test_the_thread_does_not_call_mpi_while_a_communicator_is_created(monkeypatch):
+    """In Open MPI 5, the first messages over the new communicator would be lost now and then."""
+    creation = Creation(monkeypatch)
+    assert creation.n_polls[True] == 0
+    assert creation.n_polls[False] > 0
+
+
+def test_the_thread_can_end_a_process_that_hangs_in_the_creation_of_a_communicator(monkeypatch):
+    monkeypatch.setattr(communicators, "CREATION_S", 0.1)
+    assert Creation(monkeypatch).n_polls[True] > 0

@@ -240,16 +240,21 @@ def test_a_killed_slurmd_does_not_lose_a_trial(study, cluster):
 N_SEARCHES = int(os.environ.get("SLURM_SEARCHES", "20"))
 N_STARTS = int(os.environ.get("SLURM_STARTS", "200"))
 """Numbers of starts in the two tests of blocks across nodes."""
+RECORD = os.environ.get("SLURM_RECORD")
+"""File to which the first one appends its starts, so that several runs are one series; see `tests.slurm.starts`."""
 
 
 @slow
-@pytest.mark.timeout(0)  # `wait` has a limit
+@pytest.mark.timeout(0)  # each start has a limit
 def test_blocks_across_nodes_form_in_every_start(study):
     """The ranks do nothing else, so that many starts take minutes."""
     one = study("quick", 4)
-    start = f"timeout {patient_s(30):.0f} mpirun -np 7 --with-ft ulfm python -m tests.slurm.forming"
-    job = one.submit(f"{ROOT}for i in $(seq {N_STARTS}); do {start} || exit; echo $i; done", "--ntasks=7", "--nodes=3")
-    assert job.wait(patient_s(60 + 15 * N_STARTS)) == ("COMPLETED", 0), job.text
+    limit_s = patient_s(30)
+    starts = f"python -m tests.slurm.starts {N_STARTS} {limit_s:.0f} {RECORD or one.folder / 'starts.jsonl'}"
+    job = one.submit(f"{ROOT}exec {starts}", "--ntasks=7", "--nodes=3")
+    ended = job.wait(60 + limit_s * N_STARTS)
+    print(job.text)
+    assert ended == ("COMPLETED", 0), job.text
 
 
 @slow

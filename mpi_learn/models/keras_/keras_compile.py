@@ -130,14 +130,17 @@ class CompiledModel:
 
     def weight(self, y: Any, outputs: Any, weights: Any, n: tf.Tensor) -> tf.Tensor:
         """The divisor of the mean loss of a batch; see `mpi_learn.models.keras_.keras_model`."""
-        if self._has_loss_method or not tf.is_tensor(outputs):
-            return n
-        mask, reduction = getattr(outputs, "_keras_mask", None), getattr(self.model.loss, "reduction", "")
-        entries = None if mask is None else tf.cast(mask, tf.float32)
         rules = () if self._losses is None else self._losses.rules
         ignored = next((rule.ignored for rule in rules if rule is not None), None)
+        output, *_ = flat = keras.tree.flatten(outputs)
+        mask, *others = [getattr(one, "_keras_mask", None) for one in flat]
+        if self._has_loss_method or any(one is not mask for one in others) or (others and ignored is not None):
+            return n
+        reduction = getattr(self.model.loss, "reduction", "")
+        entries = None if mask is None else tf.cast(mask, tf.float32)
         if ignored is not None:
-            is_kept = tf.reshape(tf.cast(y != ignored, tf.float32), tf.shape(outputs)[:-1])
+            labels = keras.tree.flatten(y)[0]
+            is_kept = tf.reshape(tf.cast(labels != ignored, tf.float32), tf.shape(output)[:-1])
             entries = is_kept if entries is None else entries * is_kept
         if reduction == "mean_with_sample_weight" and weights is not None:
             factors = tf.cast(weights, tf.float32)

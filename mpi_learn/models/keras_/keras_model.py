@@ -141,7 +141,8 @@ class KerasModel(Model):
         if isinstance(training, StatefulPass):
             training.check(example)
             names += self.compiled.metrics.check(training.run, example)
-        if inference.is_possible:
+        self.can_evaluate = inference.is_possible
+        if self.can_evaluate:
             names += self.compiled.metrics.check(inference.run, example)
         self._names = list(dict.fromkeys(names))
         return training, inference

@@ -64,6 +64,12 @@ def masked():
     return keras.Model(inputs, layers.TimeDistributed(layers.Dense(2, "softmax"))(x))
 
 
+def masked_pair():
+    inputs = keras.Input((4, 3))
+    x = layers.LSTM(4, return_sequences=True)(layers.Masking()(inputs))
+    return keras.Model(inputs, [layers.Dense(2, "softmax", name=name)(x) for name in ("first", "second")])
+
+
 def words():
     inputs = keras.Input((4,), dtype="int64")
     x = layers.Embedding(20, 4, mask_zero=True)(inputs)

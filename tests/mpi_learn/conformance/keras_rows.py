@@ -98,6 +98,11 @@ ROWS: dict[str, Row] = {
         },
         x="padded", y="per_step", loose=("loss", "val_loss"), is_slow=False,
     ),
+    "masks of several outputs": row(
+        "masks with several outputs", "masked_pair", {"loss": ["sparse_categorical_crossentropy"] * 2},
+        x="padded", y=["per_step", "per_step"],
+        loose=("loss", "val_loss", "first_loss", "second_loss", "val_first_loss", "val_second_loss"),
+    ),
     "words": row(
         "embeddings of integers, with masks", "words", {"loss": "binary_crossentropy", "metrics": ["accuracy"]},
         x="ids", y="b",

@@ -120,7 +120,7 @@ def _hold(url: str, cache: Path, keep: bool, sums) -> None:
 
 @pytest.mark.parametrize("keep", [True, False])
 def test_processes_that_come_at_once_fetch_one_copy(remote_folder, tmp_path, keep):
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("fork")
     sums, cache = context.Queue(), tmp_path / "cache"
     url = f"file://{remote_folder}/part_1.h5"
     processes = [context.Process(target=_hold, args=(url, cache, keep, sums)) for _ in range(4)]
