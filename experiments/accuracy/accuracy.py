@@ -25,12 +25,14 @@ EPOCHS, SEEDS = 5, range(10)
 
 ADAM = {"name": "adam", "learning_rate": 0.001, "schedule": {"name": "cosine"}}
 SCALED = ADAM | {"schedule": {"name": "cosine", "scale": "sqrt", "warmup_epochs": 0.5}}
+LINEAR = ADAM | {"schedule": {"name": "cosine", "scale": "linear", "warmup_epochs": 0.5}}
 SYNCHRONOUS = {"algorithm": {"name": "allreduce"}, "optimizer": SCALED}
 
 SETTINGS = {
     "allreduce 1": (1, SYNCHRONOUS),
     "allreduce 2": (2, SYNCHRONOUS),
     "allreduce 4": (4, SYNCHRONOUS),
+    "allreduce 4, linear": (4, SYNCHRONOUS | {"optimizer": LINEAR}),
     "downpour": (3, {"algorithm": {"name": "downpour"}, "optimizer": ADAM}),
     "easgd": (3, {"algorithm": {"name": "easgd", "sync_every": 4}, "optimizer": ADAM}),
     "gem": (3, {"algorithm": {"name": "gem"}, "optimizer": ADAM | {"learning_rate": 0.0005}}),
