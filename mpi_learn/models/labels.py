@@ -105,7 +105,7 @@ def _squeezed(shape: Shape) -> list[Shape]:
 
 
 def _fits(entries: Shape, weights: Shape) -> bool:
-    """Whether weights of this shape can be multiplied with so many entries."""
+    """Whether weights of shape `weights` can be multiplied with entries of shape `entries`."""
     return len(entries) == len(weights) and all(n is None or m in (1, n) for n, m in zip(entries, weights, strict=True))
 
 
