@@ -102,7 +102,8 @@ def settings() -> str:
     lines, seen = ["```yaml"], None
     for name, (ranks, content) in SETTINGS.items():
         if content is not seen:
-            lines.append(f"# {name.split()[0]}" + (f", {ranks} ranks" if not name.startswith("allreduce") else ""))
+            label = name if "," in name else name.split()[0]
+            lines.append(f"# {label}" + (f", {ranks} ranks" if not name.startswith("allreduce") else ""))
             text = dumped(content)
             lines += [text.strip()]
         seen = content

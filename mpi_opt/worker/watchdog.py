@@ -113,8 +113,8 @@ class Watchdog:
     def guard(self, comm: Communicator, timeout_s: float | None) -> None:
         """Starts to watch user code, until `stop_guarding` is called.
 
-        Until then, one exception may be raised in the watched thread at any instruction, also in a ``finally`` clause
-        inside `stop_guarding`, which must be called again after the exception.
+        Until that call has returned, one exception may be raised in the watched thread at any instruction. If it is
+        raised inside of `stop_guarding`, for example in a ``finally`` clause, `stop_guarding` must be called again.
 
         Args:
             comm: The communicator to revoke, so that ranks that wait in it are freed.

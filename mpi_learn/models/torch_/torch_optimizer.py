@@ -113,7 +113,7 @@ class TorchRule:
 
 
 def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[Entry, Any]:
-    """The values in the state of such an optimizer after a step with other parameters of the same shapes."""
+    """The values in the state of the optimizer `wanted` after a step with other parameters of the same shapes."""
     copies = [torch.nn.Parameter(one.detach().clone()) for one in parameters]
     optimizer, where = created(wanted, torch.optim.Optimizer, torch.optim, copies), f"optimizer: {wanted.name}"
     before = [dict(group) for group in optimizer.param_groups]
