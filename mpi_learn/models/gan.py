@@ -10,7 +10,7 @@ the discriminator predict the labels, for both models (Odena, Olah & Shlens 2017
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ import numpy as np
 
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, FlatLayout, aligned_empty
-from mpi_learn.models.configuration import Gan, ModelSettings, Turn
+from mpi_learn.models.configuration import ModelSettings, Turn
+from mpi_learn.models.frameworks import framework_of
 from mpi_learn.models.labels import output_losses
 from mpi_learn.models.model import Arrays, Example, Model
 from mpi_learn.models.network import Network, Tensors
@@ -155,7 +156,14 @@ class GanModel(Model):
 
     def _make_losses(self, outputs: Outputs, example: Example) -> None:
         """One loss per output of the discriminator: the first says real or generated, the others predict labels."""
-        self._loss_weights = _loss_weights(self.options, len(outputs), len(example.y))
+        if len(outputs) not in (1, 1 + len(example.y)):
+            raise ModelError(
+                f"the discriminator has {len(outputs) - 1} outputs after the first, the data have labels for "
+                f"{len(example.y)}",
+                where="data.labels",
+                cure="after the first output (real or generated), add one output per label, or none",
+            )
+        self._loss_weights = outputs.factors(self.options.loss_weights, "gan.loss_weights")
         self._validity = np.ones((1, *(n or 1 for n in outputs.shapes[0][1:])), np.float32)
         labels = Example(example.x, [self._validity, *(example.y if len(outputs) > 1 else ())])
         loss = self._settings.loss
@@ -250,7 +258,7 @@ class GanState:
             values = values[one.integers().size :]
 
 
-def check_pair(found: Any, framework_of: Callable[[Any], str | None], specification: str) -> None:
+def check_pair(found: Any, specification: str) -> None:
     """Raises ModelError unless the user's function returned both models."""
     is_pair = isinstance(found, dict) and set(found) == {DISCRIMINATOR, GENERATOR}
     kinds = {framework_of(one) for one in found.values()} if is_pair else {None}
@@ -271,21 +279,6 @@ def _real(x: Arrays) -> list[np.ndarray]:
 def _joint_layout(discriminator: FlatLayout, generator: FlatLayout) -> FlatLayout:
     shapes = (*discriminator.shapes, (1,), *generator.shapes, (1,))
     return FlatLayout(shapes, (len(discriminator.shapes) + 1, len(generator.shapes) + 1))
-
-
-def _loss_weights(options: Gan, n_outputs: int, n_labels: int) -> list[float]:
-    if n_outputs not in (1, 1 + n_labels):
-        raise ModelError(
-            f"the discriminator has {n_outputs - 1} outputs after the first, the data have labels for {n_labels}",
-            where="data.labels",
-            cure="after the first output (real or generated), add one output per label, or none",
-        )
-    weights = options.loss_weights or [1.0] * n_outputs
-    if len(weights) != n_outputs:
-        raise ConfigurationError(
-            f"{len(weights)} weights, the discriminator has {n_outputs} outputs", where="gan.loss_weights"
-        )
-    return weights
 
 
 def _shown(arrays: Arrays) -> str:

@@ -61,6 +61,10 @@ class Outputs:
             raise ConfigurationError(f"{len(value)} entries for a model with {len(self)} outputs", where=where)
         return value
 
+    def factors(self, loss_weights: Any, where: str = "loss_weights") -> list[float]:
+        """The factor of the loss of each output, 1 where there is none."""
+        return [1.0 if factor is None else float(factor) for factor in self.spread(loss_weights, where)]
+
     def losses(self, loss: Any) -> list[Component | None]:
         """The loss of each output."""
         return [None if one is None else component(one) for one in self.spread(loss, "loss")]

@@ -11,10 +11,9 @@ import tensorflow as tf
 from keras.src.backend import AutocastScope  # not public, and no other way: the second run is outside of the layer's
 
 from mpi_learn.errors import ModelError
-from mpi_learn.models.configuration import Computing
 
 
-def check_precision(model: keras.Model, computing: Computing) -> None:
+def check_precision(model: keras.Model, precision: str) -> None:
     """Raises ModelError unless some layer with weights computes in the configured precision, and none in float16."""
     found = {layer.dtype_policy.name for layer in layers_of(model)}
     if any("float16" in name.replace("bfloat16", "") for name in found):
@@ -23,11 +22,9 @@ def check_precision(model: keras.Model, computing: Computing) -> None:
             where="model",
             cure="use mixed_bfloat16: write `precision: mixed_bfloat16` and leave dtype out",
         )
-    if computing.precision == "float32":
-        return
-    if computing.precision not in found:
+    if precision != "float32" and precision not in found:
         raise ModelError(
-            f"no layer computes in {computing.precision}, but in {', '.join(sorted(found))}",
+            f"no layer computes in {precision}, but in {', '.join(sorted(found))}",
             where="precision",
             cure="build the layers without dtype; a saved model keeps the precision with which it was saved",
         )

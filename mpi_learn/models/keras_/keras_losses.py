@@ -31,8 +31,7 @@ def compile_arguments(settings: ModelSettings, outputs: Outputs) -> dict[str, An
     """
     arguments: dict[str, Any] = {}
     if settings.loss_weights is not None:
-        factors = outputs.spread(settings.loss_weights, "loss_weights")
-        arguments["loss_weights"] = structured([1.0 if one is None else one for one in factors], outputs)
+        arguments["loss_weights"] = structured(outputs.factors(settings.loss_weights), outputs)
     for key, metrics in (("metrics", settings.metrics), ("weighted_metrics", settings.weighted_metrics)):
         if metrics:
             made = [[make_metric(one) for one in ones] for ones in outputs.metrics(metrics, key)]

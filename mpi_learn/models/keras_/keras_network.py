@@ -48,8 +48,7 @@ class KerasNetwork:
     framework = "keras"
 
     def __init__(self, model: keras.Model, settings: ModelSettings) -> None:
-        self.model, self.computing, self.stream = model, settings.computing, settings.stream
-        self._seed = settings.seed + RANK_SEED * settings.stream
+        self.model, self.settings = model, settings
         self.takes_training = takes(model.call, "training")
         self.layout = FlatLayout(())
         self._floats: list[Any] = []
@@ -67,7 +66,7 @@ class KerasNetwork:
                 where="model",
                 cure="make a layer trainable, or build the layers before you return the model; for a GAN write `gan:`",
             )
-        check_precision(self.model, self.computing)
+        check_precision(self.model, self.settings.precision)
         self.reseed()
         self.layout = FlatLayout(tuple(tuple(variable.shape) for variable in self.model.trainable_variables))
         variables = self.model.non_trainable_variables
@@ -78,11 +77,11 @@ class KerasNetwork:
         for variable in self._integers:  # dropout and noise draw from (seed, counter): each rank gets its own seed
             if variable.name == SEED_STATE:
                 state = np.asarray(variable)
-                variable.assign((state + np.array([self.stream * RANK_SEED, 0])).astype(state.dtype))
+                variable.assign((state + np.array([self.settings.stream * RANK_SEED, 0])).astype(state.dtype))
 
     def reseed(self) -> None:
         """Global random numbers start again, from another seed on each rank."""
-        keras.utils.set_random_seed(self._seed)
+        keras.utils.set_random_seed(self.settings.seed + RANK_SEED * self.settings.stream)
 
     def give(self, weights: np.ndarray) -> None:
         for view, variable in zip(self.layout.views(weights), self.model.trainable_variables, strict=True):
@@ -126,7 +125,7 @@ class KerasNetwork:
     def __call__(self, x: Any, training: bool) -> Any:
         """The outputs, as the model returns them; inside of `scope`."""
         arguments = {"training": training} if self.takes_training else {}
-        if not (training and self.computing.gradient_checkpointing):
+        if not (training and self.settings.gradient_checkpointing):
             return self.model(x, **arguments)
         with recomputed(self.model):
             return self.model(x, **arguments)

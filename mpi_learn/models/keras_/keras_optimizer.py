@@ -38,7 +38,7 @@ class KerasRule:
     def __init__(self, wanted: Component, variables: Sequence[Any], layout: FlatLayout, split: Split) -> None:
         self.layout, self._variables, self._split = layout, variables, split
         where = f"optimizer: {wanted.name}"
-        self._optimizer = created(wanted, keras.optimizers.Optimizer, keras.optimizers)
+        self._optimizer = created(wanted, keras.optimizers)
         with errors_of_user_code("building it", where):
             self._optimizer.build(self._variables)
         parts = getattr(self._optimizer, "optimizers", [self._optimizer])  # those of a MultiOptimizer

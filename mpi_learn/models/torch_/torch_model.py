@@ -16,15 +16,9 @@ from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empt
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.model import Arrays, Example, Model, named
 from mpi_learn.models.outputs import Outputs
+from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
-from mpi_learn.models.torch_.torch_network import (
-    TorchNetwork,
-    arguments_of,
-    flat_outputs,
-    has_names,
-    named_outputs,
-    tensors,
-)
+from mpi_learn.models.torch_.torch_network import TorchNetwork, tensors
 from mpi_learn.models.torch_.torch_total_loss import JointLoss, SumOfLosses, make_total_loss
 from mpi_learn.settings.component import Component, component
 from mpi_learn.update_rule import UpdateRule
@@ -134,7 +128,7 @@ class TorchModel(Model):
         if self._casts:
             taken = [one.float() for one in taken]
         positional, by_name = self._arguments(taken)
-        return self.network.calls(*positional, **by_name)
+        return self.network(*positional, **by_name)
 
     def _sums(self, outputs: Any, labels: list[Any], weight: float, loss: float, n: int) -> np.ndarray:
         states, loss = [], loss if weight > 0 else 0.0  # a mean over nothing is not a number
@@ -156,7 +150,7 @@ class TorchModel(Model):
             try:
                 with torch.no_grad():
                     found = self._called(example.x)
-                return _described(found)
+                return described(found)
             except NOT_TAKEN as error:
                 errors.append(error)
             if all(one.dtype.kind == "f" for one in example.x):
@@ -227,7 +221,7 @@ class TorchModel(Model):
         self.module.train()
         outputs = self._called(example.x)
         if isinstance(self._loss, SumOfLosses):
-            _check_same(_described(outputs), in_evaluation)
+            _check_same(described(outputs), in_evaluation)
         loss, _ = self._loss(outputs, tensors(example.y), tensors(example.weights), len(example))
         if loss.requires_grad:
             torch.autograd.backward(loss)
@@ -246,13 +240,6 @@ def _check_same(in_training: Outputs, in_evaluation: Outputs) -> None:
             where="model",
             cure="write a loss of your own, file.py:function, which takes all that the model returns",
         )
-
-
-def _described(outputs: Any) -> Outputs:
-    """The outputs of a module, flat."""
-    found = named_outputs(outputs)
-    names = tuple(name for name, _ in found) if has_names(outputs) else ()
-    return Outputs(tuple(tuple(one.shape) for _, one in found), names, is_mapping=isinstance(outputs, dict))
 
 
 def _listed(outputs: Outputs) -> str:

@@ -59,7 +59,7 @@ class TorchRule:
         if not wanted.is_own:
             arguments = {"lr" if name == "learning_rate" else name: one for name, one in wanted.arguments.items()}
             wanted = Component.model_construct(name=wanted.name, **arguments)
-        self._optimizer = created(wanted, torch.optim.Optimizer, torch.optim, parameters)
+        self._optimizer = created(wanted, torch.optim, parameters)
         rates = [float(group["lr"]) for group in self._optimizer.param_groups]
         self.learning_rate = max(rates)
         self._shares = [rate / (self.learning_rate or 1.0) for rate in rates]
@@ -115,7 +115,7 @@ class TorchRule:
 def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[Entry, Any]:
     """The values in the state of the optimizer `wanted` after a step with other parameters of the same shapes."""
     copies = [torch.nn.Parameter(one.detach().clone()) for one in parameters]
-    optimizer, where = created(wanted, torch.optim.Optimizer, torch.optim, copies), f"optimizer: {wanted.name}"
+    optimizer, where = created(wanted, torch.optim, copies), f"optimizer: {wanted.name}"
     before = [dict(group) for group in optimizer.param_groups]
     for one in copies:
         one.grad = torch.zeros_like(one)
