@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from mpi_learn.errors import ConfigurationError
+from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.model import Example
 
 
@@ -41,12 +42,13 @@ class MetricStates:
         self._model = model
         model.reset_metrics()
         self.variables = list(model.metrics_variables)
-        self.initial = [np.array(one) for one in self.variables]
+        self.initial = [np.array(variable) for variable in self.variables]
+        self._layout = FlatLayout(tuple(start.shape for start in self.initial))
 
     @property
     def size(self) -> int:
         """The number of elements of all states."""
-        return sum(one.size for one in self.initial)
+        return self._layout.size
 
     def results(self, sums: np.ndarray) -> dict[str, float]:
         """Name -> value of all metrics from the sums of the changes of their states, (size,).
@@ -54,11 +56,8 @@ class MetricStates:
         Keras' own ``loss`` is left out if only the user's `train_step` or `test_step` updates it, and this was no such
         pass.
         """
-        ends = np.cumsum([start.size for start in self.initial])
-        changes = [
-            part.reshape(start.shape) for part, start in zip(np.split(sums, ends[:-1]), self.initial, strict=False)
-        ]
-        return {name: float(value) for name, value in self._results(changes).items() if value or name != "loss"}
+        results = self._results(self._layout.views(sums))
+        return {name: float(value) for name, value in results.items() if value or name != "loss"}
 
     def check(self, run: RunPass, example: Example) -> list[str]:
         """Checks that the metrics are sums over samples, as far as some samples show.

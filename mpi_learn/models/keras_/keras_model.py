@@ -141,7 +141,7 @@ class KerasModel(Model):
         if isinstance(training, StatefulPass):
             training.check(example)
             names += self.compiled.metrics.check(training.run, example)
-        self.can_evaluate = inference.is_possible
+        self.can_evaluate = self.compiled.has_test_step or self.compiled.can_be_called
         if self.can_evaluate:
             names += self.compiled.metrics.check(inference.run, example)
         self._names = list(dict.fromkeys(names))

@@ -70,10 +70,8 @@ class KerasNetwork:
         self.reseed()
         self.layout = FlatLayout(tuple(tuple(variable.shape) for variable in self.model.trainable_variables))
         variables = self.model.non_trainable_variables
-        self._floats = [
-            one for one in variables if np.issubdtype(keras.backend.standardize_dtype(one.dtype), np.floating)
-        ]
-        self._integers = [one for one in variables if not any(one is other for other in self._floats)]
+        self._floats = [variable for variable in variables if is_float(variable)]
+        self._integers = [variable for variable in variables if not is_float(variable)]
         for variable in self._integers:  # dropout and noise draw from (seed, counter): each rank gets its own seed
             if variable.name == SEED_STATE:
                 state = np.asarray(variable)
@@ -119,7 +117,6 @@ class KerasNetwork:
             more: Further variables and their values.
         """
         mapping = [*zip(self.model.trainable_variables, parts, strict=True), *more]
-        mapping += [(variable, variable.value) for variable in self.model.non_trainable_variables]
         return RecordingScope(mapping, collect_losses=True)
 
     def __call__(self, x: Any, training: bool) -> Any:
@@ -130,42 +127,37 @@ class KerasNetwork:
         with recomputed(self.model):
             return self.model(x, **arguments)
 
-    def values(self, scope: keras.StatelessScope, parts: list[Any]) -> list[Any]:
-        """The non-trainable values that a pass with the trainable arrays `parts` in `scope` has left.
-
-        Raises:
-            ModelError: The pass has changed a trainable array as well.
-        """
-        for variable, part in zip(self.model.trainable_variables, parts, strict=True):
-            if scope.get_current_value(variable) is not part:
-                raise ModelError(
-                    f"{variable.path} is trainable, and the model changes it when it is called",
-                    where="model",
-                    cure="change only weights that are not trainable; SpectralNormalization is not available",
-                )
-        return [scope.get_current_value(variable) for variable in self.model.non_trainable_variables]
-
-    def keep(self, values: list[Any], *, with_floats: bool = True) -> None:
-        """Stores `values` in the non-trainable variables; without `with_floats` only those of random generators."""
-        for variable, value in zip(self.model.non_trainable_variables, values, strict=True):
-            if with_floats or any(variable is one for one in self._integers):
-                variable.assign(value)
-
     def others(self, scope: RecordingScope, known: Sequence[Any]) -> list[Any]:
         """The variables that a pass has assigned, and that belong neither to the model nor to `known`.
 
         Keras' global generator of random numbers is one, and the state of a loss.
         """
-        own = {id(one) for one in (*self.model.variables, *known)}
-        return [one for key, one in scope.assigned.items() if key not in own]
+        own = {id(variable) for variable in (*self.model.variables, *known)}
+        return [variable for key, variable in scope.assigned.items() if key not in own]
 
-    def keep_others(self, scope: RecordingScope, known: Sequence[Any]) -> None:
-        """Stores the values of `others`, which are state of the model from then on."""
-        for variable in self.others(scope, known):
+    def keep(self, scope: RecordingScope, known: Sequence[Any] = (), *, with_floats: bool = True) -> None:
+        """Stores the values that a pass in `scope` has assigned. All of these variables are state of the model.
+
+        Args:
+            known: Variables that are not stored.
+            with_floats: Whether real numbers are stored; else only integers, such as those of random generators.
+
+        Raises:
+            ModelError: The pass has changed a trainable array.
+        """
+        trainable = {id(variable) for variable in self.model.trainable_variables}
+        for key, variable in scope.assigned.items():
+            if key in trainable:
+                raise ModelError(
+                    f"{variable.path} is trainable, and the model changes it when it is called",
+                    where="model",
+                    cure="change only weights that are not trainable; SpectralNormalization is not available",
+                )
+            of_kind = self._floats if is_float(variable) else self._integers
+            if any(variable is other for other in known) or (of_kind is self._floats and not with_floats):
+                continue
             variable.assign(scope.get_current_value(variable))
-            is_float = np.issubdtype(keras.backend.standardize_dtype(variable.dtype), np.floating)
-            of_kind = self._floats if is_float else self._integers
-            if not any(variable is one for one in of_kind):
+            if not any(variable is other for other in of_kind):
                 of_kind.append(variable)
 
     def floats(self) -> np.ndarray:
@@ -190,8 +182,7 @@ class KerasNetwork:
             outputs = self(named(x, ()), training)
             losses = [tf.reduce_sum(tf.cast(one, tf.float32)) for one in self.model.losses]
         if training:
-            self.keep(self.values(scope, parts), with_floats=moves)
-            self.keep_others(scope, ())
+            self.keep(scope, with_floats=moves)
         return [tf.cast(one, tf.float32) for one in keras.tree.flatten(outputs)], tf.add_n(losses or [0.0])
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
@@ -300,6 +291,11 @@ def memory_of(tensor: Any) -> np.ndarray:
     return array if array.flags.writeable else array.copy()
 
 
+def is_float(variable: Any) -> bool:
+    """Whether the values of a variable are real numbers."""
+    return bool(keras.backend.is_float_dtype(variable.dtype))
+
+
 def joined(variables: list[Any], dtype: type) -> np.ndarray:
     """The values of the variables, one after the other, a copy."""
     parts: list[np.ndarray] = [np.asarray(variable).astype(dtype).ravel() for variable in variables]
@@ -308,9 +304,6 @@ def joined(variables: list[Any], dtype: type) -> np.ndarray:
 
 def assign(variables: list[Any], values: np.ndarray) -> None:
     """Assigns the values that `joined` returned."""
-    start = 0
-    for variable in variables:
-        size = int(np.prod(variable.shape))
-        part = values[start : start + size].reshape(variable.shape)
+    layout = FlatLayout(tuple(tuple(variable.shape) for variable in variables))
+    for variable, part in zip(variables, layout.views(values), strict=True):
         variable.assign(part.astype(keras.backend.standardize_dtype(variable.dtype)))
-        start += size

@@ -81,11 +81,6 @@ class Pass(ABC):
 class StatelessPass(Pass):
     """Keras' own `train_step` and `test_step`, on weights that are given from outside."""
 
-    @property
-    def is_possible(self) -> bool:
-        """Whether the model has a `call` and a loss for it."""
-        return self.compiled.can_be_called
-
     def __call__(
         self, parts: list[Any], x: Tensors, y: Tensors, weights: Tensors, initial: Sequence[np.ndarray]
     ) -> Found:
@@ -105,8 +100,7 @@ class StatelessPass(Pass):
             self._check_state(scope)
             return Found((), n, weight, loss, change, logs)
         gradients = tape.gradient(total, parts)
-        self.network.keep(self.network.values(scope, parts))
-        self.network.keep_others(scope, states)
+        self.network.keep(scope, states)
         self.compiled.catcher.iterations.assign_add(1)
         return Found(gradients, n, weight, loss, change, logs)
 
@@ -127,8 +121,6 @@ class StatefulPass(Pass):
     The weights are copied into the variables before each step. The gradients are those that `train_step` hands to
     the model's optimizer, which here moves nothing.
     """
-
-    is_possible = True
 
     def __init__(self, compiled: CompiledModel, training: bool) -> None:
         super().__init__(compiled, training)
