@@ -30,7 +30,7 @@ def make_keras_callback(wanted: Component) -> Any:
     """
     import keras
 
-    known = [name for name, one in vars(keras.callbacks).items() if isinstance(one, type)]
+    known = [name for name, value in vars(keras.callbacks).items() if isinstance(value, type)]
     if wanted.name in INSTEAD:
         raise _not_available(wanted.name)
     if wanted.name not in known:

@@ -92,7 +92,7 @@ class MetricStates:
 
     def _check_sums(self, run: RunPass, first: Example, second: Example) -> None:
         """Raises ConfigurationError if the change by the second batch depends on the first one."""
-        later = [start + one for start, one in zip(self.initial, run(first, self.initial).change, strict=True)]
+        later = [start + change for start, change in zip(self.initial, run(first, self.initial).change, strict=True)]
         pairs = zip(run(second, self.initial).change, run(second, later).change, strict=True)
         for variable, (alone, after) in zip(self.variables, pairs, strict=True):
             if not np.allclose(alone, after, rtol=1e-3, atol=1e-4 * max(1.0, float(np.abs(alone).max(initial=0)))):
@@ -103,13 +103,13 @@ class MetricStates:
                 )
 
     def _metric_of(self, variable: Any) -> str:
-        leaves = [leaf for one in self._model.metrics for leaf in getattr(one, "metrics", None) or [one]]
-        return str(next(one.name for one in leaves if any(variable is own for own in one.variables)))
+        leaves = [leaf for metric in self._model.metrics for leaf in getattr(metric, "metrics", None) or [metric]]
+        return str(next(metric.name for metric in leaves if any(variable is own for own in metric.variables)))
 
     def _results(self, changes: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         values = [
-            tf.cast(start + one, variable.dtype)
-            for start, one, variable in zip(self.initial, changes, self.variables, strict=True)
+            tf.cast(start + change, variable.dtype)
+            for start, change, variable in zip(self.initial, changes, self.variables, strict=True)
         ]
         with keras.StatelessScope(list(zip(self.variables, values, strict=True))):
             return {name: np.asarray(value) for name, value in self._model.get_metrics_result().items()}

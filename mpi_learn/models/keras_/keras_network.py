@@ -175,42 +175,42 @@ class KerasNetwork:
     def output_shapes(self, x: Arrays) -> list[Shape]:
         outputs = keras.tree.flatten(self.model(named(tensors(x), ())))
         self.bind()
-        return [(None, *one.shape[1:]) for one in outputs]
+        return [(None, *output.shape[1:]) for output in outputs]
 
     def called(self, parts: list[Any], x: Sequence[Any], training: bool, moves: bool) -> tuple[Tensors, Any]:
         with self.scope(parts) as scope:
             outputs = self(named(x, ()), training)
-            losses = [tf.reduce_sum(tf.cast(one, tf.float32)) for one in self.model.losses]
+            losses = [tf.reduce_sum(tf.cast(loss, tf.float32)) for loss in self.model.losses]
         if training:
             self.keep(scope, with_floats=moves)
-        return [tf.cast(one, tf.float32) for one in keras.tree.flatten(outputs)], tf.add_n(losses or [0.0])
+        return [tf.cast(output, tf.float32) for output in keras.tree.flatten(outputs)], tf.add_n(losses or [0.0])
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
-        found, rule = ruled_loss(wanted, output, labels)
-        return mean_loss(found), rule
+        loss, rule = ruled_loss(wanted, output, labels)
+        return mean_loss(loss), rule
 
     def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(parts)
-            losses, found = function()
-        given = [own for own in parts if own]
+            losses, results = function()
+        trained = [own for own in parts if own]
         zero = tf.UnconnectedGradients.ZERO
-        pairs = zip(losses, given, strict=True)
+        pairs = zip(losses, trained, strict=True)
         gradients = [tape.gradient(loss, own, unconnected_gradients=zero) for loss, own in pairs]
-        return (losses, found), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # of embeddings: slices
+        return (losses, results), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # of embeddings: slices
 
     def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         flat, signature = SharedTensor(weights), [tf.TensorSpec([weights.size]), specs(example.x), specs(example.y)]
         with tracing():
             traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
-        return lambda x, y: [one.numpy() for one in traced(flat(), tensors(x), tensors(y))]
+        return lambda x, y: [result.numpy() for result in traced(flat(), tensors(x), tensors(y))]
 
     def optimizer(self, wanted: Component) -> UpdateRule:
         return KerasRule(wanted, self.model.trainable_variables, self.layout, self.parts)
 
     @property
     def has_constraints(self) -> bool:
-        return any(one.constraint is not None for one in self.model.trainable_variables)
+        return any(variable.constraint is not None for variable in self.model.trainable_variables)
 
     def close(self) -> None:
         keras.backend.clear_session(free_memory=False)  # else memory grows from model to model
@@ -248,7 +248,7 @@ def error_text(error: Exception) -> str:
 def takes(function: Callable[..., Any], name: str) -> bool:
     """Whether a function has a parameter of this name."""
     parameters = inspect.signature(function).parameters
-    return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return name in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def specs(arrays: Arrays) -> Specs:

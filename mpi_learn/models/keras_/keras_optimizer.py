@@ -52,7 +52,9 @@ class KerasRule:
             all_used = (True,) * len(variables)
             self._steps = {all_used: self._traced(all_used)}
         names = (f"{type(self._optimizer).__name__}.{number}" for number in range(len(self._optimizer.variables)))
-        self._arrays = {name: np.array(one) for name, one in zip(names, self._optimizer.variables, strict=True)}
+        self._arrays = {
+            name: np.array(variable) for name, variable in zip(names, self._optimizer.variables, strict=True)
+        }
         self._may_be_changed = False
 
     @property
@@ -80,8 +82,8 @@ class KerasRule:
         """The step in which some of the variables have a gradient."""
         signature = [tf.TensorSpec([self.layout.size]), tf.TensorSpec([self.layout.size]), tf.TensorSpec([3])]
         step = tf.function(partial(self._eager_step, used), input_signature=signature, autograph=False)
-        found: Callable[..., tf.Tensor] = step.get_concrete_function()
-        return found
+        traced: Callable[..., tf.Tensor] = step.get_concrete_function()
+        return traced
 
     def _eager_step(
         self, used: tuple[bool, ...], weights: tf.Tensor, gradient: tf.Tensor, numbers: tf.Tensor
@@ -93,8 +95,8 @@ class KerasRule:
         for part, share in zip(self._settable, self._shares, strict=True):
             part.learning_rate = share * rate
         gradients = zip(used, self._split(gradient * scale), strict=True)
-        self._optimizer.apply([one if is_used else None for is_used, one in gradients], self._variables)
-        return tf.concat([tf.reshape(tf.cast(one.value, tf.float32), [-1]) for one in self._variables], 0)
+        self._optimizer.apply([part if is_used else None for is_used, part in gradients], self._variables)
+        return tf.concat([tf.reshape(tf.cast(variable.value, tf.float32), [-1]) for variable in self._variables], 0)
 
 
 def _check(optimizer: Any, where: str) -> None:

@@ -70,13 +70,13 @@ class OfTorchmetrics:
         add = importlib.import_module("torchmetrics.utilities").dim_zero_sum
         self.metric, self.initial = metric, dict(metric.metric_state)
         is_sum = all(metric._reductions[name] is add for name in self.initial)
-        if not is_sum or not all(isinstance(one, torch.Tensor) for one in self.initial.values()):
+        if not is_sum or not all(isinstance(start, torch.Tensor) for start in self.initial.values()):
             raise ConfigurationError(
                 f"the metric {key} does not add up over batches and ranks",
                 where="metrics",
                 cure="give it `thresholds` if it has them, or use a figure_of_merit function on the trained model",
             )
-        self.size = sum(one.numel() for one in self.initial.values())
+        self.size = sum(start.numel() for start in self.initial.values())
 
     def state(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:
         if isinstance(outputs, torch.Tensor) and outputs.shape[-1:] == (1,) and targets.ndim == outputs.ndim - 1:
@@ -85,8 +85,8 @@ class OfTorchmetrics:
             outputs = self._activation(outputs)
         self.metric.reset()
         self.metric.update(outputs, targets)
-        found = [getattr(self.metric, name) - start for name, start in self.initial.items()]
-        return torch.cat([one.reshape(-1).float() for one in found])
+        changes = [getattr(self.metric, name) - start for name, start in self.initial.items()]
+        return torch.cat([change.reshape(-1).float() for change in changes])
 
     def result(self, state: np.ndarray, n: float) -> float:
         self.metric.reset()
@@ -113,8 +113,8 @@ def make_metric(wanted: Component, loss: Loss | None, output: Shape, labels: np.
         ConfigurationError: There is none, or it does not fit.
     """
     if wanted.is_own:
-        found = make_component(wanted, 2)
-        return OfTorchmetrics(found, wanted.key, loss) if hasattr(found, "metric_state") else Mean(found)
+        metric = make_component(wanted, 2)
+        return OfTorchmetrics(metric, wanted.key, loss) if hasattr(metric, "metric_state") else Mean(metric)
     name = SAME.get(wanted.name, wanted.name)
     functions: dict[str, Function] = {
         "mae": lambda out, labels: (matched(labels, out) - out).abs(),

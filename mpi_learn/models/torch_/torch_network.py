@@ -58,8 +58,8 @@ class TorchNetwork:
                 where="gradient_checkpointing",
                 cure="make the model of several modules, or leave it out",
             )
-        self.parameters = [one for one in module.parameters() if one.requires_grad]
-        self.layout = FlatLayout(tuple(tuple(one.shape) for one in self.parameters))
+        self.parameters = trainable_parameters(module)
+        self.layout = FlatLayout(tuple(tuple(parameter.shape) for parameter in self.parameters))
         torch.manual_seed(settings.seed * 1_000_003 + settings.stream)  # of dropout, the same for both models of a GAN
 
     def __call__(self, *x: Any, **by_name: Any) -> Any:
@@ -92,10 +92,10 @@ class TorchNetwork:
 
     def _state(self, *, is_real: bool) -> list[torch.Tensor]:
         """Buffers and frozen parameters, as they are now: ``self.mean = …`` in `forward` replaces a buffer."""
-        frozen = (one for one in self.module.parameters() if not one.requires_grad)
-        state = (one.detach() for one in (*self.module.buffers(), *frozen))
-        real = [torch.view_as_real(one) if one.is_complex() else one for one in state]
-        return [one for one in real if one.is_floating_point() == is_real]
+        frozen = (parameter for parameter in self.module.parameters() if not parameter.requires_grad)
+        state = (tensor.detach() for tensor in (*self.module.buffers(), *frozen))
+        real = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in state]
+        return [tensor for tensor in real if tensor.is_floating_point() == is_real]
 
     @contextmanager
     def unchanged(self) -> Iterator[Callable[[], list[str]]]:
@@ -104,21 +104,25 @@ class TorchNetwork:
         Inside, the function that it yields returns the names of the trained parameters that have changed.
         """
         generator = torch.get_rng_state()
-        before = {name: (one, one.detach().clone()) for name, one in self.module.named_parameters()}
+        parameters = dict(self.module.named_parameters())
+        before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+
+        def changed() -> list[str]:
+            trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
+            return [name for name in trained if not torch.equal(parameters[name], before[name])]
+
         try:
             with resting(self.module):
-                yield lambda: [
-                    name for name, (one, value) in before.items() if one.requires_grad and not torch.equal(one, value)
-                ]
+                yield changed
         finally:
             torch.set_rng_state(generator)
             with torch.no_grad():
-                for parameter, value in before.values():
+                for name, parameter in parameters.items():
                     parameter.grad = None
-                    parameter.copy_(value)
+                    parameter.copy_(before[name])
 
     def floats(self) -> np.ndarray:
-        parts = [one.float().numpy().ravel() for one in self._state(is_real=True)]
+        parts = [tensor.float().numpy().ravel() for tensor in self._state(is_real=True)]
         return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
     def set_floats(self, values: np.ndarray) -> None:
@@ -127,7 +131,7 @@ class TorchNetwork:
     def integers(self) -> np.ndarray:
         """The integers of the module, then the state of PyTorch's only random generator, which all modules share."""
         parts = [*self._state(is_real=False), torch.get_rng_state()]
-        return np.concatenate([one.numpy().astype(np.int64).ravel() for one in parts])
+        return np.concatenate([tensor.numpy().astype(np.int64).ravel() for tensor in parts])
 
     def set_integers(self, values: np.ndarray) -> None:
         n = _fill(self._state(is_real=False), values)
@@ -140,11 +144,11 @@ class TorchNetwork:
     def output_shapes(self, x: Arrays) -> list[Shape]:
         self.module.eval()
         with torch.no_grad():
-            return [tuple(one.shape) for one in flat_outputs(self(*tensors(x)))]
+            return [tuple(output.shape) for output in flat_outputs(self(*tensors(x)))]
 
     def called(self, parts: list[Any], x: Tensors, training: bool, moves: bool) -> tuple[Tensors, Any]:
         self.module.train(training)
-        has_gradient = torch.is_grad_enabled() and (moves or any(one.requires_grad for one in x))
+        has_gradient = torch.is_grad_enabled() and (moves or any(tensor.requires_grad for tensor in x))
         with nullcontext() if moves or not training else resting(self.module), torch.set_grad_enabled(has_gradient):
             return flat_outputs(self(*x)), 0.0
 
@@ -154,17 +158,17 @@ class TorchNetwork:
 
     def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
         with torch.enable_grad():
-            losses, found = function()
+            losses, results = function()
         gradients = []
         for loss, own in zip(losses, [own for own in parts if own], strict=True):
             by_part = zip(torch.autograd.grad(loss, own, retain_graph=True, allow_unused=True), own, strict=True)
-            gradients.append([torch.zeros_like(part) if one is None else one for one, part in by_part])
-        return (losses, found), gradients
+            gradients.append([torch.zeros_like(part) if gradient is None else gradient for gradient, part in by_part])
+        return (losses, results), gradients
 
     def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         def call(x: Arrays, y: Arrays) -> list[np.ndarray]:
             with torch.no_grad():
-                return [torch.as_tensor(one).detach().numpy() for one in function(None, tensors(x), tensors(y))]
+                return [torch.as_tensor(result).detach().numpy() for result in function(None, tensors(x), tensors(y))]
 
         return call
 
@@ -177,20 +181,25 @@ class TorchNetwork:
 
 def tensors(arrays: Arrays) -> list[torch.Tensor]:
     """The arrays as tensors, on the same memory where PyTorch knows their dtype."""
-    return [torch.from_numpy(one.astype(SIGNED[one.dtype]) if one.dtype in SIGNED else one) for one in arrays]
+    return [torch.from_numpy(array.astype(SIGNED[array.dtype]) if array.dtype in SIGNED else array) for array in arrays]
+
+
+def trainable_parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The parameters of a module that are not frozen."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 def _check_parameters(module: torch.nn.Module) -> None:
-    if any(isinstance(one, UninitializedParameter) for one in module.parameters()):
+    if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
         raise ModelError(
             "the sizes of its lazy layers are not known yet",
             where="model",
             cure="call the module with a few samples in your function, before you return it",
         )
-    found = [one for one in module.parameters() if one.requires_grad]
-    if not found or any(one.dtype != torch.float32 for one in found):
+    trainable = trainable_parameters(module)
+    if not trainable or any(parameter.dtype != torch.float32 for parameter in trainable):
         raise ModelError("the module needs parameters, all of them float32", where="model")
-    if others := {str(one.device) for one in module.parameters()} - {"cpu"}:
+    if others := {str(parameter.device) for parameter in module.parameters()} - {"cpu"}:
         raise ModelError(
             f"its parameters are on {', '.join(sorted(others))}: PyTorch modules are trained on the CPU",
             where="model",
