@@ -1,7 +1,7 @@
 """Generative adversarial networks of every framework (Goodfellow et al. 2014, algorithm 1).
 
 Both models are in one flat vector, the discriminator first. Each is followed by one number, which in a gradient is the
-number of samples of that model's part: 0 for a model that rests, whose optimizer then makes no step.
+number of samples of that model's part: 0 for a model that is not updated in this step.
 
 The discriminator's loss is the mean of its losses on real and on generated samples. The generator's loss is that of
 the discriminator with generated samples labelled as real (the "non-saturating" form of the paper). Further outputs of
@@ -71,15 +71,15 @@ class GanModel(Model):
         self._forward = compiled(self._evaluated)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
-        """The step of the current turn; the part of a model that rests is zero, and so is its number of samples."""
+        """The step of the current turn; the part of a model that is not updated is zero, with its number of samples."""
         turn, n = self.options.turns[self.state.place], len(x[0])
         self.state.place = (self.state.place + 1) % len(self.options.turns)
         step = np.zeros(self.layout.size + self.n_sums, np.float32)
         if n == 0:
             return step
         results = self._steps[turn](_real(x), y)
-        for moves, network, span in zip(turn, self._both, self._spans, strict=True):
-            if moves:
+        for is_updated, network, span in zip(turn, self._both, self._spans, strict=True):
+            if is_updated:
                 for view in network.layout.views(step[span]):
                     view[...] = n * results.pop(0)
                 step[span.stop] = n
@@ -93,7 +93,7 @@ class GanModel(Model):
         self._losses.check_labels([self._validity, *y])
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        """The two losses over the steps in which their model moved, ``loss``, which is their sum, and the metrics."""
+        """The two losses over the steps that updated their model, ``loss``, which is their sum, and the metrics."""
         d_loss, g_loss = (float(sums[at] / max(sums[n], 1.0)) for n, at in ((N_D, D_LOSS), (N_G, G_LOSS)))
         losses = {"loss": d_loss + g_loss, f"{DISCRIMINATOR}_loss": d_loss, f"{GENERATOR}_loss": g_loss}
         values = sums[FIRST_GAN_METRIC:-N_FLAGS] / max(float(sums[N_SAMPLES]), 1.0)
@@ -173,11 +173,11 @@ class GanModel(Model):
             raise ConfigurationError("every output of the discriminator needs a loss", where="loss")
 
     def _step(self, turn: Turn, flat: Any, x: Tensors, y: Tensors) -> list[Any]:
-        """Gradients of the mean losses by the arrays of the models that move, then losses and metrics."""
+        """Gradients of the mean losses by the arrays of the models that are updated, then losses and metrics."""
         parts = self._split(flat)
         run = partial(self._losses_of, parts, x, y, turn, training=True)
         (losses, fake), gradients = self.generator.differentiated(
-            run, [own if moves else [] for moves, own in zip(turn, parts, strict=True)]
+            run, [own if is_updated else [] for is_updated, own in zip(turn, parts, strict=True)]
         )
         return [*(gradient for own in gradients for gradient in own), *losses, *self._measured(x, fake)]
 
@@ -189,15 +189,12 @@ class GanModel(Model):
         return list(self.generator.called(self._split(flat)[1], x, False, False)[0])
 
     def _split(self, flat: Any) -> list[list[Any]]:
-        return [
-            network.parts(None if flat is None else flat[span])
-            for network, span in zip(self._both, self._spans, strict=True)
-        ]
+        return [network.parts(flat[span]) for network, span in zip(self._both, self._spans, strict=True)]
 
     def _losses_of(
         self, parts: list[list[Any]], x: Tensors, y: Tensors, turn: Turn, training: bool
     ) -> tuple[list[Any], Tensors]:
-        """The losses of the models that move, the discriminator's first, and the generated samples."""
+        """The losses of the models that are updated, the discriminator's first, and the generated samples."""
         (*real, noise), judge = x, self.discriminator
         losses: list[Any] = []
         condition = self._labels_for(DISCRIMINATOR, y)
@@ -224,10 +221,10 @@ class GanModel(Model):
         return [metric(*samples) for _, metric in self._metrics]
 
     def _sums(self, turn: Turn, n: int, results: Sequence[np.ndarray]) -> np.ndarray:
-        """The sums of a step from its losses, of the models that move, and metrics."""
+        """The sums of a step from the losses of the models that are updated, and the metrics."""
         values, sums = [float(np.mean(value)) for value in results], np.zeros(self.n_sums)
-        for moves, at in zip(turn, (N_D, N_G), strict=True):
-            if moves:
+        for is_updated, at in zip(turn, (N_D, N_G), strict=True):
+            if is_updated:
                 sums[at : at + 2] = n, n * values.pop(0)
         sums[[WEIGHT, LOSS, N_SAMPLES]] = n, sums[D_LOSS] + sums[G_LOSS], n
         sums[FIRST_GAN_METRIC : FIRST_GAN_METRIC + len(values)] = n * np.array(values)

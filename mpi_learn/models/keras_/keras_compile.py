@@ -60,6 +60,17 @@ def check_loop(model: keras.Model) -> None:
             )
 
 
+@contextmanager
+def restored(variables: Sequence[Any]) -> Iterator[None]:
+    """Variables have the same values at the end as at the beginning."""
+    before = list(map(np.array, variables))
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+
+
 def overrides(model: keras.Model, method: str) -> bool:
     """Whether the user's class replaces a method of `keras.Model`."""
     return getattr(type(model), method) is not getattr(keras.Model, method)
@@ -132,12 +143,15 @@ class CompiledModel:
         return tf.cast(loss, tf.float32)
 
     def weight(self, y: Any, outputs: Any, weights: Any, n: tf.Tensor) -> tf.Tensor:
-        """The divisor of the mean loss of a batch; see `mpi_learn.models.keras_.keras_model`."""
+        """The divisor of the mean loss of a batch; see `mpi_learn.models.keras_.keras_model`.
+
+        It is the number of samples if several losses have different divisors.
+        """
         ignored = next((rule.ignored for rule in self.losses.rules if rule is not None), None)
         output, *other_outputs = keras.tree.flatten(outputs)
-        mask, *other_masks = [getattr(tensor, "_keras_mask", None) for tensor in (output, *other_outputs)]
-        has_other_mask = any(other is not mask for other in other_masks)
-        if self._has_loss_method or has_other_mask or (other_outputs and ignored is not None):
+        mask = getattr(output, "_keras_mask", None)
+        is_only_mask = all(getattr(other, "_keras_mask", None) is mask for other in other_outputs)
+        if self._has_loss_method or not is_only_mask or (other_outputs and ignored is not None):
             return n
         reduction = getattr(self.model.loss, "reduction", "")
         entries = None if mask is None else tf.cast(mask, tf.float32)
@@ -156,13 +170,11 @@ class CompiledModel:
     def unchanged(self) -> Iterator[None]:
         """Restores the model's state and global random numbers at the end."""
         variables = [*self.model.trainable_variables, *self.model.non_trainable_variables, self.catcher.iterations]
-        before = list(map(np.array, variables))
         self.network.reseed()
         try:
-            yield
+            with restored(variables):
+                yield
         finally:
-            for variable, value in zip(variables, before, strict=True):
-                variable.assign(value)
             self.network.reseed()
 
     @contextmanager
@@ -186,15 +198,13 @@ class CompiledModel:
         """
         x = self.inputs(tensors(example.x))
         seeds = [variable for variable in self.model.non_trainable_variables if variable.name == SEED_STATE]
-        before = list(map(np.array, seeds))
         try:
-            outputs = self.network(x, training=False)
+            with restored(seeds):  # `fit` makes no such call
+                outputs = self.network(x, training=False)
         except Exception as error:
             if isinstance(error, NotImplementedError) and self.has_train_step:
                 return None
             raise not_taken(self.model, example, error) from error
-        for variable, value in zip(seeds, before, strict=True):  # `fit` makes no such call
-            variable.assign(value)
         return described(self.model, outputs)
 
     def _compile(self, outputs: Outputs | None, example: Example) -> None:

@@ -7,7 +7,8 @@ statelessly on them, and joins gradient and sums to one tensor, on whose own mem
 Losses and metrics are Keras' own: `compute_loss` and `compute_metrics` of the compiled model. The gradient of a batch
 is multiplied by the batch's weight, so that the sum over ranks divided by the sum of the weights is the gradient of
 the mean over all samples. The weight is the divisor of the mean loss: the number of samples, with a mask the number of
-unmasked entries, with the reduction ``mean_with_sample_weight`` the sum of the sample weights.
+unmasked entries, with the reduction ``mean_with_sample_weight`` the sum of the sample weights. If losses of several
+outputs have different divisors, the weight is the number of samples: then several ranks train only almost like one.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_compile import CompiledModel
 from mpi_learn.models.keras_.keras_network import (
     KerasNetwork,
-    SharedTensor,
     Tensors,
+    as_tensor,
     flattened,
     memory_of,
     specs,
@@ -66,7 +67,7 @@ class KerasModel(Model):
         self._initial = [tf.constant(start) for start in self.compiled.metrics.initial]
         self._n_states = self.compiled.metrics.size
         self.n_sums = FIRST_STATE + self._n_states + len(self._names) + N_FLAGS
-        self._flat = SharedTensor(self.weights)
+        self._flat = as_tensor(self.weights)
         self._by_xla: Callable[..., tf.Tensor] | None = None
         self._n_by_xla = 0
         flat = tf.TensorSpec([self.layout.size], tf.float32)

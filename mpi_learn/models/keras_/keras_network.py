@@ -177,12 +177,12 @@ class KerasNetwork:
         self.bind()
         return [(None, *output.shape[1:]) for output in outputs]
 
-    def called(self, parts: list[Any], x: Sequence[Any], training: bool, moves: bool) -> tuple[Tensors, Any]:
+    def called(self, parts: list[Any], x: Sequence[Any], training: bool, is_updated: bool) -> tuple[Tensors, Any]:
         with self.scope(parts) as scope:
             outputs = self(named(x, ()), training)
             losses = [tf.reduce_sum(tf.cast(loss, tf.float32)) for loss in self.model.losses]
         if training:
-            self.keep(scope, with_floats=moves)
+            self.keep(scope, with_floats=is_updated)
         return [tf.cast(output, tf.float32) for output in keras.tree.flatten(outputs)], tf.add_n(losses or [0.0])
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
@@ -200,7 +200,7 @@ class KerasNetwork:
         return (losses, results), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # of embeddings: slices
 
     def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
-        flat, signature = SharedTensor(weights), [tf.TensorSpec([weights.size]), specs(example.x), specs(example.y)]
+        flat, signature = as_tensor(weights), [tf.TensorSpec([weights.size]), specs(example.x), specs(example.y)]
         with tracing():
             traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
         return lambda x, y: [result.numpy() for result in traced(flat(), tensors(x), tensors(y))]
@@ -266,17 +266,13 @@ def flattened(tensor: Any) -> Any:
     return tf.reshape(tf.cast(tf.convert_to_tensor(tensor), tf.float32), [-1])
 
 
-class SharedTensor:
-    """The memory of `weights` as a tensor, without a copy where the two can share memory, as on a processor."""
-
-    def __init__(self, weights: np.ndarray) -> None:
-        self._weights, self._tensor = weights, None
-        if not tf.config.list_logical_devices("GPU"):
-            tensor = tf.experimental.dlpack.from_dlpack(weights.__dlpack__())
-            self._tensor = tensor if memory_of(tensor).ctypes.data == weights.ctypes.data else None
-
-    def __call__(self) -> Any:
-        return self._tensor if self._tensor is not None else tf.convert_to_tensor(self._weights)
+def as_tensor(weights: np.ndarray) -> Callable[[], Any]:
+    """A function that returns `weights` as a tensor, without a copy where the two can share memory."""
+    if not tf.config.list_logical_devices("GPU"):
+        tensor = tf.experimental.dlpack.from_dlpack(weights.__dlpack__())
+        if memory_of(tensor).ctypes.data == weights.ctypes.data:
+            return lambda: tensor
+    return lambda: tf.convert_to_tensor(weights)
 
 
 def memory_of(tensor: Any) -> np.ndarray:

@@ -90,8 +90,8 @@ class KerasRule:
     ) -> tf.Tensor:
         rate, scale, keep = tf.unstack(numbers)
         values = zip(self._variables, used, self._split(weights), self._split(weights * keep), strict=True)
-        for variable, is_used, resting, decayed in values:
-            variable.assign(decayed if is_used else resting)
+        for variable, is_used, value, decayed in values:
+            variable.assign(decayed if is_used else value)
         for part, share in zip(self._settable, self._shares, strict=True):
             part.learning_rate = share * rate
         gradients = zip(used, self._split(gradient * scale), strict=True)

@@ -63,7 +63,7 @@ def _again(forward: Forward, modules: list[torch.nn.Module]) -> Forward:
     """The same function; for the backward pass it is called once more, with the same random numbers."""
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), resting(*modules)  # else moving means would be updated twice
+        return nullcontext(), unchanged_buffers(*modules)  # else moving means would be updated twice
 
     def call(*arguments: Any, **names: Any) -> Any:
         return checkpoint(forward, *arguments, use_reentrant=False, context_fn=contexts, **names)
@@ -72,8 +72,8 @@ def _again(forward: Forward, modules: list[torch.nn.Module]) -> Forward:
 
 
 @contextmanager
-def resting(*modules: torch.nn.Module) -> Iterator[None]:
-    """Lets the modules change copies of their buffers (moving means and variances), which are thrown away."""
+def unchanged_buffers(*modules: torch.nn.Module) -> Iterator[None]:
+    """Inside, the modules change copies of their buffers (moving means and variances), which are thrown away."""
     parts = [part for module in modules for part in module.modules()]
     buffers = [(part, name, buffer) for part in parts for name, buffer in part.named_buffers(recurse=False)]
     for part, name, buffer in buffers:

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from mpi_learn.errors import ConfigurationError
+from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.outputs import Shape
 from mpi_learn.models.torch_.torch_losses import Loss, matched
 from mpi_learn.settings.component import Component, make_component, shown_arguments
@@ -76,7 +77,8 @@ class OfTorchmetrics:
                 where="metrics",
                 cure="give it `thresholds` if it has them, or use a figure_of_merit function on the trained model",
             )
-        self.size = sum(start.numel() for start in self.initial.values())
+        self._layout = FlatLayout(tuple(tuple(start.shape) for start in self.initial.values()))
+        self.size = self._layout.size
 
     def state(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:
         if isinstance(outputs, torch.Tensor) and outputs.shape[-1:] == (1,) and targets.ndim == outputs.ndim - 1:
@@ -90,9 +92,8 @@ class OfTorchmetrics:
 
     def result(self, state: np.ndarray, n: float) -> float:
         self.metric.reset()
-        for name, start in self.initial.items():
-            part, state = state[: start.numel()], state[start.numel() :]
-            setattr(self.metric, name, start + torch.as_tensor(part).reshape(start.shape).to(start.dtype))
+        for (name, start), part in zip(self.initial.items(), self._layout.views(state), strict=True):
+            setattr(self.metric, name, start + torch.as_tensor(part).to(start.dtype))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it was never updated
             return float(self.metric.compute())

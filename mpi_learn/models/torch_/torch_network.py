@@ -18,7 +18,7 @@ from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.model import Arrays, Example
 from mpi_learn.models.network import Tensors
 from mpi_learn.models.outputs import Shape
-from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed, resting
+from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed, unchanged_buffers
 from mpi_learn.models.torch_.torch_inputs import flat_outputs, in_float32
 from mpi_learn.models.torch_.torch_losses import fitted_loss
 from mpi_learn.models.torch_.torch_optimizer import TorchRule
@@ -112,7 +112,7 @@ class TorchNetwork:
             return [name for name in trained if not torch.equal(parameters[name], before[name])]
 
         try:
-            with resting(self.module):
+            with unchanged_buffers(self.module):
                 yield changed
         finally:
             torch.set_rng_state(generator)
@@ -146,10 +146,11 @@ class TorchNetwork:
         with torch.no_grad():
             return [tuple(output.shape) for output in flat_outputs(self(*tensors(x)))]
 
-    def called(self, parts: list[Any], x: Tensors, training: bool, moves: bool) -> tuple[Tensors, Any]:
+    def called(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
         self.module.train(training)
-        has_gradient = torch.is_grad_enabled() and (moves or any(tensor.requires_grad for tensor in x))
-        with nullcontext() if moves or not training else resting(self.module), torch.set_grad_enabled(has_gradient):
+        has_gradient = torch.is_grad_enabled() and (is_updated or any(tensor.requires_grad for tensor in x))
+        buffers = unchanged_buffers(self.module) if training and not is_updated else nullcontext()
+        with buffers, torch.set_grad_enabled(has_gradient):
             return flat_outputs(self(*x)), 0.0
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
@@ -168,7 +169,8 @@ class TorchNetwork:
     def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         def call(x: Arrays, y: Arrays) -> list[np.ndarray]:
             with torch.no_grad():
-                return [torch.as_tensor(result).detach().numpy() for result in function(None, tensors(x), tensors(y))]
+                results = function(weights, tensors(x), tensors(y))
+                return [torch.as_tensor(result).detach().numpy() for result in results]
 
         return call
 
@@ -209,10 +211,8 @@ def _check_parameters(module: torch.nn.Module) -> None:
 
 def _fill(buffers: list[torch.Tensor], values: np.ndarray) -> int:
     """Copies the first of `values` into the buffers; returns how many."""
-    start = 0
+    layout = FlatLayout(tuple(tuple(buffer.shape) for buffer in buffers))
     with torch.no_grad():
-        for buffer in buffers:
-            part = torch.from_numpy(values[start : start + buffer.numel()].copy())
-            buffer.copy_(part.reshape(buffer.shape))
-            start += buffer.numel()
-    return start
+        for buffer, part in zip(buffers, layout.views(values), strict=True):
+            buffer.copy_(torch.from_numpy(part.copy()))
+    return layout.size
