@@ -43,7 +43,7 @@ COLOURS = {
     "ink": "#222834",
     "faint": "#c3c9d4",
 }
-MERIT_MAP = "viridis"
+COLOUR_MAP = "viridis"
 
 
 def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
@@ -65,7 +65,7 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 def shades(n: int) -> np.ndarray:
     """Colours of `n` trials, best first, from dark to light; shape (n, 4)."""
-    return np.asarray(matplotlib.colormaps[MERIT_MAP](np.linspace(0.0, 0.92, max(n, 1)))[:n])
+    return np.asarray(matplotlib.colormaps[COLOUR_MAP](np.linspace(0.0, 0.92, max(n, 1)))[:n])
 
 
 def shortened(text: str, length: int = 26) -> str:

@@ -19,7 +19,7 @@ from mpi_opt.views import series
 from mpi_opt.views.figures.axes import position, spread, unit_positions
 from mpi_opt.views.figures.drawing import (
     COLOURS,
-    MERIT_MAP,
+    COLOUR_MAP,
     label_parallel,
     new_figure,
     scale_axis,
@@ -166,7 +166,7 @@ def contour(study: Study, x: str | None = None, y: str | None = None) -> Figure:
     figure, axes = new_figure(4.8, 3.8)
     scale_axis(axes, "x", study.space[x])
     scale_axis(axes, "y", study.space[y])
-    colours = f"{MERIT_MAP}_r" if study.record.maximize else MERIT_MAP
+    colours = f"{COLOUR_MAP}_r" if study.record.maximize else COLOUR_MAP
     filled = axes.pcolormesh(places_x, places_y, means, cmap=colours, shading="nearest", rasterized=True)
     figure.colorbar(filled, ax=axes, label=series.main_figure_name(study))
     _draw_points(axes, study, x, y)

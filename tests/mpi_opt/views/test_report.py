@@ -34,7 +34,7 @@ def page(digits: Study) -> str:
 def test_report_contains_all_data_that_it_draws(page: str, digits: Study) -> None:
     data = data_of(page)
     assert data["trials"]["number"] == list(range(60))
-    assert data["trials"]["merit"][digits.best.number] == pytest.approx(digits.best.figure_of_merit, rel=1e-4)
+    assert data["trials"]["figure_of_merit"][digits.best.number] == pytest.approx(digits.best.figure_of_merit, rel=1e-4)
     assert [dimension["name"] for dimension in data["space"]] == list(digits.space)
     assert set(data["curves"]) == {"loss", "val_loss"}
     assert len(data["blocks"]["bars"]) == 61

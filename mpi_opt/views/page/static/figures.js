@@ -1,18 +1,18 @@
-// The pictures. Trials are named by their index in DATA.trials, which is sorted by number.
+// The first figures. A trial is identified by its index in DATA.trials, which is sorted by number.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const T = DATA.trials;
 const place = (id) => document.getElementById(id);
-const MERIT = DATA.study.merit;
-const RANKED = T.merit.map((_, i) => i).filter((i) => T.state[i] === "complete" && T.merit[i] !== null)
-  .sort((a, b) => DATA.study.sign * (T.merit[a] - T.merit[b]) || a - b);
+const FIGURE_OF_MERIT = DATA.study.figure_of_merit;
+const RANKED = T.figure_of_merit.map((_, i) => i).filter((i) => T.state[i] === "complete" && T.figure_of_merit[i] !== null)
+  .sort((a, b) => DATA.study.sign * (T.figure_of_merit[a] - T.figure_of_merit[b]) || a - b);
 const RANK = new Map(RANKED.map((trial, rank) => [trial, rank]));
 const shade = (trial, alpha) => viridis((0.92 * RANK.get(trial)) / Math.max(1, RANKED.length - 1), alpha);
 
-function meritAxis(all = false) {
-  const merits = T.merit.filter((merit) => merit !== null);
-  const [low, high] = all || !DATA.limits ? [Math.min(...merits), Math.max(...merits)] : DATA.limits;
-  return { kind: "linear", low, high: high > low ? high : low + 1, title: MERIT };
+function figureOfMeritAxis(all = false) {
+  const known = T.figure_of_merit.filter((value) => value !== null);
+  const [low, high] = all || !DATA.limits ? [Math.min(...known), Math.max(...known)] : DATA.limits;
+  return { kind: "linear", low, high: high > low ? high : low + 1, title: FIGURE_OF_MERIT };
 }
 
 function axisOf(dimension) {
@@ -53,37 +53,37 @@ function history() {
     if (RANK.has(trial) && (!last || RANK.get(trial) < RANK.get(last.trial))) steps.push({ i, trial });
   });
   const figure = new Figure(holder, {
-    height: 340, y: meritAxis(), x: { kind: "linear", low: -0.5, high: Math.max(order.length - 0.5, 1), title: "trials in the order of ending" },
+    height: 340, y: figureOfMeritAxis(), x: { kind: "linear", low: -0.5, high: Math.max(order.length - 0.5, 1), title: "trials in the order of ending" },
     draw(f) {
       const c = f.context, radius = order.length > 2000 ? 1.6 : order.length > 400 ? 2.4 : 3.6;
       const end = f.sx.at(order.length - 1);
       steps.forEach(({ i, trial }, k) => {
         const until = k + 1 < steps.length ? f.sx.at(steps[k + 1].i) : end, spread = T.spread[trial] || 0;
-        const [top, bottom] = [f.sy.at(T.merit[trial] + spread), f.sy.at(T.merit[trial] - spread)];
+        const [top, bottom] = [f.sy.at(T.figure_of_merit[trial] + spread), f.sy.at(T.figure_of_merit[trial] - spread)];
         c.fillStyle = "rgba(11,138,92,.16)";
         c.fillRect(f.sx.at(i), top, until - f.sx.at(i), bottom - top);
       });
       order.forEach((trial, i) => {
         const x = f.sx.at(i);
-        if (T.merit[trial] === null) {
+        if (T.figure_of_merit[trial] === null) {
           stroke(c, COLOURS.failed, [[x, f.height - f.bottom - 1], [x, f.height - f.bottom - 8]], 1.4);
           return f.mark(x, f.height - f.bottom - 4, trial);
         }
-        const y = Math.min(Math.max(f.sy.at(T.merit[trial]), f.top - 3), f.height - f.bottom + 3); // outliers are drawn at the edge
+        const y = Math.min(Math.max(f.sy.at(T.figure_of_merit[trial]), f.top - 3), f.height - f.bottom + 3); // outliers are drawn at the edge
         dot(c, T.state[trial] === "complete" ? "rgba(47,111,222,.7)" : "rgba(154,163,178,.8)", x, y, radius);
         f.mark(x, y, trial);
       });
       const line = [];
       steps.forEach(({ i, trial }) => {
         if (line.length) line.push([f.sx.at(i), line.at(-1)[1]]);
-        line.push([f.sx.at(i), f.sy.at(T.merit[trial])]);
+        line.push([f.sx.at(i), f.sy.at(T.figure_of_merit[trial])]);
       });
       if (line.length) stroke(c, COLOURS.best, [...line, [end, line.at(-1)[1]]], 2.2);
     },
   });
   key(holder, [["complete", COLOURS.complete], ["pruned", COLOURS.pruned], ["failed", COLOURS.failed], ["best so far", COLOURS.best]]);
   place("history-all").addEventListener("change", (event) => {
-    figure.y = meritAxis(event.target.checked);
+    figure.y = figureOfMeritAxis(event.target.checked);
     figure.render();
   });
 }
@@ -163,12 +163,12 @@ function slices() {
   for (const index of order) {
     const dimension = DATA.space[index], line = DATA.forest && DATA.forest.curves[index];
     new Figure(holder, {
-      height: 220, left: 58, x: axisOf(dimension), y: meritAxis(),
+      height: 220, left: 58, x: axisOf(dimension), y: figureOfMeritAxis(),
       draw(f) {
         for (const trial of RANKED.slice().reverse()) {
           const value = DATA.values[index][trial];
           if (value === null) continue;
-          const [x, y] = [f.sx.at(value + beside(dimension, trial)), f.sy.at(T.merit[trial])];
+          const [x, y] = [f.sx.at(value + beside(dimension, trial)), f.sy.at(T.figure_of_merit[trial])];
           dot(f.context, shade(trial, 0.85), x, y, RANKED.length > 2000 ? 1.5 : 2.8);
           f.mark(x, y, trial);
         }

@@ -5,7 +5,7 @@ function parallel() {
   if (!RANKED.length) return empty(holder, "no complete trial yet");
   const gaps = (i) => RANKED.some((t) => DATA.values[i][t] === null);
   const columns = [...DATA.space.map((dimension, i) => ({ axis: axisOf(dimension), at: (t) => DATA.values[i][t], hasGaps: gaps(i) })),
-    { axis: meritAxis(), at: (t) => T.merit[t] }];
+    { axis: figureOfMeritAxis(), at: (t) => T.figure_of_merit[t] }];
   const kept = columns.map(() => null); // the part of each axis that is kept, in fractions
   const height = (f, column, value) => (value === null ? f.height - 18 : Math.min(f.height - f.bottom, Math.max(f.top, column.scale.at(value))));
   const passes = (t) => columns.every((column, i) => {
@@ -136,10 +136,10 @@ function folds() {
   const all = chosen.flatMap((t) => DATA.folds[t]), margin = 0.08 * (Math.max(...all) - Math.min(...all) || 1);
   new Figure(holder, {
     height: 330, x: { kind: "category", labels: chosen.map((t) => String(T.number[t])), title: "trial" },
-    y: { kind: "linear", low: Math.min(...all) - margin, high: Math.max(...all) + margin, title: MERIT },
+    y: { kind: "linear", low: Math.min(...all) - margin, high: Math.max(...all) + margin, title: FIGURE_OF_MERIT },
     draw(f) {
       chosen.forEach((t, i) => {
-        const x = f.sx.at(i), mean = f.sy.at(T.merit[t]), ys = DATA.folds[t].map(f.sy.at);
+        const x = f.sx.at(i), mean = f.sy.at(T.figure_of_merit[t]), ys = DATA.folds[t].map(f.sy.at);
         stroke(f.context, COLOURS.faint, [[x, Math.min(...ys)], [x, Math.max(...ys)]], 2);
         ys.forEach((y) => dot(f.context, shade(t, 0.8), x, y, 3.6));
         stroke(f.context, COLOURS.ink, [[x - 8, mean], [x + 8, mean]], 2.4);
