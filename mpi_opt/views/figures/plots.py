@@ -18,8 +18,8 @@ from mpi_opt.errors import ConfigurationError
 from mpi_opt.views import series
 from mpi_opt.views.figures.axes import position, spread, unit_positions
 from mpi_opt.views.figures.drawing import (
-    COLOURS,
     COLOUR_MAP,
+    COLOURS,
     label_parallel,
     new_figure,
     scale_axis,
