@@ -8,12 +8,16 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from mpi_opt.core.trial import TrialRecord
+from mpi_opt.store.schema import VIEW_COLUMNS
 
 if TYPE_CHECKING:
     from mpi_opt.core.figures_of_merit import FiguresOfMerit
     from mpi_opt.core.space import Space
 
 CELL_WIDTH = 60
+
+LAST_COLUMNS = ("started_at", "finished_at", "attempts", "error")
+"""The columns of a table of trials after those of the SQL view of a study."""
 
 
 def trial_columns(space: Space, figures: FiguresOfMerit, without: Container[str] = ()) -> list[str]:
@@ -26,19 +30,7 @@ def trial_columns(space: Space, figures: FiguresOfMerit, without: Container[str]
 
 def trial_row(trial: TrialRecord, space: Space, figures: FiguresOfMerit) -> dict[str, Any]:
     """A trial as a flat row; inactive hyperparameters are None."""
-    row: dict[str, Any] = {
-        "number": trial.number,
-        "state": trial.state,
-        "figure_of_merit": trial.figure_of_merit,
-        "uncertainty": trial.uncertainty,
-        "duration_s": trial.duration_s,
-    }
-    tail = {
-        "started_at": trial.started_at,
-        "finished_at": trial.finished_at,
-        "attempts": trial.attempts,
-        "error": trial.error,
-    }
+    row, tail = ({name: getattr(trial, name) for name in names} for names in (VIEW_COLUMNS, LAST_COLUMNS))
     if figures.are_several:
         row |= _figures(trial, figures, taken={*row, *tail})
     for name in space:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import matplotlib
@@ -46,15 +44,8 @@ COLOURS = {
 COLOUR_MAP = "viridis"
 
 
-def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """Wraps `draw` to use the style of all figures instead of the caller's."""
-
-    @functools.wraps(draw)
-    def in_style(*arguments: Any, **options: Any) -> Figure:
-        with matplotlib.rc_context(STYLE):
-            return draw(*arguments, **options)
-
-    return in_style
+styled = matplotlib.rc_context(STYLE)
+"""Decorates a function that draws a figure: it uses the style of all figures instead of the caller's."""
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
