@@ -40,12 +40,7 @@ class StudyState:
         n_failed: Number of trials that have failed in this search.
     """
 
-    def __init__(
-        self,
-        store: RetryingStore,
-        strategy: Strategy,
-        settings: SearchSettings,
-    ) -> None:
+    def __init__(self, store: RetryingStore, strategy: Strategy, settings: SearchSettings) -> None:
         self.queue = TrialQueue(settings.limits.trials)
         self.n_usable = self.n_failed = 0
         self.strategy, self.external, self.complete_trials = strategy, ExternalTrials(store), settings.complete_trials

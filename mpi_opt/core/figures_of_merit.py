@@ -126,11 +126,16 @@ class FiguresOfMerit:
             return self.values(folds[0]), None
         columns = list(zip(*map(self.values, folds), strict=True))
         spreads = tuple(statistics.stdev(column) for column in columns)
-        return tuple(map(self._aggregate, columns, self.signs)), spreads
+        return tuple(self.aggregate(column, figure) for figure, column in enumerate(columns)), spreads
 
-    def aggregate(self, values: Sequence[float]) -> float:
-        """Aggregates values of the first figure of merit, one per fold."""
-        return self._aggregate(values, self.sign)
+    def aggregate(self, values: Sequence[float], figure: int = 0) -> float:
+        """Aggregates values of a figure of merit, given by its index, one per fold."""
+        if self.selection == "median":
+            return statistics.median(values)
+        mean = math.fsum(values) / len(values)
+        if self.selection == "mean" or len(values) == 1:
+            return mean
+        return mean + self.signs[figure] * statistics.stdev(values)
 
     def measured_cost(self, ended: Outcome | TrialRecord, folds: int) -> float | tuple[float, ...]:
         """The cost of a trial for the strategy; a tuple if there are several figures of merit.
@@ -155,14 +160,6 @@ class FiguresOfMerit:
         limits = target if isinstance(target, tuple) else (target,)
         trios = zip(self.costs(self.values(ended)), limits, self.signs, strict=True)
         return all(limit is None or cost <= sign * limit for cost, limit, sign in trios)
-
-    def _aggregate(self, values: Sequence[float], sign: float) -> float:
-        if self.selection == "median":
-            return statistics.median(values)
-        mean = math.fsum(values) / len(values)
-        if self.selection == "mean" or len(values) == 1:
-            return mean
-        return mean + sign * statistics.stdev(values)
 
     def _error(self, folds: int) -> float:
         """The standard error of the aggregate, in units of the folds' standard deviation, for normal errors.

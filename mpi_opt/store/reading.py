@@ -53,10 +53,7 @@ def read_study_figures(connection: Connection, study_id: int) -> FiguresOfMerit:
 
 
 def read_trials(
-    connection: Connection,
-    study_id: int,
-    states: Iterable[State] | None = None,
-    numbers: Sequence[int] | None = None,
+    connection: Connection, study_id: int, states: Iterable[State] | None = None, numbers: Sequence[int] | None = None
 ) -> list[TrialRecord]:
     """The trials in one of `states` and of `numbers` (None: all), by number."""
     query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id).order_by(trials.c.number)
@@ -178,9 +175,7 @@ def _trials(connection: Connection, study_id: int, query: Select[Any]) -> list[T
     figures, uncertainties = _figures(connection, study_id, numbers)
     return [
         replace(
-            record,
-            figures_of_merit=figures.get(record.number, {}),
-            uncertainties=uncertainties.get(record.number, {}),
+            record, figures_of_merit=figures.get(record.number, {}), uncertainties=uncertainties.get(record.number, {})
         )
         for record in records
     ]

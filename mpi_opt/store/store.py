@@ -64,15 +64,6 @@ class Store:
         """
         return cls(connecting.parsed(url), read_only=read_only)
 
-    @classmethod
-    def open_existing(cls, url: str) -> Store | None:
-        """Opens a database for writing; None for a file that does not exist and for a database in memory.
-
-        Raises:
-            StoreError: As for `open`.
-        """
-        return cls.open(url) if connecting.may_exist(url) else None
-
     @property
     def address(self) -> str:
         """The URL with the password, to open the database again."""
@@ -189,9 +180,7 @@ class Store:
         if self.read_only and self._database.dialect.name not in ("sqlite", "postgresql"):
             cure = "use the client program of the database"
             raise StoreError(
-                "only SQLite and PostgreSQL can refuse queries that change the data",
-                where=self.url,
-                cure=cure,
+                "only SQLite and PostgreSQL can refuse queries that change the data", where=self.url, cure=cure
             )
         return self._read(reading.read_sql, query)
 

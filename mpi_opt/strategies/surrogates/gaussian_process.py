@@ -196,12 +196,7 @@ class GaussianProcess:
     """
 
     def __init__(
-        self,
-        x: Floats,
-        y: Floats,
-        is_category: Bools,
-        hyperparameters: Hyperparameters,
-        variances: Floats,
+        self, x: Floats, y: Floats, is_category: Bools, hyperparameters: Hyperparameters, variances: Floats
     ) -> None:
         self.hyperparameters = hyperparameters
         self._is_category = is_category

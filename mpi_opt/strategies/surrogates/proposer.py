@@ -70,12 +70,7 @@ class Proposer:
         self._choices = np.flatnonzero(encoding.is_category & (n_levels > 1))
 
     def propose(
-        self,
-        observed: Observations,
-        pending: Floats,
-        number: int,
-        count: int,
-        is_allowed: Callable[[Floats], bool],
+        self, observed: Observations, pending: Floats, number: int, count: int, is_allowed: Callable[[Floats], bool]
     ) -> list[Floats]:
         """Proposes up to `count` rows one after the other; the earlier ones count as pending for the later ones.
 

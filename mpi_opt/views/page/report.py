@@ -110,10 +110,7 @@ def _tiles(study: Study, spans: Timeline | None) -> str:
     """The numbers at the top of the page."""
     counts = study.record.counts
     others = ", ".join(f"{n} {state}" for state in OTHER_STATES if (n := counts.get(state)))
-    tiles = [
-        _best_tile(study),
-        (str(counts.get("complete", 0)), "trials complete" + (f"; {others}" if others else "")),
-    ]
+    tiles = [_best_tile(study), (str(counts.get("complete", 0)), "trials complete" + (f"; {others}" if others else ""))]
     if spans:
         pace = 3600 * study.record.n_ended / spans.span_s if spans.span_s else 0.0
         tiles += [
