@@ -80,7 +80,7 @@ def _trials(trials: Sequence[TrialRecord]) -> dict[str, Any]:
         "number": [trial.number for trial in trials],
         "state": [trial.state for trial in trials],
         "figure_of_merit": _shortened(trial.figure_of_merit for trial in trials),
-        "spread": _shortened(trial.uncertainty for trial in trials),
+        "uncertainty": _shortened(trial.uncertainty for trial in trials),
         "duration": _shortened(trial.duration_s for trial in trials),
         "attempts": [trial.attempts for trial in trials],
         "error": {i: (error_line(trial.error) or "")[:200] for i, trial in enumerate(trials) if trial.error},
@@ -93,7 +93,7 @@ def _front(study: Study) -> dict[str, Any]:
     known = [trial.figures_of_merit for trial in study.trials]
     figures = [_shortened(by_name[name] for name in names) if by_name else None for by_name in known]
     pareto = [int(bool(trial.pareto)) for trial in study.trials]
-    return {"names": names, "ways": study.figures_of_merit.directions, "values": figures, "pareto": pareto}
+    return {"names": names, "directions": study.figures_of_merit.directions, "values": figures, "pareto": pareto}
 
 
 def _dimension(name: str, index: int, dimension: Dimension) -> dict[str, Any]:

@@ -150,16 +150,16 @@ const figure = page.figures[0], mark = figure.marks.find((m) => m.trial === RANK
 const frame = figure.base.getBoundingClientRect();
 const at = { clientX: frame.left + mark.x, clientY: frame.top + mark.y, bubbles: true };
 figure.base.dispatchEvent(new PointerEvent("pointermove", at));
-document.documentElement.dataset.pointed = place("tip").hidden ? "nothing" : place("tip").textContent;
+document.documentElement.dataset.pointed = element("tip").hidden ? "nothing" : element("tip").textContent;
 figure.base.dispatchEvent(new MouseEvent("click", at));
 figure.base.dispatchEvent(new PointerEvent("pointerleave", at));
 document.documentElement.dataset.held = String(page.trial);
 document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
 figure.base.dispatchEvent(new PointerEvent("pointerleave", at));
 document.documentElement.dataset.left = String(page.trial);
-place("contour-pair").value = "1";
-place("contour-pair").dispatchEvent(new Event("change"));
-place("history-all").click();
+element("contour-pair").value = "1";
+element("contour-pair").dispatchEvent(new Event("change"));
+element("history-all").click();
 """
 
 

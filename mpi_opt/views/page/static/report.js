@@ -12,7 +12,7 @@ const page = {
 
   hold(trial, event) {
     this.held = trial === this.held ? null : trial;
-    place("tip").classList.toggle("is-held", this.held !== null);
+    element("tip").classList.toggle("is-held", this.held !== null);
     this.show(trial, event);
   },
 
@@ -22,7 +22,7 @@ const page = {
       for (const figure of this.figures) figure.renderOver(trial);
       if (trial !== null) describe(trial);
     }
-    const tip = place("tip");
+    const tip = element("tip");
     tip.hidden = trial === null;
     if (trial === null) return;
     const { width, height } = tip.getBoundingClientRect();
@@ -32,7 +32,7 @@ const page = {
 };
 
 function describe(trial) {
-  const tip = place("tip");
+  const tip = element("tip");
   tip.replaceChildren();
   const rank = RANK.has(trial) ? ` · ${RANK.get(trial) + 1}. of ${RANKED.length}` : "";
   tip.appendChild(document.createElement("b")).textContent = `Trial ${T.number[trial]} · ${T.state[trial]}${rank}`;
@@ -54,7 +54,7 @@ function describe(trial) {
 
 function figureOfMerit(trial) {
   if (T.figure_of_merit[trial] === null) return "none";
-  return format(T.figure_of_merit[trial]) + (T.spread[trial] === null ? "" : ` ± ${format(T.spread[trial])}`);
+  return format(T.figure_of_merit[trial]) + (T.uncertainty[trial] === null ? "" : ` ± ${format(T.uncertainty[trial])}`);
 }
 
 function shown(dimension, value) {
