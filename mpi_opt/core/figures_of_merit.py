@@ -99,7 +99,7 @@ class FiguresOfMerit:
         number: int,
         state: State,
         figures: Sequence[float],
-        spreads: Sequence[float] | None,
+        uncertainties: Sequence[float] | None,
         duration_s: float,
         folds: list[FoldOutcome],
     ) -> Outcome:
@@ -108,11 +108,11 @@ class FiguresOfMerit:
             number,
             state,
             figures[0],
-            spreads[0] if spreads else None,
+            uncertainties[0] if uncertainties else None,
             duration_s,
             folds,
             figures_of_merit=self.by_name(figures),
-            uncertainties=self.by_name(spreads) if spreads else {},
+            uncertainties=self.by_name(uncertainties) if uncertainties else {},
         )
 
     def aggregate_folds(self, folds: Sequence[FoldOutcome]) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
@@ -125,8 +125,8 @@ class FiguresOfMerit:
         if len(folds) == 1:
             return self.values(folds[0]), None
         columns = list(zip(*map(self.values, folds), strict=True))
-        spreads = tuple(statistics.stdev(column) for column in columns)
-        return tuple(self.aggregate(column, figure) for figure, column in enumerate(columns)), spreads
+        uncertainties = tuple(statistics.stdev(column) for column in columns)
+        return tuple(self.aggregate(column, figure) for figure, column in enumerate(columns)), uncertainties
 
     def aggregate(self, values: Sequence[float], figure: int = 0) -> float:
         """Aggregates values of a figure of merit, given by its index, one per fold."""
@@ -146,9 +146,11 @@ class FiguresOfMerit:
             ended: A trial that has a figure of merit.
             folds: Number of folds.
         """
-        spreads = ended.uncertainties if self.are_several else {self.names[0]: ended.uncertainty}
+        uncertainties = ended.uncertainties if self.are_several else {self.names[0]: ended.uncertainty}
         costs = tuple(
-            cost if (spread := spreads.get(name)) is None else Measured(cost, spread * self._error(folds))
+            cost
+            if (uncertainty := uncertainties.get(name)) is None
+            else Measured(cost, uncertainty * self._error(folds))
             for name, cost in zip(self.names, self.costs(self.values(ended)), strict=True)
         )
         return costs if self.are_several else costs[0]

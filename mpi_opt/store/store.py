@@ -11,9 +11,9 @@ from sqlalchemy import URL, Connection
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import TrialRecord
+from mpi_opt.errors import StoreError
 from mpi_opt.store import connecting, reading, writing
 from mpi_opt.store.database import Database
-from mpi_opt.store.errors import StoreError
 from mpi_opt.store.leases import Leases
 from mpi_opt.store.records import EarlierTrial, Finish, GivenUp, Start, StudyRecord
 

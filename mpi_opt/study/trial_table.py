@@ -50,15 +50,15 @@ def _figures(trial: TrialRecord, figures: FiguresOfMerit, taken: set[str]) -> di
 
 def figures_as_text(trial: TrialRecord, figures_of_merit: FiguresOfMerit, name: str) -> list[tuple[str, str]]:
     """The name of each figure of merit of a trial, and its value ± its uncertainty. `name` is that of a single one."""
-    figures, spreads = {name: trial.figure_of_merit}, {name: trial.uncertainty}
+    figures, uncertainties = {name: trial.figure_of_merit}, {name: trial.uncertainty}
     if figures_of_merit.are_several:
         figures = {name: trial.figures_of_merit.get(name) for name in figures_of_merit.names}
-        spreads = {name: trial.uncertainties.get(name) for name in figures_of_merit.names}
-    return [(name, _with_spread(figure, spreads[name])) for name, figure in figures.items()]
+        uncertainties = {name: trial.uncertainties.get(name) for name in figures_of_merit.names}
+    return [(name, _with_uncertainty(figure, uncertainties[name])) for name, figure in figures.items()]
 
 
-def _with_spread(figure: float | None, spread: float | None) -> str:
-    return "none" if figure is None else f"{figure:.6g}" + ("" if spread is None else f" ± {spread:.3g}")
+def _with_uncertainty(figure: float | None, uncertainty: float | None) -> str:
+    return "none" if figure is None else f"{figure:.6g}" + ("" if uncertainty is None else f" ± {uncertainty:.3g}")
 
 
 def cell(value: object, width: int | None = CELL_WIDTH) -> str:

@@ -95,7 +95,7 @@ class Proposer:
                 is_local, taken = self._is_local(number + index, len(succeeded.values)), np.vstack([pending, *rows])
                 if is_local not in regions:
                     regions[is_local] = self._neighbourhood(succeeded) if is_local else self._whole_space(succeeded)
-                    regions[is_local].model.pretend(taken)
+                    regions[is_local].model.add_pending(taken)
                 region = regions[is_local]
                 excluded = self._excluded(number + index, succeeded)
                 acquisition = Acquisition(region.model, region.best, self._criterion, log_success, excluded)
@@ -107,7 +107,7 @@ class Proposer:
                     break
                 rows.append(row)
                 for known in regions.values():
-                    known.model.pretend(row[None, :])
+                    known.model.add_pending(row[None, :])
         return rows
 
     def quick_rows(self, best: Floats, number: int) -> list[Floats]:
