@@ -12,27 +12,27 @@ UNLIKELY = 1e-6
 
 
 class BlockHealth:
-    """Counts failed trials by block.
-
-    Attributes:
-        in_a_row: Block -> the number of its consecutive failed trials.
-    """
+    """Counts failed trials by block."""
 
     def __init__(self) -> None:
         self._ended: Counter[int] = Counter()
         self._failed: Counter[int] = Counter()
-        self.in_a_row: Counter[int] = Counter()
+        self._in_a_row: Counter[int] = Counter()
 
     def record(self, block: int, has_failed: bool) -> None:
         """Records that a trial ended on this block."""
         self._ended[block] += 1
         self._failed[block] += has_failed
-        self.in_a_row[block] = self.in_a_row[block] + 1 if has_failed else 0
+        self._in_a_row[block] = self._in_a_row[block] + 1 if has_failed else 0
+
+    def in_a_row(self, block: int) -> int:
+        """Number of consecutive failed trials on this block."""
+        return self._in_a_row[block]
 
     def is_unhealthy(self, block: int) -> bool:
         """Whether the block's consecutive failures are very improbable at the failure rate of the other blocks."""
         n_ended = self._ended.total() - self._ended[block]
         n_failed = self._failed.total() - self._failed[block]
         rate = (n_failed + 1) / (n_ended + 2)  # Laplace's rule of succession
-        n_in_a_row = self.in_a_row[block]
+        n_in_a_row = self._in_a_row[block]
         return n_in_a_row >= FEWEST_FAILURES and n_failed < n_ended and rate**n_in_a_row < UNLIKELY

@@ -37,7 +37,6 @@ class BlockPool:
         membership: The blocks that the ranks form.
 
     Attributes:
-        membership: The blocks that the ranks form.
         clock: Counts the time in which messages are received.
         free: Blocks without a trial; the one that has waited longest comes first.
     """
@@ -67,6 +66,11 @@ class BlockPool:
         """Waits at most `timeout_s` seconds for messages; returns them, each with the world rank of its sender."""
         with self.clock.listening():
             return self.link.receive(timeout_s)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no rank can run a trial, now or later."""
+        return self.membership.is_empty
 
     def ranks(self, block: int) -> tuple[int, ...]:
         """The world ranks of a block, the leader first."""
@@ -126,6 +130,14 @@ class BlockPool:
         if self.membership.retired:
             return f"no block of ranks could be formed; MPI says: {self._failure}"
         return "every rank that could run a trial was lost; the same command resumes the study"
+
+    def not_yet_lost(self, ranks: frozenset[int]) -> list[int]:
+        """Those of `ranks` that are not recorded as lost, ascending."""
+        return sorted(ranks - self.membership.lost)
+
+    def lose(self, ranks: frozenset[int]) -> list[int]:
+        """Records lost ranks; returns the blocks that must be disbanded for it."""
+        return self.membership.lose(ranks)
 
     def disband(self, block: int) -> None:
         """Disbands a block. Its live ranks send `Freed` when they have left it."""

@@ -71,7 +71,7 @@ class Coordinator:
             while not self._is_over():
                 for rank, message in self.pool.receive(TICK_S):
                     self._handle(rank, message)
-                for record in self.state.external.changed():
+                for record in self.state.changed_elsewhere():
                     self._handle_external(record)
                 self._give_up_unresponsive()
                 self._stop_if_due()
@@ -107,7 +107,7 @@ class Coordinator:
             return False
         if self.is_stopping or self.queue.is_done:
             return True
-        if self.pool.membership.is_empty:
+        if self.pool.is_empty:
             raise SearchFailed(self.pool.why_empty)
         return self.state.is_exhausted
 
@@ -152,9 +152,9 @@ class Coordinator:
             self._give_up(broken.block, "the ranks of its block could not communicate")
 
     def _handle_losses(self, ranks: frozenset[int]) -> None:
-        for rank in sorted(ranks - self.pool.membership.lost):  # ranks that were given up have been reported already
+        for rank in self.pool.not_yet_lost(ranks):  # ranks that were given up have been reported already
             self._event("rank_lost", f"rank {rank}, {self.pool.describe(rank)}")
-        for block in self.pool.membership.lose(ranks):
+        for block in self.pool.lose(ranks):
             self._give_up(block, "a rank of its block was lost")
 
     def _record(self) -> None:
@@ -167,7 +167,7 @@ class Coordinator:
             self._tell(running.proposal, outcome)
             self._free(running.block, outcome)
             self.progress.finished(running.block, outcome, running.proposal.parameters)
-        if obsolete := self.state.strategy.obsolete():
+        if obsolete := self.state.obsolete():
             self.settings.discard(self.settings.study, obsolete)
         if self.state.is_hopeless:
             raise SearchFailed(f"the first {self.state.n_failed} trials all failed; the last one:\n{outcome.error}")
@@ -186,7 +186,7 @@ class Coordinator:
         self.stopping.add_duration(outcome.duration_s)
         self._health.record(block, outcome.state == "failed")
         if len(self.pool) > 1 and self._health.is_unhealthy(block):
-            self._event("block_retired", f"block {block} failed {self._health.in_a_row[block]} trials in a row")
+            self._event("block_retired", f"block {block} failed {self._health.in_a_row(block)} trials in a row")
             self.pool.retire(block)
             self.progress.given_up(block)
         else:
@@ -211,7 +211,7 @@ class Coordinator:
         for running in started:
             self.queue.running[running.number] = running
             proposal = running.proposal
-            assignment = Assignment(proposal, self.settings.study, self.state.complete_trials.reference_for(proposal))
+            assignment = Assignment(proposal, self.settings.study, self.state.reference(proposal))
             self.link.send(self.pool.ranks(running.block)[0], assignment)
             self.progress.started(running.block, running.number)
 
@@ -232,7 +232,7 @@ class Coordinator:
     def _has_failed(self, running: Running, why: str) -> bool:
         """Fails a trial that has raised an exception or exceeds its timeout: another attempt would lose more ranks."""
         error = running.error
-        if error is None and self.pool.now_s - running.started_at_s > (self.limits.timeout_s or NEVER):
+        if error is None and self.limits.is_too_long(self.pool.now_s - running.started_at_s):
             error = f"the trial took longer than trial.timeout, {self.limits.timeout_s:g} s: {why}"
         if error is None:
             return False
@@ -246,12 +246,12 @@ class Coordinator:
 
     def _requeue(self, running: Running, why: str) -> None:
         self.store.requeue([running.number], why)
-        self.queue.put_back(running.proposal, running.attempt)
+        self.queue.put_back(running)
 
     def _handle_external(self, record: TrialRecord) -> None:
         """Takes a trial that a workload system ran: its outcome, or the trial itself if it was given back."""
         if record.state == "queued":
-            self.queue.put_back(record.proposal, record.attempts)
+            self.queue.put_back_external(record)
             return
         self._tell(record.proposal, record.outcome)
         self.progress.finished(ELSEWHERE, record.outcome, record.parameters)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from mpi_opt.study.lease import Lease
 
 
+def _keep_all(study: str, numbers: list[int]) -> None:
+    """Removes no checkpoints."""
+
+
 @dataclass(frozen=True)
 class SearchSettings:
     """The settings of a search.
@@ -41,4 +45,4 @@ class SearchSettings:
     new_strategy: Callable[[], Strategy] | None = None
     lease: Lease | None = None
     study: str = ""
-    discard: Callable[[str, list[int]], None] = lambda study, numbers: None
+    discard: Callable[[str, list[int]], None] = _keep_all

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from mpi_opt.coordinator.external_trials import ExternalTrials
 from mpi_opt.coordinator.trial_queue import TrialQueue
+from mpi_opt.core.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import FATAL, HOPELESS
-from mpi_opt.core.trial import Failed, Outcome, Proposal
+from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
 from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.store.records import Finish
 from mpi_opt.strategies.strategy import Decision
@@ -32,10 +33,7 @@ class StudyState:
         settings: The settings of the search.
 
     Attributes:
-        strategy: The strategy, which knows all trials that have ended.
         queue: The trials that wait and run.
-        external: The trials that a workload system runs.
-        complete_trials: The complete trials, with which the folds of later trials are compared.
         n_usable: Number of trials with a figure of merit, including earlier searches.
         n_failed: Number of trials that have failed in this search.
     """
@@ -43,9 +41,9 @@ class StudyState:
     def __init__(self, store: RetryingStore, strategy: Strategy, settings: SearchSettings) -> None:
         self.queue = TrialQueue(settings.limits.trials)
         self.n_usable = self.n_failed = 0
-        self.strategy, self.external, self.complete_trials = strategy, ExternalTrials(store), settings.complete_trials
-        self._store = store
+        self._strategy, self._external, self._store = strategy, ExternalTrials(store), store
         self._limits, self._folds, self._new_strategy = settings.limits, settings.folds, settings.new_strategy
+        self._complete_trials = settings.complete_trials
 
     def resume(self) -> PastTrials:
         """Reads the study from the store. Trials that ran when the last search was killed are queued again.
@@ -64,7 +62,7 @@ class StudyState:
 
     def ask(self, count: int) -> list[tuple[Proposal, int]]:
         """At most `count` trials to start, each with the number of its attempt."""
-        return self.queue.next(count, self.strategy.ask)
+        return self.queue.next(count, self._strategy.ask)
 
     def begin(self, starts: list[Start]) -> bool:
         """Records trials as running.
@@ -80,7 +78,7 @@ class StudyState:
         except StoreConflictError:
             if self._new_strategy is None or self._left_running(past := self._read()):
                 raise
-            self.strategy = self._new_strategy()
+            self._strategy = self._new_strategy()
             self._replay(past)
             return False
         return True
@@ -89,26 +87,37 @@ class StudyState:
         """Passes the outcome of a trial to the strategy."""
         if outcome.figure_of_merit is None:
             self.n_failed += 1
-            self.strategy.tell(proposal, Failed(outcome.error or "failed"))
+            self._strategy.tell(proposal, Failed(outcome.error or "failed"))
         else:
             self.n_usable += 1
-            self.strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._folds))
+            self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._folds))
         if outcome.state == "complete" and outcome.figure_of_merit is not None:
-            folds = {fold.fold: fold.figure_of_merit for fold in outcome.folds}
-            self.complete_trials.add(proposal, outcome.figure_of_merit, folds)
+            self._complete_trials.add(proposal, outcome.figure_of_merit, outcome.folds)
 
     def prunes(self, running: Running, rank: int, report: Report) -> bool:
         """Records an intermediate value of a trial from a rank; returns whether the strategy prunes the trial."""
         value = running.reports.add(rank, report.fold, report.step, report.value)
         if value is None:
             return False
-        decision = self.strategy.report(running.proposal, report.step, self._limits.figures_of_merit.sign * value)
+        decision = self._strategy.report(running.proposal, report.step, self._limits.figures_of_merit.sign * value)
         return decision is Decision.STOP
+
+    def reference(self, proposal: Proposal) -> ReferenceTrial | None:
+        """The trial with which the folds of this one are compared; None to run all folds."""
+        return self._complete_trials.reference_for(proposal)
+
+    def changed_elsewhere(self) -> list[TrialRecord]:
+        """The trials of a workload system that have ended or were given back since the last call."""
+        return self._external.changed()
+
+    def obsolete(self) -> list[int]:
+        """The numbers of trials from which no other trial will resume."""
+        return self._strategy.obsolete()
 
     @property
     def is_exhausted(self) -> bool:
         """Whether no trial waits and the strategy has no more proposals."""
-        return self.strategy.finished and not self.queue.waiting
+        return self._strategy.finished and not self.queue.waiting
 
     @property
     def is_hopeless(self) -> bool:
@@ -121,7 +130,7 @@ class StudyState:
     @property
     def is_waiting_for_results(self) -> bool:
         """Whether trials run, on a block or in a workload system."""
-        return bool(self.queue.running or self.external.running)
+        return bool(self.queue.running or self._external.running)
 
     def _read(self) -> PastTrials:
         return PastTrials.read(self._store.store, self._store.study_id, self._limits.figures_of_merit, self._folds)
@@ -146,9 +155,9 @@ class StudyState:
         ]
 
     def _replay(self, past: PastTrials) -> None:
-        past.replay(self.strategy)
-        if self.complete_trials.n_folds > 1:
-            past.add_complete(self.complete_trials, self._store.store.folds(self._store.study_id))
+        past.replay(self._strategy)
+        if self._complete_trials.n_folds > 1:
+            past.add_complete(self._complete_trials, self._store.store.folds(self._store.study_id))
         self.queue.resume(past)
-        self.external.resume(past)
+        self._external.resume(past)
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)

@@ -45,6 +45,10 @@ class SearchLimits:
         """Whether this trial reaches the target."""
         return self.figures_of_merit.is_reached(self.target, ended)
 
+    def is_too_long(self, duration_s: float) -> bool:
+        """Whether a trial of this duration exceeds the timeout."""
+        return self.timeout_s is not None and duration_s > self.timeout_s
+
 
 @dataclass
 class TimeLimit:

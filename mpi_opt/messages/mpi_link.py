@@ -11,6 +11,7 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.lost_ranks import RankLost
 from mpi_learn.mpi.messaging import Outbox, Pause
 from mpi_opt.messages.link import CoordinatorLink, WorkerLink
+from mpi_opt.messages.lost_ranks import LostRanks
 from mpi_opt.messages.messages import (
     STOP,
     TO_COORDINATOR,
@@ -21,7 +22,6 @@ from mpi_opt.messages.messages import (
     End,
     Freed,
     Join,
-    Lost,
     Present,
     Stop,
     ToCoordinator,
@@ -63,7 +63,7 @@ class MPICoordinatorLink(CoordinatorLink):
         self.world = world
         self.has_called = False
         self.ended: set[int] = set()
-        self._reported: set[int] = set()
+        self._lost = LostRanks(world)
         self._outbox = Outbox(world)
         self._is_new = True
 
@@ -103,7 +103,7 @@ class MPICoordinatorLink(CoordinatorLink):
             results: The return value of `MPIWorkerLink.receive_results` on the other ranks.
             may_finalize: Whether the processes continue after the search.
         """
-        gone = lost_ranks.acknowledge(self.world) | self.ended
+        gone = self._lost.all() | self.ended
         is_final = bool(gone) or (self.is_protected and (self.has_called or not may_finalize))
         reachable = [rank for rank in range(1, self.world.size) if rank not in gone]
         # a rank that has not received the results would report the end of this process as a loss
@@ -114,7 +114,7 @@ class MPICoordinatorLink(CoordinatorLink):
             process_end.skip_finalize(self.world, reachable)
 
     def _send(self, message: object, rank: int, tag: int) -> None:
-        if rank not in self._reported:
+        if rank not in self._lost:
             self._outbox.send(message, rank, tag)
 
     def _arrived(self) -> list[tuple[int, ToCoordinator]]:
@@ -132,10 +132,8 @@ class MPICoordinatorLink(CoordinatorLink):
         return messages
 
     def _losses(self) -> list[tuple[int, ToCoordinator]]:
-        """The ranks that MPI has found dead since the last call, as a message; receives from any rank work again."""
-        new = lost_ranks.acknowledge(self.world) - self._reported
-        self._reported |= new
-        return [(0, Lost(frozenset(new)))] if new else []
+        lost = self._lost.report()
+        return [] if lost is None else [(0, lost)]
 
 
 class MPIWorkerLink(WorkerLink):

@@ -11,7 +11,7 @@ def test_a_success_ends_a_row_of_failures():
     health = BlockHealth()
     for has_failed in (True, True, True, False, True, True):
         health.record(7, has_failed)
-    assert health.in_a_row[7] == 2
+    assert health.in_a_row(7) == 2
 
 
 def test_a_block_is_unhealthy_if_trials_fail_on_it_and_succeed_on_other_blocks():

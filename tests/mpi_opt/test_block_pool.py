@@ -43,7 +43,7 @@ def test_ranks_that_do_not_leave_their_block_in_time_are_given_up(pool):
     pool.mark_freed(1)
     assert pool.give_up_unresponsive() == {2}
     assert pool.link.called[2:] == [(2, "End")]
-    assert pool.membership.lost == {2}
+    assert pool.not_yet_lost(frozenset({1, 2})) == [1]
 
 
 def test_ranks_have_time_to_leave_their_block(pool):
