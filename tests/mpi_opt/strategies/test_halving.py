@@ -31,6 +31,24 @@ def test_best_third_is_promoted_and_resumes_its_own_trial():
     assert (final.budget, final.resume_from, final.parameters) == (9, promoted[0].number, best[0].parameters)
 
 
+def test_promotions_come_from_the_highest_rung_first():
+    strategy = make_strategy("halving", SPACE, seed=0, options=OPTIONS)
+    first = strategy.ask(12)
+    for proposal in first[:9]:
+        strategy.tell(proposal, proposal.parameters["x"])
+    for proposal in [*strategy.ask(3), *first[9:]]:  # 3 costs at the second rung, 12 at the first
+        strategy.tell(proposal, proposal.parameters["x"])
+    assert [proposal.budget for proposal in strategy.ask(2)] == [9, 3]
+
+
+@pytest.mark.parametrize(("least", "largest", "budgets"), [(1, 10, {1, 3, 10}), (0.1, 1, {0.1, math.sqrt(0.1), 1})])
+def test_rungs_are_whole_epochs_if_the_first_and_the_last_are(least, largest, budgets):
+    options = OPTIONS | {"min_budget": least, "max_budget": largest}
+    strategy = make_strategy("halving", SPACE, seed=0, options=options)
+    _, _, proposals = searched(strategy, 13, lambda one: one.parameters["x"])
+    assert sorted({proposal.budget for proposal in proposals.values()}) == pytest.approx(sorted(budgets))
+
+
 def test_failed_trials_are_not_promoted():
     strategy = make_strategy("halving", SPACE, seed=0, options=OPTIONS)
     for proposal in strategy.ask(9):
