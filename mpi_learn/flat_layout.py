@@ -11,8 +11,10 @@ below one, zero, or negative.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +51,11 @@ class FlatLayout:
     shapes: tuple[tuple[int, ...], ...]
     models: tuple[int, ...] = ()
     has_counts: bool = False
+
+    @classmethod
+    def of(cls, arrays: Iterable[Any]) -> FlatLayout:
+        """The layout of arrays, tensors or variables with these shapes."""
+        return cls(tuple(tuple(array.shape) for array in arrays))
 
     @cached_property
     def bounds(self) -> np.ndarray:

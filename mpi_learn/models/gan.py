@@ -10,7 +10,7 @@ the discriminator predict the labels, for both models (Odena, Olah & Shlens 2017
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,13 @@ from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, FlatLayout, 
 from mpi_learn.models.configuration import ModelSettings, Turn
 from mpi_learn.models.frameworks import framework_of
 from mpi_learn.models.labels import output_losses
-from mpi_learn.models.model import Arrays, Example, Model
+from mpi_learn.models.model import Arrays, Example, Model, joined
 from mpi_learn.models.network import Network, Tensors
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.settings.component import Component, component, make_component
 from mpi_learn.update_rule import UpdateRule
 
-DISCRIMINATOR, GENERATOR = "discriminator", "generator"
+NAMES = DISCRIMINATOR, GENERATOR = "discriminator", "generator"
 N_D, D_LOSS, N_G, G_LOSS, FIRST_GAN_METRIC = 3, 4, 5, 6, 7
 """Indices of sums: samples and loss of the discriminator and of the generator, and the first metric."""
 
@@ -64,7 +64,7 @@ class GanModel(Model):
         self.weights[:] = 0
         self._spans = [place for place, _ in self.layout.places()]
         for network, span in zip(self._both, self._spans, strict=True):
-            network.give(self.weights[span])
+            network.move_into(self.weights[span])
         self.has_constraints = any(network.has_constraints for network in self._both)
         compiled = partial(self.generator.compiled, example=example, weights=self.weights)
         self._steps = {turn: compiled(partial(self._step, turn)) for turn in set(self.options.turns)}
@@ -109,27 +109,24 @@ class GanModel(Model):
 
     def current(self) -> dict[str, Any]:
         """Both models, as the user's function returned them."""
-        return {name: network.take(self.weights[span]) for name, network, span in self._named()}
+        return {name: network.current() for name, network in zip(NAMES, self._both, strict=True)}
 
     def save(self, path: Path) -> Path:
         """Writes ``NAME_discriminator`` and ``NAME_generator`` with the framework's suffix; returns the latter."""
-        for name, network, span in self._named():
-            file = network.save(path.with_name(f"{path.name}_{name}"), self.weights[span])
+        for name, network in zip(NAMES, self._both, strict=True):
+            file = network.save(path.with_name(f"{path.name}_{name}"))
         return file
 
     def save_weights(self, path: Path) -> tuple[Path, str]:
         """Writes two files, and returns the generator's."""
-        for name, network, span in self._named():
-            file = network.save_weights(path.with_name(f"{path.name}_{name}"), self.weights[span])
+        for name, network in zip(NAMES, self._both, strict=True):
+            file = network.save_weights(path.with_name(f"{path.name}_{name}"))
         return file, f"{self._settings.call}\nmodel[{GENERATOR!r}].load_weights({file.name!r})"
 
     def close(self) -> None:
         self._steps.clear()
         del self._forward
         self.generator.close()
-
-    def _named(self) -> Iterator[tuple[str, Network, slice]]:
-        return zip((DISCRIMINATOR, GENERATOR), self._both, self._spans, strict=True)
 
     def _labels_for(self, name: str, y: Tensors) -> list[Any]:
         """The labels that a model takes as further inputs."""
@@ -238,7 +235,7 @@ class GanState:
         self._both, self.place = both, 0
 
     def floats(self) -> np.ndarray:
-        return np.concatenate([network.floats() for network in self._both])
+        return joined((network.floats() for network in self._both), np.float32)
 
     def set_floats(self, values: np.ndarray) -> None:
         for network in self._both:
@@ -247,7 +244,7 @@ class GanState:
 
     def integers(self) -> np.ndarray:
         """The place, then the integers of both models."""
-        return np.concatenate([[self.place], *(network.integers() for network in self._both)]).astype(np.int64)
+        return joined([self.place, *(network.integers() for network in self._both)], np.int64)
 
     def set_integers(self, values: np.ndarray) -> None:
         self.place, values = int(values[0]), values[1:]

@@ -46,8 +46,8 @@ class LabelRule:
         """Raises ModelError unless labels of this shape and kind fit the output."""
         expected, shape = self.output[1:], labels.shape[1:]
         if self.class_axis is not None:
-            axes = [axis for axis in range(len(self.output)) if axis not in (0, self.class_axis % len(self.output))]
-            expected = tuple(self.output[axis] for axis in axes)
+            axis = self.class_axis % len(self.output)
+            expected = (*self.output[1:axis], *self.output[axis + 1 :])
             possible = [expected, (*expected, 1)]
             cure = "use categorical_crossentropy for one-hot labels" if shape == self.output[1:] else ""
             if labels.dtype.kind == "f" and shape in possible and self.class_axis == 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -75,6 +75,12 @@ class ModelState(Protocol):
 
     def set_integers(self, values: np.ndarray) -> None:
         """Replaces them by the first of `values`."""
+
+
+def joined(arrays: Iterable[Any], dtype: type) -> np.ndarray:
+    """The elements of all arrays, tensors or variables as one vector, a copy."""
+    parts: list[np.ndarray] = [np.asarray(array).astype(dtype).ravel() for array in arrays]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 
 class Model(ABC):

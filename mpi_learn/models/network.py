@@ -33,16 +33,16 @@ class Network(ModelState, Protocol):
     def output_shapes(self, x: Arrays) -> list[Shape]:
         """The shapes of the outputs for a few samples; builds the model."""
 
-    def give(self, weights: np.ndarray) -> None:
-        """Copies the trainable arrays into `weights`, (layout.size,) float32, from which the model may compute."""
+    def move_into(self, weights: np.ndarray) -> None:
+        """Copies the trainable arrays into `weights`, (layout.size,) float32, which hold their values from then on."""
 
-    def take(self, weights: np.ndarray) -> Any:
-        """The framework's own model, with these weights."""
+    def current(self) -> Any:
+        """The framework's own model, with the current weights."""
 
-    def save(self, path: Path, weights: np.ndarray) -> Path:
+    def save(self, path: Path) -> Path:
         """Writes the model; see `Model.save`."""
 
-    def save_weights(self, path: Path, weights: np.ndarray) -> Path:
+    def save_weights(self, path: Path) -> Path:
         """Writes the weights alone."""
 
     def parts(self, flat: Any) -> list[Any]:
@@ -65,7 +65,7 @@ class Network(ModelState, Protocol):
         """
 
     def optimizer(self, wanted: Component) -> UpdateRule:
-        """An optimizer of the framework for the trainable arrays; the weights have been given by now."""
+        """An optimizer of the framework for the trainable arrays; after `move_into`."""
 
     def close(self) -> None:
         """Releases what the framework holds."""

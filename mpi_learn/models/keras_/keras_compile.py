@@ -15,27 +15,28 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_inputs import described, input_names, not_taken
 from mpi_learn.models.keras_.keras_losses import compile_arguments, ruled_loss, structured
 from mpi_learn.models.keras_.keras_metrics import MetricStates
-from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, Tensors, takes, tensors, tracing
+from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, takes, tensors, tracing
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.model import Example, named
+from mpi_learn.models.network import Tensors
 from mpi_learn.models.outputs import Outputs
 
 
-class GradientCatcher(keras.optimizers.Optimizer):  # type: ignore[misc] # Keras has no types
-    """In the place of the model's optimizer: keeps the gradients that `train_step` applies, and moves no weight."""
+class GradientRecorder(keras.optimizers.Optimizer):  # type: ignore[misc] # Keras has no types
+    """Replaces the model's optimizer: records the gradients that `train_step` applies, and changes no weight."""
 
     def __init__(self) -> None:
         super().__init__(learning_rate=0.01, name="mpi_learn")
-        self.caught: list[list[tuple[Any, Any]]] = []
-        self.nudge = 0.0
+        self.steps: list[list[tuple[Any, Any]]] = []
+        self.shift = 0.0
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
-        """Keeps the gradients and their variables, and counts the step; with a `nudge` it moves the variables by it."""
+        """Records the gradients and their variables, counts the step, and adds `shift` to the variables."""
         self.iterations.assign_add(1)
-        self.caught.append(list(zip(grads, trainable_variables or (), strict=True)))
-        if self.nudge:
+        self.steps.append(list(zip(grads, trainable_variables or (), strict=True)))
+        if self.shift:
             for variable in trainable_variables or ():
-                variable.assign(variable + self.nudge)
+                variable.assign(variable + self.shift)
 
 
 def check_loop(model: keras.Model) -> None:
@@ -114,10 +115,10 @@ class CompiledModel:
         return not self.has_train_step or (self._has_outputs and self.settings.is_validated)
 
     @property
-    def catcher(self) -> GradientCatcher:
+    def recorder(self) -> GradientRecorder:
         """The model's optimizer during the training."""
-        catcher: GradientCatcher = self.model.optimizer
-        return catcher
+        recorder: GradientRecorder = self.model.optimizer
+        return recorder
 
     def packed(self, x: Tensors, y: Tensors, weights: Tensors) -> tuple[Any, Any, Any]:
         """Inputs, labels and sample weights in the structures in which `fit` takes them."""
@@ -169,7 +170,7 @@ class CompiledModel:
     @contextmanager
     def unchanged(self) -> Iterator[None]:
         """Restores the model's state and global random numbers at the end."""
-        variables = [*self.model.trainable_variables, *self.model.non_trainable_variables, self.catcher.iterations]
+        variables = [*self.model.trainable_variables, *self.model.non_trainable_variables, self.recorder.iterations]
         self.network.reseed()
         try:
             with restored(variables):
@@ -180,12 +181,12 @@ class CompiledModel:
     @contextmanager
     def as_returned(self) -> Iterator[None]:
         """Inside, the model is compiled as the user's function returned it, or not at all."""
-        catcher, was_compiled = self.model.optimizer, self.model.compiled
+        recorder, was_compiled = self.model.optimizer, self.model.compiled
         self.restore()
         try:
             yield
         finally:
-            self.model.optimizer, self.model.compiled = catcher, was_compiled
+            self.model.optimizer, self.model.compiled = recorder, was_compiled
 
     def restore(self) -> None:
         """The training is over: the model is compiled as the user's function returned it, or not at all."""
@@ -213,7 +214,7 @@ class CompiledModel:
             self._check_users_compile()
             if outputs is not None and outputs.is_mapping and not example.y_names and len(example.y) > 1:
                 outputs.labels((), len(example.y), [])
-            self.model.optimizer = GradientCatcher()
+            self.model.optimizer = GradientRecorder()
             return
         if outputs is not None:
             self._outputs = outputs
@@ -229,7 +230,7 @@ class CompiledModel:
                 cure="compile the model in your function, and leave loss and metrics out",
             )
         with tracing("loss"):
-            self.model.compile(optimizer=GradientCatcher(), **arguments)
+            self.model.compile(optimizer=GradientRecorder(), **arguments)
 
     def _check_users_compile(self) -> None:
         settings, optimizer = self.settings, self._users_optimizer

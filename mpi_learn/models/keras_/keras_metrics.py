@@ -43,7 +43,7 @@ class MetricStates:
         model.reset_metrics()
         self.variables = list(model.metrics_variables)
         self.initial = [np.array(variable) for variable in self.variables]
-        self._layout = FlatLayout(tuple(start.shape for start in self.initial))
+        self._layout = FlatLayout.of(self.initial)
 
     @property
     def size(self) -> int:

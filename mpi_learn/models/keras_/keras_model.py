@@ -26,7 +26,6 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_compile import CompiledModel
 from mpi_learn.models.keras_.keras_network import (
     KerasNetwork,
-    Tensors,
     as_tensor,
     flattened,
     memory_of,
@@ -36,6 +35,7 @@ from mpi_learn.models.keras_.keras_network import (
 )
 from mpi_learn.models.keras_.keras_passes import Pass, PassResult, StatefulPass, StatelessPass
 from mpi_learn.models.model import Arrays, Example, Model
+from mpi_learn.models.network import Tensors
 from mpi_learn.settings.component import Component
 from mpi_learn.update_rule import UpdateRule
 
@@ -59,7 +59,7 @@ class KerasModel(Model):
         self.layout, self.has_own_loss = self.network.layout.counted(), self.compiled.has_own_loss
         self.weights = aligned_empty(self.layout.size)
         self.weights[:] = 0
-        self.network.give(self.weights)
+        self.network.move_into(self.weights)
         self._training, self._inference = self._passes(example)
         self.has_constraints = self.network.has_constraints
         self.synchronizes_statistics = any(getattr(layer, "synchronized", False) for layer in model._flatten_layers())
@@ -115,14 +115,14 @@ class KerasModel(Model):
         return self.network.optimizer(wanted)
 
     def current(self) -> keras.Model:
-        return self.network.take(self.weights)
+        return self.network.current()
 
     def save(self, path: Path) -> Path:
         with self.compiled.as_returned():
-            return self.network.save(path, self.weights)
+            return self.network.save(path)
 
     def save_weights(self, path: Path) -> tuple[Path, str]:
-        file = self.network.save_weights(path, self.weights)
+        file = self.network.save_weights(path)
         return file, f"{self._settings.call}\nmodel.load_weights({file.name!r})"
 
     def close(self) -> None:
@@ -163,10 +163,8 @@ class KerasModel(Model):
         parts = self.network.parts(flat)
         with self.network.scope(parts):
             outputs = self.network(self.compiled.inputs(x), training=False)
-        return [
-            tf.cast(output, tf.float32) if output.dtype.is_floating else output
-            for output in keras.tree.flatten(outputs)
-        ]
+        flat = keras.tree.flatten(outputs)
+        return [tf.cast(output, tf.float32) if output.dtype.is_floating else output for output in flat]
 
     def _sums(self, result: PassResult) -> tf.Tensor:
         raw = [result.n * tf.cast(result.logs.get(name, np.nan), tf.float32) for name in self._names]

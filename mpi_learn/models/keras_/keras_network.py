@@ -21,13 +21,13 @@ from mpi_learn.models.keras_.keras_checkpointing import check_precision, recompu
 from mpi_learn.models.keras_.keras_losses import mean_loss, ruled_loss
 from mpi_learn.models.keras_.keras_optimizer import KerasRule
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.model import Arrays, Example, named
+from mpi_learn.models.model import Arrays, Example, joined, named
+from mpi_learn.models.network import Tensors
 from mpi_learn.models.outputs import Shape
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
 from mpi_learn.update_rule import UpdateRule
 
-Tensors = Sequence[Any]
 Specs = tuple[tf.TensorSpec, ...]
 TRACING = (ValueError, TypeError, KeyError, AttributeError, NotImplementedError, tf.errors.OpError)
 """Exceptions of Keras and TensorFlow if a model does not fit its data."""
@@ -43,6 +43,7 @@ class KerasNetwork:
 
     Attributes:
         layout: Of the trainable arrays.
+        weights: (layout.size,) float32, their values; see `move_into`.
     """
 
     framework = "keras"
@@ -68,7 +69,7 @@ class KerasNetwork:
             )
         check_precision(self.model, self.settings.precision)
         self.reseed()
-        self.layout = FlatLayout(tuple(tuple(variable.shape) for variable in self.model.trainable_variables))
+        self.layout = FlatLayout.of(self.model.trainable_variables)
         variables = self.model.non_trainable_variables
         self._floats = [variable for variable in variables if is_float(variable)]
         self._integers = [variable for variable in variables if not is_float(variable)]
@@ -81,24 +82,23 @@ class KerasNetwork:
         """Global random numbers start again, from another seed on each rank."""
         keras.utils.set_random_seed(self.settings.seed + RANK_SEED * self.settings.stream)
 
-    def give(self, weights: np.ndarray) -> None:
-        for view, variable in zip(self.layout.views(weights), self.model.trainable_variables, strict=True):
-            view[...] = np.asarray(variable)
+    def move_into(self, weights: np.ndarray) -> None:
+        self.weights = weights[: self.layout.size]
+        self.weights[:] = joined(self.model.trainable_variables, np.float32)
 
-    def take(self, weights: np.ndarray) -> keras.Model:
-        for view, variable in zip(self.layout.views(weights), self.model.trainable_variables, strict=True):
-            variable.assign(view)
+    def current(self) -> keras.Model:
+        assign(self.model.trainable_variables, self.weights)
         return self.model
 
-    def save(self, path: Path, weights: np.ndarray) -> Path:
+    def save(self, path: Path) -> Path:
         file = path.with_name(f"{path.name}.keras")
         with replacing(file) as temporary:
-            self.take(weights).save(temporary)
+            self.current().save(temporary)
         return file
 
-    def save_weights(self, path: Path, weights: np.ndarray) -> Path:
+    def save_weights(self, path: Path) -> Path:
         file = path.with_name(f"{path.name}.weights.h5")
-        self.take(weights).save_weights(file)
+        self.current().save_weights(file)
         return file
 
     def parts(self, flat: Any) -> list[Any]:
@@ -116,8 +116,7 @@ class KerasNetwork:
         Args:
             more: Further variables and their values.
         """
-        mapping = [*zip(self.model.trainable_variables, parts, strict=True), *more]
-        return RecordingScope(mapping, collect_losses=True)
+        return RecordingScope([*zip(self.model.trainable_variables, parts, strict=True), *more])
 
     def __call__(self, x: Any, training: bool) -> Any:
         """The outputs, as the model returns them; inside of `scope`."""
@@ -127,16 +126,11 @@ class KerasNetwork:
         with recomputed(self.model):
             return self.model(x, **arguments)
 
-    def others(self, scope: RecordingScope, known: Sequence[Any]) -> list[Any]:
-        """The variables that a pass has assigned, and that belong neither to the model nor to `known`.
-
-        Keras' global generator of random numbers is one, and the state of a loss.
-        """
-        own = {id(variable) for variable in (*self.model.variables, *known)}
-        return [variable for key, variable in scope.assigned.items() if key not in own]
-
     def keep(self, scope: RecordingScope, known: Sequence[Any] = (), *, with_floats: bool = True) -> None:
-        """Stores the values that a pass in `scope` has assigned. All of these variables are state of the model.
+        """Stores the values that a pass in `scope` has assigned.
+
+        All of these variables are state of the model, also Keras' global generator of random numbers and those of a
+        loss.
 
         Args:
             known: Variables that are not stored.
@@ -220,8 +214,8 @@ class KerasNetwork:
 class RecordingScope(keras.StatelessScope):  # type: ignore[misc] # Keras has no types
     """A scope that knows which variables are assigned in it."""
 
-    def __init__(self, state_mapping: Sequence[tuple[Any, Any]], *, collect_losses: bool) -> None:
-        super().__init__(state_mapping, collect_losses=collect_losses)
+    def __init__(self, state_mapping: Sequence[tuple[Any, Any]]) -> None:
+        super().__init__(state_mapping, collect_losses=True)
         self.assigned: dict[int, Any] = {}
 
     def add_update(self, update: tuple[Any, Any]) -> None:
@@ -292,14 +286,7 @@ def is_float(variable: Any) -> bool:
     return bool(keras.backend.is_float_dtype(variable.dtype))
 
 
-def joined(variables: list[Any], dtype: type) -> np.ndarray:
-    """The values of the variables, one after the other, a copy."""
-    parts: list[np.ndarray] = [np.asarray(variable).astype(dtype).ravel() for variable in variables]
-    return np.concatenate(parts) if parts else np.zeros(0, dtype)
-
-
 def assign(variables: list[Any], values: np.ndarray) -> None:
-    """Assigns the values that `joined` returned."""
-    layout = FlatLayout(tuple(tuple(variable.shape) for variable in variables))
-    for variable, part in zip(variables, layout.views(values), strict=True):
+    """Assigns the first of `values`, as `joined` returned them."""
+    for variable, part in zip(variables, FlatLayout.of(variables).views(values), strict=True):
         variable.assign(part.astype(keras.backend.standardize_dtype(variable.dtype)))

@@ -52,9 +52,7 @@ class KerasRule:
             all_used = (True,) * len(variables)
             self._steps = {all_used: self._traced(all_used)}
         names = (f"{type(self._optimizer).__name__}.{number}" for number in range(len(self._optimizer.variables)))
-        self._arrays = {
-            name: np.array(variable) for name, variable in zip(names, self._optimizer.variables, strict=True)
-        }
+        self._arrays = dict(zip(names, map(np.array, self._optimizer.variables), strict=True))
         self._may_be_changed = False
 
     @property

@@ -14,10 +14,11 @@ import tensorflow as tf
 from mpi_learn.errors import ModelError
 from mpi_learn.models.keras_.keras_compile import CompiledModel, as_data
 from mpi_learn.models.keras_.keras_metrics import Run
-from mpi_learn.models.keras_.keras_network import SEED_STATE, RecordingScope, Tensors, tensors, tracing
+from mpi_learn.models.keras_.keras_network import SEED_STATE, RecordingScope, tensors, tracing
 from mpi_learn.models.model import Example
+from mpi_learn.models.network import Tensors
 
-NUDGE = 0.01
+SHIFT = 0.01
 """Added to all weights, to detect a `train_step` that uses them after its optimizer's step."""
 
 
@@ -102,13 +103,13 @@ class StatelessPass(Pass):
             return PassResult((), n, weight, loss, change, logs)
         gradients = tape.gradient(total, parts)
         self.network.keep(scope, states)
-        self.compiled.catcher.iterations.assign_add(1)
+        self.compiled.recorder.iterations.assign_add(1)
         return PassResult(gradients, n, weight, loss, change, logs)
 
     def _check_state(self, scope: RecordingScope) -> None:
         """Raises ModelError if the loss has changed a state of its own, which `fit` keeps after validation."""
-        others = self.network.others(scope, self.compiled.metrics.variables)
-        if any(variable.name != SEED_STATE for variable in others):
+        known = {id(variable) for variable in (*self.model.variables, *self.compiled.metrics.variables)}
+        if any(key not in known and variable.name != SEED_STATE for key, variable in scope.assigned.items()):
             raise ModelError(
                 "the loss changes a state of its own, also in validation",
                 where="loss",
@@ -137,34 +138,34 @@ class StatefulPass(Pass):
         for variable, value in zip(variables, [*parts, *initial], strict=True):
             variable.assign(value)
         n = tf.cast(tf.shape(x[0])[0], tf.float32)
-        caught = self.compiled.catcher.caught
-        caught.clear()
+        steps = self.compiled.recorder.steps
+        steps.clear()
         logs = self._step(as_data(*self.compiled.packed(x, y, weights)))
         if not isinstance(logs, dict) or "loss" not in (logs := _flat(logs)):
             raise ModelError(f"{self._step.__name__} returns no `loss`", where="model", cure='return {"loss": …}')
         change = [variable.value - start for variable, start in zip(states, initial, strict=True)]
-        gradients = self._gradients(caught, n) if self.training else ()
+        gradients = self._gradients(steps, n) if self.training else ()
         return PassResult(gradients, n, n, tf.cast(logs["loss"], tf.float32), change, logs)
 
     def check(self, example: Example) -> None:
         """Raises ModelError unless the step moves the weights through the model's optimizer alone, and at its end."""
-        catcher, before = self.compiled.catcher, [np.array(variable) for variable in self.model.trainable_variables]
+        recorder, before = self.compiled.recorder, [np.array(variable) for variable in self.model.trainable_variables]
         plain = self.run(example, self.compiled.metrics.initial)
         if not all(map(np.array_equal, plain.trainable, before)):
             raise self._refused("changes weights besides through self.optimizer")
-        catcher.nudge = NUDGE
+        recorder.shift = SHIFT
         moved = self.run(example, self.compiled.metrics.initial)
-        catcher.nudge = 0.0
+        recorder.shift = 0.0
         is_close = partial(np.allclose, rtol=1e-4, atol=1e-7, equal_nan=True)
         if not all(map(is_close, *([*run.logs.values(), *run.change, *run.others] for run in (plain, moved)))):
             raise self._refused("uses the weights after self.optimizer has moved them, which here happens later")
 
-    def _gradients(self, caught: list[list[tuple[Any, Any]]], n: Any) -> list[Any]:
+    def _gradients(self, steps: list[list[tuple[Any, Any]]], n: Any) -> list[Any]:
         """`n` times the gradient with which the optimizer was called, or None, for each trainable array."""
-        if len(caught) != 1:
-            raise self._refused(f"calls self.optimizer {len(caught)} times" if caught else "never calls self.optimizer")
+        if len(steps) != 1:
+            raise self._refused(f"calls self.optimizer {len(steps)} times" if steps else "never calls self.optimizer")
         gradients: list[Any] = [None] * len(self._places)
-        for gradient, variable in caught[0]:
+        for gradient, variable in steps[0]:
             place = self._places.get(id(variable))
             if place is None:
                 raise self._refused(f"moves {variable.path}, which is not trainable")

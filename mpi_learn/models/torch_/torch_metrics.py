@@ -77,7 +77,7 @@ class OfTorchmetrics:
                 where="metrics",
                 cure="give it `thresholds` if it has them, or use a figure_of_merit function on the trained model",
             )
-        self._layout = FlatLayout(tuple(tuple(start.shape) for start in self.initial.values()))
+        self._layout = FlatLayout.of(self.initial.values())
         self.size = self._layout.size
 
     def state(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:

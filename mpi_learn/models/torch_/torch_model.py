@@ -67,7 +67,7 @@ class TorchModel(Model):
         for number, parameter in enumerate(self.network.parameters):
             count = partial(_count, counts[number : number + 1])
             parameter.register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
-        self.network.give(self.weights)
+        self.network.move_into(self.weights)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         self._step[:] = 0
@@ -112,10 +112,10 @@ class TorchModel(Model):
         return self.network.optimizer(wanted)
 
     def current(self) -> torch.nn.Module:
-        return self.network.take(self.weights)
+        return self.network.current()
 
     def save(self, path: Path) -> Path:
-        return self.network.save(path, self.weights)
+        return self.network.save(path)
 
     def save_weights(self, path: Path) -> tuple[Path, str]:
         file = self.save(path)

@@ -15,7 +15,7 @@ from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.model import Arrays, Example
+from mpi_learn.models.model import Arrays, Example, joined
 from mpi_learn.models.network import Tensors
 from mpi_learn.models.outputs import Shape
 from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed, unchanged_buffers
@@ -59,7 +59,7 @@ class TorchNetwork:
                 cure="make the model of several modules, or leave it out",
             )
         self.parameters = trainable_parameters(module)
-        self.layout = FlatLayout(tuple(tuple(parameter.shape) for parameter in self.parameters))
+        self.layout = FlatLayout.of(self.parameters)
         torch.manual_seed(settings.seed * 1_000_003 + settings.stream)  # of dropout, the same for both models of a GAN
 
     def __call__(self, *x: Any, **by_name: Any) -> Any:
@@ -70,25 +70,25 @@ class TorchNetwork:
             outputs = self.module(*x, **by_name)
         return in_float32(outputs) if self._is_mixed else outputs
 
-    def give(self, weights: np.ndarray) -> None:
+    def move_into(self, weights: np.ndarray) -> None:
         """Makes the parameters views of `weights`."""
         for parameter, view in zip(self.parameters, self.layout.views(weights), strict=True):
             view[...] = parameter.detach().numpy()
             parameter.data = torch.from_numpy(view)
 
-    def take(self, weights: np.ndarray) -> torch.nn.Module:
-        return self.module.eval()  # its parameters are views of `weights` already
+    def current(self) -> torch.nn.Module:
+        return self.module.eval()  # its parameters are views of the weights
 
-    def save(self, path: Path, weights: np.ndarray) -> Path:
+    def save(self, path: Path) -> Path:
         """Writes the state dict."""
         file = path.with_name(f"{path.name}.pt")
         with replacing(file) as temporary:
             torch.save({name: value.clone() for name, value in self.module.state_dict().items()}, temporary)
         return file
 
-    def save_weights(self, path: Path, weights: np.ndarray) -> Path:
+    def save_weights(self, path: Path) -> Path:
         """A state dict is all that is ever saved."""
-        return self.save(path, weights)
+        return self.save(path)
 
     def _state(self, *, is_real: bool) -> list[torch.Tensor]:
         """Buffers and frozen parameters, as they are now: ``self.mean = …`` in `forward` replaces a buffer."""
@@ -122,16 +122,14 @@ class TorchNetwork:
                     parameter.copy_(before[name])
 
     def floats(self) -> np.ndarray:
-        parts = [tensor.float().numpy().ravel() for tensor in self._state(is_real=True)]
-        return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+        return joined((tensor.float() for tensor in self._state(is_real=True)), np.float32)
 
     def set_floats(self, values: np.ndarray) -> None:
         _fill(self._state(is_real=True), values)
 
     def integers(self) -> np.ndarray:
         """The integers of the module, then the state of PyTorch's only random generator, which all modules share."""
-        parts = [*self._state(is_real=False), torch.get_rng_state()]
-        return np.concatenate([tensor.numpy().astype(np.int64).ravel() for tensor in parts])
+        return joined([*self._state(is_real=False), torch.get_rng_state()], np.int64)
 
     def set_integers(self, values: np.ndarray) -> None:
         n = _fill(self._state(is_real=False), values)
@@ -211,7 +209,7 @@ def _check_parameters(module: torch.nn.Module) -> None:
 
 def _fill(buffers: list[torch.Tensor], values: np.ndarray) -> int:
     """Copies the first of `values` into the buffers; returns how many."""
-    layout = FlatLayout(tuple(tuple(buffer.shape) for buffer in buffers))
+    layout = FlatLayout.of(buffers)
     with torch.no_grad():
         for buffer, part in zip(buffers, layout.views(values), strict=True):
             buffer.copy_(torch.from_numpy(part.copy()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,25 +16,8 @@ from mpi_learn.settings.user_code import errors_of_user_code
 Parameters = list[torch.nn.Parameter]
 
 
-class Entry(NamedTuple):
-    """The place of a value in the state of an optimizer.
-
-    Attributes:
-        number: Of the parameter, or of the parameter group.
-        key: Of the value.
-        is_of_group: Whether a parameter group holds it.
-    """
-
-    number: int
-    key: str
-    is_of_group: bool
-
-    def within(self, optimizer: torch.optim.Optimizer, parameters: Parameters) -> dict[str, Any]:
-        """The mapping that holds the value."""
-        if self.is_of_group:
-            return optimizer.param_groups[self.number]
-        state: dict[str, Any] = optimizer.state[parameters[self.number]]
-        return state
+Entry = tuple[int, str]
+"""The place of a value in the state of an optimizer: the number of its `_mapping`, and the key."""
 
 
 class TorchRule:
@@ -65,9 +48,8 @@ class TorchRule:
         self._shares = [rate / (self.learning_rate or 1.0) for rate in rates]
         self._examples = _state_after_a_step(wanted, parameters)
         name = type(self._optimizer).__name__
-        self._arrays = {
-            f"{name}.{number}": np.array(torch.as_tensor(value)) for number, value in enumerate(self._examples.values())
-        }
+        arrays = [np.array(torch.as_tensor(value)) for value in self._examples.values()]
+        self._arrays = {f"{name}.{number}": array for number, array in enumerate(arrays)}
         self._has_state = np.zeros(len(parameters), np.int64)  # of each parameter; a checkpoint can fill an array
         self._may_be_changed = False
         self._gradient = aligned_empty(layout.size)
@@ -76,8 +58,8 @@ class TorchRule:
     @property
     def state(self) -> dict[str, np.ndarray]:
         if not self._may_be_changed:  # else a checkpoint may have filled the arrays
-            for entry, array in self._filled():
-                array[...] = torch.as_tensor(entry.within(self._optimizer, self._parameters)[entry.key])
+            for (number, key), array in self._filled():
+                array[...] = torch.as_tensor(_mapping(self._optimizer, self._parameters, number)[key])
         self._may_be_changed = True
         return self._arrays | {f"{type(self._optimizer).__name__}.has_state": self._has_state}
 
@@ -101,39 +83,44 @@ class TorchRule:
 
     def _filled(self) -> list[tuple[Entry, np.ndarray]]:
         """The entries that the optimizer has by now, and their arrays: it creates those of a parameter when needed."""
-        has, pairs = self._has_state, zip(self._examples, self._arrays.values(), strict=True)
-        return [(entry, array) for entry, array in pairs if (has.any() if entry.is_of_group else has[entry.number])]
+        n, has = len(self._parameters), self._has_state
+        pairs = zip(self._examples, self._arrays.values(), strict=True)
+        return [(entry, array) for entry, array in pairs if (has[entry[0]] if entry[0] < n else has.any())]
 
     def _fill(self) -> None:
         """Copies the arrays, which a checkpoint may have filled, into the optimizer."""
-        for entry, array in self._filled():
-            example = self._examples[entry]
+        for (number, key), array in self._filled():
+            example = self._examples[number, key]
             value = torch.from_numpy(array.copy()) if isinstance(example, torch.Tensor) else type(example)(array)
-            entry.within(self._optimizer, self._parameters)[entry.key] = value
+            _mapping(self._optimizer, self._parameters, number)[key] = value
+
+
+def _mapping(optimizer: torch.optim.Optimizer, parameters: Parameters, number: int) -> Any:
+    """A part of the state of an optimizer: of a parameter, or of a parameter group, which are behind the parameters."""
+    n = len(parameters)
+    return optimizer.state[parameters[number]] if number < n else optimizer.param_groups[number - n]
 
 
 def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[Entry, Any]:
     """The values in the state of the optimizer `wanted` after a step with other parameters of the same shapes."""
     copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in parameters]
     optimizer, where = created(wanted, torch.optim, copies), f"optimizer: {wanted.name}"
-    before = [dict(group) for group in optimizer.param_groups]
+    before = [*({} for _ in copies), *map(dict, optimizer.param_groups)]
     for parameter in copies:
         parameter.grad = torch.zeros_like(parameter)
     with errors_of_user_code("a step with a gradient", where):
         optimizer.step()
     state: dict[Entry, Any] = {}
-    for number, parameter in enumerate(copies):
-        state |= {
-            Entry(number, key, False): value for key, value in optimizer.state[parameter].items() if value is not None
-        }
-    for number, group in enumerate(optimizer.param_groups):
-        changed = {key: value for key, value in group.items() if value is not before[number].get(key)}
-        state |= {Entry(number, key, True): value for key, value in changed.items() if key not in ("params", "lr")}
-    for entry, value in state.items():
-        if not isinstance(value, torch.Tensor | int | float):
-            raise ConfigurationError(
-                f"its state {entry.key} is of type {type(value).__name__}, which a checkpoint cannot contain",
-                where=where,
-                cure="use an optimizer whose state consists of tensors and numbers",
-            )
+    for number, previous in enumerate(before):
+        for key, value in _mapping(optimizer, copies, number).items():
+            is_setting = number >= len(copies) and key in ("params", "lr")
+            if is_setting or value is None or value is previous.get(key):
+                continue
+            if not isinstance(value, torch.Tensor | int | float):
+                raise ConfigurationError(
+                    f"its state {key} is of type {type(value).__name__}, which a checkpoint cannot contain",
+                    where=where,
+                    cure="use an optimizer whose state consists of tensors and numbers",
+                )
+            state[number, key] = value
     return state
