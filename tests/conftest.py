@@ -63,7 +63,7 @@ def pytest_runtest_setup() -> None:
 @cache
 def measures_time(function: Callable[..., object]) -> bool:
     """Whether a test calls a clock that is for measurements; waiting with ``time.monotonic`` is none."""
-    return bool({"perf_counter", "process_time", "reference_s"} & set(function.__code__.co_names))
+    return bool({"perf_counter", "process_time", "reference_s", "reference_s_of"} & set(function.__code__.co_names))
 
 
 @pytest.hookimpl(optionalhook=True)
