@@ -17,22 +17,6 @@ Metrics = list[Named] | dict[str, list[Named]]
 LossWeights = list[float] | dict[str, float] | None
 
 
-class Computing(NamedTuple):
-    """How a framework computes.
-
-    Attributes:
-        precision: ``float32`` or ``mixed_bfloat16`` (16-bit activations, float32 weights).
-        gradient_checkpointing: Whether activations are recomputed in the backward pass to save memory.
-    """
-
-    precision: str = "float32"
-    gradient_checkpointing: bool = False
-
-
-PLAIN = Computing()
-"""As the framework computes by default."""
-
-
 @dataclass(frozen=True)
 class ModelSettings:
     """Everything that the model of one rank is made from.
@@ -45,7 +29,8 @@ class ModelSettings:
         loss_weights: Factors of the losses, by output; None is 1 for all.
         framework: What the function must return; ``auto`` accepts both.
         gan: The function returns two models that train each other.
-        computing: Precision and activation checkpointing.
+        precision: ``float32`` or ``mixed_bfloat16`` (16-bit activations, float32 weights).
+        gradient_checkpointing: Whether activations are recomputed in the backward pass to save memory.
         seed: Of the initial weights; the same seed gives the same weights on every rank.
         stream: Gives dropout and noise of each rank random numbers of their own.
         n_workers: Number of ranks whose gradients are combined.
@@ -61,7 +46,8 @@ class ModelSettings:
     loss_weights: LossWeights = None
     framework: Framework = "auto"
     gan: Gan | None = None
-    computing: Computing = PLAIN
+    precision: str = "float32"
+    gradient_checkpointing: bool = False
     seed: int = 0
     stream: int = 0
     n_workers: int = 1
@@ -77,7 +63,7 @@ class ModelSettings:
 
 
 class Turn(NamedTuple):
-    """Which of two models are updated in one step of a training; the other one rests."""
+    """Which of two models are updated in one step of a training; the other one is not changed."""
 
     discriminator: bool
     generator: bool

@@ -3,34 +3,31 @@
 from __future__ import annotations
 
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.settings.component import Component, shown_arguments
 from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import errors_of_user_code, load_function
 
-OptimizerType = TypeVar("OptimizerType")
 
-
-def created(wanted: Component, kind: type[OptimizerType], package: ModuleType, *positional: Any) -> OptimizerType:
+def created(wanted: Component, package: ModuleType, *positional: Any) -> Any:
     """The optimizer that the configuration names.
 
     Args:
         wanted: Its name, or a function, and the arguments.
-        kind: The framework's class of optimizers.
-        package: The framework's module with all optimizers.
+        package: The framework's module with all optimizers and their class ``Optimizer``.
         positional: Arguments before those of the configuration.
 
     Raises:
         ConfigurationError: There is no such optimizer, or it does not take the arguments.
     """
-    framework = kind.__module__.split(".")[0]
-    make = load_function(wanted.name) if wanted.is_own else _class_named(wanted.name, kind, package)
+    framework = package.__name__.split(".")[0]
+    make = load_function(wanted.name) if wanted.is_own else _class_named(wanted.name, package)
     where = f"optimizer: {wanted.name}"
     with errors_of_user_code(f"calling it with ({shown_arguments(wanted.arguments)})", where):
         made = make(*positional, **wanted.arguments)
-    if not isinstance(made, kind):
+    if not isinstance(made, package.Optimizer):
         raise ConfigurationError(
             f"expected a {framework} optimizer for a {framework} model, found {type(made).__name__}",
             where=where,
@@ -39,9 +36,9 @@ def created(wanted: Component, kind: type[OptimizerType], package: ModuleType, *
     return made
 
 
-def _class_named(name: str, kind: type, package: ModuleType) -> Any:
-    classes = [one for one in vars(package).values() if isinstance(one, type) and issubclass(one, kind)]
-    by_name = {one.__name__.lower(): one for one in classes}
+def _class_named(name: str, package: ModuleType) -> Any:
+    known = [value for value in vars(package).values() if isinstance(value, type)]
+    by_name = {kind.__name__.lower(): kind for kind in known if issubclass(kind, package.Optimizer)}
     if name not in by_name:
         cure = suggestion(name, sorted(by_name), "it has")
         raise ConfigurationError(f"{package.__name__} has no {name}", where="optimizer.name", cure=cure)

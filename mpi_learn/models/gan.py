@@ -1,7 +1,7 @@
 """Generative adversarial networks of every framework (Goodfellow et al. 2014, algorithm 1).
 
 Both models are in one flat vector, the discriminator first. Each is followed by one number, which in a gradient is the
-number of samples of that model's part: 0 for a model that rests, whose optimizer then makes no step.
+number of samples of that model's part: 0 for a model that is not updated in this step.
 
 The discriminator's loss is the mean of its losses on real and on generated samples. The generator's loss is that of
 the discriminator with generated samples labelled as real (the "non-saturating" form of the paper). Further outputs of
@@ -10,7 +10,7 @@ the discriminator predict the labels, for both models (Odena, Olah & Shlens 2017
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,8 @@ import numpy as np
 
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, FlatLayout, aligned_empty
-from mpi_learn.models.configuration import Gan, ModelSettings, Turn
+from mpi_learn.models.configuration import ModelSettings, Turn
+from mpi_learn.models.frameworks import framework_of
 from mpi_learn.models.labels import output_losses
 from mpi_learn.models.model import Arrays, Example, Model
 from mpi_learn.models.network import Network, Tensors
@@ -56,33 +57,33 @@ class GanModel(Model):
         self.framework = self.generator.framework
         example = Example(_real(example.x), example.y)
         self._make_losses(Outputs(tuple(self._tried(example))), example)
-        self._metrics = [(component(one).key, make_component(component(one), 2)) for one in settings.metrics]
+        self._metrics = [(component(metric).key, make_component(component(metric), 2)) for metric in settings.metrics]
         self.n_sums = FIRST_GAN_METRIC + len(self._metrics) + N_FLAGS
-        self.layout = _joint_layout(*(one.layout for one in self._both))
+        self.layout = _joint_layout(*(network.layout for network in self._both))
         self.weights = aligned_empty(self.layout.size)
         self.weights[:] = 0
         self._spans = [place for place, _ in self.layout.places()]
         for network, span in zip(self._both, self._spans, strict=True):
             network.give(self.weights[span])
-        self.has_constraints = any(one.has_constraints for one in self._both)
+        self.has_constraints = any(network.has_constraints for network in self._both)
         compiled = partial(self.generator.compiled, example=example, weights=self.weights)
         self._steps = {turn: compiled(partial(self._step, turn)) for turn in set(self.options.turns)}
         self._forward = compiled(self._evaluated)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
-        """The step of the current turn; the part of a model that rests is zero, and so is its number of samples."""
+        """The step of the current turn; the part of a model that is not updated is zero, with its number of samples."""
         turn, n = self.options.turns[self.state.place], len(x[0])
         self.state.place = (self.state.place + 1) % len(self.options.turns)
         step = np.zeros(self.layout.size + self.n_sums, np.float32)
         if n == 0:
             return step
-        found = self._steps[turn](_real(x), y)
-        for moves, network, span in zip(turn, self._both, self._spans, strict=True):
-            if moves:
+        results = self._steps[turn](_real(x), y)
+        for is_updated, network, span in zip(turn, self._both, self._spans, strict=True):
+            if is_updated:
                 for view in network.layout.views(step[span]):
-                    view[...] = n * found.pop(0)
+                    view[...] = n * results.pop(0)
                 step[span.stop] = n
-        step[self.layout.size :] = self._sums(turn, n, found)
+        step[self.layout.size :] = self._sums(turn, n, results)
         return step
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
@@ -92,11 +93,11 @@ class GanModel(Model):
         self._losses.check_labels([self._validity, *y])
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        """The two losses over the steps in which their model moved, ``loss``, which is their sum, and the metrics."""
+        """The two losses over the steps that updated their model, ``loss``, which is their sum, and the metrics."""
         d_loss, g_loss = (float(sums[at] / max(sums[n], 1.0)) for n, at in ((N_D, D_LOSS), (N_G, G_LOSS)))
-        found = {"loss": d_loss + g_loss, f"{DISCRIMINATOR}_loss": d_loss, f"{GENERATOR}_loss": g_loss}
+        losses = {"loss": d_loss + g_loss, f"{DISCRIMINATOR}_loss": d_loss, f"{GENERATOR}_loss": g_loss}
         values = sums[FIRST_GAN_METRIC:-N_FLAGS] / max(float(sums[N_SAMPLES]), 1.0)
-        return found | {key: float(value) for (key, _), value in zip(self._metrics, values, strict=True)}
+        return losses | {key: float(value) for (key, _), value in zip(self._metrics, values, strict=True)}
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         """Generated samples; `x` is the generator's input: noise, and labels if it is conditioned on them."""
@@ -130,21 +131,22 @@ class GanModel(Model):
     def _named(self) -> Iterator[tuple[str, Network, slice]]:
         return zip((DISCRIMINATOR, GENERATOR), self._both, self._spans, strict=True)
 
-    def _given(self, name: str, y: Tensors) -> list[Any]:
+    def _labels_for(self, name: str, y: Tensors) -> list[Any]:
+        """The labels that a model takes as further inputs."""
         return list(y) if name in self.options.condition else []
 
     def _tried(self, example: Example) -> list[Shape]:
         """The shapes of the discriminator's outputs, by calling both models on a few samples."""
         *real, noise = example.x
-        given = [noise, *self._given(GENERATOR, example.y)]
-        problem, where = f"the generator does not take samples of shape {_shown(given)}", "gan.latent"
+        inputs = [noise, *self._labels_for(GENERATOR, example.y)]
+        problem, where = f"the generator does not take samples of shape {_shown(inputs)}", "gan.latent"
         try:
-            generated = [one[1:] for one in self.generator.output_shapes(given)]
+            generated = [shape[1:] for shape in self.generator.output_shapes(inputs)]
             problem, where = "the discriminator does not take the samples", "data.features"
-            outputs = self.discriminator.output_shapes([*real, *self._given(DISCRIMINATOR, example.y)])
+            outputs = self.discriminator.output_shapes([*real, *self._labels_for(DISCRIMINATOR, example.y)])
         except Exception as error:
             raise ModelError(f"{problem}: {error}", where=where) from error
-        if generated != [one.shape[1:] for one in real]:
+        if generated != [array.shape[1:] for array in real]:
             raise ModelError(
                 f"the generator makes samples of shape {' and '.join(map(str, generated))}, the data have "
                 f"{_shown(real)}",
@@ -155,7 +157,14 @@ class GanModel(Model):
 
     def _make_losses(self, outputs: Outputs, example: Example) -> None:
         """One loss per output of the discriminator: the first says real or generated, the others predict labels."""
-        self._loss_weights = _loss_weights(self.options, len(outputs), len(example.y))
+        if len(outputs) not in (1, 1 + len(example.y)):
+            raise ModelError(
+                f"the discriminator has {len(outputs) - 1} outputs after the first, the data have labels for "
+                f"{len(example.y)}",
+                where="data.labels",
+                cure="after the first output (real or generated), add one output per label, or none",
+            )
+        self._loss_weights = outputs.factors(self.options.loss_weights, "gan.loss_weights")
         self._validity = np.ones((1, *(n or 1 for n in outputs.shapes[0][1:])), np.float32)
         labels = Example(example.x, [self._validity, *(example.y if len(outputs) > 1 else ())])
         loss = self._settings.loss
@@ -164,13 +173,13 @@ class GanModel(Model):
             raise ConfigurationError("every output of the discriminator needs a loss", where="loss")
 
     def _step(self, turn: Turn, flat: Any, x: Tensors, y: Tensors) -> list[Any]:
-        """Gradients of the mean losses by the arrays of the models that move, then losses and metrics."""
+        """Gradients of the mean losses by the arrays of the models that are updated, then losses and metrics."""
         parts = self._split(flat)
         run = partial(self._losses_of, parts, x, y, turn, training=True)
         (losses, fake), gradients = self.generator.differentiated(
-            run, [own if moves else [] for moves, own in zip(turn, parts, strict=True)]
+            run, [own if is_updated else [] for is_updated, own in zip(turn, parts, strict=True)]
         )
-        return [*(one for own in gradients for one in own), *losses, *self._measured(x, fake)]
+        return [*(gradient for own in gradients for gradient in own), *losses, *self._measured(x, fake)]
 
     def _evaluated(self, flat: Any, x: Tensors, y: Tensors) -> list[Any]:
         losses, fake = self._losses_of(self._split(flat), x, y, Turn(True, True), training=False)
@@ -180,24 +189,21 @@ class GanModel(Model):
         return list(self.generator.called(self._split(flat)[1], x, False, False)[0])
 
     def _split(self, flat: Any) -> list[list[Any]]:
-        return [
-            network.parts(None if flat is None else flat[span])
-            for network, span in zip(self._both, self._spans, strict=True)
-        ]
+        return [network.parts(flat[span]) for network, span in zip(self._both, self._spans, strict=True)]
 
     def _losses_of(
         self, parts: list[list[Any]], x: Tensors, y: Tensors, turn: Turn, training: bool
     ) -> tuple[list[Any], Tensors]:
-        """The losses of the models that move, the discriminator's first, and the generated samples."""
+        """The losses of the models that are updated, the discriminator's first, and the generated samples."""
         (*real, noise), judge = x, self.discriminator
         losses: list[Any] = []
-        given = self._given(DISCRIMINATOR, y)
-        inputs = [noise, *self._given(GENERATOR, y)]
+        condition = self._labels_for(DISCRIMINATOR, y)
+        inputs = [noise, *self._labels_for(GENERATOR, y)]
         fake, penalty = self.generator.called(parts[1], inputs, training, turn.generator)
         if turn.discriminator:
-            outputs, own_penalty = judge.called(parts[0], [*real, *given], training, True)
+            outputs, own_penalty = judge.called(parts[0], [*real, *condition], training, True)
             losses.append(0.5 * self._loss(outputs, 1.0 - self.options.smoothing, y) + own_penalty)
-        outputs, _ = judge.called(parts[0], [*fake, *given], training, turn.discriminator)
+        outputs, _ = judge.called(parts[0], [*fake, *condition], training, turn.discriminator)
         if turn.discriminator:
             losses[0] = losses[0] + 0.5 * self._loss(outputs, 0.0, y)
         if turn.generator:
@@ -214,11 +220,11 @@ class GanModel(Model):
         samples = (x[0], fake[0]) if len(fake) == 1 else (x[:-1], fake)
         return [metric(*samples) for _, metric in self._metrics]
 
-    def _sums(self, turn: Turn, n: int, found: Sequence[np.ndarray]) -> np.ndarray:
-        """The sums of a step from its losses, of the models that move, and metrics."""
-        values, sums = [float(np.mean(one)) for one in found], np.zeros(self.n_sums)
-        for moves, at in zip(turn, (N_D, N_G), strict=True):
-            if moves:
+    def _sums(self, turn: Turn, n: int, results: Sequence[np.ndarray]) -> np.ndarray:
+        """The sums of a step from the losses of the models that are updated, and the metrics."""
+        values, sums = [float(np.mean(value)) for value in results], np.zeros(self.n_sums)
+        for is_updated, at in zip(turn, (N_D, N_G), strict=True):
+            if is_updated:
                 sums[at : at + 2] = n, n * values.pop(0)
         sums[[WEIGHT, LOSS, N_SAMPLES]] = n, sums[D_LOSS] + sums[G_LOSS], n
         sums[FIRST_GAN_METRIC : FIRST_GAN_METRIC + len(values)] = n * np.array(values)
@@ -232,30 +238,30 @@ class GanState:
         self._both, self.place = both, 0
 
     def floats(self) -> np.ndarray:
-        return np.concatenate([one.floats() for one in self._both])
+        return np.concatenate([network.floats() for network in self._both])
 
     def set_floats(self, values: np.ndarray) -> None:
-        for one in self._both:
-            one.set_floats(values)
-            values = values[one.floats().size :]
+        for network in self._both:
+            network.set_floats(values)
+            values = values[network.floats().size :]
 
     def integers(self) -> np.ndarray:
         """The place, then the integers of both models."""
-        return np.concatenate([[self.place], *(one.integers() for one in self._both)]).astype(np.int64)
+        return np.concatenate([[self.place], *(network.integers() for network in self._both)]).astype(np.int64)
 
     def set_integers(self, values: np.ndarray) -> None:
         self.place, values = int(values[0]), values[1:]
-        for one in self._both:
-            one.set_integers(values)
-            values = values[one.integers().size :]
+        for network in self._both:
+            network.set_integers(values)
+            values = values[network.integers().size :]
 
 
-def check_pair(found: Any, framework_of: Callable[[Any], str | None], specification: str) -> None:
+def check_pair(built: Any, specification: str) -> None:
     """Raises ModelError unless the user's function returned both models."""
-    is_pair = isinstance(found, dict) and set(found) == {DISCRIMINATOR, GENERATOR}
-    kinds = {framework_of(one) for one in found.values()} if is_pair else {None}
+    is_pair = isinstance(built, dict) and set(built) == {DISCRIMINATOR, GENERATOR}
+    kinds = {framework_of(model) for model in built.values()} if is_pair else {None}
     if len(kinds) > 1 or None in kinds:
-        shown = f"a mapping of {', '.join(map(str, found))}" if isinstance(found, dict) else type(found).__name__
+        shown = f"a mapping of {', '.join(map(str, built))}" if isinstance(built, dict) else type(built).__name__
         raise ModelError(
             f"expected two models, both of Keras or both of PyTorch, it returned {shown}",
             where=specification,
@@ -265,7 +271,7 @@ def check_pair(found: Any, framework_of: Callable[[Any], str | None], specificat
 
 def _real(x: Arrays) -> list[np.ndarray]:
     """As float32, like the samples that the generator makes."""
-    return [np.asarray(one, np.float32) for one in x]
+    return [np.asarray(array, np.float32) for array in x]
 
 
 def _joint_layout(discriminator: FlatLayout, generator: FlatLayout) -> FlatLayout:
@@ -273,20 +279,5 @@ def _joint_layout(discriminator: FlatLayout, generator: FlatLayout) -> FlatLayou
     return FlatLayout(shapes, (len(discriminator.shapes) + 1, len(generator.shapes) + 1))
 
 
-def _loss_weights(options: Gan, n_outputs: int, n_labels: int) -> list[float]:
-    if n_outputs not in (1, 1 + n_labels):
-        raise ModelError(
-            f"the discriminator has {n_outputs - 1} outputs after the first, the data have labels for {n_labels}",
-            where="data.labels",
-            cure="after the first output (real or generated), add one output per label, or none",
-        )
-    weights = options.loss_weights or [1.0] * n_outputs
-    if len(weights) != n_outputs:
-        raise ConfigurationError(
-            f"{len(weights)} weights, the discriminator has {n_outputs} outputs", where="gan.loss_weights"
-        )
-    return weights
-
-
 def _shown(arrays: Arrays) -> str:
-    return " and ".join(str(one.shape[1:]) for one in arrays)
+    return " and ".join(str(array.shape[1:]) for array in arrays)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import product, starmap
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -43,24 +44,24 @@ class LabelRule:
 
     def check_shape(self, labels: np.ndarray) -> None:
         """Raises ModelError unless labels of this shape and kind fit the output."""
-        expected, found = self.output[1:], labels.shape[1:]
+        expected, shape = self.output[1:], labels.shape[1:]
         if self.class_axis is not None:
             axes = [axis for axis in range(len(self.output)) if axis not in (0, self.class_axis % len(self.output))]
             expected = tuple(self.output[axis] for axis in axes)
             possible = [expected, (*expected, 1)]
-            cure = "use categorical_crossentropy for one-hot labels" if found == self.output[1:] else ""
-            if labels.dtype.kind == "f" and found in possible and self.class_axis == 1:
+            cure = "use categorical_crossentropy for one-hot labels" if shape == self.output[1:] else ""
+            if labels.dtype.kind == "f" and shape in possible and self.class_axis == 1:
                 cure, possible = "class numbers must be stored as integers", []
         elif self.is_elementwise:
             possible = [expected, expected[:-1] if expected and expected[-1] == 1 else expected]
-            is_class_number = found == () and self.loss.startswith("categorical")
+            is_class_number = shape == () and self.loss.startswith("categorical")
             cure = "use sparse_categorical_crossentropy for class numbers" if is_class_number else ""
         else:
             return
-        if found not in possible and None not in self.output[1:]:
+        if shape not in possible and None not in self.output[1:]:
             raise ModelError(
                 f"with {self.loss} the model's output of shape {self.output[1:]} needs labels of shape {expected} per "
-                f"sample, the data have {found}",
+                f"sample, the data have {shape}",
                 where="data.labels",
                 cure=cure,
             )
@@ -69,10 +70,10 @@ class LabelRule:
         """Raises ModelError unless Keras can multiply the losses, one per entry of the output, by these weights."""
         if self.class_axis is None and not self.is_elementwise:
             return
-        entries, found = self.output[1:-1], weights.shape[1:]
-        if not any(_fits(one, other) for one in _squeezed(entries) for other in _squeezed(found)):
+        entries, shape = self.output[1:-1], weights.shape[1:]
+        if not any(starmap(_fits, product(_squeezed(entries), _squeezed(shape)))):
             raise ModelError(
-                f"the data have weights of shape {found} per sample, {self.loss} has losses of shape {entries}",
+                f"the data have weights of shape {shape} per sample, {self.loss} has losses of shape {entries}",
                 where="data.weights",
                 cure=f"store weights of shape {(1,) * len(entries)} or {entries} per sample",
             )
@@ -131,6 +132,12 @@ class OutputLosses(Generic[LossType]):
             if rule is not None and place is not None:
                 rule.check_range(y[place])
 
+    def check_weights(self, weights: Sequence[np.ndarray]) -> None:
+        """Raises ModelError unless Keras can multiply every loss by `weights` (at most one array)."""
+        for rule, array in product(self.rules, weights):
+            if rule is not None:
+                rule.check_weights(array)
+
 
 MakeLoss = Callable[[Component, Shape, np.ndarray], tuple[LossType, LabelRule | None]]
 """(name and arguments, shape of the output, labels of a few samples) -> loss of a framework, and its rule."""
@@ -142,17 +149,19 @@ def output_losses(outputs: Outputs, loss: Any, example: Example, make: MakeLoss[
     Raises:
         ConfigurationError, ModelError, DataError: There is no such loss, or it does not fit outputs and labels.
     """
-    wanted = outputs.losses(loss)
-    places = outputs.labels(example.y_names, len(example.y), wanted)
-    losses: list[LossType | None] = []
-    rules: list[LabelRule | None] = []
-    for one, shape, place in zip(wanted, outputs.shapes, places, strict=True):
-        made, rule = (None, None) if one is None or place is None else make(one, shape, example.y[place])
-        if rule is not None and place is not None:
+    components = outputs.losses(loss)
+    places = outputs.labels(example.y_names, len(example.y), components)
+    losses: list[LossType | None] = [None] * len(outputs)
+    rules: list[LabelRule | None] = [None] * len(outputs)
+    may_be_sums = False
+    for number, (wanted, place) in enumerate(zip(components, places, strict=True)):
+        if wanted is None or place is None:
+            continue
+        losses[number], rule = make(wanted, outputs.shapes[number], example.y[place])
+        if rule is not None:
             rule.check_shape(example.y[place])
-        losses.append(made)
-        rules.append(rule)
-    may_be_sums = any(one is not None and (one.is_own or "reduction" in one.arguments) for one in wanted)
-    found = OutputLosses(losses, rules, places, may_be_sums)
-    found.check_labels(example.y)
-    return found
+        rules[number] = rule
+        may_be_sums |= wanted.is_own or "reduction" in wanted.arguments
+    made = OutputLosses(losses, rules, places, may_be_sums)
+    made.check_labels(example.y)
+    return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.frameworks import NAMES, framework_of, load_framework, prepared
 from mpi_learn.models.gan import GanModel, check_pair
 from mpi_learn.models.model import Example, Model
+from mpi_learn.models.network import Network
 from mpi_learn.settings.component import shown_arguments
 from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_function, signature_of
 
@@ -20,7 +22,7 @@ def make_model(settings: ModelSettings, example: Example) -> Model:
     Raises:
         ModelError, ConfigurationError: The model cannot be built, or does not fit the samples.
     """
-    with prepared(settings.seed, settings.computing.precision):
+    with prepared(settings.seed, settings.precision):
         built = _built(settings)
     framework = _framework(built, settings)
     model = _wrapped(built, framework, settings, example)
@@ -47,7 +49,7 @@ def _built(settings: ModelSettings) -> Any:
 
 def _framework(built: Any, settings: ModelSettings) -> str:
     if settings.gan is not None:
-        check_pair(built, framework_of, settings.model)
+        check_pair(built, settings.model)
         framework = framework_of(built["generator"])
     else:
         framework = framework_of(built)
@@ -68,21 +70,21 @@ def _framework(built: Any, settings: ModelSettings) -> str:
 
 
 def _wrapped(built: Any, framework: str, settings: ModelSettings, example: Example) -> Model:
-    if settings.gan is not None:
-        if framework == "keras":
-            from mpi_learn.models.keras_.keras_network import KerasNetwork
-
-            return GanModel({name: KerasNetwork(one, settings) for name, one in built.items()}, settings, example)
-        from mpi_learn.models.torch_.torch_network import TorchNetwork
-
-        return GanModel({name: TorchNetwork(one, settings) for name, one in built.items()}, settings, example)
+    as_model: Callable[..., Model]
+    as_network: Callable[..., Network]
     if framework == "keras":
         from mpi_learn.models.keras_.keras_model import KerasModel
+        from mpi_learn.models.keras_.keras_network import KerasNetwork
 
-        return KerasModel(built, settings, example)
-    from mpi_learn.models.torch_.torch_model import TorchModel
+        as_model, as_network = KerasModel, KerasNetwork
+    else:
+        from mpi_learn.models.torch_.torch_model import TorchModel
+        from mpi_learn.models.torch_.torch_network import TorchNetwork
 
-    return TorchModel(built, settings, example)
+        as_model, as_network = TorchModel, TorchNetwork
+    if settings.gan is None:
+        return as_model(built, settings, example)
+    return GanModel({name: as_network(network, settings) for name, network in built.items()}, settings, example)
 
 
 def _check_mean(model: Model, settings: ModelSettings, example: Example) -> None:

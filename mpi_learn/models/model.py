@@ -39,11 +39,11 @@ class Example:
 
     def part(self, first: int, stop: int) -> Example:
         """Samples `first` to `stop` - 1."""
-        return self._each(lambda one: one[first:stop])
+        return self._each(lambda array: array[first:stop])
 
     def doubled(self) -> Example:
         """Every sample twice."""
-        return self._each(lambda one: np.concatenate([one, one]))
+        return self._each(lambda array: np.concatenate([array, array]))
 
     def _each(self, change: Callable[[np.ndarray], np.ndarray]) -> Example:
         x, y, weights = (list(map(change, arrays)) for arrays in (self.x, self.y, self.weights))

@@ -48,8 +48,8 @@ class Network(ModelState, Protocol):
     def parts(self, flat: Any) -> list[Any]:
         """The trainable arrays in `flat`, as tensors."""
 
-    def called(self, parts: list[Any], x: Tensors, training: bool, moves: bool) -> tuple[Tensors, Any]:
-        """Outputs and penalty; moving means and variances are updated only if `moves`."""
+    def called(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
+        """Outputs and penalty; moving means and variances are updated only if `is_updated`."""
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Loss, LabelRule | None]:
         """A function of (labels, output) for the mean loss of a batch, and what it requires of labels."""

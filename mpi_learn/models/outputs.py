@@ -61,14 +61,18 @@ class Outputs:
             raise ConfigurationError(f"{len(value)} entries for a model with {len(self)} outputs", where=where)
         return value
 
+    def factors(self, loss_weights: Any, where: str = "loss_weights") -> list[float]:
+        """The factor of the loss of each output, 1 where there is none."""
+        return [1.0 if factor is None else float(factor) for factor in self.spread(loss_weights, where)]
+
     def losses(self, loss: Any) -> list[Component | None]:
         """The loss of each output."""
-        return [None if one is None else component(one) for one in self.spread(loss, "loss")]
+        return [None if entry is None else component(entry) for entry in self.spread(loss, "loss")]
 
     def metrics(self, metrics: Any, where: str = "metrics") -> list[list[Component]]:
         """The metrics of each output; a plain list belongs to the only output."""
         if isinstance(metrics, dict):
-            return [list(map(component, ones or [])) for ones in self.spread(metrics, where)]
+            return [list(map(component, of_output or [])) for of_output in self.spread(metrics, where)]
         if metrics and len(self) > 1:
             example = self.names or ("energy", "kind")
             raise ConfigurationError(
@@ -103,22 +107,22 @@ class Outputs:
                     cure="use the names of the outputs" if self.names else "write a list, in the order of the outputs",
                 )
             places = {name: number for number, name in enumerate(names)}
-            found = [places.get(name) for name in self.names]
+            label_of_output = [places.get(name) for name in self.names]
         elif self.is_mapping and n_labels:
             raise self._without_order("data.labels")
         elif n_labels in (len(self), len(wanted)):
             order = range(len(self)) if n_labels == len(self) else wanted
-            found = [order.index(number) if number in order else None for number in range(len(self))]
+            label_of_output = [order.index(number) if number in order else None for number in range(len(self))]
         else:
             raise ModelError(
                 f"the model has {len(self)} outputs, the data have labels for {n_labels}",
                 where="data.labels",
                 cure="give a label for each output, or `loss: {NAME: …}` for those that have labels",
             )
-        if lacking := [number for number in wanted if found[number] is None]:
+        if lacking := [number for number in wanted if label_of_output[number] is None]:
             name = self.names[lacking[0]] if self.names else f"number {lacking[0]}"
             raise ModelError(f"the output {name} has a loss but no label", where="data.labels")
-        return found
+        return label_of_output
 
     def _without_order(self, where: str) -> ConfigurationError:
         return ConfigurationError(

@@ -35,6 +35,9 @@ class Revocable(MPI.Intracomm):
     objects over an internal duplicate, which cannot be revoked from outside. This class therefore keeps references to
     derived communicators, and reduces objects after gathering them over this communicator.
 
+    mpi4py gathers objects on all ranks with ``MPI_Allgatherv``. Open MPI 5 ignores an error inside of it: if a rank has
+    died, the other ranks may receive arbitrary bytes. Here, a gathering followed by a broadcast reports the death.
+
     Args:
         comm: This object takes over its handle.
     """
@@ -51,6 +54,10 @@ class Revocable(MPI.Intracomm):
             if part is not None and part != MPI.COMM_NULL:
                 with suppress(MPI.Exception):
                     part.Revoke()
+
+    def allgather(self, sendobj: Any) -> list[Any]:
+        """`MPI.Comm.allgather`, which raises on every rank that did not receive the objects."""
+        return cast(list[Any], self.bcast(self.gather(sendobj, root=0), root=0))
 
     def allreduce(self, sendobj: Any, op: Callable[[Any, Any], Any] = MPI.SUM) -> Any:
         """`MPI.Comm.allreduce`, in the order of the ranks, over this communicator itself."""

@@ -17,7 +17,7 @@ from mpi_learn.data.samples.make_batches import make_batches
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.configuration import Computing, ModelSettings
+from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Example, Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
@@ -176,7 +176,8 @@ def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset
         loss_weights=configuration.loss_weights,
         framework=configuration.framework,
         gan=configuration.gan,
-        computing=Computing(configuration.precision, configuration.gradient_checkpointing),
+        precision=configuration.precision,
+        gradient_checkpointing=configuration.gradient_checkpointing,
         seed=configuration.seed,
         stream=rank,
         n_workers=n_workers,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from mpi_opt.study.study import Study
 
 Values = Annotated[list[float] | None, typer.Option(help="Figure of merit; with several, one --value each, in order.")]
-Spreads = Annotated[list[float] | None, typer.Option(help="Standard deviation of each value.", min=0)]
+Uncertainties = Annotated[list[float] | None, typer.Option(help="Standard deviation of each value.", min=0)]
 
 
 @overriding
@@ -53,7 +53,7 @@ def tell(
         int | None, typer.Option(help="Number of the trial; without it, JSON is read from stdin.", min=0)
     ] = None,
     value: Values = None,
-    uncertainty: Spreads = None,
+    uncertainty: Uncertainties = None,
     failed: Annotated[str | None, typer.Option(help="Reason of the failure, instead of a value.")] = None,
     lost: Annotated[str | None, typer.Option(help="Reason why the trial is lost; ask returns it again.")] = None,
     study: StudyName = None,

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from mpi_opt.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 Kind = Literal["training", "function"]
 
@@ -48,31 +45,16 @@ def write_template(name: str, kind: Kind, folder: Path) -> list[Path]:
         raise ConfigurationError(
             f"expected a name of letters, digits, _ and -, found {name!r}", where="NAME", cure=cure
         )
-    writers = {folder / f"{name}{suffix}": write for suffix, write in _writers(name, kind).items()}
-    for path in writers:
+    templates = {folder / f"{name}.yaml": f"{kind}.yaml", folder / f"{name}.py": f"{kind}.py.txt"}
+    data = [folder / f"{name}.h5"] if kind == "training" else []
+    for path in (*templates, *data):
         if path.exists():
             raise ConfigurationError("the file exists already", where=str(path), cure="choose another name")
-    for path, write in writers.items():
-        write(path)
-    return list(writers)
+    for path, template in templates.items():
+        text = resources.files("mpi_opt.cli").joinpath("templates", template).read_text(encoding="utf-8")
+        path.write_text(text.replace("NAME", name), encoding="utf-8")
+    for path in data:
+        from mpi_learn.known_data import prepare
 
-
-def _writers(name: str, kind: Kind) -> dict[str, Callable[[Path], object]]:
-    """Suffix -> the function that writes the file."""
-    writers: dict[str, Callable[[Path], object]] = {
-        ".yaml": _writer(f"{kind}.yaml", name),
-        ".py": _writer(f"{kind}.py.txt", name),
-    }
-    return writers | ({".h5": _write_digits} if kind == "training" else {})
-
-
-def _writer(template: str, name: str) -> Callable[[Path], object]:
-    """A function that writes a file of the folder ``templates``, with `name` in place of ``NAME``."""
-    text = resources.files("mpi_opt.cli").joinpath("templates", template).read_text(encoding="utf-8")
-    return lambda path: path.write_text(text.replace("NAME", name), encoding="utf-8")
-
-
-def _write_digits(path: Path) -> None:
-    from mpi_learn.known_data import prepare
-
-    prepare("digits", path)
+        prepare("digits", path)
+    return [*templates, *data]

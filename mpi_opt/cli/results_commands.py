@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -126,7 +126,7 @@ def _print_trials(study: Study, form: Format, n_best: int | None, trials: list[T
     from mpi_opt.views.text import tables
 
     if form == "json":
-        show(tables.to_json(tables.as_object(trial) for trial in trials))
+        show(tables.to_json(map(asdict, trials)))
     elif form == "csv":
         show(tables.to_csv(*tables.table_of(study, trials)))
     else:
@@ -153,7 +153,9 @@ def _print_trial(store: Store, study: Study, number: int, form: Format) -> None:
         if changes := schedule_text(study, trial, colour=is_coloured):
             show(f"\nhyperparameters that changed during the training\n{changes}")
         return
-    lists: dict[str, Sequence[object]] = {"folds": folds, "curves": curves, "attempts": attempts}
-    show(
-        tables.to_json([tables.as_object(trial) | {n: list(map(tables.as_object, rows)) for n, rows in lists.items()}])
-    )
+    lists = {
+        "folds": list(map(asdict, folds)),
+        "curves": list(map(asdict, curves)),
+        "attempts": list(map(asdict, attempts)),
+    }
+    show(tables.to_json([asdict(trial) | lists]))

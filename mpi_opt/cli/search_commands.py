@@ -167,7 +167,8 @@ def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
 
 
 def _progress(plan: Plan) -> PlainProgress:
-    from mpi_opt.views.text.progress_display import Counts, make_progress
+    from mpi_opt.views.text.counts import Counts
+    from mpi_opt.views.text.progress_display import make_progress
     from mpi_opt.views.trackers import make_tracker
 
     configuration = plan.configuration

@@ -38,12 +38,7 @@ class StudyState:
         n_failed: Number of trials that have failed in this search.
     """
 
-    def __init__(
-        self,
-        store: RetryingStore,
-        strategy: Strategy,
-        settings: SearchSettings,
-    ) -> None:
+    def __init__(self, store: RetryingStore, strategy: Strategy, settings: SearchSettings) -> None:
         self.queue = TrialQueue(settings.limits.trials)
         self.n_usable = self.n_failed = 0
         self._strategy, self._external, self._store = strategy, ExternalTrials(store), store

@@ -69,7 +69,7 @@ class BlockLayout:
         if self.is_serial:
             return [range(1)]
         n_training = self.n_ranks - 1 - self.spares
-        parts = spread(n_training, max(1, n_training // self.block_size))
+        parts = even_parts(n_training, max(1, n_training // self.block_size))
         return [range(part.start + 1, part.stop + 1) for part in parts]
 
     @property
@@ -81,7 +81,7 @@ class BlockLayout:
 @cache
 def fold_groups(n_ranks: int, folds: int) -> list[range]:
     """The groups of ranks in a block of `n_ranks`: one per fold, or a single one that runs all folds in turn."""
-    return spread(n_ranks, folds) if n_ranks >= folds else [range(n_ranks)]
+    return even_parts(n_ranks, folds) if n_ranks >= folds else [range(n_ranks)]
 
 
 def folds_of_group(group: int, n_groups: int, folds: int) -> range:
@@ -89,7 +89,7 @@ def folds_of_group(group: int, n_groups: int, folds: int) -> range:
     return range(group, group + 1) if n_groups == folds else range(folds)
 
 
-def spread(n: int, parts: int) -> list[range]:
+def even_parts(n: int, parts: int) -> list[range]:
     """Divides 0 … n-1 into `parts` ranges whose lengths differ by at most one, longer ones first."""
     short, longer = divmod(n, parts)
     ends = [short * i + min(i, longer) for i in range(parts + 1)]

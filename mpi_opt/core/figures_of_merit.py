@@ -99,7 +99,7 @@ class FiguresOfMerit:
         number: int,
         state: State,
         figures: Sequence[float],
-        spreads: Sequence[float] | None,
+        uncertainties: Sequence[float] | None,
         duration_s: float,
         folds: list[FoldOutcome],
     ) -> Outcome:
@@ -108,11 +108,11 @@ class FiguresOfMerit:
             number,
             state,
             figures[0],
-            spreads[0] if spreads else None,
+            uncertainties[0] if uncertainties else None,
             duration_s,
             folds,
             figures_of_merit=self.by_name(figures),
-            uncertainties=self.by_name(spreads) if spreads else {},
+            uncertainties=self.by_name(uncertainties) if uncertainties else {},
         )
 
     def aggregate_folds(self, folds: Sequence[FoldOutcome]) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
@@ -125,12 +125,17 @@ class FiguresOfMerit:
         if len(folds) == 1:
             return self.values(folds[0]), None
         columns = list(zip(*map(self.values, folds), strict=True))
-        spreads = tuple(statistics.stdev(column) for column in columns)
-        return tuple(map(self._aggregate, columns, self.signs)), spreads
+        uncertainties = tuple(statistics.stdev(column) for column in columns)
+        return tuple(self.aggregate(column, figure) for figure, column in enumerate(columns)), uncertainties
 
-    def aggregate(self, values: Sequence[float]) -> float:
-        """Aggregates values of the first figure of merit, one per fold."""
-        return self._aggregate(values, self.sign)
+    def aggregate(self, values: Sequence[float], figure: int = 0) -> float:
+        """Aggregates values of a figure of merit, given by its index, one per fold."""
+        if self.selection == "median":
+            return statistics.median(values)
+        mean = math.fsum(values) / len(values)
+        if self.selection == "mean" or len(values) == 1:
+            return mean
+        return mean + self.signs[figure] * statistics.stdev(values)
 
     def measured_cost(self, ended: Outcome | TrialRecord, folds: int) -> float | tuple[float, ...]:
         """The cost of a trial for the strategy; a tuple if there are several figures of merit.
@@ -141,9 +146,11 @@ class FiguresOfMerit:
             ended: A trial that has a figure of merit.
             folds: Number of folds.
         """
-        spreads = ended.uncertainties if self.are_several else {self.names[0]: ended.uncertainty}
+        uncertainties = ended.uncertainties if self.are_several else {self.names[0]: ended.uncertainty}
         costs = tuple(
-            cost if (spread := spreads.get(name)) is None else Measured(cost, spread * self._error(folds))
+            cost
+            if (uncertainty := uncertainties.get(name)) is None
+            else Measured(cost, uncertainty * self._error(folds))
             for name, cost in zip(self.names, self.costs(self.values(ended)), strict=True)
         )
         return costs if self.are_several else costs[0]
@@ -155,14 +162,6 @@ class FiguresOfMerit:
         limits = target if isinstance(target, tuple) else (target,)
         trios = zip(self.costs(self.values(ended)), limits, self.signs, strict=True)
         return all(limit is None or cost <= sign * limit for cost, limit, sign in trios)
-
-    def _aggregate(self, values: Sequence[float], sign: float) -> float:
-        if self.selection == "median":
-            return statistics.median(values)
-        mean = math.fsum(values) / len(values)
-        if self.selection == "mean" or len(values) == 1:
-            return mean
-        return mean + sign * statistics.stdev(values)
 
     def _error(self, folds: int) -> float:
         """The standard error of the aggregate, in units of the folds' standard deviation, for normal errors.

@@ -16,9 +16,9 @@ from typing import Any
 from sqlalchemy import URL, Connection, Engine, StaticPool, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 
-from mpi_opt.errors import without_passwords
+from mpi_opt.errors import StoreError, without_passwords
 from mpi_opt.store import schema
-from mpi_opt.store.errors import StoreError, damaged, explained
+from mpi_opt.store.errors import damaged, explained
 
 WAIT_S = 10.0
 """How long to wait for a database that another program has locked, in seconds."""

@@ -14,18 +14,6 @@ import sqlite3
 
 from mpi_opt.errors import StoreError
 
-__all__ = [
-    "StoreConflictError",
-    "StoreError",
-    "StoreFullError",
-    "StoreLockedError",
-    "StoreNotReadyError",
-    "StudyOwnedError",
-    "conflict",
-    "damaged",
-    "explained",
-]
-
 
 class StoreNotReadyError(StoreError):
     """The database cannot be written for the moment. The call wrote nothing and may be repeated later."""

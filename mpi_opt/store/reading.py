@@ -53,10 +53,7 @@ def read_study_figures(connection: Connection, study_id: int) -> FiguresOfMerit:
 
 
 def read_trials(
-    connection: Connection,
-    study_id: int,
-    states: Iterable[State] | None = None,
-    numbers: Sequence[int] | None = None,
+    connection: Connection, study_id: int, states: Iterable[State] | None = None, numbers: Sequence[int] | None = None
 ) -> list[TrialRecord]:
     """The trials in one of `states` and of `numbers` (None: all), by number."""
     query = select(*TRIAL_COLUMNS).where(trials.c.study_id == study_id).order_by(trials.c.number)
@@ -99,11 +96,11 @@ def read_changed(connection: Connection, study_id: int, n_ended: int) -> tuple[l
 
 def read_best(connection: Connection, study_id: int, maximize: bool, count: int = 1) -> list[TrialRecord]:
     """The `count` best complete trials, best first; among equal ones the Pareto front first, then by number."""
-    merit = trials.c.figure_of_merit
+    figure = trials.c.figure_of_merit
     query = select(*TRIAL_COLUMNS).where(
-        trials.c.study_id == study_id, trials.c.state == "complete", merit.is_not(None)
+        trials.c.study_id == study_id, trials.c.state == "complete", figure.is_not(None)
     )
-    order = merit.desc() if maximize else merit.asc()
+    order = figure.desc() if maximize else figure.asc()
     return _trials(
         connection, study_id, query.order_by(order, func.coalesce(-trials.c.pareto, 0), trials.c.number).limit(count)
     )
@@ -178,9 +175,7 @@ def _trials(connection: Connection, study_id: int, query: Select[Any]) -> list[T
     figures, uncertainties = _figures(connection, study_id, numbers)
     return [
         replace(
-            record,
-            figures_of_merit=figures.get(record.number, {}),
-            uncertainties=uncertainties.get(record.number, {}),
+            record, figures_of_merit=figures.get(record.number, {}), uncertainties=uncertainties.get(record.number, {})
         )
         for record in records
     ]

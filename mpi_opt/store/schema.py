@@ -197,6 +197,7 @@ leases = Table(
 )
 
 VIEW_COLUMNS = ("number", "state", "figure_of_merit", "uncertainty", "duration_s")
+"""The first columns of the view of a study; those of the hyperparameters follow."""
 
 
 def space_to_json(dimensions: Space) -> str:

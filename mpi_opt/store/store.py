@@ -11,9 +11,9 @@ from sqlalchemy import URL, Connection
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import TrialRecord
+from mpi_opt.errors import StoreError
 from mpi_opt.store import connecting, reading, writing
 from mpi_opt.store.database import Database
-from mpi_opt.store.errors import StoreError
 from mpi_opt.store.leases import Leases
 from mpi_opt.store.records import EarlierTrial, Finish, GivenUp, Start, StudyRecord
 
@@ -63,15 +63,6 @@ class Store:
             StoreError: Unknown URL, missing directory, no permission, or not a database of this version of MPI Opt.
         """
         return cls(connecting.parsed(url), read_only=read_only)
-
-    @classmethod
-    def open_existing(cls, url: str) -> Store | None:
-        """Opens a database for writing; None for a file that does not exist and for a database in memory.
-
-        Raises:
-            StoreError: As for `open`.
-        """
-        return cls.open(url) if connecting.may_exist(url) else None
 
     @property
     def address(self) -> str:
@@ -189,9 +180,7 @@ class Store:
         if self.read_only and self._database.dialect.name not in ("sqlite", "postgresql"):
             cure = "use the client program of the database"
             raise StoreError(
-                "only SQLite and PostgreSQL can refuse queries that change the data",
-                where=self.url,
-                cure=cure,
+                "only SQLite and PostgreSQL can refuse queries that change the data", where=self.url, cure=cure
             )
         return self._read(reading.read_sql, query)
 

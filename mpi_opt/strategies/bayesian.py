@@ -74,7 +74,7 @@ class BayesianOptions(Options):
     await_refit_up_to: int = Field(default=16, ge=0)
 
     @model_validator(mode="after")
-    def _is_used(self) -> BayesianOptions:
+    def _check_combination(self) -> BayesianOptions:
         unused = "xi" if self.acquisition == "lcb" else "kappa"
         if unused in self.model_fields_set:
             raise ConfigurationError(f"acquisition: {self.acquisition} has no {unused}", where=unused, cure="remove it")

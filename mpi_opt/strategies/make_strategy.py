@@ -80,12 +80,7 @@ def make_strategy(
 
 
 def _construct(
-    name: str,
-    space: Space,
-    seed: int,
-    options: Mapping[str, Any],
-    n_figures: int,
-    transfer: Transfer | None,
+    name: str, space: Space, seed: int, options: Mapping[str, Any], n_figures: int, transfer: Transfer | None
 ) -> Strategy:
     made = _class_of(name)(space, seed=seed, options=dict(options))
     if not isinstance(made, Strategy):

@@ -160,13 +160,13 @@ def _finish(trial: TrialRecord, result: ExternalResult, figures_of_merit: Figure
     """
     duration_s = _seconds_since(trial.started_at)
     figures = _read(result, result.value, figures_of_merit)
-    spreads = _read(result, result.uncertainty, figures_of_merit)
+    uncertainties = _read(result, result.uncertainty, figures_of_merit)
     if not figures:
         outcome = Outcome(trial.number, "failed", duration_s=duration_s, error=result.failed)
     else:
         fold = FoldOutcome(0, figures[0], duration_s, figures_of_merit=figures_of_merit.by_name(figures))
         folds = [fold] if n_folds == 1 else []
-        outcome = figures_of_merit.outcome(trial.number, "complete", figures, spreads, duration_s, folds)
+        outcome = figures_of_merit.outcome(trial.number, "complete", figures, uncertainties, duration_s, folds)
     return Finish(outcome, trial.attempts, BLOCK)
 
 

@@ -75,7 +75,8 @@ def mapped(earlier: Study, space: Space, sign: float) -> list[EarlierTrial]:
     Raises:
         ConfigurationError: The studies have no hyperparameter in common, or no trial of `earlier` is complete.
     """
-    common = [name for name in space if name in earlier.space and _is_alike(space[name], earlier.space[name])]
+    is_category = {name: isinstance(dimension, Categorical) for name, dimension in earlier.space.items()}
+    common = [name for name in space if is_category.get(name) == isinstance(space[name], Categorical)]
     if not common:
         raise ConfigurationError(
             f"{earlier.name} has no hyperparameter in common with this study: {', '.join(earlier.space)}",
@@ -109,7 +110,3 @@ def _nearest(dimension: Dimension, value: Value) -> Value:
     if isinstance(dimension, Real | Integer) and isinstance(value, int | float):
         return dimension.decode(dimension.encode(min(max(value, dimension.low), dimension.high)))
     return value
-
-
-def _is_alike(one: Dimension, other: Dimension) -> bool:
-    return isinstance(one, Categorical) == isinstance(other, Categorical)

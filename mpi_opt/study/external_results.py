@@ -11,7 +11,7 @@ from mpi_learn.settings.validation import validated
 from mpi_opt.errors import ConfigurationError
 
 Figure = Annotated[float, Field(strict=True, allow_inf_nan=False)]
-Spread = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
+Uncertainty = Annotated[float, Field(strict=True, allow_inf_nan=False, ge=0)]
 
 
 class ExternalResult(Section):
@@ -22,7 +22,7 @@ class ExternalResult(Section):
     value: Figure | list[Figure] | dict[str, Figure] | None = Field(
         None, description="The figure of merit; for several, a list, or an object by name."
     )
-    uncertainty: Spread | list[Spread] | dict[str, Spread] | None = Field(
+    uncertainty: Uncertainty | list[Uncertainty] | dict[str, Uncertainty] | None = Field(
         None, description="Standard deviation of the value, in the same form."
     )
     failed: str | None = Field(None, min_length=1, description="Why there is no value.")

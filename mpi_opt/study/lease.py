@@ -18,7 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mpi_opt.store.errors import StoreError, StoreNotReadyError, StudyOwnedError
+from mpi_opt.errors import StoreError
+from mpi_opt.store.errors import StoreNotReadyError, StudyOwnedError
 from mpi_opt.store.leases import Leases
 from mpi_opt.store.records import LeaseRecord, now, readable
 

@@ -13,6 +13,7 @@ from mpi_opt.configuration.sections import read_transfer
 from mpi_opt.core.fold_splits import number_of_folds
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
+from mpi_opt.store.connecting import may_exist
 from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.strategies import REFITTING, Transfer, make_strategy
 from mpi_opt.study.earlier_study import read_earlier
@@ -79,7 +80,7 @@ def open_study(plan: Plan, *, awaits_refit: bool = False) -> OpenStudy:
 def _opened(plan: Plan, awaits_refit: bool) -> OpenStudy:
     configuration = plan.configuration
     with ExitStack() as opened:
-        store = Store.open_existing(configuration.store)
+        store = Store.open(configuration.store) if may_exist(configuration.store) else None
         if store is not None:
             opened.callback(store.close)
         record = None if store is None else store.study(configuration.study)

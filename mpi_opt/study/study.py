@@ -12,7 +12,7 @@ from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
-from mpi_opt.study.trial_table import html_table, trial_columns, trial_row
+from mpi_opt.study.trial_table import LAST_COLUMNS, html_table, trial_columns, trial_row
 
 if TYPE_CHECKING:
     import pandas
@@ -206,8 +206,7 @@ class Study:
         """HTML for notebooks: one line about the study and a table of the best ten trials."""
         counts = ", ".join(f"{n} {state}" for state, n in self.record.counts.items()) or "no trials"
         method = html.escape(f"{self.direction}, {self.record.strategy}")
-        hidden = ("started_at", "finished_at", "attempts", "error")
-        columns = trial_columns(self.space, self.figures_of_merit, without=hidden)
+        columns = trial_columns(self.space, self.figures_of_merit, without=LAST_COLUMNS)
         rows = [trial_row(trial, self.space, self.figures_of_merit) for trial in self.ranked(("complete",))[:N_SHOWN]]
         return f"<div><b>{html.escape(self.name)}</b>: {counts}; {method}{html_table(columns, rows)}</div>"
 

@@ -8,12 +8,16 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from mpi_opt.core.trial import TrialRecord
+from mpi_opt.store.schema import VIEW_COLUMNS
 
 if TYPE_CHECKING:
     from mpi_opt.core.figures_of_merit import FiguresOfMerit
     from mpi_opt.core.space import Space
 
 CELL_WIDTH = 60
+
+LAST_COLUMNS = ("started_at", "finished_at", "attempts", "error")
+"""The columns of a table of trials after those of the SQL view of a study."""
 
 
 def trial_columns(space: Space, figures: FiguresOfMerit, without: Container[str] = ()) -> list[str]:
@@ -26,19 +30,7 @@ def trial_columns(space: Space, figures: FiguresOfMerit, without: Container[str]
 
 def trial_row(trial: TrialRecord, space: Space, figures: FiguresOfMerit) -> dict[str, Any]:
     """A trial as a flat row; inactive hyperparameters are None."""
-    row: dict[str, Any] = {
-        "number": trial.number,
-        "state": trial.state,
-        "figure_of_merit": trial.figure_of_merit,
-        "uncertainty": trial.uncertainty,
-        "duration_s": trial.duration_s,
-    }
-    tail = {
-        "started_at": trial.started_at,
-        "finished_at": trial.finished_at,
-        "attempts": trial.attempts,
-        "error": trial.error,
-    }
+    row, tail = ({name: getattr(trial, name) for name in names} for names in (VIEW_COLUMNS, LAST_COLUMNS))
     if figures.are_several:
         row |= _figures(trial, figures, taken={*row, *tail})
     for name in space:
@@ -58,15 +50,15 @@ def _figures(trial: TrialRecord, figures: FiguresOfMerit, taken: set[str]) -> di
 
 def figures_as_text(trial: TrialRecord, figures_of_merit: FiguresOfMerit, name: str) -> list[tuple[str, str]]:
     """The name of each figure of merit of a trial, and its value ± its uncertainty. `name` is that of a single one."""
-    figures, spreads = {name: trial.figure_of_merit}, {name: trial.uncertainty}
+    figures, uncertainties = {name: trial.figure_of_merit}, {name: trial.uncertainty}
     if figures_of_merit.are_several:
         figures = {name: trial.figures_of_merit.get(name) for name in figures_of_merit.names}
-        spreads = {name: trial.uncertainties.get(name) for name in figures_of_merit.names}
-    return [(name, _with_spread(figure, spreads[name])) for name, figure in figures.items()]
+        uncertainties = {name: trial.uncertainties.get(name) for name in figures_of_merit.names}
+    return [(name, _with_uncertainty(figure, uncertainties[name])) for name, figure in figures.items()]
 
 
-def _with_spread(figure: float | None, spread: float | None) -> str:
-    return "none" if figure is None else f"{figure:.6g}" + ("" if spread is None else f" ± {spread:.3g}")
+def _with_uncertainty(figure: float | None, uncertainty: float | None) -> str:
+    return "none" if figure is None else f"{figure:.6g}" + ("" if uncertainty is None else f" ± {uncertainty:.3g}")
 
 
 def cell(value: object, width: int | None = CELL_WIDTH) -> str:

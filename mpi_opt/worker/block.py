@@ -52,13 +52,14 @@ class Block:
 
     def prepare(self) -> Ready:
         """Prepares the objective; an error becomes part of the message. Collective over the block."""
-        hosts = self.comm.gather(communicators.host_name(), root=0) or []
         error = None
         try:
             with agreement.agreed_errors(self.comm):
                 self.objective.prepare(self.comm, self.settings.sample)
         except MPILearnError as mine:
             error = mine
+        # last, so that no member waits for another rank when the leader is ready: all may be dismissed at once
+        hosts = self.comm.gather(communicators.host_name(), root=0) or []
         return Ready(self.index, ",".join(dict.fromkeys(hosts)), error)
 
     def run(self, assignment: Assignment, check: Callable[[], None] = lambda: None) -> Outcome | None:

@@ -11,7 +11,7 @@ from mpi4py import MPI
 from mpi_learn import train
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS
-from mpi_learn.models.configuration import Computing, ModelSettings
+from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Example
 from tests.mpi_learn.models_for_tests import digits
@@ -22,19 +22,17 @@ TORCH = (f"{HERE}/torch_models_for_tests.py:build_deep", "cross_entropy")
 FRAMEWORKS = pytest.mark.parametrize("framework", [KERAS, TORCH], ids=["keras", "torch"])
 rng = np.random.default_rng(0)
 X, Y = (rng.random((40, 64)).astype("f"),), (rng.integers(0, 10, 40),)
-MIXED, AGAIN = Computing("mixed_bfloat16"), Computing(gradient_checkpointing=True)
+PLAIN, MIXED, AGAIN = {}, {"precision": "mixed_bfloat16"}, {"gradient_checkpointing": True}
 
 
-def made(framework: tuple[str, str], computing: Computing, **parameters):
+def made(framework: tuple[str, str], computing: dict, **parameters):
     specification, loss = framework
-    return make_model(
-        ModelSettings(specification, parameters, loss, ["accuracy"], computing=computing, seed=1), Example(X, Y)
-    )
+    return make_model(ModelSettings(specification, parameters, loss, ["accuracy"], seed=1, **computing), Example(X, Y))
 
 
 @FRAMEWORKS
 def test_mixed_precision_computes_in_16_bits_with_weights_and_loss_in_32(framework):
-    plain, mixed = made(framework, Computing()), made(framework, MIXED)
+    plain, mixed = made(framework, PLAIN), made(framework, MIXED)
     np.testing.assert_array_equal(plain.weights, mixed.weights)
     steps = [model.gradient(X, Y) for model in (plain, mixed)]
     n = plain.layout.size
@@ -70,12 +68,12 @@ def test_training_in_mixed_precision_reaches_the_loss_of_float32(framework):
 @FRAMEWORKS
 def test_checkpointed_step_is_the_same_with_dropout_and_moving_means(framework):
     parameters = {"norm": True, "dropout": 0.3}
-    plain, again = made(framework, Computing(), **parameters), made(framework, AGAIN, **parameters)
+    plain, again = made(framework, PLAIN, **parameters), made(framework, AGAIN, **parameters)
     again.state.set_integers(plain.state.integers())
     step = plain.gradient(X, Y).copy()
     after = plain.state.integers()
     if framework == TORCH:  # the two share one generator of random numbers
-        again.state.set_integers(made(framework, Computing(), **parameters).state.integers())
+        again.state.set_integers(made(framework, PLAIN, **parameters).state.integers())
     np.testing.assert_allclose(again.gradient(X, Y), step, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(again.state.floats(), plain.state.floats(), rtol=1e-5)
     np.testing.assert_array_equal(again.state.integers(), after)
@@ -83,7 +81,7 @@ def test_checkpointed_step_is_the_same_with_dropout_and_moving_means(framework):
 
 def test_keras_computes_the_layers_again():
     counts = []
-    for computing in (Computing(), AGAIN):
+    for computing in (PLAIN, AGAIN):
         step = made(KERAS, computing, depth=5)._step
         counts.append(sum(operation.type == "MatMul" for operation in step.graph.get_operations()))
     assert counts[0] == 3 * 6 - 1  # forward, and for the gradient of each layer's weights and (but one) input
@@ -94,7 +92,7 @@ def test_torch_computes_the_modules_again_and_keeps_less():
     import torch
 
     calls, kept_bytes = [], []
-    for computing in (Computing(), AGAIN):
+    for computing in (PLAIN, AGAIN):
         model, seen, sizes = made(TORCH, computing, depth=9), [], []
         model.module.train()[3].register_forward_pre_hook(lambda module, x, seen=seen: seen.append(1))
 
@@ -114,7 +112,7 @@ def test_torch_computes_the_modules_again_and_keeps_less():
 
 def test_parts_of_a_module_are_computed_again():
     again = made((f"{HERE}/torch_models_for_tests.py:build_blocks", "cross_entropy"), AGAIN)
-    plain = made((f"{HERE}/torch_models_for_tests.py:build_blocks", "cross_entropy"), Computing())
+    plain = made((f"{HERE}/torch_models_for_tests.py:build_blocks", "cross_entropy"), PLAIN)
     seen = []
     again.module.blocks[1][0].register_forward_pre_hook(lambda module, x: seen.append(1))
     np.testing.assert_allclose(again.gradient(X, Y), plain.gradient(X, Y), rtol=1e-5, atol=1e-6)
@@ -127,7 +125,7 @@ def test_parts_of_a_module_are_computed_again():
 def test_invalid_values_are_refused_with_a_message(tmp_path):
     with pytest.raises(ModelError, match="gradient_checkpointing"):
         made((f"{HERE}/torch_models_for_tests.py:build_one_layer", "cross_entropy"), AGAIN)
-    made(KERAS, Computing()).save(tmp_path / "model")
+    made(KERAS, PLAIN).save(tmp_path / "model")
     saved = {"model": str(tmp_path / "model.keras"), "loss": "sparse_categorical_crossentropy"}
     with pytest.raises(ModelError, match="no layer computes in mixed_bfloat16"):
         train(saved | {"precision": "mixed_bfloat16"}, MPI.COMM_SELF, data=digits())

@@ -185,6 +185,15 @@ def test_loss_of_a_train_step_alone_is_trained_on_several_ranks_unless_it_is_a_s
         make("sum")
 
 
+@pytest.mark.parametrize(("name", "weight"), [("masked_pair", 30), ("masked_apart", 20)])
+def test_weight_of_a_batch_is_its_unmasked_labels_unless_masks_differ_between_outputs(name, weight):
+    x = rng.normal(size=(20, 4, 3)).astype("f")
+    x[:10, 1:] = x[10:, 2:] = 0
+    y = (rng.integers(0, 2, (20, 4)),) * 2
+    model = made(f"{KERAS_KINDS}:{name}", {}, ["sparse_categorical_crossentropy"] * 2, [], (x,), y)
+    assert model.gradient((x,), y)[model.layout.size + WEIGHT] == weight
+
+
 def test_save_writes_one_file(case, tmp_path):
     file = case[0].save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == [file]

@@ -20,7 +20,7 @@ def synchronous(n: int) -> dict:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize(("case", "n"), [("plain", 2), ("plain", 3), ("momentum", 3), ("clipped", 3), ("penalised", 3)])
+@pytest.mark.parametrize(("case", "n"), [("plain", 2), ("plain", 3), ("penalised and clipped", 3)])
 def test_ranks_train_to_the_losses_of_one_rank_with_all_their_batches(n, case):
     alone, together = synchronous(1)[case][0]["history"], synchronous(n)[case][0]["history"]
     for name, values in alone.items():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
+from mpi4py import MPI
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.fold_stopping import ReferenceTrial
@@ -10,7 +13,7 @@ from mpi_opt.core.objective import TrialSettings
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.messages.messages import Assignment, PartOutcome
 from mpi_opt.worker.block import Block, merged
-from tests.mpi_learn.thread_ranks import run_ranks
+from tests.mpi_learn.thread_ranks import ThreadComm, run_ranks
 
 
 def fold(index: int) -> FoldOutcome:
@@ -62,9 +65,14 @@ class NoReporter:
 
 
 @pytest.fixture
-def run_trials(monkeypatch):
-    """Runs trials on a block of threads; returns the leader's outcomes."""
+def thread_comms(monkeypatch):
+    """Lets a `Block` split the communicators of threads."""
     monkeypatch.setattr("mpi_opt.worker.block.communicators.split", lambda comm, color, key: comm.Split(color, key))
+
+
+@pytest.fixture
+def run_trials(thread_comms):
+    """Runs trials on a block of threads; returns the leader's outcomes."""
 
     def run(n_ranks: int, folds: int, n_trials: int, objective) -> list[Outcome]:
         reference = ReferenceTrial(1.0, (1.0,) * folds, scatter=0.01, freedom=100.0)
@@ -79,6 +87,37 @@ def run_trials(monkeypatch):
         return run_ranks(n_ranks, rank, timeout_s=20)[0]
 
     return run
+
+
+def test_a_leader_is_ready_only_when_its_members_have_checked_the_objective(thread_comms):
+    """A leader that is ready may be dismissed and end, while a member still waits for messages of the check."""
+    done = []
+
+    class LateComm(ThreadComm):
+        def allreduce(self, value, op=MPI.SUM):
+            found = super().allreduce(value, op)
+            time.sleep(0.2 * self.rank)
+            done.append(self.rank)
+            return found
+
+    class NoObjective:
+        def prepare(self, comm, parameters) -> None:
+            pass
+
+    def rank(comm) -> None:
+        block = Block(
+            LateComm(comm._shared, comm.rank),
+            0,
+            NoObjective(),
+            TrialSettings(0),
+            reporter=NoReporter(),
+            watchdog=NoWatchdog(),
+        )
+        block.prepare()
+        done.append(f"{comm.rank} is prepared")
+
+    run_ranks(2, rank, timeout_s=20)
+    assert done.index(1) < done.index("0 is prepared")
 
 
 def test_folds_on_groups_of_ranks_are_not_stopped(run_trials):

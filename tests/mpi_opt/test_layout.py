@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_opt.core.block_layout import BlockLayout, fold_groups, folds_of_group, spread
+from mpi_opt.core.block_layout import BlockLayout, even_parts, fold_groups, folds_of_group
 from mpi_opt.errors import ConfigurationError
 
 
@@ -58,4 +58,4 @@ def test_impossible_numbers_are_refused():
 
 
 def test_spread_puts_the_longer_runs_first():
-    assert [len(run) for run in spread(11, 4)] == [3, 3, 3, 2]
+    assert [len(run) for run in even_parts(11, 4)] == [3, 3, 3, 2]

@@ -16,7 +16,8 @@ from mpi_opt.store import Store
 from mpi_opt.store.records import Finish
 from mpi_opt.study.study import Study
 from mpi_opt.views.page.report import report
-from mpi_opt.views.text.progress_display import Counts, PlainProgress
+from mpi_opt.views.text.counts import Counts
+from mpi_opt.views.text.progress_display import PlainProgress
 from mpi_opt.views.trackers import Guarded, Tracker, make_tracker
 from tests.mpi_opt.store.made_up import make_study, start
 

@@ -55,8 +55,9 @@ class IdleBlock:
         self.comm, self.index = comm, index
 
     def prepare(self) -> Ready:
-        """Checks that the ranks of the block can communicate."""
+        """Checks that the ranks of the block can communicate. Rank 0 waits for the others, as in `Block`."""
         assert self.comm.allreduce(1) == world.size - 1
+        self.comm.gather(None, root=0)
         return Ready(self.index, "")
 
 

@@ -30,15 +30,14 @@ def make_keras_callback(wanted: Component) -> Any:
     """
     import keras
 
-    known = [name for name, one in vars(keras.callbacks).items() if isinstance(one, type)]
-    if wanted.name in INSTEAD:
-        raise _not_available(wanted.name)
+    known = {name: value for name, value in vars(keras.callbacks).items() if isinstance(value, type)}
     if wanted.name not in known:
         raise ConfigurationError(
             f"Keras has no callback {wanted.name}", where="callbacks", cure=suggestion(wanted.name, known)
         )
+    _check_available(known[wanted.name])
     with errors_of_user_code(f"{wanted.name} with ({shown_arguments(wanted.arguments)})", "callbacks"):
-        return getattr(keras.callbacks, wanted.name)(**wanted.arguments)
+        return known[wanted.name](**wanted.arguments)
 
 
 def is_keras_callback(made: Any) -> bool:
@@ -59,10 +58,8 @@ def check_keras_callback(made: Any, fixed_by: str) -> None:
     """
     import keras
 
-    names = [cls.__name__ for cls in type(made).__mro__]
-    for name in names:
-        if name in INSTEAD:
-            raise _not_available(name)
+    _check_available(type(made))
+    for name in (kind.__name__ for kind in type(made).__mro__):
         if name in SETTING_THE_RATE and fixed_by:
             raise ConfigurationError(
                 f"{name} sets the learning rate, but {fixed_by}", where="callbacks", cure="leave one of the two out"
@@ -76,5 +73,7 @@ def check_keras_callback(made: Any, fixed_by: str) -> None:
         )
 
 
-def _not_available(name: str) -> ConfigurationError:
-    return ConfigurationError(f"{name} is not available as a callback", where="callbacks", cure=INSTEAD[name])
+def _check_available(kind: type) -> None:
+    for name in (parent.__name__ for parent in kind.__mro__):
+        if name in INSTEAD:
+            raise ConfigurationError(f"{name} is not available as a callback", where="callbacks", cure=INSTEAD[name])

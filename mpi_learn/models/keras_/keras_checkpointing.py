@@ -11,23 +11,20 @@ import tensorflow as tf
 from keras.src.backend import AutocastScope  # not public, and no other way: the second run is outside of the layer's
 
 from mpi_learn.errors import ModelError
-from mpi_learn.models.configuration import Computing
 
 
-def check_precision(model: keras.Model, computing: Computing) -> None:
+def check_precision(model: keras.Model, precision: str) -> None:
     """Raises ModelError unless some layer with weights computes in the configured precision, and none in float16."""
-    found = {layer.dtype_policy.name for layer in layers_of(model)}
-    if any("float16" in name.replace("bfloat16", "") for name in found):
+    precisions = {layer.dtype_policy.name for layer in layers_of(model)}
+    if any("float16" in name.replace("bfloat16", "") for name in precisions):
         raise ModelError(
             "mixed_float16 needs a loss that is scaled step by step, which is not supported",
             where="model",
             cure="use mixed_bfloat16: write `precision: mixed_bfloat16` and leave dtype out",
         )
-    if computing.precision == "float32":
-        return
-    if computing.precision not in found:
+    if precision != "float32" and precision not in precisions:
         raise ModelError(
-            f"no layer computes in {computing.precision}, but in {', '.join(sorted(found))}",
+            f"no layer computes in {precision}, but in {', '.join(sorted(precisions))}",
             where="precision",
             cure="build the layers without dtype; a saved model keeps the precision with which it was saved",
         )
@@ -66,26 +63,27 @@ def _again(layer: keras.layers.Layer, forward: Callable[..., Any]) -> Callable[.
         weights, state = layer.trainable_variables, layer.non_trainable_variables
         before = [variable.value for variable in state]
         inputs = keras.tree.flatten(arguments)
-        places = [i for i, one in enumerate(inputs) if tf.is_tensor(one) and one.dtype.is_floating]
+        places = [i for i, tensor in enumerate(inputs) if tf.is_tensor(tensor) and tensor.dtype.is_floating]
         first: dict[str, Any] = {}
 
         def run(*flat: tf.Tensor) -> tuple[tf.Tensor, ...]:
-            taken = list(inputs)
-            for place, one in zip(places, flat[len(weights) :], strict=True):
-                taken[place] = one
-            given = [*zip(weights, flat[: len(weights)], strict=True), *zip(state, before, strict=True)]
-            with AutocastScope(layer.compute_dtype), keras.StatelessScope(given, collect_losses=True) as scope:
-                outputs = forward(*keras.tree.pack_sequence_as(arguments, taken), **names)
+            own_inputs = list(inputs)
+            for place, tensor in zip(places, flat[len(weights) :], strict=True):
+                own_inputs[place] = tensor
+            values = [*zip(weights, flat[: len(weights)], strict=True), *zip(state, before, strict=True)]
+            with AutocastScope(layer.compute_dtype), keras.StatelessScope(values, collect_losses=True) as scope:
+                outputs = forward(*keras.tree.pack_sequence_as(arguments, own_inputs), **names)
             if not first:
-                first.update(outputs=outputs, state=[scope.get_current_value(one) for one in state])
+                first.update(outputs=outputs, state=[scope.get_current_value(variable) for variable in state])
             return (*keras.tree.flatten(outputs), *scope.losses)
 
-        found = tf.recompute_grad(run)(*(one.value for one in weights), *(inputs[place] for place in places))
+        differentiated = [*(variable.value for variable in weights), *(inputs[place] for place in places)]
+        results = tf.recompute_grad(run)(*differentiated)
         for variable, value in zip(state, first["state"], strict=True):
             variable.assign(value)
         n = len(keras.tree.flatten(first["outputs"]))
-        for loss in found[n:]:
+        for loss in results[n:]:
             layer.add_loss(loss)
-        return keras.tree.pack_sequence_as(first["outputs"], list(found[:n]))
+        return keras.tree.pack_sequence_as(first["outputs"], list(results[:n]))
 
     return call

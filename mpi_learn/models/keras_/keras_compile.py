@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import product
 from typing import Any
 
 import keras
@@ -52,20 +51,36 @@ def check_loop(model: keras.Model) -> None:
                 where="model",
                 cure="leave stateful out, and give whole sequences",
             )
-    kind = type(model)
     for name in ("fit", "make_train_function"):
-        if getattr(kind, name) is not getattr(keras.Model, name):
+        if overrides(model, name):
             raise ModelError(
-                f"{kind.__name__} overrides `{name}`, which MPI Learn does not call",
+                f"{type(model).__name__} overrides `{name}`, which MPI Learn does not call",
                 where="model",
                 cure="override `train_step` or `compute_loss`, or use `callbacks`",
             )
+
+
+@contextmanager
+def restored(variables: Sequence[Any]) -> Iterator[None]:
+    """Variables have the same values at the end as at the beginning."""
+    before = list(map(np.array, variables))
+    try:
+        yield
+    finally:
+        for variable, value in zip(variables, before, strict=True):
+            variable.assign(value)
+
+
+def overrides(model: keras.Model, method: str) -> bool:
+    """Whether the user's class replaces a method of `keras.Model`."""
+    return getattr(type(model), method) is not getattr(keras.Model, method)
 
 
 class CompiledModel:
     """The model with losses and metrics of the configuration, or with those that the user's function compiled.
 
     Attributes:
+        losses: Those of the configuration, by output; without entries if the model brings its own.
         metrics: The states of the metrics.
         has_train_step, has_test_step: Whether the user's class overrides the method.
         has_own_loss: Whether user code computes the loss.
@@ -76,22 +91,21 @@ class CompiledModel:
 
     def __init__(self, network: KerasNetwork, settings: ModelSettings, example: Example) -> None:
         self.network, self.model, self.settings = network, network.model, settings
-        kind = type(self.model)
         check_loop(self.model)
-        self.has_train_step = kind.train_step is not keras.Model.train_step
-        self.has_test_step = kind.test_step is not keras.Model.test_step
-        self._has_loss_method = kind.compute_loss is not keras.Model.compute_loss
-        self._loss_takes_training = takes(kind.compute_loss, "training")
+        self.has_train_step = overrides(self.model, "train_step")
+        self.has_test_step = overrides(self.model, "test_step")
+        self._has_loss_method = overrides(self.model, "compute_loss")
+        self._loss_takes_training = takes(self.model.compute_loss, "training")
         self._inputs, self._labels = input_names(self.model, example), example.y_names
-        self._losses: OutputLosses[Any] | None = None
+        self.losses = OutputLosses[Any]([], [], [], may_be_sums=settings.loss is None)
         outputs = self._called(example)
         self._has_outputs = outputs is not None
         network.bind()
         self.is_compiled_by_user = settings.loss is None and self.model.compiled
         self._users_optimizer = getattr(self.model, "optimizer", None)
         self._compile(outputs, example)
-        is_own = settings.loss is None or self.has_train_step or self._has_loss_method or bool(self.model.losses)
-        self.has_own_loss = is_own or (self._losses is not None and self._losses.may_be_sums)
+        is_own = self.has_train_step or self._has_loss_method or bool(self.model.losses)
+        self.has_own_loss = is_own or self.losses.may_be_sums
         self._build(example)
 
     @property
@@ -108,8 +122,8 @@ class CompiledModel:
     def packed(self, x: Tensors, y: Tensors, weights: Tensors) -> tuple[Any, Any, Any]:
         """Inputs, labels and sample weights in the structures in which `fit` takes them."""
         labels = named(y, self._labels)
-        if self._losses is not None:
-            labels = structured([None if place is None else y[place] for place in self._losses.places], self._outputs)
+        if self.losses.losses:
+            labels = structured([None if place is None else y[place] for place in self.losses.places], self._outputs)
         return self.inputs(x), labels, weights[0] if weights else None
 
     def inputs(self, x: Tensors) -> Any:
@@ -119,22 +133,25 @@ class CompiledModel:
     def loss(self, x: Any, y: Any, outputs: Any, weights: Any, training: bool) -> tf.Tensor:
         """The loss of a batch, as `fit` computes it: one number."""
         arguments = {"training": training} if self._loss_takes_training else {}
-        found = self.model.compute_loss(x=x, y=y, y_pred=outputs, sample_weight=weights, **arguments)
-        if found.shape.rank != 0:
+        loss = self.model.compute_loss(x=x, y=y, y_pred=outputs, sample_weight=weights, **arguments)
+        if loss.shape.rank != 0:
             raise ModelError(
-                f"the loss is of shape {tuple(found.shape)}, expected one number",
+                f"the loss is of shape {tuple(loss.shape)}, expected one number",
                 where="loss",
                 cure="return the mean over the batch, or use the reduction sum_over_batch_size",
             )
-        return tf.cast(found, tf.float32)
+        return tf.cast(loss, tf.float32)
 
     def weight(self, y: Any, outputs: Any, weights: Any, n: tf.Tensor) -> tf.Tensor:
-        """The divisor of the mean loss of a batch; see `mpi_learn.models.keras_.keras_model`."""
-        rules = () if self._losses is None else self._losses.rules
-        ignored = next((rule.ignored for rule in rules if rule is not None), None)
-        output, *_ = flat = keras.tree.flatten(outputs)
-        mask, *others = [getattr(one, "_keras_mask", None) for one in flat]
-        if self._has_loss_method or any(one is not mask for one in others) or (others and ignored is not None):
+        """The divisor of the mean loss of a batch; see `mpi_learn.models.keras_.keras_model`.
+
+        It is the number of samples if several losses have different divisors.
+        """
+        ignored = next((rule.ignored for rule in self.losses.rules if rule is not None), None)
+        output, *other_outputs = keras.tree.flatten(outputs)
+        mask = getattr(output, "_keras_mask", None)
+        is_only_mask = all(getattr(other, "_keras_mask", None) is mask for other in other_outputs)
+        if self._has_loss_method or not is_only_mask or (other_outputs and ignored is not None):
             return n
         reduction = getattr(self.model.loss, "reduction", "")
         entries = None if mask is None else tf.cast(mask, tf.float32)
@@ -149,22 +166,15 @@ class CompiledModel:
             entries = factors if entries is None else entries * factors
         return n if entries is None else tf.reduce_sum(entries)
 
-    def check_labels(self, y: Sequence[np.ndarray]) -> None:
-        """See `Model.check_labels`."""
-        if self._losses is not None:
-            self._losses.check_labels(y)
-
     @contextmanager
     def unchanged(self) -> Iterator[None]:
         """Restores the model's state and global random numbers at the end."""
         variables = [*self.model.trainable_variables, *self.model.non_trainable_variables, self.catcher.iterations]
-        before = [np.array(one) for one in variables]
         self.network.reseed()
         try:
-            yield
+            with restored(variables):
+                yield
         finally:
-            for variable, value in zip(variables, before, strict=True):
-                variable.assign(value)
             self.network.reseed()
 
     @contextmanager
@@ -187,41 +197,37 @@ class CompiledModel:
         None as well for a model without `call`, whose `train_step` does everything.
         """
         x = self.inputs(tensors(example.x))
-        seeds = [(one, np.array(one)) for one in self.model.non_trainable_variables if one.name == SEED_STATE]
+        seeds = [variable for variable in self.model.non_trainable_variables if variable.name == SEED_STATE]
         try:
-            found = self.network(x, training=False)
+            with restored(seeds):  # `fit` makes no such call
+                outputs = self.network(x, training=False)
         except Exception as error:
             if isinstance(error, NotImplementedError) and self.has_train_step:
                 return None
             raise not_taken(self.model, example, error) from error
-        for variable, value in seeds:  # `fit` makes no such call
-            variable.assign(value)
-        return described(self.model, found)
+        return described(self.model, outputs)
 
     def _compile(self, outputs: Outputs | None, example: Example) -> None:
-        settings = self.settings
-        arguments: dict[str, Any] = {}
+        settings, arguments = self.settings, {}
         if self.is_compiled_by_user:
             self._check_users_compile()
             if outputs is not None and outputs.is_mapping and not example.y_names and len(example.y) > 1:
                 outputs.labels((), len(example.y), [])
             self.model.optimizer = GradientCatcher()
             return
-        if outputs is None and (settings.loss is not None or settings.metrics):
+        if outputs is not None:
+            self._outputs = outputs
+            arguments = compile_arguments(settings, outputs)
+            if settings.loss is not None:
+                self.losses = output_losses(outputs, settings.loss, example, ruled_loss)
+                self.losses.check_weights(example.weights)
+                arguments["loss"] = structured(self.losses.losses, outputs)
+        elif settings.loss is not None or settings.metrics:
             raise ModelError(
                 "the outputs are nested, or the model has no `call`: losses and metrics cannot be assigned to them",
                 where="loss",
                 cure="compile the model in your function, and leave loss and metrics out",
             )
-        if outputs is not None:
-            self._outputs = outputs
-            arguments = compile_arguments(settings, outputs)
-        if outputs is not None and settings.loss is not None:
-            self._losses = output_losses(outputs, settings.loss, example, ruled_loss)
-            arguments["loss"] = structured(self._losses.losses, outputs)
-            for rule, weights in product(self._losses.rules, example.weights):
-                if rule is not None:
-                    rule.check_weights(weights)
         with tracing("loss"):
             self.model.compile(optimizer=GradientCatcher(), **arguments)
 
@@ -244,8 +250,8 @@ class CompiledModel:
         Raises:
             ModelError: A layer changes its state.
         """
-        state = [one for one in self.model.non_trainable_variables if one.name != SEED_STATE]
-        before = [np.array(one) for one in state]
+        state = [variable for variable in self.model.non_trainable_variables if variable.name != SEED_STATE]
+        before = list(map(np.array, state))
         outputs = self.network(x, training=False)
         for variable, value in zip(state, before, strict=True):
             if not np.array_equal(np.array(variable), value, equal_nan=True):

@@ -19,31 +19,31 @@ def input_names(model: keras.Model, example: Example) -> tuple[str, ...]:
     Raises:
         ModelError: The data do not name the model's inputs.
     """
-    inputs, given = getattr(model, "inputs", None), example.x_names
+    inputs, names = getattr(model, "inputs", None), example.x_names
     if not inputs:
-        return given
+        return names
     structure = getattr(model, "input", None) if len(inputs) > 1 else None
     by_name = isinstance(structure, dict)
-    known = tuple(structure) if isinstance(structure, dict) else tuple(one.name for one in inputs)
-    if given and len(inputs) > 1 and set(given) != set(known):
+    known = tuple(structure) if isinstance(structure, dict) else tuple(tensor.name for tensor in inputs)
+    if names and len(inputs) > 1 and set(names) != set(known):
         raise ModelError(
-            f"the model's inputs are named {', '.join(known)}, the data's features {', '.join(given)}",
+            f"the model's inputs are named {', '.join(known)}, the data's features {', '.join(names)}",
             where="data.features",
             cure=f"write {{{', '.join(f'{name}: …' for name in known)}}}",
         )
-    if by_name and not given:
+    if by_name and not names:
         raise ModelError(
             f"the model takes its inputs by name ({', '.join(known)}), which have no order",
             where="data.features",
             cure=f"write a mapping: {{{', '.join(f'{name}: …' for name in known)}}}",
         )
-    return given if len(inputs) > 1 else ()
+    return names if len(inputs) > 1 else ()
 
 
 def described(model: keras.Model, outputs: Any) -> Outputs | None:
     """The outputs of a model, flat; None if their structure is nested."""
     flat = keras.tree.flatten(outputs)
-    shapes = tuple((None, *one.shape[1:]) for one in flat)
+    shapes = tuple((None, *tensor.shape[1:]) for tensor in flat)
     if isinstance(outputs, dict):
         return Outputs(shapes, tuple(sorted(outputs)), is_mapping=True) if len(outputs) == len(flat) else None
     if isinstance(outputs, list | tuple) and len(outputs) != len(flat):
@@ -54,8 +54,8 @@ def described(model: keras.Model, outputs: Any) -> Outputs | None:
 
 def not_taken(model: keras.Model, example: Example, error: Exception) -> ModelError:
     """The error of a model that cannot be called on the example."""
-    shapes = [one.shape[1:] for one in example.x]
-    expected = [tuple(one.shape[1:]) for one in getattr(model, "inputs", None) or ()]
+    shapes = [array.shape[1:] for array in example.x]
+    expected = [tuple(tensor.shape[1:]) for tensor in getattr(model, "inputs", None) or ()]
     if expected and expected != shapes:
         return ModelError(
             f"the model takes samples of shape {_shown(expected)}, the data have {_shown(shapes)}",

@@ -31,11 +31,10 @@ def compile_arguments(settings: ModelSettings, outputs: Outputs) -> dict[str, An
     """
     arguments: dict[str, Any] = {}
     if settings.loss_weights is not None:
-        factors = outputs.spread(settings.loss_weights, "loss_weights")
-        arguments["loss_weights"] = structured([1.0 if one is None else one for one in factors], outputs)
+        arguments["loss_weights"] = structured(outputs.factors(settings.loss_weights), outputs)
     for key, metrics in (("metrics", settings.metrics), ("weighted_metrics", settings.weighted_metrics)):
         if metrics:
-            made = [[make_metric(one) for one in ones] for ones in outputs.metrics(metrics, key)]
+            made = [[make_metric(metric) for metric in of_output] for of_output in outputs.metrics(metrics, key)]
             arguments[key] = structured(made, outputs)
     return arguments
 
@@ -51,49 +50,46 @@ def make_loss(wanted: Component) -> Any:
     """A loss object, or a function of (labels, outputs)."""
     if not wanted.is_own:
         return _of_keras(wanted, keras.losses, "loss")
-    found = make_component(wanted, 2)
-    if isinstance(found, keras.losses.Loss) or callable(found):
-        return found
-    raise ConfigurationError(f"expected a loss, found {type(found).__name__}", where=f"loss: {wanted.name}")
+    loss = make_component(wanted, 2)
+    if isinstance(loss, keras.losses.Loss) or callable(loss):
+        return loss
+    raise ConfigurationError(f"expected a loss, found {type(loss).__name__}", where=f"loss: {wanted.name}")
 
 
 def make_metric(wanted: Component) -> Any:
     """A metric that is named as in the history; names that depend on shapes stay names."""
-    found = make_component(wanted, 2) if wanted.is_own else _of_keras(wanted, keras.metrics, "metrics")
-    if isinstance(found, str):
-        return found
-    if not isinstance(found, keras.metrics.Metric):
-        found = keras.metrics.MeanMetricWrapper(found, name=wanted.key)
-    found.name = wanted.key
-    return found
+    metric = make_component(wanted, 2) if wanted.is_own else _of_keras(wanted, keras.metrics, "metrics")
+    if isinstance(metric, str):
+        return metric
+    if not isinstance(metric, keras.metrics.Metric):
+        metric = keras.metrics.MeanMetricWrapper(metric, name=wanted.key)
+    metric.name = wanted.key
+    return metric
 
 
 def ruled_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
     """The loss of `make_loss` and the labels that it accepts; None if this is not known, as for user functions."""
-    found = make_loss(wanted)
+    loss = make_loss(wanted)
     if wanted.is_own or wanted.name in SHORT or not output:
-        return found, None
-    name = str(getattr(found, "name", None) or getattr(found, "__name__", ""))
+        return loss, None
+    name = str(getattr(loss, "name", None) or getattr(loss, "__name__", ""))
     if name == "sparse_categorical_crossentropy":
-        return found, LabelRule(name, output, class_axis=-1, ignored=wanted.arguments.get("ignore_class"))
+        return loss, LabelRule(name, output, class_axis=-1, ignored=wanted.arguments.get("ignore_class"))
     is_probability = name in ("binary_crossentropy", "binary_focal_crossentropy")
-    return found, LabelRule(name, output, is_elementwise=name not in WITHOUT_SHAPE, is_probability=is_probability)
+    return loss, LabelRule(name, output, is_elementwise=name not in WITHOUT_SHAPE, is_probability=is_probability)
 
 
-def mean_loss(found: Any) -> Callable[[Any, Any], Any]:
+def mean_loss(loss: Any) -> Callable[[Any, Any], Any]:
     """The mean loss of a batch, from labels and output, by a loss of `make_loss`."""
-    if isinstance(found, str):
-        raise ConfigurationError(
-            f"{found} depends on the labels", where="loss", cure="write the whole name of the loss"
-        )
-    if isinstance(found, keras.losses.Loss):
-        loss: Callable[[Any, Any], Any] = found
-        return loss
+    if isinstance(loss, str):
+        raise ConfigurationError(f"{loss} depends on the labels", where="loss", cure="write the whole name of the loss")
 
     def mean(labels: Any, output: Any) -> Any:
+        if isinstance(loss, keras.losses.Loss):
+            return loss(labels, output)
         if len(labels.shape) == len(output.shape) - 1 and output.shape[-1] == 1:
             labels = keras.ops.expand_dims(labels, -1)
-        return keras.ops.mean(keras.ops.cast(found(keras.ops.cast(labels, output.dtype), output), "float32"))
+        return keras.ops.mean(keras.ops.cast(loss(keras.ops.cast(labels, output.dtype), output), "float32"))
 
     return mean
 
@@ -105,12 +101,12 @@ def _of_keras(wanted: Component, module: ModuleType, where: str) -> Any:
     kind = _class(name, module)
     if kind is None or not (arguments or isinstance(getattr(module, name, None), type)):
         try:
-            found = module.get(name)
+            function = module.get(name)
         except (ValueError, TypeError):
             raise _no_such(name, module, where) from None
-        kind = _class(getattr(found, "__name__", ""), module)
+        kind = _class(getattr(function, "__name__", ""), module)
         if not arguments:
-            return found
+            return function
     if kind is None:
         raise ConfigurationError(f"{name} takes no arguments ({shown_arguments(arguments)})", where=where)
     with errors_of_user_code(f"{name} with ({shown_arguments(arguments)})", where):

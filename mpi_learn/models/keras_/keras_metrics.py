@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from mpi_learn.errors import ConfigurationError
+from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.model import Example
 
 
@@ -41,12 +42,13 @@ class MetricStates:
         self._model = model
         model.reset_metrics()
         self.variables = list(model.metrics_variables)
-        self.initial = [np.array(one) for one in self.variables]
+        self.initial = [np.array(variable) for variable in self.variables]
+        self._layout = FlatLayout(tuple(start.shape for start in self.initial))
 
     @property
     def size(self) -> int:
         """The number of elements of all states."""
-        return sum(one.size for one in self.initial)
+        return self._layout.size
 
     def results(self, sums: np.ndarray) -> dict[str, float]:
         """Name -> value of all metrics from the sums of the changes of their states, (size,).
@@ -54,11 +56,8 @@ class MetricStates:
         Keras' own ``loss`` is left out if only the user's `train_step` or `test_step` updates it, and this was no such
         pass.
         """
-        ends = np.cumsum([start.size for start in self.initial])
-        changes = [
-            part.reshape(start.shape) for part, start in zip(np.split(sums, ends[:-1]), self.initial, strict=False)
-        ]
-        return {name: float(value) for name, value in self._results(changes).items() if value or name != "loss"}
+        results = self._results(self._layout.views(sums))
+        return {name: float(value) for name, value in results.items() if value or name != "loss"}
 
     def check(self, run: RunPass, example: Example) -> list[str]:
         """Checks that the metrics are sums over samples, as far as some samples show.
@@ -93,7 +92,7 @@ class MetricStates:
 
     def _check_sums(self, run: RunPass, first: Example, second: Example) -> None:
         """Raises ConfigurationError if the change by the second batch depends on the first one."""
-        later = [start + one for start, one in zip(self.initial, run(first, self.initial).change, strict=True)]
+        later = [start + change for start, change in zip(self.initial, run(first, self.initial).change, strict=True)]
         pairs = zip(run(second, self.initial).change, run(second, later).change, strict=True)
         for variable, (alone, after) in zip(self.variables, pairs, strict=True):
             if not np.allclose(alone, after, rtol=1e-3, atol=1e-4 * max(1.0, float(np.abs(alone).max(initial=0)))):
@@ -104,13 +103,13 @@ class MetricStates:
                 )
 
     def _metric_of(self, variable: Any) -> str:
-        leaves = [leaf for one in self._model.metrics for leaf in getattr(one, "metrics", None) or [one]]
-        return str(next(one.name for one in leaves if any(variable is own for own in one.variables)))
+        leaves = [leaf for metric in self._model.metrics for leaf in getattr(metric, "metrics", None) or [metric]]
+        return str(next(metric.name for metric in leaves if any(variable is own for own in metric.variables)))
 
     def _results(self, changes: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         values = [
-            tf.cast(start + one, variable.dtype)
-            for start, one, variable in zip(self.initial, changes, self.variables, strict=True)
+            tf.cast(start + change, variable.dtype)
+            for start, change, variable in zip(self.initial, changes, self.variables, strict=True)
         ]
         with keras.StatelessScope(list(zip(self.variables, values, strict=True))):
             return {name: np.asarray(value) for name, value in self._model.get_metrics_result().items()}

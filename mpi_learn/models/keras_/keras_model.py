@@ -7,7 +7,8 @@ statelessly on them, and joins gradient and sums to one tensor, on whose own mem
 Losses and metrics are Keras' own: `compute_loss` and `compute_metrics` of the compiled model. The gradient of a batch
 is multiplied by the batch's weight, so that the sum over ranks divided by the sum of the weights is the gradient of
 the mean over all samples. The weight is the divisor of the mean loss: the number of samples, with a mask the number of
-unmasked entries, with the reduction ``mean_with_sample_weight`` the sum of the sample weights.
+unmasked entries, with the reduction ``mean_with_sample_weight`` the sum of the sample weights. If losses of several
+outputs have different divisors, the weight is the number of samples: then several ranks train only almost like one.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.keras_.keras_compile import CompiledModel
 from mpi_learn.models.keras_.keras_network import (
     KerasNetwork,
-    SharedTensor,
     Tensors,
+    as_tensor,
     flattened,
     memory_of,
     specs,
     tensors,
     tracing,
 )
-from mpi_learn.models.keras_.keras_passes import Found, Pass, StatefulPass, StatelessPass
+from mpi_learn.models.keras_.keras_passes import Pass, PassResult, StatefulPass, StatelessPass
 from mpi_learn.models.model import Arrays, Example, Model
 from mpi_learn.settings.component import Component
 from mpi_learn.update_rule import UpdateRule
@@ -61,12 +62,12 @@ class KerasModel(Model):
         self.network.give(self.weights)
         self._training, self._inference = self._passes(example)
         self.has_constraints = self.network.has_constraints
-        self.synchronizes_statistics = any(getattr(one, "synchronized", False) for one in model._flatten_layers())
+        self.synchronizes_statistics = any(getattr(layer, "synchronized", False) for layer in model._flatten_layers())
         self.has_xla = not self.compiled.has_train_step
-        self._initial = [tf.constant(one) for one in self.compiled.metrics.initial]
+        self._initial = [tf.constant(start) for start in self.compiled.metrics.initial]
         self._n_states = self.compiled.metrics.size
         self.n_sums = FIRST_STATE + self._n_states + len(self._names) + N_FLAGS
-        self._flat = SharedTensor(self.weights)
+        self._flat = as_tensor(self.weights)
         self._by_xla: Callable[..., tf.Tensor] | None = None
         self._n_by_xla = 0
         flat = tf.TensorSpec([self.layout.size], tf.float32)
@@ -99,7 +100,7 @@ class KerasModel(Model):
         return np.asarray(sums, np.float64)
 
     def check_labels(self, y: Arrays) -> None:
-        self.compiled.check_labels(y)
+        self.compiled.losses.check_labels(y)
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
         n = max(float(sums[N_SAMPLES]), 1.0)
@@ -141,7 +142,7 @@ class KerasModel(Model):
         if isinstance(training, StatefulPass):
             training.check(example)
             names += self.compiled.metrics.check(training.run, example)
-        self.can_evaluate = inference.is_possible
+        self.can_evaluate = self.compiled.has_test_step or self.compiled.can_be_called
         if self.can_evaluate:
             names += self.compiled.metrics.check(inference.run, example)
         self._names = list(dict.fromkeys(names))
@@ -149,11 +150,11 @@ class KerasModel(Model):
 
     def _eager_step(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
         parts = self.network.parts(flat)
-        found = self._training(parts, x, y, weights, self._initial)
-        pairs = zip(found.gradients, parts, strict=True)
-        gradients = [flattened(tf.zeros_like(part) if one is None else one) for one, part in pairs]
-        counts = [0.0 if one is None else 1.0 for one in found.gradients]
-        return tf.concat([*gradients, counts, self._sums(found)], 0)
+        result = self._training(parts, x, y, weights, self._initial)
+        pairs = zip(result.gradients, parts, strict=True)
+        gradients = [flattened(tf.zeros_like(part) if gradient is None else gradient) for gradient, part in pairs]
+        counts = [0.0 if gradient is None else 1.0 for gradient in result.gradients]
+        return tf.concat([*gradients, counts, self._sums(result)], 0)
 
     def _eager_forward(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
         return self._sums(self._inference(self.network.parts(flat), x, y, weights, self._initial))
@@ -162,9 +163,12 @@ class KerasModel(Model):
         parts = self.network.parts(flat)
         with self.network.scope(parts):
             outputs = self.network(self.compiled.inputs(x), training=False)
-        return [tf.cast(one, tf.float32) if one.dtype.is_floating else one for one in keras.tree.flatten(outputs)]
+        return [
+            tf.cast(output, tf.float32) if output.dtype.is_floating else output
+            for output in keras.tree.flatten(outputs)
+        ]
 
-    def _sums(self, found: Found) -> tf.Tensor:
-        raw = [found.n * tf.cast(found.logs.get(name, np.nan), tf.float32) for name in self._names]
-        weighted = (found.weight, found.weight * found.loss, found.n, found.n * found.loss)
-        return tf.concat([*map(flattened, (*weighted, *found.change, *raw)), [0.0] * N_FLAGS], 0)
+    def _sums(self, result: PassResult) -> tf.Tensor:
+        raw = [result.n * tf.cast(result.logs.get(name, np.nan), tf.float32) for name in self._names]
+        weighted = (result.weight, result.weight * result.loss, result.n, result.n * result.loss)
+        return tf.concat([*map(flattened, (*weighted, *result.change, *raw)), [0.0] * N_FLAGS], 0)

@@ -48,8 +48,7 @@ class KerasNetwork:
     framework = "keras"
 
     def __init__(self, model: keras.Model, settings: ModelSettings) -> None:
-        self.model, self.computing, self.stream = model, settings.computing, settings.stream
-        self._seed = settings.seed + RANK_SEED * settings.stream
+        self.model, self.settings = model, settings
         self.takes_training = takes(model.call, "training")
         self.layout = FlatLayout(())
         self._floats: list[Any] = []
@@ -67,22 +66,20 @@ class KerasNetwork:
                 where="model",
                 cure="make a layer trainable, or build the layers before you return the model; for a GAN write `gan:`",
             )
-        check_precision(self.model, self.computing)
+        check_precision(self.model, self.settings.precision)
         self.reseed()
         self.layout = FlatLayout(tuple(tuple(variable.shape) for variable in self.model.trainable_variables))
         variables = self.model.non_trainable_variables
-        self._floats = [
-            one for one in variables if np.issubdtype(keras.backend.standardize_dtype(one.dtype), np.floating)
-        ]
-        self._integers = [one for one in variables if not any(one is other for other in self._floats)]
+        self._floats = [variable for variable in variables if is_float(variable)]
+        self._integers = [variable for variable in variables if not is_float(variable)]
         for variable in self._integers:  # dropout and noise draw from (seed, counter): each rank gets its own seed
             if variable.name == SEED_STATE:
                 state = np.asarray(variable)
-                variable.assign((state + np.array([self.stream * RANK_SEED, 0])).astype(state.dtype))
+                variable.assign((state + np.array([self.settings.stream * RANK_SEED, 0])).astype(state.dtype))
 
     def reseed(self) -> None:
         """Global random numbers start again, from another seed on each rank."""
-        keras.utils.set_random_seed(self._seed)
+        keras.utils.set_random_seed(self.settings.seed + RANK_SEED * self.settings.stream)
 
     def give(self, weights: np.ndarray) -> None:
         for view, variable in zip(self.layout.views(weights), self.model.trainable_variables, strict=True):
@@ -120,53 +117,47 @@ class KerasNetwork:
             more: Further variables and their values.
         """
         mapping = [*zip(self.model.trainable_variables, parts, strict=True), *more]
-        mapping += [(variable, variable.value) for variable in self.model.non_trainable_variables]
         return RecordingScope(mapping, collect_losses=True)
 
     def __call__(self, x: Any, training: bool) -> Any:
         """The outputs, as the model returns them; inside of `scope`."""
         arguments = {"training": training} if self.takes_training else {}
-        if not (training and self.computing.gradient_checkpointing):
+        if not (training and self.settings.gradient_checkpointing):
             return self.model(x, **arguments)
         with recomputed(self.model):
             return self.model(x, **arguments)
-
-    def values(self, scope: keras.StatelessScope, parts: list[Any]) -> list[Any]:
-        """The non-trainable values that a pass with the trainable arrays `parts` in `scope` has left.
-
-        Raises:
-            ModelError: The pass has changed a trainable array as well.
-        """
-        for variable, part in zip(self.model.trainable_variables, parts, strict=True):
-            if scope.get_current_value(variable) is not part:
-                raise ModelError(
-                    f"{variable.path} is trainable, and the model changes it when it is called",
-                    where="model",
-                    cure="change only weights that are not trainable; SpectralNormalization is not available",
-                )
-        return [scope.get_current_value(variable) for variable in self.model.non_trainable_variables]
-
-    def keep(self, values: list[Any], *, with_floats: bool = True) -> None:
-        """Stores `values` in the non-trainable variables; without `with_floats` only those of random generators."""
-        for variable, value in zip(self.model.non_trainable_variables, values, strict=True):
-            if with_floats or any(variable is one for one in self._integers):
-                variable.assign(value)
 
     def others(self, scope: RecordingScope, known: Sequence[Any]) -> list[Any]:
         """The variables that a pass has assigned, and that belong neither to the model nor to `known`.
 
         Keras' global generator of random numbers is one, and the state of a loss.
         """
-        own = {id(one) for one in (*self.model.variables, *known)}
-        return [one for key, one in scope.assigned.items() if key not in own]
+        own = {id(variable) for variable in (*self.model.variables, *known)}
+        return [variable for key, variable in scope.assigned.items() if key not in own]
 
-    def keep_others(self, scope: RecordingScope, known: Sequence[Any]) -> None:
-        """Stores the values of `others`, which are state of the model from then on."""
-        for variable in self.others(scope, known):
+    def keep(self, scope: RecordingScope, known: Sequence[Any] = (), *, with_floats: bool = True) -> None:
+        """Stores the values that a pass in `scope` has assigned. All of these variables are state of the model.
+
+        Args:
+            known: Variables that are not stored.
+            with_floats: Whether real numbers are stored; else only integers, such as those of random generators.
+
+        Raises:
+            ModelError: The pass has changed a trainable array.
+        """
+        trainable = {id(variable) for variable in self.model.trainable_variables}
+        for key, variable in scope.assigned.items():
+            if key in trainable:
+                raise ModelError(
+                    f"{variable.path} is trainable, and the model changes it when it is called",
+                    where="model",
+                    cure="change only weights that are not trainable; SpectralNormalization is not available",
+                )
+            of_kind = self._floats if is_float(variable) else self._integers
+            if any(variable is other for other in known) or (of_kind is self._floats and not with_floats):
+                continue
             variable.assign(scope.get_current_value(variable))
-            is_float = np.issubdtype(keras.backend.standardize_dtype(variable.dtype), np.floating)
-            of_kind = self._floats if is_float else self._integers
-            if not any(variable is one for one in of_kind):
+            if not any(variable is other for other in of_kind):
                 of_kind.append(variable)
 
     def floats(self) -> np.ndarray:
@@ -184,43 +175,42 @@ class KerasNetwork:
     def output_shapes(self, x: Arrays) -> list[Shape]:
         outputs = keras.tree.flatten(self.model(named(tensors(x), ())))
         self.bind()
-        return [(None, *one.shape[1:]) for one in outputs]
+        return [(None, *output.shape[1:]) for output in outputs]
 
-    def called(self, parts: list[Any], x: Sequence[Any], training: bool, moves: bool) -> tuple[Tensors, Any]:
+    def called(self, parts: list[Any], x: Sequence[Any], training: bool, is_updated: bool) -> tuple[Tensors, Any]:
         with self.scope(parts) as scope:
             outputs = self(named(x, ()), training)
-            losses = [tf.reduce_sum(tf.cast(one, tf.float32)) for one in self.model.losses]
+            losses = [tf.reduce_sum(tf.cast(loss, tf.float32)) for loss in self.model.losses]
         if training:
-            self.keep(self.values(scope, parts), with_floats=moves)
-            self.keep_others(scope, ())
-        return [tf.cast(one, tf.float32) for one in keras.tree.flatten(outputs)], tf.add_n(losses or [0.0])
+            self.keep(scope, with_floats=is_updated)
+        return [tf.cast(output, tf.float32) for output in keras.tree.flatten(outputs)], tf.add_n(losses or [0.0])
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
-        found, rule = ruled_loss(wanted, output, labels)
-        return mean_loss(found), rule
+        loss, rule = ruled_loss(wanted, output, labels)
+        return mean_loss(loss), rule
 
     def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(parts)
-            losses, found = function()
-        given = [own for own in parts if own]
+            losses, results = function()
+        trained = [own for own in parts if own]
         zero = tf.UnconnectedGradients.ZERO
-        pairs = zip(losses, given, strict=True)
+        pairs = zip(losses, trained, strict=True)
         gradients = [tape.gradient(loss, own, unconnected_gradients=zero) for loss, own in pairs]
-        return (losses, found), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # of embeddings: slices
+        return (losses, results), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # of embeddings: slices
 
     def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
-        flat, signature = SharedTensor(weights), [tf.TensorSpec([weights.size]), specs(example.x), specs(example.y)]
+        flat, signature = as_tensor(weights), [tf.TensorSpec([weights.size]), specs(example.x), specs(example.y)]
         with tracing():
             traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
-        return lambda x, y: [one.numpy() for one in traced(flat(), tensors(x), tensors(y))]
+        return lambda x, y: [result.numpy() for result in traced(flat(), tensors(x), tensors(y))]
 
     def optimizer(self, wanted: Component) -> UpdateRule:
         return KerasRule(wanted, self.model.trainable_variables, self.layout, self.parts)
 
     @property
     def has_constraints(self) -> bool:
-        return any(one.constraint is not None for one in self.model.trainable_variables)
+        return any(variable.constraint is not None for variable in self.model.trainable_variables)
 
     def close(self) -> None:
         keras.backend.clear_session(free_memory=False)  # else memory grows from model to model
@@ -258,7 +248,7 @@ def error_text(error: Exception) -> str:
 def takes(function: Callable[..., Any], name: str) -> bool:
     """Whether a function has a parameter of this name."""
     parameters = inspect.signature(function).parameters
-    return name in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return name in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
 
 
 def specs(arrays: Arrays) -> Specs:
@@ -276,17 +266,13 @@ def flattened(tensor: Any) -> Any:
     return tf.reshape(tf.cast(tf.convert_to_tensor(tensor), tf.float32), [-1])
 
 
-class SharedTensor:
-    """The memory of `weights` as a tensor, without a copy where the two can share memory, as on a processor."""
-
-    def __init__(self, weights: np.ndarray) -> None:
-        self._weights, self._tensor = weights, None
-        if not tf.config.list_logical_devices("GPU"):
-            tensor = tf.experimental.dlpack.from_dlpack(weights.__dlpack__())
-            self._tensor = tensor if memory_of(tensor).ctypes.data == weights.ctypes.data else None
-
-    def __call__(self) -> Any:
-        return self._tensor if self._tensor is not None else tf.convert_to_tensor(self._weights)
+def as_tensor(weights: np.ndarray) -> Callable[[], Any]:
+    """A function that returns `weights` as a tensor, without a copy where the two can share memory."""
+    if not tf.config.list_logical_devices("GPU"):
+        tensor = tf.experimental.dlpack.from_dlpack(weights.__dlpack__())
+        if memory_of(tensor).ctypes.data == weights.ctypes.data:
+            return lambda: tensor
+    return lambda: tf.convert_to_tensor(weights)
 
 
 def memory_of(tensor: Any) -> np.ndarray:
@@ -301,6 +287,11 @@ def memory_of(tensor: Any) -> np.ndarray:
     return array if array.flags.writeable else array.copy()
 
 
+def is_float(variable: Any) -> bool:
+    """Whether the values of a variable are real numbers."""
+    return bool(keras.backend.is_float_dtype(variable.dtype))
+
+
 def joined(variables: list[Any], dtype: type) -> np.ndarray:
     """The values of the variables, one after the other, a copy."""
     parts: list[np.ndarray] = [np.asarray(variable).astype(dtype).ravel() for variable in variables]
@@ -309,9 +300,6 @@ def joined(variables: list[Any], dtype: type) -> np.ndarray:
 
 def assign(variables: list[Any], values: np.ndarray) -> None:
     """Assigns the values that `joined` returned."""
-    start = 0
-    for variable in variables:
-        size = int(np.prod(variable.shape))
-        part = values[start : start + size].reshape(variable.shape)
+    layout = FlatLayout(tuple(tuple(variable.shape) for variable in variables))
+    for variable, part in zip(variables, layout.views(values), strict=True):
         variable.assign(part.astype(keras.backend.standardize_dtype(variable.dtype)))
-        start += size

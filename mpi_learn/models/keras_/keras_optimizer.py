@@ -38,7 +38,7 @@ class KerasRule:
     def __init__(self, wanted: Component, variables: Sequence[Any], layout: FlatLayout, split: Split) -> None:
         self.layout, self._variables, self._split = layout, variables, split
         where = f"optimizer: {wanted.name}"
-        self._optimizer = created(wanted, keras.optimizers.Optimizer, keras.optimizers)
+        self._optimizer = created(wanted, keras.optimizers)
         with errors_of_user_code("building it", where):
             self._optimizer.build(self._variables)
         parts = getattr(self._optimizer, "optimizers", [self._optimizer])  # those of a MultiOptimizer
@@ -52,7 +52,9 @@ class KerasRule:
             all_used = (True,) * len(variables)
             self._steps = {all_used: self._traced(all_used)}
         names = (f"{type(self._optimizer).__name__}.{number}" for number in range(len(self._optimizer.variables)))
-        self._arrays = {name: np.array(one) for name, one in zip(names, self._optimizer.variables, strict=True)}
+        self._arrays = {
+            name: np.array(variable) for name, variable in zip(names, self._optimizer.variables, strict=True)
+        }
         self._may_be_changed = False
 
     @property
@@ -80,21 +82,21 @@ class KerasRule:
         """The step in which some of the variables have a gradient."""
         signature = [tf.TensorSpec([self.layout.size]), tf.TensorSpec([self.layout.size]), tf.TensorSpec([3])]
         step = tf.function(partial(self._eager_step, used), input_signature=signature, autograph=False)
-        found: Callable[..., tf.Tensor] = step.get_concrete_function()
-        return found
+        traced: Callable[..., tf.Tensor] = step.get_concrete_function()
+        return traced
 
     def _eager_step(
         self, used: tuple[bool, ...], weights: tf.Tensor, gradient: tf.Tensor, numbers: tf.Tensor
     ) -> tf.Tensor:
         rate, scale, keep = tf.unstack(numbers)
         values = zip(self._variables, used, self._split(weights), self._split(weights * keep), strict=True)
-        for variable, is_used, resting, decayed in values:
-            variable.assign(decayed if is_used else resting)
+        for variable, is_used, value, decayed in values:
+            variable.assign(decayed if is_used else value)
         for part, share in zip(self._settable, self._shares, strict=True):
             part.learning_rate = share * rate
         gradients = zip(used, self._split(gradient * scale), strict=True)
-        self._optimizer.apply([one if is_used else None for is_used, one in gradients], self._variables)
-        return tf.concat([tf.reshape(tf.cast(one.value, tf.float32), [-1]) for one in self._variables], 0)
+        self._optimizer.apply([part if is_used else None for is_used, part in gradients], self._variables)
+        return tf.concat([tf.reshape(tf.cast(variable.value, tf.float32), [-1]) for variable in self._variables], 0)
 
 
 def _check(optimizer: Any, where: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ NUDGE = 0.01
 
 
 @dataclass(frozen=True)
-class Found:
+class PassResult:
     """The tensors that a pass over a batch returns.
 
     Attributes:
@@ -56,7 +57,7 @@ class Pass(ABC):
     @abstractmethod
     def __call__(
         self, parts: list[Any], x: Tensors, y: Tensors, weights: Tensors, initial: Sequence[np.ndarray]
-    ) -> Found:
+    ) -> PassResult:
         """The pass.
 
         Args:
@@ -68,27 +69,22 @@ class Pass(ABC):
     def run(self, example: Example, initial: Sequence[np.ndarray]) -> Run:
         """Runs the pass eagerly; afterwards the model is as before."""
         with self.compiled.unchanged(), tracing():
-            parts = [tf.convert_to_tensor(one) for one in self.model.trainable_variables]
-            found = self(parts, tensors(example.x), tensors(example.y), tensors(example.weights), initial)
+            parts = [tf.convert_to_tensor(variable) for variable in self.model.trainable_variables]
+            result = self(parts, tensors(example.x), tensors(example.y), tensors(example.weights), initial)
             return Run(
-                {name: np.asarray(one) for name, one in found.logs.items()},
-                [np.asarray(one) for one in found.change],
-                [np.array(one) for one in self.model.trainable_variables],
-                [np.array(one) for one in self.model.non_trainable_variables],
+                {name: np.asarray(value) for name, value in result.logs.items()},
+                [np.asarray(change) for change in result.change],
+                [np.array(variable) for variable in self.model.trainable_variables],
+                [np.array(variable) for variable in self.model.non_trainable_variables],
             )
 
 
 class StatelessPass(Pass):
     """Keras' own `train_step` and `test_step`, on weights that are given from outside."""
 
-    @property
-    def is_possible(self) -> bool:
-        """Whether the model has a `call` and a loss for it."""
-        return self.compiled.can_be_called
-
     def __call__(
         self, parts: list[Any], x: Tensors, y: Tensors, weights: Tensors, initial: Sequence[np.ndarray]
-    ) -> Found:
+    ) -> PassResult:
         states, n = self.compiled.metrics.variables, tf.cast(tf.shape(x[0])[0], tf.float32)
         x, y, weights = self.compiled.packed(x, y, weights)
         with tf.GradientTape(watch_accessed_variables=False) as tape:
@@ -100,20 +96,19 @@ class StatelessPass(Pass):
                 logs = self.model.compute_metrics(x, y, outputs, weights)
                 weight = tf.stop_gradient(self.compiled.weight(y, outputs, weights, n))
                 total = weight * loss
-        change = [scope.get_current_value(one) - start for one, start in zip(states, initial, strict=True)]
+        change = [scope.get_current_value(variable) - start for variable, start in zip(states, initial, strict=True)]
         if not self.training:
             self._check_state(scope)
-            return Found((), n, weight, loss, change, logs)
+            return PassResult((), n, weight, loss, change, logs)
         gradients = tape.gradient(total, parts)
-        self.network.keep(self.network.values(scope, parts))
-        self.network.keep_others(scope, states)
+        self.network.keep(scope, states)
         self.compiled.catcher.iterations.assign_add(1)
-        return Found(gradients, n, weight, loss, change, logs)
+        return PassResult(gradients, n, weight, loss, change, logs)
 
     def _check_state(self, scope: RecordingScope) -> None:
         """Raises ModelError if the loss has changed a state of its own, which `fit` keeps after validation."""
         others = self.network.others(scope, self.compiled.metrics.variables)
-        if any(one.name != SEED_STATE for one in others):
+        if any(variable.name != SEED_STATE for variable in others):
             raise ModelError(
                 "the loss changes a state of its own, also in validation",
                 where="loss",
@@ -128,21 +123,18 @@ class StatefulPass(Pass):
     the model's optimizer, which here moves nothing.
     """
 
-    is_possible = True
-
     def __init__(self, compiled: CompiledModel, training: bool) -> None:
         super().__init__(compiled, training)
         self._step = self.model.train_step if training else self.model.test_step
         if training:
-            self._places = {id(one): place for place, one in enumerate(self.model.trainable_variables)}
+            self._places = {id(variable): place for place, variable in enumerate(self.model.trainable_variables)}
 
     def __call__(
         self, parts: list[Any], x: Tensors, y: Tensors, weights: Tensors, initial: Sequence[np.ndarray]
-    ) -> Found:
-        for variable, value in (
-            *zip(self.model.trainable_variables, parts, strict=True),
-            *zip(self.compiled.metrics.variables, initial, strict=True),
-        ):
+    ) -> PassResult:
+        states = self.compiled.metrics.variables
+        variables = [*self.model.trainable_variables, *states]
+        for variable, value in zip(variables, [*parts, *initial], strict=True):
             variable.assign(value)
         n = tf.cast(tf.shape(x[0])[0], tf.float32)
         caught = self.compiled.catcher.caught
@@ -150,29 +142,25 @@ class StatefulPass(Pass):
         logs = self._step(as_data(*self.compiled.packed(x, y, weights)))
         if not isinstance(logs, dict) or "loss" not in (logs := _flat(logs)):
             raise ModelError(f"{self._step.__name__} returns no `loss`", where="model", cure='return {"loss": …}')
-        change = [one.value - start for one, start in zip(self.compiled.metrics.variables, initial, strict=True)]
-        gradients = [None if one is None else n * one for one in self._gradients(caught)] if self.training else ()
-        return Found(gradients, n, n, tf.cast(logs["loss"], tf.float32), change, logs)
+        change = [variable.value - start for variable, start in zip(states, initial, strict=True)]
+        gradients = self._gradients(caught, n) if self.training else ()
+        return PassResult(gradients, n, n, tf.cast(logs["loss"], tf.float32), change, logs)
 
     def check(self, example: Example) -> None:
         """Raises ModelError unless the step moves the weights through the model's optimizer alone, and at its end."""
-        catcher, before = self.compiled.catcher, [np.array(one) for one in self.model.trainable_variables]
+        catcher, before = self.compiled.catcher, [np.array(variable) for variable in self.model.trainable_variables]
         plain = self.run(example, self.compiled.metrics.initial)
         if not all(map(np.array_equal, plain.trainable, before)):
             raise self._refused("changes weights besides through self.optimizer")
         catcher.nudge = NUDGE
         moved = self.run(example, self.compiled.metrics.initial)
         catcher.nudge = 0.0
-        pairs = zip(
-            [*plain.logs.values(), *plain.change, *plain.others],
-            [*moved.logs.values(), *moved.change, *moved.others],
-            strict=True,
-        )
-        if not all(np.allclose(one, other, rtol=1e-4, atol=1e-7, equal_nan=True) for one, other in pairs):
+        is_close = partial(np.allclose, rtol=1e-4, atol=1e-7, equal_nan=True)
+        if not all(map(is_close, *([*run.logs.values(), *run.change, *run.others] for run in (plain, moved)))):
             raise self._refused("uses the weights after self.optimizer has moved them, which here happens later")
 
-    def _gradients(self, caught: list[list[tuple[Any, Any]]]) -> list[Any]:
-        """One gradient or None per trainable array, from what the optimizer was called with."""
+    def _gradients(self, caught: list[list[tuple[Any, Any]]], n: Any) -> list[Any]:
+        """`n` times the gradient with which the optimizer was called, or None, for each trainable array."""
         if len(caught) != 1:
             raise self._refused(f"calls self.optimizer {len(caught)} times" if caught else "never calls self.optimizer")
         gradients: list[Any] = [None] * len(self._places)
@@ -181,7 +169,7 @@ class StatefulPass(Pass):
             if place is None:
                 raise self._refused(f"moves {variable.path}, which is not trainable")
             if gradient is not None:
-                gradients[place] = tf.convert_to_tensor(gradient)
+                gradients[place] = n * tf.convert_to_tensor(gradient)
         return gradients
 
     def _refused(self, problem: str) -> ModelError:
@@ -195,7 +183,7 @@ class StatefulPass(Pass):
 
 def _flat(logs: dict[str, Any]) -> dict[str, Any]:
     """The values that `train_step` returns, without the mappings of metrics in them, as `fit` records them."""
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for name, value in logs.items():
-        found |= _flat(value) if isinstance(value, dict) else {name: value}
-    return found
+        values |= _flat(value) if isinstance(value, dict) else {name: value}
+    return values

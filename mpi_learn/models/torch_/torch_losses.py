@@ -151,7 +151,7 @@ def _checked(values: torch.Tensor, outputs: Any, targets: Any) -> torch.Tensor:
     Raises:
         ConfigurationError: Outputs (n, 1) and targets (n,) have become values (n, n).
     """
-    shapes = [tuple(one.shape) for one in (outputs, targets) if isinstance(one, torch.Tensor)]
+    shapes = [tuple(tensor.shape) for tensor in (outputs, targets) if isinstance(tensor, torch.Tensor)]
     if values.ndim == 2 and shapes == [(len(values), 1), (len(values),)] and 1 < values.shape[1] == len(values):
         raise ConfigurationError(
             f"the loss returns values of shape {tuple(values.shape)} for outputs {shapes[0]} and targets {shapes[1]}",
@@ -177,7 +177,8 @@ def make_loss(wanted: Component) -> Loss:
         function = make_component(with_tensors(wanted) if wanted.name.startswith("torch.") else wanted, 2)
         if not callable(function):
             raise ConfigurationError(f"expected a loss, found {type(function).__name__}", where=f"loss: {wanted.name}")
-        if isinstance(function, torch.nn.Module) and any(one.requires_grad for one in function.parameters()):
+        parameters = function.parameters() if isinstance(function, torch.nn.Module) else ()
+        if any(parameter.requires_grad for parameter in parameters):
             raise ConfigurationError(
                 "the loss has parameters, which would not be trained",
                 where=f"loss: {wanted.name}",
@@ -190,7 +191,7 @@ def make_loss(wanted: Component) -> Loss:
         cure = suggestion(wanted.name, [*NAMES, *OF_CLASSES, *OF_SHAPE])
         raise ConfigurationError(f"PyTorch has no loss {wanted.name}", where="loss", cure=cure)
     known = list(inspect.signature(function).parameters)[2:]
-    if unknown := [one for one in wanted.arguments if one not in known]:
+    if unknown := [name for name in wanted.arguments if name not in known]:
         raise ConfigurationError(
             f"{name} has no argument {unknown[0]}", where="loss", cure=f"its arguments are: {', '.join(known)}"
         )
@@ -206,9 +207,8 @@ def fitted_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tuple[L
 
 def with_tensors(wanted: Component) -> Component:
     """The same with lists of numbers as tensors, as PyTorch takes the weights of classes."""
-    tensors = {
-        key: torch.tensor(one, dtype=torch.float32) for key, one in wanted.arguments.items() if isinstance(one, list)
-    }
+    lists = {key: value for key, value in wanted.arguments.items() if isinstance(value, list)}
+    tensors = {key: torch.tensor(value, dtype=torch.float32) for key, value in lists.items()}
     return Component.model_construct(name=wanted.name, **(wanted.arguments | tensors))
 
 

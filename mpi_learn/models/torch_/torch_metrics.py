@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from mpi_learn.errors import ConfigurationError
+from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.outputs import Shape
 from mpi_learn.models.torch_.torch_losses import Loss, matched
 from mpi_learn.settings.component import Component, make_component, shown_arguments
@@ -70,13 +71,14 @@ class OfTorchmetrics:
         add = importlib.import_module("torchmetrics.utilities").dim_zero_sum
         self.metric, self.initial = metric, dict(metric.metric_state)
         is_sum = all(metric._reductions[name] is add for name in self.initial)
-        if not is_sum or not all(isinstance(one, torch.Tensor) for one in self.initial.values()):
+        if not is_sum or not all(isinstance(start, torch.Tensor) for start in self.initial.values()):
             raise ConfigurationError(
                 f"the metric {key} does not add up over batches and ranks",
                 where="metrics",
                 cure="give it `thresholds` if it has them, or use a figure_of_merit function on the trained model",
             )
-        self.size = sum(one.numel() for one in self.initial.values())
+        self._layout = FlatLayout(tuple(tuple(start.shape) for start in self.initial.values()))
+        self.size = self._layout.size
 
     def state(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:
         if isinstance(outputs, torch.Tensor) and outputs.shape[-1:] == (1,) and targets.ndim == outputs.ndim - 1:
@@ -85,14 +87,13 @@ class OfTorchmetrics:
             outputs = self._activation(outputs)
         self.metric.reset()
         self.metric.update(outputs, targets)
-        found = [getattr(self.metric, name) - start for name, start in self.initial.items()]
-        return torch.cat([one.reshape(-1).float() for one in found])
+        changes = [getattr(self.metric, name) - start for name, start in self.initial.items()]
+        return torch.cat([change.reshape(-1).float() for change in changes])
 
     def result(self, state: np.ndarray, n: float) -> float:
         self.metric.reset()
-        for name, start in self.initial.items():
-            part, state = state[: start.numel()], state[start.numel() :]
-            setattr(self.metric, name, start + torch.as_tensor(part).reshape(start.shape).to(start.dtype))
+        for (name, start), part in zip(self.initial.items(), self._layout.views(state), strict=True):
+            setattr(self.metric, name, start + torch.as_tensor(part).to(start.dtype))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it was never updated
             return float(self.metric.compute())
@@ -113,8 +114,8 @@ def make_metric(wanted: Component, loss: Loss | None, output: Shape, labels: np.
         ConfigurationError: There is none, or it does not fit.
     """
     if wanted.is_own:
-        found = make_component(wanted, 2)
-        return OfTorchmetrics(found, wanted.key, loss) if hasattr(found, "metric_state") else Mean(found)
+        metric = make_component(wanted, 2)
+        return OfTorchmetrics(metric, wanted.key, loss) if hasattr(metric, "metric_state") else Mean(metric)
     name = SAME.get(wanted.name, wanted.name)
     functions: dict[str, Function] = {
         "mae": lambda out, labels: (matched(labels, out) - out).abs(),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,9 @@ from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empt
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.model import Arrays, Example, Model, named
 from mpi_learn.models.outputs import Outputs
+from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
-from mpi_learn.models.torch_.torch_network import (
-    TorchNetwork,
-    arguments_of,
-    flat_outputs,
-    has_names,
-    named_outputs,
-    tensors,
-)
+from mpi_learn.models.torch_.torch_network import TorchNetwork, tensors, trainable_parameters
 from mpi_learn.models.torch_.torch_total_loss import JointLoss, SumOfLosses, make_total_loss
 from mpi_learn.settings.component import Component, component
 from mpi_learn.update_rule import UpdateRule
@@ -49,7 +42,7 @@ class TorchModel(Model):
         self.settings, self.module = settings, module
         self.network = self.state = TorchNetwork(module, settings)
         self.layout = self.network.layout.counted()
-        self.synchronizes_statistics = any(isinstance(one, torch.nn.SyncBatchNorm) for one in module.modules())
+        self.synchronizes_statistics = any(isinstance(part, torch.nn.SyncBatchNorm) for part in module.modules())
         self._arguments, self._label_names = arguments_of(module, example.x_names), example.y_names
         self._casts = False
         with self.network.unchanged() as changed:
@@ -104,16 +97,16 @@ class TorchModel(Model):
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
         n, start = max(float(sums[N_SAMPLES]), 1.0), FIRST_STATE
-        found = {"loss": float(sums[LOSS]) / (float(sums[WEIGHT]) or 1.0)}
+        values = {"loss": float(sums[LOSS]) / (float(sums[WEIGHT]) or 1.0)}
         for key, _, metric in self._metrics:
-            found[key] = metric.result(sums[start : start + metric.size], n)
+            values[key] = metric.result(sums[start : start + metric.size], n)
             start += metric.size
-        return found
+        return values
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         self.module.eval()
         with torch.no_grad():
-            return tuple(one.numpy() for one in flat_outputs(self._called(x)))
+            return tuple(output.numpy() for output in flat_outputs(self._called(x)))
 
     def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
         return self.network.optimizer(wanted)
@@ -130,40 +123,35 @@ class TorchModel(Model):
 
     def _called(self, x: Arrays) -> Any:
         """The outputs of the module."""
-        taken: Sequence[Any] = tensors(x)
-        if self._casts:
-            taken = [one.float() for one in taken]
-        positional, by_name = self._arguments(taken)
-        return self.network.calls(*positional, **by_name)
+        positional, by_name = self._arguments([tensor.float() if self._casts else tensor for tensor in tensors(x)])
+        return self.network(*positional, **by_name)
 
     def _sums(self, outputs: Any, labels: list[Any], weight: float, loss: float, n: int) -> np.ndarray:
         states, loss = [], loss if weight > 0 else 0.0  # a mean over nothing is not a number
         with torch.no_grad():
-            flat = flat_outputs(outputs)
-            for _, output, metric in self._metrics:
-                if output is None:
-                    state = metric.state(outputs, named(labels, self._label_names), n)
+            flat, all_labels = flat_outputs(outputs), named(labels, self._label_names)
+            for _, number, metric in self._metrics:
+                if number is None:
+                    state = metric.state(outputs, all_labels, n)
                 else:
-                    state = metric.state(flat[output], labels[self._loss.of_outputs.places[output] or 0], n)
+                    state = metric.state(flat[number], labels[self._loss.of_outputs.places[number] or 0], n)
                 states.append(state.numpy())
         return np.concatenate([[weight, weight * loss, n], *states, [0.0] * N_FLAGS])
 
     def _tried(self, example: Example) -> Outputs:
         """The outputs, by calling the module on the example: with integers as they are, or else as float32."""
         self.module.eval()
+        has_integers = any(array.dtype.kind != "f" for array in example.x)
         errors: list[Exception] = []
-        for self._casts in (False, True):
+        for self._casts in (False, True) if has_integers else (False,):
             try:
                 with torch.no_grad():
-                    found = self._called(example.x)
-                return _described(found)
+                    return described(self._called(example.x))
             except NOT_TAKEN as error:
                 errors.append(error)
-            if all(one.dtype.kind == "f" for one in example.x):
-                break
-        shapes_found = " and ".join(f"{one.shape[1:]} ({one.dtype})" for one in example.x)
+        shapes = " and ".join(f"{array.shape[1:]} ({array.dtype})" for array in example.x)
         raise ModelError(
-            f"the model does not take samples of shape {shapes_found}: {errors[0]}", where="data.features"
+            f"the model does not take samples of shape {shapes}: {errors[0]}", where="data.features"
         ) from errors[0]
 
     def _made_metrics(self, outputs: Outputs, example: Example) -> list[tuple[str, int | None, Metric]]:
@@ -172,17 +160,17 @@ class TorchModel(Model):
         if self.settings.weighted_metrics:
             raise ConfigurationError("weighted metrics are available for Keras models only", where="weighted_metrics")
         if isinstance(self._loss, JointLoss) and not isinstance(metrics, dict):
-            wanted = [component(one) for one in metrics]
-            if all(one.is_own for one in wanted):
-                return [(one.key, None, make_metric(one, None, (), None)) for one in wanted]
-        found: list[tuple[str, int | None, Metric]] = []
-        for index, ones in enumerate(outputs.metrics(metrics)):
-            place = losses.places[index]
+            of_all = list(map(component, metrics))
+            if all(wanted.is_own for wanted in of_all):
+                return [(wanted.key, None, make_metric(wanted, None, (), None)) for wanted in of_all]
+        made: list[tuple[str, int | None, Metric]] = []
+        for number, of_output in enumerate(outputs.metrics(metrics)):
+            place = losses.places[number]
             labels = None if place is None else example.y[place]
-            for one in ones:
-                made = make_metric(one, losses.losses[index], outputs.shapes[index], labels)
-                found.append((outputs.key(index, one), index, made))
-        return found
+            for wanted in of_output:
+                metric = make_metric(wanted, losses.losses[number], outputs.shapes[number], labels)
+                made.append((outputs.key(number, wanted), number, metric))
+        return made
 
     def _check(self, example: Example, in_evaluation: Outputs) -> None:
         """One pass in each mode on the example, for errors before the first step.
@@ -191,7 +179,7 @@ class TorchModel(Model):
             ModelError: Loss or metrics do not take the outputs and labels, there are other outputs in training, or
                 module or loss have a state that cannot be trained here.
         """
-        state = [one.clone() for one in self._loss_buffers()]
+        state = [buffer.clone() for buffer in self._loss_buffers()]
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("error", message="Using a target size")  # it would broadcast to (n, n)
@@ -206,8 +194,7 @@ class TorchModel(Model):
                 where="loss",
                 cure="let the model hold the state in a buffer, and return it",
             )
-        trainable = [one for one in self.module.parameters() if one.requires_grad]
-        if list(map(id, trainable)) != list(map(id, self.network.parameters)):
+        if list(map(id, trainable_parameters(self.module))) != list(map(id, self.network.parameters)):
             raise ModelError(
                 "the module creates parameters when it is called, which would not be trained",
                 where="model",
@@ -227,7 +214,7 @@ class TorchModel(Model):
         self.module.train()
         outputs = self._called(example.x)
         if isinstance(self._loss, SumOfLosses):
-            _check_same(_described(outputs), in_evaluation)
+            _check_same(described(outputs), in_evaluation)
         loss, _ = self._loss(outputs, tensors(example.y), tensors(example.weights), len(example))
         if loss.requires_grad:
             torch.autograd.backward(loss)
@@ -246,13 +233,6 @@ def _check_same(in_training: Outputs, in_evaluation: Outputs) -> None:
             where="model",
             cure="write a loss of your own, file.py:function, which takes all that the model returns",
         )
-
-
-def _described(outputs: Any) -> Outputs:
-    """The outputs of a module, flat."""
-    found = named_outputs(outputs)
-    names = tuple(name for name, _ in found) if has_names(outputs) else ()
-    return Outputs(tuple(tuple(one.shape) for _, one in found), names, is_mapping=isinstance(outputs, dict))
 
 
 def _listed(outputs: Outputs) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +15,17 @@ from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.model import Arrays, Example, named
+from mpi_learn.models.model import Arrays, Example
+from mpi_learn.models.network import Tensors
 from mpi_learn.models.outputs import Shape
-from mpi_learn.models.torch_.torch_checkpointing import TorchCalls, resting
+from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed, unchanged_buffers
+from mpi_learn.models.torch_.torch_inputs import flat_outputs, in_float32
 from mpi_learn.models.torch_.torch_losses import fitted_loss
 from mpi_learn.models.torch_.torch_optimizer import TorchRule
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
 from mpi_learn.update_rule import UpdateRule
 
-Tensors = Sequence[Any]
 SIGNED = {np.dtype(np.uint16): np.int32, np.dtype(np.uint32): np.int64, np.dtype(np.uint64): np.int64}
 """PyTorch computes with no unsigned integers of more than 8 bits."""
 
@@ -38,7 +37,8 @@ class TorchNetwork:
         layout: Of the trainable parameters.
 
     Raises:
-        ModelError: The module has nothing to train, or not on the processor in float32.
+        ModelError: The module has nothing to train, or not on the processor in float32, or cannot be computed in the
+            configured way.
     """
 
     framework = "torch"
@@ -46,10 +46,29 @@ class TorchNetwork:
 
     def __init__(self, module: torch.nn.Module, settings: ModelSettings) -> None:
         _check_parameters(module)
-        self.module, self.calls = module, TorchCalls(module, settings.computing)
-        self.parameters = [one for one in module.parameters() if one.requires_grad]
-        self.layout = FlatLayout(tuple(tuple(one.shape) for one in self.parameters))
+        self.module, self._is_mixed = module, settings.precision == "mixed_bfloat16"
+        if self._is_mixed and not torch.amp.autocast_mode.is_autocast_available("cpu"):
+            raise ModelError(
+                "this PyTorch has no autocast on the CPU", where="precision", cure="write precision: float32"
+            )
+        self._blocks = blocks_of(module) if settings.gradient_checkpointing else []
+        if settings.gradient_checkpointing and not self._blocks:
+            raise ModelError(
+                f"{type(module).__name__} has no submodules that could be computed again one by one",
+                where="gradient_checkpointing",
+                cure="make the model of several modules, or leave it out",
+            )
+        self.parameters = trainable_parameters(module)
+        self.layout = FlatLayout(tuple(tuple(parameter.shape) for parameter in self.parameters))
         torch.manual_seed(settings.seed * 1_000_003 + settings.stream)  # of dropout, the same for both models of a GAN
+
+    def __call__(self, *x: Any, **by_name: Any) -> Any:
+        """The outputs of the module; in mixed precision, real numbers are returned as float32."""
+        is_kept = torch.is_grad_enabled() and self.module.training
+        precision = torch.autocast("cpu", torch.bfloat16) if self._is_mixed else nullcontext()
+        with precision, recomputed(self._blocks if is_kept else ()):
+            outputs = self.module(*x, **by_name)
+        return in_float32(outputs) if self._is_mixed else outputs
 
     def give(self, weights: np.ndarray) -> None:
         """Makes the parameters views of `weights`."""
@@ -73,10 +92,10 @@ class TorchNetwork:
 
     def _state(self, *, is_real: bool) -> list[torch.Tensor]:
         """Buffers and frozen parameters, as they are now: ``self.mean = …`` in `forward` replaces a buffer."""
-        frozen = (one for one in self.module.parameters() if not one.requires_grad)
-        state = (one.detach() for one in (*self.module.buffers(), *frozen))
-        real = [torch.view_as_real(one) if one.is_complex() else one for one in state]
-        return [one for one in real if one.is_floating_point() == is_real]
+        frozen = (parameter for parameter in self.module.parameters() if not parameter.requires_grad)
+        state = (tensor.detach() for tensor in (*self.module.buffers(), *frozen))
+        real = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in state]
+        return [tensor for tensor in real if tensor.is_floating_point() == is_real]
 
     @contextmanager
     def unchanged(self) -> Iterator[Callable[[], list[str]]]:
@@ -85,21 +104,25 @@ class TorchNetwork:
         Inside, the function that it yields returns the names of the trained parameters that have changed.
         """
         generator = torch.get_rng_state()
-        before = {name: (one, one.detach().clone()) for name, one in self.module.named_parameters()}
+        parameters = dict(self.module.named_parameters())
+        before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+
+        def changed() -> list[str]:
+            trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
+            return [name for name in trained if not torch.equal(parameters[name], before[name])]
+
         try:
-            with resting(self.module):
-                yield lambda: [
-                    name for name, (one, value) in before.items() if one.requires_grad and not torch.equal(one, value)
-                ]
+            with unchanged_buffers(self.module):
+                yield changed
         finally:
             torch.set_rng_state(generator)
             with torch.no_grad():
-                for parameter, value in before.values():
+                for name, parameter in parameters.items():
                     parameter.grad = None
-                    parameter.copy_(value)
+                    parameter.copy_(before[name])
 
     def floats(self) -> np.ndarray:
-        parts = [one.float().numpy().ravel() for one in self._state(is_real=True)]
+        parts = [tensor.float().numpy().ravel() for tensor in self._state(is_real=True)]
         return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
     def set_floats(self, values: np.ndarray) -> None:
@@ -108,7 +131,7 @@ class TorchNetwork:
     def integers(self) -> np.ndarray:
         """The integers of the module, then the state of PyTorch's only random generator, which all modules share."""
         parts = [*self._state(is_real=False), torch.get_rng_state()]
-        return np.concatenate([one.numpy().astype(np.int64).ravel() for one in parts])
+        return np.concatenate([tensor.numpy().astype(np.int64).ravel() for tensor in parts])
 
     def set_integers(self, values: np.ndarray) -> None:
         n = _fill(self._state(is_real=False), values)
@@ -121,13 +144,14 @@ class TorchNetwork:
     def output_shapes(self, x: Arrays) -> list[Shape]:
         self.module.eval()
         with torch.no_grad():
-            return [tuple(one.shape) for one in flat_outputs(self.calls(*tensors(x)))]
+            return [tuple(output.shape) for output in flat_outputs(self(*tensors(x)))]
 
-    def called(self, parts: list[Any], x: Tensors, training: bool, moves: bool) -> tuple[Tensors, Any]:
+    def called(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
         self.module.train(training)
-        has_gradient = torch.is_grad_enabled() and (moves or any(one.requires_grad for one in x))
-        with nullcontext() if moves or not training else resting(self.module), torch.set_grad_enabled(has_gradient):
-            return flat_outputs(self.calls(*x)), 0.0
+        has_gradient = torch.is_grad_enabled() and (is_updated or any(tensor.requires_grad for tensor in x))
+        buffers = unchanged_buffers(self.module) if training and not is_updated else nullcontext()
+        with buffers, torch.set_grad_enabled(has_gradient):
+            return flat_outputs(self(*x)), 0.0
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
         loss, rule = fitted_loss(wanted, output, labels)
@@ -135,17 +159,18 @@ class TorchNetwork:
 
     def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
         with torch.enable_grad():
-            losses, found = function()
+            losses, results = function()
         gradients = []
         for loss, own in zip(losses, [own for own in parts if own], strict=True):
             by_part = zip(torch.autograd.grad(loss, own, retain_graph=True, allow_unused=True), own, strict=True)
-            gradients.append([torch.zeros_like(part) if one is None else one for one, part in by_part])
-        return (losses, found), gradients
+            gradients.append([torch.zeros_like(part) if gradient is None else gradient for gradient, part in by_part])
+        return (losses, results), gradients
 
     def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         def call(x: Arrays, y: Arrays) -> list[np.ndarray]:
             with torch.no_grad():
-                return [torch.as_tensor(one).detach().numpy() for one in function(None, tensors(x), tensors(y))]
+                results = function(weights, tensors(x), tensors(y))
+                return [torch.as_tensor(result).detach().numpy() for result in results]
 
         return call
 
@@ -158,84 +183,25 @@ class TorchNetwork:
 
 def tensors(arrays: Arrays) -> list[torch.Tensor]:
     """The arrays as tensors, on the same memory where PyTorch knows their dtype."""
-    return [torch.from_numpy(one.astype(SIGNED[one.dtype]) if one.dtype in SIGNED else one) for one in arrays]
+    return [torch.from_numpy(array.astype(SIGNED[array.dtype]) if array.dtype in SIGNED else array) for array in arrays]
 
 
-def flat_outputs(outputs: Any) -> list[torch.Tensor]:
-    """All tensors that a module returned, in its order.
-
-    Raises:
-        ModelError: It returned something else.
-    """
-    return [tensor for _, tensor in named_outputs(outputs)]
-
-
-def named_outputs(outputs: Any, prefix: str = "") -> list[tuple[str, torch.Tensor]]:
-    """The same with their names: ``hidden.0`` is the first part of ``hidden``. Parts that are None are left out."""
-    if isinstance(outputs, torch.Tensor):
-        return [(prefix, outputs)]
-    if (parts := _parts(outputs)) is None:
-        raise ModelError(f"expected one or several tensors, the model returns {type(outputs).__name__}", where="model")
-    place = f"{prefix}." if prefix else ""
-    return [one for name, part in parts.items() if part is not None for one in named_outputs(part, f"{place}{name}")]
-
-
-def has_names(outputs: Any) -> bool:
-    """Whether a module returned its outputs by name: in a mapping, a data class or a named tuple."""
-    return not isinstance(outputs, list) and type(outputs) is not tuple and _parts(outputs) is not None
-
-
-def _parts(outputs: Any) -> dict[str, Any] | None:
-    """The parts of an object with several outputs; None for any other object."""
-    if isinstance(outputs, dict):
-        return outputs
-    if is_dataclass(outputs):
-        return {one.name: getattr(outputs, one.name) for one in fields(outputs)}
-    if isinstance(outputs, list | tuple):
-        return dict(zip(getattr(outputs, "_fields", map(str, range(len(outputs)))), outputs, strict=True))
-    return None
-
-
-def arguments_of(
-    module: torch.nn.Module, names: tuple[str, ...]
-) -> Callable[[Tensors], tuple[Tensors, dict[str, Any]]]:
-    """How a module is called: a function from tensors to positional and keyword arguments.
-
-    Inputs without names are positional. Inputs with names are keyword arguments if `forward` has parameters of these
-    names, else one mapping.
-
-    Raises:
-        ModelError: `forward` takes several inputs, none of them by these names.
-    """
-    if not names:
-        return lambda x: (x, {})
-    parameters = list(inspect.signature(module.forward).parameters.values())
-    known = {one.name for one in parameters if one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY)}
-    if set(names) <= known or any(one.kind is one.VAR_KEYWORD for one in parameters):
-        return lambda x: ((), dict(zip(names, x, strict=True)))
-    if len(names) == 1:
-        return lambda x: (x, {})
-    required = [one for one in parameters if one.default is one.empty and one.kind is not one.VAR_KEYWORD]
-    if len(required) > 1:
-        raise ModelError(
-            f"forward takes {', '.join(one.name for one in required)}, the data's features are {', '.join(names)}",
-            where="data.features",
-            cure=f"write {{{', '.join(f'{one.name}: …' for one in required)}}}",
-        )
-    return lambda x: ((named(x, names),), {})
+def trainable_parameters(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """The parameters of a module that are not frozen."""
+    return [parameter for parameter in module.parameters() if parameter.requires_grad]
 
 
 def _check_parameters(module: torch.nn.Module) -> None:
-    if any(isinstance(one, UninitializedParameter) for one in module.parameters()):
+    if any(isinstance(parameter, UninitializedParameter) for parameter in module.parameters()):
         raise ModelError(
             "the sizes of its lazy layers are not known yet",
             where="model",
             cure="call the module with a few samples in your function, before you return it",
         )
-    found = [one for one in module.parameters() if one.requires_grad]
-    if not found or any(one.dtype != torch.float32 for one in found):
+    trainable = trainable_parameters(module)
+    if not trainable or any(parameter.dtype != torch.float32 for parameter in trainable):
         raise ModelError("the module needs parameters, all of them float32", where="model")
-    if others := {str(one.device) for one in module.parameters()} - {"cpu"}:
+    if others := {str(parameter.device) for parameter in module.parameters()} - {"cpu"}:
         raise ModelError(
             f"its parameters are on {', '.join(sorted(others))}: PyTorch modules are trained on the CPU",
             where="model",
@@ -245,10 +211,8 @@ def _check_parameters(module: torch.nn.Module) -> None:
 
 def _fill(buffers: list[torch.Tensor], values: np.ndarray) -> int:
     """Copies the first of `values` into the buffers; returns how many."""
-    start = 0
+    layout = FlatLayout(tuple(tuple(buffer.shape) for buffer in buffers))
     with torch.no_grad():
-        for buffer in buffers:
-            part = torch.from_numpy(values[start : start + buffer.numel()].copy())
-            buffer.copy_(part.reshape(buffer.shape))
-            start += buffer.numel()
-    return start
+        for buffer, part in zip(buffers, layout.views(values), strict=True):
+            buffer.copy_(torch.from_numpy(part.copy()))
+    return layout.size

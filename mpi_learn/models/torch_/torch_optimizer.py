@@ -33,8 +33,8 @@ class Entry(NamedTuple):
         """The mapping that holds the value."""
         if self.is_of_group:
             return optimizer.param_groups[self.number]
-        found: dict[str, Any] = optimizer.state[parameters[self.number]]
-        return found
+        state: dict[str, Any] = optimizer.state[parameters[self.number]]
+        return state
 
 
 class TorchRule:
@@ -57,16 +57,16 @@ class TorchRule:
     def __init__(self, wanted: Component, parameters: Parameters, layout: FlatLayout) -> None:
         self.layout, self._parameters = layout, parameters
         if not wanted.is_own:
-            arguments = {"lr" if name == "learning_rate" else name: one for name, one in wanted.arguments.items()}
+            arguments = {"lr" if name == "learning_rate" else name: value for name, value in wanted.arguments.items()}
             wanted = Component.model_construct(name=wanted.name, **arguments)
-        self._optimizer = created(wanted, torch.optim.Optimizer, torch.optim, parameters)
+        self._optimizer = created(wanted, torch.optim, parameters)
         rates = [float(group["lr"]) for group in self._optimizer.param_groups]
         self.learning_rate = max(rates)
         self._shares = [rate / (self.learning_rate or 1.0) for rate in rates]
         self._examples = _state_after_a_step(wanted, parameters)
         name = type(self._optimizer).__name__
         self._arrays = {
-            f"{name}.{number}": np.array(torch.as_tensor(one)) for number, one in enumerate(self._examples.values())
+            f"{name}.{number}": np.array(torch.as_tensor(value)) for number, value in enumerate(self._examples.values())
         }
         self._has_state = np.zeros(len(parameters), np.int64)  # of each parameter; a checkpoint can fill an array
         self._may_be_changed = False
@@ -114,24 +114,26 @@ class TorchRule:
 
 def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[Entry, Any]:
     """The values in the state of the optimizer `wanted` after a step with other parameters of the same shapes."""
-    copies = [torch.nn.Parameter(one.detach().clone()) for one in parameters]
-    optimizer, where = created(wanted, torch.optim.Optimizer, torch.optim, copies), f"optimizer: {wanted.name}"
+    copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in parameters]
+    optimizer, where = created(wanted, torch.optim, copies), f"optimizer: {wanted.name}"
     before = [dict(group) for group in optimizer.param_groups]
-    for one in copies:
-        one.grad = torch.zeros_like(one)
+    for parameter in copies:
+        parameter.grad = torch.zeros_like(parameter)
     with errors_of_user_code("a step with a gradient", where):
         optimizer.step()
-    found: dict[Entry, Any] = {}
-    for number, one in enumerate(copies):
-        found |= {Entry(number, key, False): value for key, value in optimizer.state[one].items() if value is not None}
+    state: dict[Entry, Any] = {}
+    for number, parameter in enumerate(copies):
+        state |= {
+            Entry(number, key, False): value for key, value in optimizer.state[parameter].items() if value is not None
+        }
     for number, group in enumerate(optimizer.param_groups):
         changed = {key: value for key, value in group.items() if value is not before[number].get(key)}
-        found |= {Entry(number, key, True): value for key, value in changed.items() if key not in ("params", "lr")}
-    for entry, value in found.items():
+        state |= {Entry(number, key, True): value for key, value in changed.items() if key not in ("params", "lr")}
+    for entry, value in state.items():
         if not isinstance(value, torch.Tensor | int | float):
             raise ConfigurationError(
                 f"its state {entry.key} is of type {type(value).__name__}, which a checkpoint cannot contain",
                 where=where,
                 cure="use an optimizer whose state consists of tensors and numbers",
             )
-    return found
+    return state

@@ -12,8 +12,8 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.model import Example, named
 from mpi_learn.models.outputs import Outputs
+from mpi_learn.models.torch_.torch_inputs import flat_outputs
 from mpi_learn.models.torch_.torch_losses import Loss, fitted_loss, make_loss
-from mpi_learn.models.torch_.torch_network import flat_outputs
 from mpi_learn.settings.component import component
 
 
@@ -69,8 +69,8 @@ def make_total_loss(settings: ModelSettings, outputs: Outputs, example: Example)
         loss = make_loss(component(settings.loss))
         if not loss.name:
             return _joint_loss(loss, settings, outputs, example)
-    factors = [1.0 if one is None else float(one) for one in outputs.spread(settings.loss_weights, "loss_weights")]
-    return SumOfLosses(output_losses(outputs, settings.loss, example, fitted_loss), factors)
+    losses = output_losses(outputs, settings.loss, example, fitted_loss)
+    return SumOfLosses(losses, outputs.factors(settings.loss_weights))
 
 
 def _joint_loss(loss: Loss, settings: ModelSettings, outputs: Outputs, example: Example) -> JointLoss:

@@ -104,7 +104,7 @@ def all_points(
     values: Mapping[str, Callable[[], Iterable[Value]]] | None = None,
     allows: Callable[[Parameters], bool] = lambda point: True,
 ) -> Iterator[Parameters]:
-    """Yields every point of a finite space once; the last hyperparameter varies fastest.
+    """Iterates over every point of a finite space once; the last hyperparameter varies fastest.
 
     Args:
         space: The search space.
@@ -113,25 +113,17 @@ def all_points(
             open. If it rejects a partial point, all points that contain it are skipped.
     """
     values = values or {name: dimension.all_values for name, dimension in space.items()}
-    for point in _extended(space, values, allows, space.order, {}):
-        yield {name: point[name] for name in space if name in point}
 
+    def extended(partial: Parameters, names: tuple[str, ...]) -> Iterator[Parameters]:
+        """Yields the points that contain `partial`, with values for `names`."""
+        if not names:
+            yield {name: partial[name] for name in space if name in partial}
+        elif not space.is_active(names[0], partial):
+            yield from extended(partial, names[1:])
+        else:
+            for value in values[names[0]]():
+                longer = partial | {names[0]: value}
+                if allows(longer):
+                    yield from extended(longer, names[1:])
 
-def _extended(
-    space: Space,
-    values: Mapping[str, Callable[[], Iterable[Value]]],
-    allows: Callable[[Parameters], bool],
-    names: tuple[str, ...],
-    partial: Parameters,
-) -> Iterator[Parameters]:
-    if not names:
-        yield partial
-        return
-    name, rest = names[0], names[1:]
-    if not space.is_active(name, partial):
-        yield from _extended(space, values, allows, rest, partial)
-        return
-    for value in values[name]():
-        longer = partial | {name: value}
-        if allows(longer):
-            yield from _extended(space, values, allows, rest, longer)
+    return extended({}, space.order)

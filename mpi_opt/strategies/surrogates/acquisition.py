@@ -76,7 +76,7 @@ class LogExpectedImprovement(Criterion):
 
     def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
         u = (best - self.margin - mean) / std
-        by_u = math.exp(min(_log_cdf(u) - float(log_improvement(u)), 700.0))
+        by_u = math.exp(min(float(log_ndtr(u) - log_improvement(u)), 700.0))
         return -by_u / std, (1.0 - by_u * u) / std
 
 
@@ -110,7 +110,7 @@ class ProbabilityOfImprovement(Criterion):
 
     def slopes(self, mean: float, std: float, best: float) -> tuple[float, float]:
         u = (best - self.margin - mean) / std
-        by_u = math.exp(min(-0.5 * u * u - _HALF_LOG_2PI - _log_cdf(u), 700.0))
+        by_u = math.exp(min(-0.5 * u * u - _HALF_LOG_2PI - float(log_ndtr(u)), 700.0))
         return -by_u / std, -by_u * u / std
 
 
@@ -175,10 +175,3 @@ class Acquisition:
         if self._criterion.has_logarithm:
             return value + weight, slope
         return value * math.exp(weight), slope * math.exp(weight)
-
-
-def _log_cdf(u: float) -> float:
-    """log Φ(u)."""
-    if u > -1.0:
-        return math.log(float(ndtr(u)))
-    return -0.5 * u * u + math.log(0.5 * float(erfcx(-u / math.sqrt(2.0))))

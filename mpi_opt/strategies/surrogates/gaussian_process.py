@@ -179,8 +179,8 @@ def _weighted_residuals(factor: Floats, y: Floats) -> tuple[Floats, float]:
 class GaussianProcess:
     """The posterior for given hyperparameters.
 
-    Pending points can be added with their predicted means as values (`pretend`; the kriging believer of Ginsbourger,
-    Le Riche and Carraro 2010). The predicted mean does not change; the standard deviation near these points shrinks.
+    `add_pending` adds pending points with their predicted means as values (the kriging believer of Ginsbourger, Le
+    Riche and Carraro 2010). The predicted mean does not change; the standard deviation near these points shrinks.
 
     Args:
         x: Shape (n, n_dimensions), as in `Likelihood`.
@@ -196,12 +196,7 @@ class GaussianProcess:
     """
 
     def __init__(
-        self,
-        x: Floats,
-        y: Floats,
-        is_category: Bools,
-        hyperparameters: Hyperparameters,
-        variances: Floats,
+        self, x: Floats, y: Floats, is_category: Bools, hyperparameters: Hyperparameters, variances: Floats
     ) -> None:
         self.hyperparameters = hyperparameters
         self._is_category = is_category
@@ -256,7 +251,7 @@ class GaussianProcess:
         std_slope = (-self.variance / std) * ((self._inverse_factor.T @ white) @ by_point)
         return self.mean + float(values[: len(self._x)] @ self._alpha), std, mean_slope, std_slope
 
-    def pretend(self, z: Floats) -> None:
+    def add_pending(self, z: Floats) -> None:
         """Adds the pending points `z` (m, n_dimensions), with their predicted means as values."""
         if not len(z):
             return

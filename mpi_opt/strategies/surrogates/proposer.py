@@ -52,13 +52,6 @@ class Region:
     low: Floats
     high: Floats
 
-    def acquisition(
-        self, criterion: Criterion, success: SuccessProbability | None, excluded: tuple[int, float] | None
-    ) -> Acquisition:
-        """The acquisition function under the model (see `Acquisition`)."""
-        log_success = None if success is None else success.log_probability
-        return Acquisition(self.model, self.best, criterion, log_success, excluded)
-
 
 @final
 class Proposer:
@@ -77,12 +70,7 @@ class Proposer:
         self._choices = np.flatnonzero(encoding.is_category & (n_levels > 1))
 
     def propose(
-        self,
-        observed: Observations,
-        pending: Floats,
-        number: int,
-        count: int,
-        is_allowed: Callable[[Floats], bool],
+        self, observed: Observations, pending: Floats, number: int, count: int, is_allowed: Callable[[Floats], bool]
     ) -> list[Floats]:
         """Proposes up to `count` rows one after the other; the earlier ones count as pending for the later ones.
 
@@ -99,6 +87,7 @@ class Proposer:
         succeeded = observed.succeeded()
         has_failures = len(succeeded.values) < len(observed.values)
         success = SuccessProbability(observed, self._encoding.is_category) if has_failures else None
+        log_success = None if success is None else success.log_probability
         regions: dict[bool, Region] = {}
         rows: list[Floats] = []
         with _threads().limit(limits=1):  # rank 0 shares its core with the coordinator, and the host with other ranks
@@ -106,18 +95,19 @@ class Proposer:
                 is_local, taken = self._is_local(number + index, len(succeeded.values)), np.vstack([pending, *rows])
                 if is_local not in regions:
                     regions[is_local] = self._neighbourhood(succeeded) if is_local else self._whole_space(succeeded)
-                    regions[is_local].model.pretend(taken)
+                    regions[is_local].model.add_pending(taken)
+                region = regions[is_local]
                 excluded = self._excluded(number + index, succeeded)
-                acquisition = regions[is_local].acquisition(self._criterion, success, excluded)
+                acquisition = Acquisition(region.model, region.best, self._criterion, log_success, excluded)
                 rng = np.random.default_rng([self._seed, number + index, 1])
                 effort = 1.0 if index < N_THOROUGH else 0.25
                 is_free = lambda row, taken=taken: not is_near(row, taken) and is_allowed(row)  # noqa: E731
-                row = self._best_row(regions[is_local], acquisition, success, rng, effort, is_free)
+                row = self._best_row(region, acquisition, success, rng, effort, is_free)
                 if row is None:
                     break
                 rows.append(row)
-                for region in regions.values():
-                    region.model.pretend(row[None, :])
+                for known in regions.values():
+                    known.model.add_pending(row[None, :])
         return rows
 
     def quick_rows(self, best: Floats, number: int) -> list[Floats]:

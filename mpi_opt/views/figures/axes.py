@@ -17,7 +17,7 @@ def position(dimension: Dimension, value: Value) -> float:
     return float(value)
 
 
-def spread(dimension: Dimension, places: list[float], seed: int = 0) -> np.ndarray:
+def jittered(dimension: Dimension, places: list[float], seed: int = 0) -> np.ndarray:
     """`places`, shape (n,), with a small random shift if the dimension has at most 20 values: points would overlap."""
     if dimension.size > 20 or not places:
         return np.array(places)

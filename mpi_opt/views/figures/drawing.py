@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from typing import Any
 
 import matplotlib
@@ -43,18 +41,11 @@ COLOURS = {
     "ink": "#222834",
     "faint": "#c3c9d4",
 }
-MERIT_MAP = "viridis"
+COLOUR_MAP = "viridis"
 
 
-def styled(draw: Callable[..., Figure]) -> Callable[..., Figure]:
-    """Wraps `draw` to use the style of all figures instead of the caller's."""
-
-    @functools.wraps(draw)
-    def in_style(*arguments: Any, **options: Any) -> Figure:
-        with matplotlib.rc_context(STYLE):
-            return draw(*arguments, **options)
-
-    return in_style
+styled = matplotlib.rc_context(STYLE)
+"""Decorates a function that draws a figure: it uses the style of all figures instead of the caller's."""
 
 
 def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
@@ -65,7 +56,7 @@ def new_figure(width: float, height: float) -> tuple[Figure, Axes]:
 
 def shades(n: int) -> np.ndarray:
     """Colours of `n` trials, best first, from dark to light; shape (n, 4)."""
-    return np.asarray(matplotlib.colormaps[MERIT_MAP](np.linspace(0.0, 0.92, max(n, 1)))[:n])
+    return np.asarray(matplotlib.colormaps[COLOUR_MAP](np.linspace(0.0, 0.92, max(n, 1)))[:n])
 
 
 def shortened(text: str, length: int = 26) -> str:

@@ -16,10 +16,10 @@ from mpi_opt.core.space import Categorical
 from mpi_opt.core.trial import is_usable
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.views import series
-from mpi_opt.views.figures.axes import position, spread, unit_positions
+from mpi_opt.views.figures.axes import jittered, position, unit_positions
 from mpi_opt.views.figures.drawing import (
+    COLOUR_MAP,
     COLOURS,
-    MERIT_MAP,
     label_parallel,
     new_figure,
     scale_axis,
@@ -138,7 +138,7 @@ def slices(study: Study) -> Figure:
 def _draw_slice(axes: Axes, study: Study, name: str, forest: Forest | None) -> None:
     dimension, trials = study.space[name], series.complete(study)
     chosen = [(t, shade) for t, shade in zip(trials, shades(len(trials)), strict=True) if name in t.parameters][::-1]
-    places = spread(dimension, [position(dimension, t.parameters[name]) for t, _ in chosen])
+    places = jittered(dimension, [position(dimension, t.parameters[name]) for t, _ in chosen])
     size, values = 10 if len(chosen) < 1000 else 3, series.main_figures(t for t, _ in chosen)
     axes.scatter(places, values, s=size, c=[shade for _, shade in chosen], lw=0)
     scale_axis(axes, "x", dimension)
@@ -166,7 +166,7 @@ def contour(study: Study, x: str | None = None, y: str | None = None) -> Figure:
     figure, axes = new_figure(4.8, 3.8)
     scale_axis(axes, "x", study.space[x])
     scale_axis(axes, "y", study.space[y])
-    colours = f"{MERIT_MAP}_r" if study.record.maximize else MERIT_MAP
+    colours = f"{COLOUR_MAP}_r" if study.record.maximize else COLOUR_MAP
     filled = axes.pcolormesh(places_x, places_y, means, cmap=colours, shading="nearest", rasterized=True)
     figure.colorbar(filled, ax=axes, label=series.main_figure_name(study))
     _draw_points(axes, study, x, y)
@@ -179,7 +179,7 @@ def _draw_points(axes: Axes, study: Study, x: str, y: str) -> None:
     """Draws the trials as points on a plane of two hyperparameters, and the best one as a star."""
     trials = [t for t in series.complete(study) if x in t.parameters and y in t.parameters][:N_LINES]
     points = [
-        spread(study.space[name], [position(study.space[name], t.parameters[name]) for t in trials], seed)
+        jittered(study.space[name], [position(study.space[name], t.parameters[name]) for t in trials], seed)
         for seed, name in enumerate((x, y))
     ]
     size = 9 if len(trials) < 200 else 3

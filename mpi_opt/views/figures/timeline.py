@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 from mpi_opt.store.records import AttemptRecord
 
@@ -51,17 +51,18 @@ def make_timeline(attempts: Sequence[AttemptRecord]) -> Timeline | None:
     if not attempts:
         return None
     ordered = sorted(attempts, key=lambda attempt: attempt.started_at)
-    origin = _time(ordered[0].started_at)
-    last = max(_time(stamp) for a in ordered for stamp in (a.started_at, a.finished_at) if stamp)
+    starts = [datetime.fromisoformat(attempt.started_at) for attempt in ordered]
+    ends = [datetime.fromisoformat(attempt.finished_at) if attempt.finished_at else None for attempt in ordered]
+    origin, last = starts[0], max([*starts, *filter(None, ends)])
     bars = [
         Bar(
             block=attempt.block,
             number=attempt.number,
-            begin_s=(_time(attempt.started_at) - origin).total_seconds(),
-            end_s=((_time(attempt.finished_at) if attempt.finished_at else last) - origin).total_seconds(),
+            begin_s=(start - origin).total_seconds(),
+            end_s=((end or last) - origin).total_seconds(),
             outcome=attempt.outcome or "running",
         )
-        for attempt in ordered
+        for attempt, start, end in zip(ordered, starts, ends, strict=True)
     ]
     return Timeline(bars, ordered[0].started_at, (last - origin).total_seconds(), _utilisation(bars))
 
@@ -81,8 +82,3 @@ def _covered(spans: Sequence[tuple[float, float]]) -> float:
         total += max(0.0, end - max(begin, reached))
         reached = max(reached, end)
     return total
-
-
-def _time(stamp: str) -> datetime:
-    time = datetime.fromisoformat(stamp)
-    return time if time.tzinfo else time.replace(tzinfo=UTC)

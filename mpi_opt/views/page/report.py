@@ -26,7 +26,7 @@ from mpi_opt.core.space import Categorical
 from mpi_opt.core.trial import State
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store.records import readable
-from mpi_opt.study.trial_table import cell, html_table, trial_columns, trial_row
+from mpi_opt.study.trial_table import LAST_COLUMNS, cell, html_table, trial_columns, trial_row
 from mpi_opt.views import series
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
@@ -110,10 +110,7 @@ def _tiles(study: Study, spans: Timeline | None) -> str:
     """The numbers at the top of the page."""
     counts = study.record.counts
     others = ", ".join(f"{n} {state}" for state in OTHER_STATES if (n := counts.get(state)))
-    tiles = [
-        _best_tile(study),
-        (str(counts.get("complete", 0)), "trials complete" + (f"; {others}" if others else "")),
-    ]
+    tiles = [_best_tile(study), (str(counts.get("complete", 0)), "trials complete" + (f"; {others}" if others else ""))]
     if spans:
         pace = 3600 * study.record.n_ended / spans.span_s if spans.span_s else 0.0
         tiles += [
@@ -137,11 +134,12 @@ def _best_table(study: Study) -> str:
     if not trials:
         return '<p class="empty">no trial is complete yet</p>'
     index = {trial.number: i for i, trial in enumerate(study.trials)}
-    hidden = ("state", "started_at", "finished_at", "attempts", "error")
     rows = [trial_row(trial, study.space, study.figures_of_merit) for trial in trials]
     attributes = [f' data-trial="{index[trial.number]}"' for trial in trials]
     attributes[0] += " class=is-best"
-    return html_table(trial_columns(study.space, study.figures_of_merit, without=hidden), rows, attributes)
+    return html_table(
+        trial_columns(study.space, study.figures_of_merit, without=("state", *LAST_COLUMNS)), rows, attributes
+    )
 
 
 def _best_ranges(study: Study) -> str:

@@ -43,7 +43,7 @@ def report_data(
     index = {trial.number: i for i, trial in enumerate(study.trials)}
     limits = series.sensible_range(series.main_figures(series.complete(study)), study.record.maximize)
     return {
-        "study": {"merit": series.main_figure_name(study), "sign": -1 if study.record.maximize else 1},
+        "study": {"figure_of_merit": series.main_figure_name(study), "sign": -1 if study.record.maximize else 1},
         "space": [_dimension(name, i, dimension) for i, (name, dimension) in enumerate(study.space.items())],
         "trials": _trials(study.trials),
         "values": [_values(name, dimension, study.trials) for name, dimension in study.space.items()],
@@ -79,8 +79,8 @@ def _trials(trials: Sequence[TrialRecord]) -> dict[str, Any]:
     return {
         "number": [trial.number for trial in trials],
         "state": [trial.state for trial in trials],
-        "merit": _shortened(trial.figure_of_merit for trial in trials),
-        "spread": _shortened(trial.uncertainty for trial in trials),
+        "figure_of_merit": _shortened(trial.figure_of_merit for trial in trials),
+        "uncertainty": _shortened(trial.uncertainty for trial in trials),
         "duration": _shortened(trial.duration_s for trial in trials),
         "attempts": [trial.attempts for trial in trials],
         "error": {i: (error_line(trial.error) or "")[:200] for i, trial in enumerate(trials) if trial.error},
@@ -93,7 +93,7 @@ def _front(study: Study) -> dict[str, Any]:
     known = [trial.figures_of_merit for trial in study.trials]
     figures = [_shortened(by_name[name] for name in names) if by_name else None for by_name in known]
     pareto = [int(bool(trial.pareto)) for trial in study.trials]
-    return {"names": names, "ways": study.figures_of_merit.directions, "values": figures, "pareto": pareto}
+    return {"names": names, "directions": study.figures_of_merit.directions, "values": figures, "pareto": pareto}
 
 
 def _dimension(name: str, index: int, dimension: Dimension) -> dict[str, Any]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mpi_learn.cli.terminal import Trend, duration
+from mpi_opt.core.trial import FINISHED, State
 from mpi_opt.views.series import by_end_time
 
 if TYPE_CHECKING:
@@ -24,9 +26,7 @@ class Counts:
         trials: The number of trials of the study.
         maximize: Whether larger figures of merit are better.
         blocks: Block -> whether it still exists.
-        n_done: The number of complete trials, earlier runs included.
-        n_failed: The number of failed trials.
-        n_pruned: The number of pruned trials.
+        ended: State -> the number of trials that ended in this state, earlier runs included.
         busy: Block -> the number of its trial.
         best: The best figure of merit so far.
         best_number: The number of the best trial.
@@ -41,9 +41,7 @@ class Counts:
     trials: int
     maximize: bool
     blocks: dict[int, bool] = field(default_factory=dict)
-    n_done: int = 0
-    n_failed: int = 0
-    n_pruned: int = 0
+    ended: Counter[State] = field(default_factory=Counter)
     busy: dict[int, int] = field(default_factory=dict)
     best: float | None = None
     best_number: int | None = None
@@ -67,7 +65,7 @@ class Counts:
     @property
     def n_ended(self) -> int:
         """The number of finished trials."""
-        return self.n_done + self.n_failed + self.n_pruned
+        return self.ended.total()
 
     @property
     def pace_s(self) -> float | None:
@@ -83,8 +81,7 @@ class Counts:
 
     def resume(self, study: Study) -> None:
         """Counts the trials of earlier runs."""
-        states = study.record.counts
-        self.n_done, self.n_failed, self.n_pruned = (states.get(s, 0) for s in ("complete", "failed", "pruned"))
+        self.ended = Counter({state: study.record.counts.get(state, 0) for state in FINISHED})
         for trial in by_end_time(study):
             if trial.state == "complete":
                 self._note_best(trial.figure_of_merit, trial.number, trial.parameters)
@@ -99,9 +96,7 @@ class Counts:
         """Counts a trial that has ended."""
         self.busy.pop(block, None)
         self.n_ended_here += 1
-        self.n_done += outcome.state == "complete"
-        self.n_failed += outcome.state == "failed"
-        self.n_pruned += outcome.state == "pruned"
+        self.ended[outcome.state] += 1
         if outcome.state == "complete":
             self._note_best(outcome.figure_of_merit, outcome.number, parameters)
         elif outcome.state == "failed":
@@ -127,7 +122,7 @@ class Counts:
 
     def __str__(self) -> str:
         parts = [f"{self.n_ended}/{self.trials} trials", f"{len(self.busy)}/{self.n_blocks} blocks busy"]
-        parts += [f"{self.n_failed} failed"] * bool(self.n_failed) + [f"{self.n_pruned} pruned"] * bool(self.n_pruned)
+        parts += [f"{n} {state}" for state in ("failed", "pruned") if (n := self.ended[state])]
         if self.best is not None:
             parts.append(f"best {self.best:.6g} (trial {self.best_number})")
         if self.left_s is not None:

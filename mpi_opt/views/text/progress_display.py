@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from mpi_opt.study.study import Study
     from mpi_opt.views.trackers import Tracker
 
-__all__ = ["Counts", "LivePanel", "PlainProgress", "make_progress"]
-
 LINE_INTERVAL_S = 1.0
 """The shortest interval between two plain lines, in seconds."""
 
@@ -166,10 +164,10 @@ def _states(counts: Counts) -> Text:
     from rich.text import Text
 
     states = [
-        (counts.n_done, "done", "green"),
+        (counts.ended["complete"], "done", "green"),
         (len(counts.busy), "running", "yellow"),
-        (counts.n_failed, "failed", "red"),
-        (counts.n_pruned, "pruned", "cyan"),
+        (counts.ended["failed"], "failed", "red"),
+        (counts.ended["pruned"], "pruned", "cyan"),
     ]
     return Text(", ").join(Text(f"{n} {name}", colour if n else "dim") for n, name, colour in states)
 

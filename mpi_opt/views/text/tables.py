@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.cli.terminal import sparkline
@@ -187,15 +188,10 @@ def to_json(rows: Iterable[dict[str, Any]]) -> str:
     return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
 
 
-def as_object(record: Any) -> dict[str, Any]:
-    """A record for JSON: field -> value."""
-    return {field: getattr(record, field) for field in record.__dataclass_fields__}
-
-
 def study_object(study: StudyRecord) -> dict[str, Any]:
     """A study for JSON, without its configuration."""
     fields = ("name", "direction", "strategy", "seed", "created_at", "view", "counts")
-    best = None if study.best is None else as_object(study.best)
+    best = None if study.best is None else asdict(study.best)
     return {field: getattr(study, field) for field in fields} | {"best": best}
 
 

@@ -70,6 +70,14 @@ def masked_pair():
     return keras.Model(inputs, [layers.Dense(2, "softmax", name=name)(x) for name in ("first", "second")])
 
 
+def masked_apart():
+    """Two outputs, of which one is masked."""
+    inputs = keras.Input((4, 3))
+    first = layers.Dense(2, "softmax", name="first")(layers.Masking()(inputs))
+    second = layers.Dense(2, "softmax", name="second")(inputs)
+    return keras.Model(inputs, [first, second])
+
+
 def words():
     inputs = keras.Input((4,), dtype="int64")
     x = layers.Embedding(20, 4, mask_zero=True)(inputs)

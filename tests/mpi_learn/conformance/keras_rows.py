@@ -103,6 +103,10 @@ ROWS: dict[str, Row] = {
         x="padded", y=["per_step", "per_step"],
         loose=("loss", "val_loss", "first_loss", "second_loss", "val_first_loss", "val_second_loss"),
     ),
+    "masks that differ between outputs": row(
+        "masks that differ between the outputs", "masked_apart", {"loss": ["sparse_categorical_crossentropy"] * 2},
+        x="padded", y=["per_step", "per_step"], is_exact=False,
+    ),
     "words": row(
         "embeddings of integers, with masks", "words", {"loss": "binary_crossentropy", "metrics": ["accuracy"]},
         x="ids", y="b",

@@ -16,13 +16,12 @@ COMMON = {
     "seed": 11,
 }
 GLOBAL_BATCH = 120
+CLIPPED = {"name": "sgd", "momentum": 0.9, "learning_rate": 0.05, "clip_norm": 0.5}
 NORMALISED = {"parameters": {"norm": True}, "validation": {"mode": "master"}}
 STOPPED = {"epochs": 30, "target": {"metric": "val_accuracy", "above": 0.6}, "early_stopping": {"patience": 9}}
 CASES = {
     "plain": ((1, 2, 3), {}),
-    "momentum": ((1, 3), {"optimizer": {"name": "sgd", "momentum": 0.9, "learning_rate": 0.05}}),
-    "clipped": ((1, 3), {"optimizer": {"name": "adam", "clip_norm": 0.1}}),
-    "penalised": ((1, 3), {"parameters": {"penalty": 0.01}}),
+    "penalised and clipped": ((1, 3), {"parameters": {"penalty": 0.01}, "optimizer": CLIPPED}),
     "normalised": ((1, 2), NORMALISED),
     "synchronised": ((2,), NORMALISED | {"sync_batchnorm": True}),
     "stopped": ((3,), STOPPED),

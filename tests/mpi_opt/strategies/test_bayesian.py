@@ -118,7 +118,7 @@ def test_pretended_points_leave_the_mean_and_take_the_uncertainty():
     model = GaussianProcess(x, y, np.zeros(3, bool), Hyperparameters.default(3), np.zeros(15))
     z, _ = points(3, seed=1)
     before = model.predict(z)
-    model.pretend(z[:2])
+    model.add_pending(z[:2])
     after = model.predict(z)
     np.testing.assert_allclose(before[0], after[0])
     assert (after[1][:2] < 0.05 * before[1][:2]).all()
@@ -128,7 +128,7 @@ def test_pretended_points_leave_the_mean_and_take_the_uncertainty():
 def test_slopes_of_the_posterior_are_those_of_finite_differences():
     x, y = points(15)
     model = GaussianProcess(x, y, np.zeros(3, bool), Hyperparameters.default(3), np.zeros(15))
-    model.pretend(np.full((1, 3), 0.4))
+    model.add_pending(np.full((1, 3), 0.4))
     z = np.array([0.2, 0.7, 0.6])
     *_, mean_slope, std_slope = model.predict_with_slopes(z)
     for index, step in enumerate(1e-5 * np.eye(3)):

@@ -34,7 +34,7 @@ def page(digits: Study) -> str:
 def test_report_contains_all_data_that_it_draws(page: str, digits: Study) -> None:
     data = data_of(page)
     assert data["trials"]["number"] == list(range(60))
-    assert data["trials"]["merit"][digits.best.number] == pytest.approx(digits.best.figure_of_merit, rel=1e-4)
+    assert data["trials"]["figure_of_merit"][digits.best.number] == pytest.approx(digits.best.figure_of_merit, rel=1e-4)
     assert [dimension["name"] for dimension in data["space"]] == list(digits.space)
     assert set(data["curves"]) == {"loss", "val_loss"}
     assert len(data["blocks"]["bars"]) == 61
@@ -150,16 +150,16 @@ const figure = page.figures[0], mark = figure.marks.find((m) => m.trial === RANK
 const frame = figure.base.getBoundingClientRect();
 const at = { clientX: frame.left + mark.x, clientY: frame.top + mark.y, bubbles: true };
 figure.base.dispatchEvent(new PointerEvent("pointermove", at));
-document.documentElement.dataset.pointed = place("tip").hidden ? "nothing" : place("tip").textContent;
+document.documentElement.dataset.pointed = element("tip").hidden ? "nothing" : element("tip").textContent;
 figure.base.dispatchEvent(new MouseEvent("click", at));
 figure.base.dispatchEvent(new PointerEvent("pointerleave", at));
 document.documentElement.dataset.held = String(page.trial);
 document.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape" }));
 figure.base.dispatchEvent(new PointerEvent("pointerleave", at));
 document.documentElement.dataset.left = String(page.trial);
-place("contour-pair").value = "1";
-place("contour-pair").dispatchEvent(new Event("change"));
-place("history-all").click();
+element("contour-pair").value = "1";
+element("contour-pair").dispatchEvent(new Event("change"));
+element("history-all").click();
 """
 
 

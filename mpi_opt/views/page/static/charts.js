@@ -204,7 +204,7 @@ function write(context, text, x, y, align, colour) {
   context.fillText(text, x, y);
 }
 
-// The middle is left out: names in a row tend to begin alike.
+// Replaces the middle of a long text by …, because neighbouring names often have the same beginning.
 function cut(text, length) {
   if (text.length <= length) return text;
   const half = Math.max(1, Math.floor((length - 1) / 2));

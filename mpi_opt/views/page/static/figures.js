@@ -1,18 +1,18 @@
-// The pictures. Trials are named by their index in DATA.trials, which is sorted by number.
+// The first figures. A trial is identified by its index in DATA.trials, which is sorted by number.
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const T = DATA.trials;
-const place = (id) => document.getElementById(id);
-const MERIT = DATA.study.merit;
-const RANKED = T.merit.map((_, i) => i).filter((i) => T.state[i] === "complete" && T.merit[i] !== null)
-  .sort((a, b) => DATA.study.sign * (T.merit[a] - T.merit[b]) || a - b);
+const element = (id) => document.getElementById(id);
+const FIGURE_OF_MERIT = DATA.study.figure_of_merit;
+const RANKED = T.figure_of_merit.map((_, i) => i).filter((i) => T.state[i] === "complete" && T.figure_of_merit[i] !== null)
+  .sort((a, b) => DATA.study.sign * (T.figure_of_merit[a] - T.figure_of_merit[b]) || a - b);
 const RANK = new Map(RANKED.map((trial, rank) => [trial, rank]));
 const shade = (trial, alpha) => viridis((0.92 * RANK.get(trial)) / Math.max(1, RANKED.length - 1), alpha);
 
-function meritAxis(all = false) {
-  const merits = T.merit.filter((merit) => merit !== null);
-  const [low, high] = all || !DATA.limits ? [Math.min(...merits), Math.max(...merits)] : DATA.limits;
-  return { kind: "linear", low, high: high > low ? high : low + 1, title: MERIT };
+function figureOfMeritAxis(all = false) {
+  const known = T.figure_of_merit.filter((value) => value !== null);
+  const [low, high] = all || !DATA.limits ? [Math.min(...known), Math.max(...known)] : DATA.limits;
+  return { kind: "linear", low, high: high > low ? high : low + 1, title: FIGURE_OF_MERIT };
 }
 
 function axisOf(dimension) {
@@ -22,7 +22,7 @@ function axisOf(dimension) {
     whole: dimension.whole };
 }
 
-// Points with few different values would overlap: they are shifted by a small amount that is fixed for each point.
+// A small shift, fixed for each trial, so that points of a hyperparameter with few values do not overlap.
 function beside(dimension, trial) {
   if (!dimension.width) return 0;
   return dimension.width * 0.5 * (((Math.sin(trial * 12.9898 + dimension.index) * 43758.5453) % 1 + 1) % 1 - 0.5);
@@ -45,7 +45,7 @@ function key(holder, entries) {
 }
 
 function history() {
-  const holder = place("history-plot"), order = DATA.ended;
+  const holder = element("history-plot"), order = DATA.ended;
   if (!order.length) return empty(holder, "no trial has ended yet");
   const steps = [];
   order.forEach((trial, i) => {
@@ -53,43 +53,43 @@ function history() {
     if (RANK.has(trial) && (!last || RANK.get(trial) < RANK.get(last.trial))) steps.push({ i, trial });
   });
   const figure = new Figure(holder, {
-    height: 340, y: meritAxis(), x: { kind: "linear", low: -0.5, high: Math.max(order.length - 0.5, 1), title: "trials in the order of ending" },
+    height: 340, y: figureOfMeritAxis(), x: { kind: "linear", low: -0.5, high: Math.max(order.length - 0.5, 1), title: "trials in the order of ending" },
     draw(f) {
       const c = f.context, radius = order.length > 2000 ? 1.6 : order.length > 400 ? 2.4 : 3.6;
       const end = f.sx.at(order.length - 1);
       steps.forEach(({ i, trial }, k) => {
-        const until = k + 1 < steps.length ? f.sx.at(steps[k + 1].i) : end, spread = T.spread[trial] || 0;
-        const [top, bottom] = [f.sy.at(T.merit[trial] + spread), f.sy.at(T.merit[trial] - spread)];
+        const until = k + 1 < steps.length ? f.sx.at(steps[k + 1].i) : end, uncertainty = T.uncertainty[trial] || 0;
+        const [top, bottom] = [f.sy.at(T.figure_of_merit[trial] + uncertainty), f.sy.at(T.figure_of_merit[trial] - uncertainty)];
         c.fillStyle = "rgba(11,138,92,.16)";
         c.fillRect(f.sx.at(i), top, until - f.sx.at(i), bottom - top);
       });
       order.forEach((trial, i) => {
         const x = f.sx.at(i);
-        if (T.merit[trial] === null) {
+        if (T.figure_of_merit[trial] === null) {
           stroke(c, COLOURS.failed, [[x, f.height - f.bottom - 1], [x, f.height - f.bottom - 8]], 1.4);
           return f.mark(x, f.height - f.bottom - 4, trial);
         }
-        const y = Math.min(Math.max(f.sy.at(T.merit[trial]), f.top - 3), f.height - f.bottom + 3); // outliers are drawn at the edge
+        const y = Math.min(Math.max(f.sy.at(T.figure_of_merit[trial]), f.top - 3), f.height - f.bottom + 3); // outliers are at the edge
         dot(c, T.state[trial] === "complete" ? "rgba(47,111,222,.7)" : "rgba(154,163,178,.8)", x, y, radius);
         f.mark(x, y, trial);
       });
       const line = [];
       steps.forEach(({ i, trial }) => {
         if (line.length) line.push([f.sx.at(i), line.at(-1)[1]]);
-        line.push([f.sx.at(i), f.sy.at(T.merit[trial])]);
+        line.push([f.sx.at(i), f.sy.at(T.figure_of_merit[trial])]);
       });
       if (line.length) stroke(c, COLOURS.best, [...line, [end, line.at(-1)[1]]], 2.2);
     },
   });
   key(holder, [["complete", COLOURS.complete], ["pruned", COLOURS.pruned], ["failed", COLOURS.failed], ["best so far", COLOURS.best]]);
-  place("history-all").addEventListener("change", (event) => {
-    figure.y = meritAxis(event.target.checked);
+  element("history-all").addEventListener("change", (event) => {
+    figure.y = figureOfMeritAxis(event.target.checked);
     figure.render();
   });
 }
 
 function importance() {
-  const holder = place("importance-plot");
+  const holder = element("importance-plot");
   if (!DATA.forest) return empty(holder, "too few complete trials to say");
   for (const { name, share } of DATA.forest.shares) {
     const row = holder.appendChild(document.createElement("div"));
@@ -108,7 +108,7 @@ function importance() {
 }
 
 function contour() {
-  const holder = place("contour-plot"), choice = place("contour-pair"), pairs = DATA.forest ? DATA.forest.pairs : [];
+  const holder = element("contour-plot"), choice = element("contour-pair"), pairs = DATA.forest ? DATA.forest.pairs : [];
   choice.parentElement.hidden = !pairs.length;
   if (!pairs.length) return empty(holder, "too few complete trials, or a single hyperparameter");
   pairs.forEach((pair, i) => choice.add(new Option(`${DATA.space[pair.x].name} × ${DATA.space[pair.y].name}`, i)));
@@ -159,16 +159,16 @@ function drawContour(f) {
 }
 
 function slices() {
-  const holder = place("slices-plot"), order = DATA.forest ? DATA.forest.shares.map((s) => s.index) : DATA.space.map((_, i) => i);
+  const holder = element("slices-plot"), order = DATA.forest ? DATA.forest.shares.map((s) => s.index) : DATA.space.map((_, i) => i);
   for (const index of order) {
     const dimension = DATA.space[index], line = DATA.forest && DATA.forest.curves[index];
     new Figure(holder, {
-      height: 220, left: 58, x: axisOf(dimension), y: meritAxis(),
+      height: 220, left: 58, x: axisOf(dimension), y: figureOfMeritAxis(),
       draw(f) {
         for (const trial of RANKED.slice().reverse()) {
           const value = DATA.values[index][trial];
           if (value === null) continue;
-          const [x, y] = [f.sx.at(value + beside(dimension, trial)), f.sy.at(T.merit[trial])];
+          const [x, y] = [f.sx.at(value + beside(dimension, trial)), f.sy.at(T.figure_of_merit[trial])];
           dot(f.context, shade(trial, 0.85), x, y, RANKED.length > 2000 ? 1.5 : 2.8);
           f.mark(x, y, trial);
         }

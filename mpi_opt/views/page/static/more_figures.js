@@ -1,11 +1,11 @@
 // Parallel coordinates, learning curves, folds and the timeline of the blocks.
 
 function parallel() {
-  const holder = place("parallel-plot"), clear = place("parallel-clear");
+  const holder = element("parallel-plot"), clear = element("parallel-clear");
   if (!RANKED.length) return empty(holder, "no complete trial yet");
   const gaps = (i) => RANKED.some((t) => DATA.values[i][t] === null);
   const columns = [...DATA.space.map((dimension, i) => ({ axis: axisOf(dimension), at: (t) => DATA.values[i][t], hasGaps: gaps(i) })),
-    { axis: meritAxis(), at: (t) => T.merit[t] }];
+    { axis: figureOfMeritAxis(), at: (t) => T.figure_of_merit[t] }];
   const kept = columns.map(() => null); // the part of each axis that is kept, in fractions
   const height = (f, column, value) => (value === null ? f.height - 18 : Math.min(f.height - f.bottom, Math.max(f.top, column.scale.at(value))));
   const passes = (t) => columns.every((column, i) => {
@@ -60,7 +60,7 @@ function drawColumn(f, column, x, kept) {
   c.fillRect(x - 7, top, 14, bottom - top);
 }
 
-// Dragging along an axis keeps a part of it; a click on the axis lets all pass again.
+// Dragging along an axis selects the trials with values in this part of it; a click on the axis selects all trials again.
 function brush(figure, columns, kept, clear) {
   let active = null, from = 0;
   const fraction = (y) => Math.min(1, Math.max(0, (figure.height - figure.bottom - y) / (figure.height - figure.bottom - figure.top)));
@@ -89,7 +89,7 @@ function brush(figure, columns, kept, clear) {
 }
 
 function curves() {
-  const holder = place("curves-plot"), choice = place("curves-metric"), names = Object.keys(DATA.curves);
+  const holder = element("curves-plot"), choice = element("curves-metric"), names = Object.keys(DATA.curves);
   choice.parentElement.hidden = !names.length;
   if (!names.length) return empty(holder, "nothing was recorded epoch by epoch");
   names.forEach((name) => choice.add(new Option(name)));
@@ -130,16 +130,16 @@ function curves() {
 }
 
 function folds() {
-  const holder = place("folds-plot"), n = T.number.at(-1) > 999 ? 12 : 20;
+  const holder = element("folds-plot"), n = T.number.at(-1) > 999 ? 12 : 20;
   const chosen = RANKED.filter((t) => DATA.folds[t] && DATA.folds[t].length > 1).slice(0, n);
   if (!chosen.length) return empty(holder, "the trials have one fold each");
   const all = chosen.flatMap((t) => DATA.folds[t]), margin = 0.08 * (Math.max(...all) - Math.min(...all) || 1);
   new Figure(holder, {
     height: 330, x: { kind: "category", labels: chosen.map((t) => String(T.number[t])), title: "trial" },
-    y: { kind: "linear", low: Math.min(...all) - margin, high: Math.max(...all) + margin, title: MERIT },
+    y: { kind: "linear", low: Math.min(...all) - margin, high: Math.max(...all) + margin, title: FIGURE_OF_MERIT },
     draw(f) {
       chosen.forEach((t, i) => {
-        const x = f.sx.at(i), mean = f.sy.at(T.merit[t]), ys = DATA.folds[t].map(f.sy.at);
+        const x = f.sx.at(i), mean = f.sy.at(T.figure_of_merit[t]), ys = DATA.folds[t].map(f.sy.at);
         stroke(f.context, COLOURS.faint, [[x, Math.min(...ys)], [x, Math.max(...ys)]], 2);
         ys.forEach((y) => dot(f.context, shade(t, 0.8), x, y, 3.6));
         stroke(f.context, COLOURS.ink, [[x - 8, mean], [x + 8, mean]], 2.4);
@@ -150,7 +150,7 @@ function folds() {
 }
 
 function blocks() {
-  const holder = place("blocks-plot"), B = DATA.blocks;
+  const holder = element("blocks-plot"), B = DATA.blocks;
   if (!B) return empty(holder, "no trial has begun yet");
   const row = B.names.length > 40 ? 9 : B.names.length > 12 ? 16 : 26;
   const [unit, name] = B.span > 7200 ? [3600, "h"] : B.span > 120 ? [60, "min"] : [1, "s"];
@@ -194,19 +194,19 @@ function blocks() {
 
 function front() {
   if (!DATA.front) return;
-  place("front").hidden = false;
-  const { names, values, pareto, ways } = DATA.front;
+  element("front").hidden = false;
+  const { names, values, pareto, directions } = DATA.front;
   const pairs = names.flatMap((_, x) => names.map((_, y) => [x, y])).filter(([x, y]) => x < y);
-  const choice = place("front-pair");
+  const choice = element("front-pair");
   for (const [x, y] of pairs) choice.add(new Option(`${names[x]} and ${names[y]}`));
   const shown = values.map((_, i) => i).filter((i) => T.state[i] === "complete" && values[i]);
   const axis = (which) => {
     const all = shown.map((i) => values[i][which]), low = Math.min(...all), high = Math.max(...all), margin = 0.05 * (high - low) || 1;
-    return { kind: "linear", low: low - margin, high: high + margin, title: `${names[which]} (${ways[which]})` };
+    return { kind: "linear", low: low - margin, high: high + margin, title: `${names[which]} (${directions[which]})` };
   };
-  if (!shown.length) return empty(place("front-plot"), "no trial is complete yet");
+  if (!shown.length) return empty(element("front-plot"), "no trial is complete yet");
   shown.sort((a, b) => pareto[a] - pareto[b]);
-  const figure = new Figure(place("front-plot"), {
+  const figure = new Figure(element("front-plot"), {
     height: 340,
     draw(f) {
       const [x, y] = pairs[choice.selectedIndex];

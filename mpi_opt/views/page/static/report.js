@@ -1,4 +1,4 @@
-// What is pointed at is shown in all pictures at once. Everything from the study enters the page as text, never as HTML.
+// A trial under the pointer is highlighted in all figures. Text from the study is never parsed as HTML.
 
 const page = {
   figures: [],
@@ -12,7 +12,7 @@ const page = {
 
   hold(trial, event) {
     this.held = trial === this.held ? null : trial;
-    place("tip").classList.toggle("is-held", this.held !== null);
+    element("tip").classList.toggle("is-held", this.held !== null);
     this.show(trial, event);
   },
 
@@ -22,7 +22,7 @@ const page = {
       for (const figure of this.figures) figure.renderOver(trial);
       if (trial !== null) describe(trial);
     }
-    const tip = place("tip");
+    const tip = element("tip");
     tip.hidden = trial === null;
     if (trial === null) return;
     const { width, height } = tip.getBoundingClientRect();
@@ -32,13 +32,15 @@ const page = {
 };
 
 function describe(trial) {
-  const tip = place("tip");
+  const tip = element("tip");
   tip.replaceChildren();
   const rank = RANK.has(trial) ? ` · ${RANK.get(trial) + 1}. of ${RANKED.length}` : "";
   tip.appendChild(document.createElement("b")).textContent = `Trial ${T.number[trial]} · ${T.state[trial]}${rank}`;
-  const merit = T.merit[trial] === null ? "none" : format(T.merit[trial]) + (T.spread[trial] === null ? "" : ` ± ${format(T.spread[trial])}`);
-  const merits = DATA.front ? DATA.front.names.map((name, i) => [name, DATA.front.values[trial] ? format(DATA.front.values[trial][i]) : null]) : [[MERIT, merit]];
-  const rows = [...merits, ...DATA.space.map((d, i) => [d.name, shown(d, DATA.values[i][trial])]), ["duration", seconds(T.duration[trial])]];
+  const values = DATA.front ? DATA.front.values[trial] : null;
+  const figuresOfMerit = DATA.front
+    ? DATA.front.names.map((name, i) => [name, values ? format(values[i]) : null])
+    : [[FIGURE_OF_MERIT, figureOfMerit(trial)]];
+  const rows = [...figuresOfMerit, ...DATA.space.map((d, i) => [d.name, shown(d, DATA.values[i][trial])]), ["duration", seconds(T.duration[trial])]];
   if (T.attempts[trial] > 1) rows.push(["attempts", T.attempts[trial]]);
   if (T.error[trial] !== undefined) rows.push(["error", T.error[trial]]);
   const table = tip.appendChild(document.createElement("table"));
@@ -48,6 +50,11 @@ function describe(trial) {
     row.insertCell().textContent = name;
     row.insertCell().textContent = value;
   }
+}
+
+function figureOfMerit(trial) {
+  if (T.figure_of_merit[trial] === null) return "none";
+  return format(T.figure_of_merit[trial]) + (T.uncertainty[trial] === null ? "" : ` ± ${format(T.uncertainty[trial])}`);
 }
 
 function shown(dimension, value) {
