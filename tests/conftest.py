@@ -4,6 +4,8 @@ With ``pytest -n`` (pytest-xdist) the tests that start ``mpirun``, marked ``mpi`
 group stays in one process, and so do the other tests of a file. Tests of a promised time are marked ``timing``, by hand
 or by `measures_time`, and run alone: ``make test`` runs them last.
 
+A test that fails because PyTorch, an extra, is not installed is skipped.
+
 With ``REQUIRE_ALL=1`` in the environment, as in CI, a test that skips because a component is missing fails.
 """
 
@@ -33,6 +35,9 @@ NOT_INSTALLABLE = re.compile(
     r"|a store in memory has|one process$|ends with its process$"  # a case that does not apply to one of the parameters
 )
 """Reasons to skip a test that no installation removes; these tests skip with ``REQUIRE_ALL=1`` too."""
+
+EXTRAS = ("torch", "torchmetrics")
+"""Packages that tests may import without asking whether they are installed."""
 
 GROUPS = ("mpirun", "end_to_end", "slurm")
 """Groups of tests that start ``mpirun``, longest first. Tests in folders of the last two names mostly wait."""
@@ -104,9 +109,22 @@ def marked_mpi(file: Path) -> frozenset[str]:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """See `_required`."""
-    return _required((yield))
+def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Skips tests that miss one of `EXTRAS`; see `_required`."""
+    report = yield
+    missing = missing_extra(call.excinfo.value) if report.failed and call.excinfo else ""
+    if missing:
+        report.outcome, report.longrepr = "skipped", (*report.location[:2], f"Skipped: needs the package {missing}")
+    return _required(report)
+
+
+def missing_extra(error: BaseException | None) -> str:
+    """Returns which of `EXTRAS` the error, its cause or its context did not find; empty if none."""
+    while error is not None:
+        if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
+            return error.name
+        error = error.__cause__ or error.__context__
+    return ""
 
 
 @pytest.hookimpl(wrapper=True)

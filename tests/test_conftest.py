@@ -53,6 +53,19 @@ def test_a_missing_component_fails_where_all_are_required_and_skips_elsewhere(tm
     assert all(reason in out for reason in ("needs a browser", "needs PostgreSQL", "no_such_driver"))
 
 
+def test_a_test_without_pytorch_fails_where_all_are_required_and_skips_elsewhere(tmp_path):
+    failing = "try: raise ModuleNotFoundError(name='{}')\n    except ImportError: raise ValueError from None\n"
+    names = {"needs": "torch", "fails": "torch.no_such_module"}
+    lines = [f"def test_{test}():\n    {failing.format(name)}" for test, name in names.items()]
+    (tmp_path / "test_importing.py").write_text("\n".join(lines))
+    status, out = run(tmp_path, REQUIRE_ALL="0")
+    assert (status, out.splitlines()[-1].partition(" in ")[0]) == (1, "1 failed, 1 skipped")
+    assert "test_importing.py::test_fails" in out
+    status, out = run(tmp_path, REQUIRE_ALL="1")
+    assert "2 failed" in out
+    assert "REQUIRE_ALL=1: a component is missing: Skipped: needs the package torch" in out
+
+
 def test_a_file_that_skips_as_a_whole_fails_where_all_are_required(tmp_path):
     (tmp_path / "test_skipping.py").write_text("import pytest\npytest.importorskip('no_such_package')\n")
     assert run(tmp_path, REQUIRE_ALL="0")[0] == 5
