@@ -6,7 +6,6 @@ import importlib
 import json
 import sys
 
-import pydantic
 import pytest
 
 from mpi_learn.settings.yaml_file import parsed
@@ -26,10 +25,6 @@ def generate():
         sys.path.remove(str(DOCS))
 
 
-@pytest.mark.skipif(
-    tuple(int(part) for part in pydantic.VERSION.split(".")[:2]) < (2, 12),
-    reason="Pydantic before 2.12 fails on models that occur twice, or writes other JSON Schemas",
-)
 def test_reference_and_schemas_match_the_code(generate):
     for path, text in generate.pages().items():
         assert (DOCS / path).read_text(encoding="utf-8") == text, f"docs/{path} is stale: {STALE}"
