@@ -63,7 +63,7 @@ class ModelSettings:
 
 
 class Turn(NamedTuple):
-    """Which of two models are updated in one step of a training; the other one is not changed."""
+    """Which of two models are updated in one step of a training; a model that is not updated keeps its weights."""
 
     discriminator: bool
     generator: bool

@@ -1,7 +1,8 @@
 """Generative adversarial networks of every framework (Goodfellow et al. 2014, algorithm 1).
 
 Both models are in one flat vector, the discriminator first. Each is followed by one number, which in a gradient is the
-number of samples of that model's part: 0 for a model that is not updated in this step.
+number of samples of that model's part. It is 0 for a model that is not updated in this step, whose optimizer then makes
+no step.
 
 The discriminator's loss is the mean of its losses on real and on generated samples. The generator's loss is that of
 the discriminator with generated samples labelled as real (the "non-saturating" form of the paper). Further outputs of
@@ -71,7 +72,7 @@ class GanModel(Model):
         self._forward = compiled(self._evaluated)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
-        """The step of the current turn; the part of a model that is not updated is zero, with its number of samples."""
+        """The step of the current turn; the part of a model that is not updated is zero, and so is its count."""
         turn, n = self.options.turns[self.state.place], len(x[0])
         self.state.place = (self.state.place + 1) % len(self.options.turns)
         step = np.zeros(self.layout.size + self.n_sums, np.float32)
@@ -161,7 +162,7 @@ class GanModel(Model):
                 where="data.labels",
                 cure="after the first output (real or generated), add one output per label, or none",
             )
-        self._loss_weights = outputs.factors(self.options.loss_weights, "gan.loss_weights")
+        self._loss_weights = outputs.factors(self.options.loss_weights or None, "gan.loss_weights")
         self._validity = np.ones((1, *(n or 1 for n in outputs.shapes[0][1:])), np.float32)
         labels = Example(example.x, [self._validity, *(example.y if len(outputs) > 1 else ())])
         loss = self._settings.loss

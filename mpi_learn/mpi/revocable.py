@@ -56,7 +56,7 @@ class Revocable(MPI.Intracomm):
                     part.Revoke()
 
     def allgather(self, sendobj: Any) -> list[Any]:
-        """`MPI.Comm.allgather`, which raises on every rank that did not receive the objects."""
+        """`MPI.Comm.allgather`. A rank that cannot receive the objects raises, or waits until `Revoke` frees it."""
         return cast(list[Any], self.bcast(self.gather(sendobj, root=0), root=0))
 
     def allreduce(self, sendobj: Any, op: Callable[[Any, Any], Any] = MPI.SUM) -> Any:

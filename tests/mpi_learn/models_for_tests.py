@@ -82,9 +82,9 @@ def build_gan(units=24, dropout=0.0, norm=False, latent=8):
     layers = keras.layers
     makes = [layers.Input((latent,)), layers.Dense(units, "relu")]
     makes += [layers.BatchNormalization()] if norm else []
-    judges = [layers.Input((64,)), layers.Dense(units, "leaky_relu")]
+    seen = layers.Dense(units, "leaky_relu")
+    judges = [layers.Input((64,)), keras.Sequential([seen, layers.Dropout(dropout)]) if dropout else seen]
     judges += [layers.BatchNormalization()] if norm else []
-    judges += [layers.Dropout(dropout)] if dropout else []
     return {
         "generator": keras.Sequential([*makes, layers.Dense(64, "sigmoid")]),
         "discriminator": keras.Sequential([*judges, layers.Dense(1, "sigmoid")]),
@@ -125,8 +125,8 @@ def build_shower_gan(latent=16):
     }
 
 
-def build_deep(depth=2, units=32, norm=False, dropout=0.0):
-    """Dense layers for the 64 pixels of a digit, `depth` of them hidden."""
+def build_deep(depth=2, units=32, norm=False, dropout=0.0, frozen=False):
+    """Dense layers for the 64 pixels of a digit, `depth` of them hidden; with `frozen`, the first is not trained."""
     import keras
 
     layers = [keras.layers.Input((64,))]
@@ -134,6 +134,7 @@ def build_deep(depth=2, units=32, norm=False, dropout=0.0):
         layers.append(keras.layers.Dense(units, "gelu"))
         layers += [keras.layers.BatchNormalization()] if norm else []
         layers += [keras.layers.Dropout(dropout)] if dropout else []
+    layers[1].trainable = not frozen
     return keras.Sequential([*layers, keras.layers.Dense(10, "softmax")])
 
 

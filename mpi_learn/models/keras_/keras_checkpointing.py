@@ -61,7 +61,8 @@ def _again(layer: keras.layers.Layer, forward: Callable[..., Any]) -> Callable[.
 
     def call(*arguments: Any, **names: Any) -> Any:
         weights, state = layer.trainable_variables, layer.non_trainable_variables
-        before = [variable.value for variable in state]
+        with AutocastScope(None):  # here and below: frozen weights are part of the state, and keep their precision
+            before = [tf.identity(variable.value) for variable in state]  # the pass may assign to the variables
         inputs = keras.tree.flatten(arguments)
         places = [i for i, tensor in enumerate(inputs) if tf.is_tensor(tensor) and tensor.dtype.is_floating]
         first: dict[str, Any] = {}
@@ -71,7 +72,9 @@ def _again(layer: keras.layers.Layer, forward: Callable[..., Any]) -> Callable[.
             for place, tensor in zip(places, flat[len(weights) :], strict=True):
                 own_inputs[place] = tensor
             values = [*zip(weights, flat[: len(weights)], strict=True), *zip(state, before, strict=True)]
-            with AutocastScope(layer.compute_dtype), keras.StatelessScope(values, collect_losses=True) as scope:
+            with AutocastScope(None):
+                scope = keras.StatelessScope(values, collect_losses=True)
+            with AutocastScope(layer.compute_dtype), scope:
                 outputs = forward(*keras.tree.pack_sequence_as(arguments, own_inputs), **names)
             if not first:
                 first.update(outputs=outputs, state=[scope.get_current_value(variable) for variable in state])

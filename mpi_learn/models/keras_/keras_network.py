@@ -129,12 +129,12 @@ class KerasNetwork:
     def keep(self, scope: RecordingScope, known: Sequence[Any] = (), *, with_floats: bool = True) -> None:
         """Stores the values that a pass in `scope` has assigned.
 
-        All of these variables are state of the model, also Keras' global generator of random numbers and those of a
-        loss.
+        A variable outside of the model, such as Keras' global generator of random numbers, is part of the model's state
+        from then on.
 
         Args:
             known: Variables that are not stored.
-            with_floats: Whether real numbers are stored; else only integers, such as those of random generators.
+            with_floats: Whether variables with real numbers are stored, besides those of random generators.
 
         Raises:
             ModelError: The pass has changed a trainable array.

@@ -157,7 +157,8 @@ class StatefulPass(Pass):
         moved = self.run(example, self.compiled.metrics.initial)
         recorder.shift = 0.0
         is_close = partial(np.allclose, rtol=1e-4, atol=1e-7, equal_nan=True)
-        if not all(map(is_close, *([*run.logs.values(), *run.change, *run.others] for run in (plain, moved)))):
+        values = [[*run.logs.values(), *run.change, *run.others] for run in (plain, moved)]
+        if len(values[0]) != len(values[1]) or not all(map(is_close, *values)):
             raise self._refused("uses the weights after self.optimizer has moved them, which here happens later")
 
     def _gradients(self, steps: list[list[tuple[Any, Any]]], n: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -16,7 +16,7 @@ Block = tuple[torch.nn.Module, Forward]
 
 
 @contextmanager
-def recomputed(blocks: Iterable[Block]) -> Iterator[None]:
+def recomputed(blocks: Sequence[Block]) -> Iterator[None]:
     """Inside, activations of the blocks are not kept; the backward pass computes them again (Chen et al. 2016)."""
     for module, forward in blocks:
         module.forward = forward
@@ -53,7 +53,7 @@ def _in_stretches(module: torch.nn.Sequential) -> Forward:
     return lambda x: _run(runs, x)
 
 
-def _run(steps: Iterable[Forward], x: Any) -> Any:
+def _run(steps: Sequence[Forward], x: Any) -> Any:
     for step in steps:
         x = step(x)
     return x

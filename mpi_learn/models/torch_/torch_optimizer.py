@@ -17,7 +17,7 @@ Parameters = list[torch.nn.Parameter]
 
 
 Entry = tuple[int, str]
-"""The place of a value in the state of an optimizer: the number of its `_mapping`, and the key."""
+"""The place of a value in the state of an optimizer: the number of the parameter or group (`_mapping`), and the key."""
 
 
 class TorchRule:
@@ -96,7 +96,7 @@ class TorchRule:
 
 
 def _mapping(optimizer: torch.optim.Optimizer, parameters: Parameters, number: int) -> Any:
-    """A part of the state of an optimizer: of a parameter, or of a parameter group, which are behind the parameters."""
+    """A part of the state of an optimizer: of a parameter or, with numbers from `len(parameters)` on, of a group."""
     n = len(parameters)
     return optimizer.state[parameters[number]] if number < n else optimizer.param_groups[number - n]
 
@@ -113,8 +113,10 @@ def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[Entry
     state: dict[Entry, Any] = {}
     for number, previous in enumerate(before):
         for key, value in _mapping(optimizer, copies, number).items():
-            is_setting = number >= len(copies) and key in ("params", "lr")
-            if is_setting or value is None or value is previous.get(key):
+            is_group = number >= len(copies)
+            is_setting = is_group and key in ("params", "lr")
+            is_absent = value is None and not is_group
+            if is_setting or is_absent or value is previous.get(key):
                 continue
             if not isinstance(value, torch.Tensor | int | float):
                 raise ConfigurationError(
