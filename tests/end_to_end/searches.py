@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,3 +49,10 @@ def n_complete(query: Callable[[str], list[tuple]]) -> int:
     except Exception as error:  # noqa: BLE001 - the store is not there yet
         assert "no such table" in str(error) or "unable to open" in str(error)
         return 0
+
+
+def await_trial(process: subprocess.Popen, query: Callable[[str], list[tuple]]) -> None:
+    """Waits until a trial is complete; fails if the search ends before."""
+    while not n_complete(query):
+        assert process.poll() is None, f"the search ended with status {process.returncode}: {process.communicate()}"
+        time.sleep(0.1)

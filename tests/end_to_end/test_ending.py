@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.end_to_end.searches import SEARCH, children, n_complete, ranks_of, start, start_with_n
+from tests.end_to_end.searches import SEARCH, await_trial, children, n_complete, ranks_of, start, start_with_n
 from tests.mpirun import PROTECTED, SURVIVES_LOST_RANKS, mpirun, patient_s
 
 pytestmark = [
@@ -27,8 +27,7 @@ ENDLESS = {"strategy": "random", "trials": 10_000, "seed": 1}
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_to_rank_0_ends_the_search_in_order(name, space_file, query, tmp_path):
     process = start(3, space_file("nap", search=ENDLESS), tmp_path)
-    while not n_complete(query):
-        time.sleep(0.1)
+    await_trial(process, query)
     rank_0 = ranks_of(process)[0]
     for _ in range(2):  # copies, as from a batch system and mpirun, are one request
         with suppress(ProcessLookupError):  # on a loaded machine the rank may have ended before the second
@@ -78,8 +77,7 @@ def test_a_signal_before_the_search_listens_is_not_lost(space_file, query, tmp_p
 
 def test_a_search_whose_rank_0_was_killed_is_unfinished(space_file, query, tmp_path):
     process = start(3, space_file("nap", search=ENDLESS), tmp_path)
-    while not n_complete(query):
-        time.sleep(0.1)
+    await_trial(process, query)
     os.kill(ranks_of(process)[0], signal.SIGKILL)
     process.communicate(timeout=patient_s(30))
     assert process.returncode == 75
@@ -87,8 +85,7 @@ def test_a_search_whose_rank_0_was_killed_is_unfinished(space_file, query, tmp_p
 
 def test_ctrl_c_at_the_terminal_ends_the_search_in_order(space_file, query, tmp_path):
     process = start_with_n(3, space_file("nap", search=ENDLESS), tmp_path)
-    while not n_complete(query):
-        time.sleep(0.1)
+    await_trial(process, query)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to mpi-opt and the mpirun that it started
     out, _ = process.communicate(timeout=patient_s(20))
     assert process.returncode == 130
@@ -100,8 +97,7 @@ def test_ctrl_c_at_the_terminal_ends_the_search_in_order(space_file, query, tmp_
 def test_a_search_with_n_is_finished_only_if_its_rank_0_says_so(victim, status, space_file, query, tmp_path):
     search = {"strategy": "random", "trials": 100, "seed": 1}
     process = start_with_n(3, space_file("nap", search=search), tmp_path)
-    while not n_complete(query):
-        time.sleep(0.1)
+    await_trial(process, query)
     ranks = [pid for mpirun in children(process.pid) for pid in children(mpirun)]
     for rank in ranks if victim == "daemon" else ranks[2:]:  # mpirun ends with status 0 in both cases
         os.kill(rank, signal.SIGKILL)
@@ -126,8 +122,7 @@ def test_a_second_ctrl_c_ends_the_search_at_once(space_file, query, tmp_path):
 
 def test_ranks_do_not_outlive_the_mpi_opt_that_started_them(space_file, query, tmp_path):
     process = start_with_n(2, space_file("nap", search=ENDLESS), tmp_path)
-    while not n_complete(query):
-        time.sleep(0.1)
+    await_trial(process, query)
     process.kill()
     process.communicate(timeout=patient_s(20))  # until the last rank has closed what it writes to
     before = n_complete(query)
