@@ -1,11 +1,14 @@
 """Constraints between hyperparameters: arithmetic and comparisons, read from text.
 
-The text is parsed and every node must be listed below, so that a constraint can compute but cannot do anything else.
+The text is never executed as Python. It is parsed, every node must be in the tables below, and the tree is evaluated
+for each point.
 """
 
 from __future__ import annotations
 
 import ast
+import operator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, final
 
 from mpi_opt.core.space import Parameters, Space
@@ -14,24 +17,31 @@ from mpi_opt.strategies.points.checks import unknown_hyperparameter
 
 LARGEST_EXPONENT = 64
 
-ALLOWED = (
-    *(ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod),
-    *(ast.Compare, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.In, ast.NotIn),
-    *(ast.UnaryOp, ast.Not, ast.USub, ast.UAdd),
-    *(ast.BoolOp, ast.And, ast.Or),
-    *(ast.List, ast.Tuple, ast.Load),
-)
-"""The nodes that may occur, besides names of hyperparameters, constants, powers and calls."""
-
-
-def _power(base: Any, exponent: Any) -> Any:
-    if abs(exponent) > LARGEST_EXPONENT:
-        raise OverflowError(f"exponent above {LARGEST_EXPONENT}")
-    return base**exponent
-
-
-GLOBALS = {"abs()": abs, "min()": min, "max()": max, "round()": round, "**": _power, "__builtins__": {}}
-"""The functions, by names that no hyperparameter can have, because these contain no punctuation."""
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: lambda base, exponent: _power(base, exponent),
+}
+_COMPARISONS: dict[type[ast.cmpop], Callable[[Any, Any], bool]] = {
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.In: lambda value, options: value in options,
+    ast.NotIn: lambda value, options: value not in options,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {
+    ast.Not: operator.not_,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"abs": abs, "min": min, "max": max, "round": round}
 
 
 @final
@@ -50,11 +60,10 @@ class Constraint:
     def __init__(self, text: str, space: Space) -> None:
         self.text, self._where = text, f"search.options.constraints: {text!r}"
         try:
-            tree = ast.parse(text, mode="eval")
+            self._tree = ast.parse(text, mode="eval").body
         except SyntaxError as error:
             raise self._invalid(f"not a valid expression: {error.msg}") from None
-        tree.body = self._checked(tree.body, space)
-        self._code = compile(ast.fix_missing_locations(tree), text, "eval")
+        self._check(self._tree, space)
 
     def __repr__(self) -> str:
         return f"Constraint({self.text!r})"
@@ -62,40 +71,81 @@ class Constraint:
     def is_met(self, parameters: Parameters) -> bool:
         """Whether `parameters` satisfy the expression. An expression with an inactive hyperparameter is satisfied."""
         try:
-            return bool(eval(self._code, GLOBALS, parameters))
-        except NameError:
+            return bool(_value(self._tree, parameters))
+        except KeyError:
             return True
         except (ArithmeticError, TypeError):  # a division by zero, or a comparison of text with a number
             return False
 
-    def _checked(self, node: Any, space: Space) -> Any:
-        """`node` with its functions and powers replaced by calls of those in `GLOBALS`.
-
-        Raises:
-            ConfigurationError: A node is not allowed, or names an unknown hyperparameter.
-        """
-        match node:
-            case ast.Name(id=name):
-                if name not in space:
-                    raise unknown_hyperparameter(name, space, self._where)
-                return node
-            case ast.Constant(value=bool() | int() | float() | str() | None):
-                return node
-            case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]) if f"{name}()" in GLOBALS:
-                return _call(f"{name}()", [self._checked(argument, space) for argument in arguments])
-            case ast.BinOp(left=base, op=ast.Pow(), right=exponent):
-                return _call("**", [self._checked(base, space), self._checked(exponent, space)])
-        if not isinstance(node, ALLOWED):
-            raise self._invalid(f"{ast.unparse(node) or type(node).__name__!r} is not allowed in a constraint")
-        for name, value in ast.iter_fields(node):
-            is_list = isinstance(value, list)
-            setattr(node, name, [self._checked(v, space) for v in value] if is_list else self._checked(value, space))
-        return node
+    def _check(self, node: ast.expr, space: Space) -> None:
+        if isinstance(node, ast.Name):
+            if node.id not in space:
+                raise unknown_hyperparameter(node.id, space, self._where)
+        elif not _is_known(node):
+            raise self._invalid(f"{ast.unparse(node)!r} is not allowed in a constraint")
+        for part in _parts(node):
+            self._check(part, space)
 
     def _invalid(self, problem: str) -> ConfigurationError:
         cure = "write an expression such as units * layers < 4096"
         return ConfigurationError(problem, where=self._where, cure=cure)
 
 
-def _call(function: str, arguments: list[ast.expr]) -> ast.Call:
-    return ast.Call(ast.Name(function, ast.Load()), arguments, [])
+def _is_known(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant():
+            return isinstance(node.value, bool | int | float | str | None)
+        case ast.BinOp():
+            return type(node.op) in _BINARY
+        case ast.UnaryOp():
+            return type(node.op) in _UNARY
+        case ast.Compare():
+            return all(type(op) in _COMPARISONS for op in node.ops)
+        case ast.Call():
+            return isinstance(node.func, ast.Name) and node.func.id in _FUNCTIONS and not node.keywords
+    return isinstance(node, ast.BoolOp | ast.List | ast.Tuple)
+
+
+def _parts(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.Call):
+        return node.args
+    return [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.expr)]
+
+
+def _value(node: ast.expr, parameters: Parameters) -> Any:
+    match node:
+        case ast.Name(id=name):
+            return parameters[name]
+        case ast.Constant(value=value):
+            return value
+        case ast.BinOp(left=left, op=op, right=right):
+            return _BINARY[type(op)](_value(left, parameters), _value(right, parameters))
+        case ast.UnaryOp(op=sign, operand=operand):
+            return _UNARY[type(sign)](_value(operand, parameters))
+        case ast.BoolOp() | ast.Compare():
+            return _holds(node, parameters)
+        case ast.Call(func=ast.Name(id=name), args=arguments):
+            return _FUNCTIONS[name](*_values(arguments, parameters))
+        case ast.List(elts=elements) | ast.Tuple(elts=elements):
+            return list(_values(elements, parameters))
+    raise TypeError(f"{type(node).__name__} was not rejected by the check")
+
+
+def _values(nodes: Iterable[ast.expr], parameters: Parameters) -> Iterator[Any]:
+    """Yields the value of each node. Nodes are evaluated on demand, so that ``and`` and ``or`` can stop early."""
+    return (_value(node, parameters) for node in nodes)
+
+
+def _holds(node: ast.BoolOp | ast.Compare, parameters: Parameters) -> bool:
+    if isinstance(node, ast.BoolOp):
+        values = _values(node.values, parameters)
+        return all(values) if isinstance(node.op, ast.And) else any(values)
+    sides = list(_values((node.left, *node.comparators), parameters))
+    pairs = zip(sides, node.ops, sides[1:], strict=False)
+    return all(_COMPARISONS[type(op)](left, right) for left, op, right in pairs)
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if abs(exponent) > LARGEST_EXPONENT:
+        raise OverflowError(f"exponent above {LARGEST_EXPONENT}")
+    return base**exponent

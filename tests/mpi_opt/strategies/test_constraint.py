@@ -23,21 +23,17 @@ SPACE = Space({"units": Integer(1, 512), "layers": Integer(1, 8), "kind": Catego
         ("units / (layers - 4) > 0", False),
         ("kind < 3", False),
         ("2 ** (units ** layers) > 0", False),
+        ("(units, layers) in [[64, 4], [32, 8]]", True),
+        ("not (5 < layers < units / (layers - 4))", False),
     ],
 )
 def test_expression_is_evaluated_like_arithmetic(text, is_met):
     assert Constraint(text, SPACE).is_met({"units": 64, "layers": 4, "kind": "a"}) is is_met
 
 
-def test_a_hyperparameter_may_have_the_name_of_a_function():
-    constraint = Constraint("max(max, hash) > max", Space({"max": Integer(1, 8), "hash": Integer(1, 8)}))
-    assert constraint.is_met({"max": 1, "hash": 2})
-    assert not constraint.is_met({"max": 2, "hash": 2})
-    assert constraint.is_met({"max": 1})
-
-
 def test_constraint_on_an_inactive_hyperparameter_is_met():
     assert Constraint("units < 0", SPACE).is_met({"layers": 2})
+    assert Constraint("4 < layers < units", SPACE).is_met({"layers": 2})
 
 
 @pytest.mark.parametrize(
@@ -51,11 +47,6 @@ def test_constraint_on_an_inactive_hyperparameter_is_met():
         "units <",
         "layers[0]",
         "f'{units}'",
-        "units | layers",
-        "units is layers",
-        "min(*[units, layers])",
-        "round(units, ndigits=1)",
-        "(units := 3)",
     ],
 )
 def test_anything_but_arithmetic_is_refused(text):
