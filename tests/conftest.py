@@ -119,7 +119,12 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, py
 
 
 def missing_extra(error: BaseException | None) -> str:
-    """Returns which of `EXTRAS` the error, its cause or its context did not find; empty if none."""
+    """Returns which of `EXTRAS` the error, its cause or its context did not find; empty if none.
+
+    A failed assertion has none, even if it is about such an error.
+    """
+    if isinstance(error, AssertionError | pytest.fail.Exception):
+        return ""
     while error is not None:
         if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
             return error.name

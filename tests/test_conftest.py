@@ -55,14 +55,20 @@ def test_a_missing_component_fails_where_all_are_required_and_skips_elsewhere(tm
 
 def test_a_test_without_pytorch_fails_where_all_are_required_and_skips_elsewhere(tmp_path):
     failing = "try: raise ModuleNotFoundError(name='{}')\n    except ImportError: raise ValueError from None\n"
-    names = {"needs": "torch", "fails": "torch.no_such_module"}
-    lines = [f"def test_{test}():\n    {failing.format(name)}" for test, name in names.items()]
+    asserting = failing.replace("ValueError from None", "AssertionError")
+    tests = {
+        "needs": failing.format("torch"),
+        "fails": failing.format("torch.no_such_module"),
+        "asserts": asserting.format("torch"),
+    }
+    lines = [f"def test_{name}():\n    {body}" for name, body in tests.items()]
     (tmp_path / "test_importing.py").write_text("\n".join(lines))
     status, out = run(tmp_path, REQUIRE_ALL="0")
-    assert (status, out.splitlines()[-1].partition(" in ")[0]) == (1, "1 failed, 1 skipped")
+    assert (status, out.splitlines()[-1].partition(" in ")[0]) == (1, "2 failed, 1 skipped")
     assert "test_importing.py::test_fails" in out
+    assert "test_importing.py::test_asserts" in out
     status, out = run(tmp_path, REQUIRE_ALL="1")
-    assert "2 failed" in out
+    assert "3 failed" in out
     assert "REQUIRE_ALL=1: a component is missing: Skipped: needs the package torch" in out
 
 

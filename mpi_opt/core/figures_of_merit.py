@@ -129,7 +129,7 @@ class FiguresOfMerit:
         return tuple(self.aggregate(column, figure) for figure, column in enumerate(columns)), uncertainties
 
     def aggregate(self, values: Sequence[float], figure: int = 0) -> float:
-        """Aggregates values of a figure of merit, given by its index, one per fold."""
+        """Aggregates the values, one per fold, of the figure of merit with index `figure`."""
         if self.selection == "median":
             return statistics.median(values)
         mean = math.fsum(values) / len(values)

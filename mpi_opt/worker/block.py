@@ -58,7 +58,7 @@ class Block:
                 self.objective.prepare(self.comm, self.settings.sample)
         except MPILearnError as mine:
             error = mine
-        # last, so that no member waits for another rank when the leader is ready: all may be dismissed at once
+        # last: a leader that is ready may be dismissed and end at once, so no member may still wait for it
         hosts = self.comm.gather(communicators.host_name(), root=0) or []
         return Ready(self.index, ",".join(dict.fromkeys(hosts)), error)
 

@@ -67,6 +67,7 @@ def test_a_signal_before_the_search_listens_is_not_lost(space_file, query, tmp_p
     search = ENDLESS | {"strategy": f"{tmp_path / 'slow.py'}:RandomSearch"}
     process = start(3, space_file("nap", search=search), tmp_path)
     while not (tmp_path / "imported").exists():
+        assert process.poll() is None, process.communicate()
         time.sleep(0.01)
     process.send_signal(signal.SIGUSR1)  # mpirun forwards it to all ranks
     out, _ = process.communicate(timeout=30)

@@ -57,5 +57,5 @@ def test_impossible_numbers_are_refused():
         BlockLayout(4, 0)
 
 
-def test_spread_puts_the_longer_runs_first():
+def test_the_first_of_even_parts_are_the_longer_ones():
     assert [len(run) for run in even_parts(11, 4)] == [3, 3, 3, 2]

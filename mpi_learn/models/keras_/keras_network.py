@@ -134,7 +134,7 @@ class KerasNetwork:
 
         Args:
             known: Variables that are not stored.
-            with_floats: Whether variables with real numbers are stored, besides those of random generators.
+            with_floats: Whether real numbers are stored. Integers, such as the state of a random generator, always are.
 
         Raises:
             ModelError: The pass has changed a trainable array.

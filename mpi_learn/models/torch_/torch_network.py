@@ -64,9 +64,9 @@ class TorchNetwork:
 
     def __call__(self, *x: Any, **by_name: Any) -> Any:
         """The outputs of the module; in mixed precision, real numbers are returned as float32."""
-        is_kept = torch.is_grad_enabled() and self.module.training
+        has_backward_pass = torch.is_grad_enabled() and self.module.training
         precision = torch.autocast("cpu", torch.bfloat16) if self._is_mixed else nullcontext()
-        with precision, recomputed(self._blocks if is_kept else ()):
+        with precision, recomputed(self._blocks if has_backward_pass else ()):
             outputs = self.module(*x, **by_name)
         return in_float32(outputs) if self._is_mixed else outputs
 

@@ -17,7 +17,7 @@ Parameters = list[torch.nn.Parameter]
 
 
 Entry = tuple[int, str]
-"""The place of a value in the state of an optimizer: the number of the parameter or group (`_mapping`), and the key."""
+"""The place of a value in the state of an optimizer: the number of the parameter or group, and the key."""
 
 
 class TorchRule:
@@ -59,7 +59,7 @@ class TorchRule:
     def state(self) -> dict[str, np.ndarray]:
         if not self._may_be_changed:  # else a checkpoint may have filled the arrays
             for (number, key), array in self._filled():
-                array[...] = torch.as_tensor(_mapping(self._optimizer, self._parameters, number)[key])
+                array[...] = torch.as_tensor(_values_of(self._optimizer, self._parameters, number)[key])
         self._may_be_changed = True
         return self._arrays | {f"{type(self._optimizer).__name__}.has_state": self._has_state}
 
@@ -92,10 +92,10 @@ class TorchRule:
         for (number, key), array in self._filled():
             example = self._examples[number, key]
             value = torch.from_numpy(array.copy()) if isinstance(example, torch.Tensor) else type(example)(array)
-            _mapping(self._optimizer, self._parameters, number)[key] = value
+            _values_of(self._optimizer, self._parameters, number)[key] = value
 
 
-def _mapping(optimizer: torch.optim.Optimizer, parameters: Parameters, number: int) -> Any:
+def _values_of(optimizer: torch.optim.Optimizer, parameters: Parameters, number: int) -> Any:
     """A part of the state of an optimizer: of a parameter or, with numbers from `len(parameters)` on, of a group."""
     n = len(parameters)
     return optimizer.state[parameters[number]] if number < n else optimizer.param_groups[number - n]
@@ -112,7 +112,7 @@ def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[Entry
         optimizer.step()
     state: dict[Entry, Any] = {}
     for number, previous in enumerate(before):
-        for key, value in _mapping(optimizer, copies, number).items():
+        for key, value in _values_of(optimizer, copies, number).items():
             is_group = number >= len(copies)
             is_setting = is_group and key in ("params", "lr")
             is_absent = value is None and not is_group

@@ -13,7 +13,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from http.cookies import SimpleCookie
 from socketserver import ThreadingMixIn
 from typing import Any
@@ -200,7 +199,7 @@ class Dashboard:
     """
 
     def __init__(self, store: str, name: str, port: int = 8080, complain: Callable[[str], None] | None = None) -> None:
-        self._url, self._complain = store, complain or partial(print, file=sys.stderr, flush=True)
+        self._url, self._complain = store, complain or _print_to_stderr
         self.copy = LiveCopy(Store.open(store, read_only=True), name)
         self.token = secrets.token_urlsafe(16)
         page = f"/dashboard/studies/{self.copy.study_id}"
@@ -267,3 +266,7 @@ class Dashboard:
             store = Store.open(self._url, read_only=True)
             self.copy.store.close()
             self.copy.store = store
+
+
+def _print_to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

@@ -113,7 +113,7 @@ def test_a_model_is_the_same_to_the_last_digit_after_a_restart():
         np.testing.assert_array_equal(before.predict(x)[0], after.predict(x)[0])
 
 
-def test_pretended_points_leave_the_mean_and_take_the_uncertainty():
+def test_pending_points_leave_the_mean_and_take_the_uncertainty():
     x, y = points(15)
     model = GaussianProcess(x, y, np.zeros(3, bool), Hyperparameters.default(3), np.zeros(15))
     z, _ = points(3, seed=1)
