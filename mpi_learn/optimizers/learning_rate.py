@@ -37,6 +37,7 @@ class LearningRate:
         self.schedule, self.epochs, self.n_workers, self.history = options.schedule, epochs, n_workers, history
         self.base = 0.0 if isinstance(options, NotFused) else options.learning_rate
         self.chosen: float | None = None
+        self._scheduled: list[ScheduledRate] = []
         has_schedule = self.schedule.name != "constant" or self.schedule.warmup_epochs
         self.fixed_by = fixed_by or ("optimizer.schedule determines it" if has_schedule else "")
 
@@ -50,11 +51,20 @@ class LearningRate:
             is_settable: Whether the rate that callbacks set is used.
         """
         chosen = (lambda: self.chosen) if is_settable else (lambda: None)
-        return ScheduledRate(base, schedule, steps_per_epoch, self.epochs, self.n_workers, self.history, chosen)
+        rate = ScheduledRate(base, schedule, steps_per_epoch, self.epochs, self.n_workers, self.history, chosen)
+        self._scheduled.append(rate)
+        return rate
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Before the steps of an epoch."""
+        for rate in self._scheduled:
+            rate.begin_epoch(epoch)
 
     def at(self, epoch: int) -> float:
         """The rate at the beginning of an epoch, as callbacks read it."""
-        return self.per_step(self.base, self.schedule, 1, is_settable=True)(epoch)
+        if self.chosen is not None:
+            return self.chosen
+        return ScheduledRate(self.base, self.schedule, 1, self.epochs, self.n_workers, self.history)(epoch)
 
     def follow(self, rule: UpdateRule, schedule: Schedule) -> None:
         """Takes the initial rate from the optimizer of a framework.

@@ -10,9 +10,12 @@ from functools import lru_cache
 from mpi_learn.optimizers.configuration import Schedule
 
 
-@dataclass(frozen=True)
+@dataclass
 class ScheduledRate:
-    """The learning rate as a pure function of the number of the step and of the history.
+    """The learning rate as a function of the number of the step and of the history.
+
+    An epoch begins at its place in the schedule, also if a resumed training made another number of steps per epoch
+    before, on other ranks or with other batches.
 
     Attributes:
         base: The configured learning rate.
@@ -31,15 +34,24 @@ class ScheduledRate:
     n_workers: int = 1
     history: Callable[[], Mapping[str, Sequence[float]]] = dict
     chosen: Callable[[], float | None] = lambda: None
+    _epoch: int = 0
+    _first_step: int | None = 0  # of this epoch
+
+    def begin_epoch(self, epoch: int) -> None:
+        """The next step is the first one of `epoch`, counted from 0."""
+        self._epoch, self._first_step = epoch, None
 
     def __call__(self, step: int) -> float:
         """The learning rate of `step`, counted from 0."""
         if (chosen := self.chosen()) is not None:
             return chosen
-        epoch = step / self.steps_per_epoch
+        if self._first_step is None:
+            self._first_step = step
+        position = step - self._first_step + self._epoch * self.steps_per_epoch
+        epoch = position / self.steps_per_epoch
         warmup = self.schedule.warmup_epochs
         rate = self.base * self._scale() * self._shape(max(epoch - warmup, 0.0), max(self.epochs - warmup, 1e-9))
-        return rate * min(1.0, (step + 1) / max(warmup * self.steps_per_epoch, 1.0)) if warmup else rate
+        return rate * min(1.0, (position + 1) / max(warmup * self.steps_per_epoch, 1.0)) if warmup else rate
 
     def _scale(self) -> float:
         return {"none": 1.0, "linear": float(self.n_workers), "sqrt": math.sqrt(self.n_workers)}[self.schedule.scale]

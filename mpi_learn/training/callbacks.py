@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError
-from mpi_learn.models.keras_.keras_callbacks import check_keras_callback, is_keras_callback, make_keras_callback
+from mpi_learn.models.keras_.keras_callbacks import (
+    check_keras_callback,
+    is_keras_callback,
+    make_keras_callback,
+    progress,
+)
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.component import Component, Named, component, make_component
+from mpi_learn.training.state import Epoch
 
 
 class Callbacks:
@@ -44,33 +51,44 @@ class Callbacks:
             for callback in self._of_keras:
                 callback.set_params({"epochs": epochs, "verbose": 0})
 
-    def begin(self, epoch: int) -> None:
-        """Before the first epoch of this run. Collective."""
+    def begin(self, epoch: int, state: Sequence[Mapping[str, float]] = ()) -> None:
+        """Before the first epoch of this run, with the `state` in the checkpoint of an earlier one. Collective."""
         self._call(epoch, "on_train_begin")
+        for callback, numbers in zip(self._of_keras, state, strict=False):
+            vars(callback).update(numbers)
+
+    def state(self) -> list[dict[str, float]]:
+        """The progress of each callback of Keras, for a checkpoint. Collective."""
+        if not self._has_callbacks:
+            return []
+        shared: list[dict[str, float]] = self.comm.bcast(list(map(progress, self._of_keras)), root=self.first)
+        return shared
 
     def before_epoch(self, epoch: int) -> None:
         """Before the steps of an epoch. Collective."""
         self._call(epoch, "on_epoch_begin", epoch)
 
-    def after_epoch(self, epoch: int, metrics: dict[str, float]) -> bool:
+    def after_epoch(self, epoch: Epoch, metrics: dict[str, float]) -> bool:
         """Calls the callbacks; returns whether one of them stops the training. Collective.
 
-        A function stops it by returning True, a callback of Keras by ``self.model.stop_training = True``.
+        A function stops it by returning True, a callback of Keras by ``self.model.stop_training = True``. The model has
+        the weights after `epoch`, also if the next epoch was trained during its validation.
         """
-        return self._call(epoch, "on_epoch_end", epoch, metrics)
+        return self._call(epoch.number, "on_epoch_end", epoch.number, metrics, after=epoch)
 
     def end(self, epoch: int) -> None:
         """After the last epoch. Collective."""
         self._call(epoch, "on_train_end")
 
-    def _call(self, epoch: int, name: str, *arguments: Any) -> bool:
+    def _call(self, epoch: int, name: str, *arguments: Any, after: Epoch | None = None) -> bool:
         """Calls a method of all callbacks, and functions after an epoch; returns whether one stops. Collective."""
         if not self._has_callbacks:
             return False
         stops, rate = False, None
         with agreed_errors(self.comm):
             if self.comm.rank == self.first:
-                stops, rate = self._call_here(epoch, name, arguments)
+                with as_after(after, self.model):
+                    stops, rate = self._call_here(epoch, name, arguments)
         stops, rate = self.comm.bcast((stops, rate), root=self.first)
         if rate is not None:
             self.rate.chosen = rate
@@ -100,6 +118,22 @@ class Callbacks:
         """Calls all functions; returns whether one of them stops the training."""
         stops = [bool(function(epoch, dict(metrics), model)) for function in self._functions]
         return any(stops)
+
+
+@contextmanager
+def as_after(epoch: Epoch | None, model: Model) -> Iterator[None]:
+    """Inside, the model has the weights and batch statistics after `epoch`; with None, the present ones."""
+    if epoch is None or epoch.weights is model.weights:
+        yield
+        return
+    weights, statistics = model.weights.copy(), model.state.floats()
+    model.weights[:] = epoch.weights
+    model.state.set_floats(epoch.statistics)
+    try:
+        yield
+    finally:
+        model.weights[:] = weights
+        model.state.set_floats(statistics)
 
 
 def _set_rate(optimizer: Any, rate: float) -> float:

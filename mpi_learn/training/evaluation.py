@@ -62,6 +62,7 @@ class Validator:
             wait([self._running])  # it uses the weights that are overwritten now
         copy.weights[:] = self.model.weights
         copy.state.set_floats(self.model.state.floats())
+        copy.state.set_integers(self.model.state.integers())
         future = self._running = self._thread.submit(self._sums, copy)
         return lambda: self._finish(future.result)
 

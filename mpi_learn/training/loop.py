@@ -119,7 +119,7 @@ class Training:
         with agreed_errors(comm):  # the collectives of `make_algorithm` come before code that may raise
             self.algorithm = make_algorithm(configuration.algorithm, setup)
         self.checkpointing = Checkpointing(configuration, comm, model, self.algorithm, self.state, self.rate)
-        self.stopped_by, self.seconds, self.steps_s = "epochs", 0.0, 0.0
+        self.stopped_by = "epochs"
         self.monitor, self._n_samples = Monitor(), 0  # samples of this rank in the current epoch
 
     def __enter__(self) -> Self:
@@ -141,13 +141,14 @@ class Training:
         With ``validation: {mode: thread}``, an epoch is finished after the steps of the next one.
         """
         self.checkpointing.resume()
-        started_s = time.perf_counter()
+        started_s = time.perf_counter() - self.state.seconds
         unfinished: Epoch | None = None
         reason = self.state.ended_by
-        self.callbacks.begin(self.state.epoch)
+        self.callbacks.begin(self.state.epoch, self.state.callbacks)
         for number in range(self.state.epoch, self.configuration.epochs):
             if reason is not None:
                 break
+            self.rate.begin_epoch(number)
             self.callbacks.before_epoch(number)
             epoch = self._epoch(number)
             if unfinished is not None:
@@ -157,22 +158,24 @@ class Training:
                 continue
             unfinished, reason = None, self._finish_epoch(epoch, on_epoch, progress) or reason
             if reason or self.checkpointing.is_due(number):
+                self.state.seconds = time.perf_counter() - started_s
+                self.state.callbacks = self.callbacks.state()
                 self.checkpointing.save()
         self.stopped_by = reason or "epochs"
         self._restore_best()
+        self._validate_last()
         self.callbacks.end(self.state.epoch)
-        self.seconds = time.perf_counter() - started_s
+        self.state.seconds = time.perf_counter() - started_s
 
     def result(self) -> Result:
         """The result of `train`."""
-        n_epochs = len(self.state.history) - self.state.resumed_at
-        stopping, dataset = self.state.stopping, self.dataset
+        state, stopping, dataset = self.state, self.state.stopping, self.dataset
         return Result(
-            history=self.state.history.columns,
+            history=state.history.columns,
             parameters=self.configuration.parameters,
-            seconds=self.seconds,
-            samples_per_second=self.dataset.n_training * n_epochs / max(self.steps_s, 1e-9),
-            epochs=len(self.state.history),
+            seconds=state.seconds,
+            samples_per_second=dataset.n_training * len(state.history) / max(state.steps_s, 1e-9),
+            epochs=len(state.history),
             stopped_by=self.stopped_by,
             best_epoch=stopping.best_epoch if stopping.best_weights is not None else None,
             load_model=self.model.current,
@@ -234,7 +237,7 @@ class Training:
             statistics = self.model.state.floats()
         if self.configuration.monitor:
             metrics |= combined(self.comm.allgather(usage))
-        self.steps_s += steps_s
+        self.state.steps_s += steps_s
         return Epoch(number, metrics, started_s, steps_s, finish_validation, weights, statistics)
 
     def _steps(self, epoch: int, sums: np.ndarray) -> Iterator[np.ndarray]:
@@ -282,7 +285,7 @@ class Training:
             state.history.append(metrics)
             state.stopping.remember(epoch.number, metrics, epoch.weights, epoch.statistics)
             reason = state.stopping.reason(metrics)
-        if self.callbacks.after_epoch(epoch.number, metrics):
+        if self.callbacks.after_epoch(epoch, metrics):
             reason = reason or "callback"
         with agreed_errors(self.comm):
             if on_epoch is not None and on_epoch(epoch.number, dict(metrics)):
@@ -292,6 +295,16 @@ class Training:
                 progress(EpochReport(epoch.number, self.configuration.epochs, metrics, seconds, speed))
             self.timeline.write()
         return reason
+
+    def _validate_last(self) -> None:
+        """Validates the final weights if their epoch had no validation: the training ended early. Collective."""
+        stopping = self.state.stopping
+        epoch = stopping.best_epoch if stopping.best_weights is not None else self.state.epoch - 1
+        if self.dataset.n_validation > 0 and not self._is_validated(epoch):
+            with agreed_errors(self.comm):
+                finish_validation = self.validator.begin()
+            metrics = self.comm.bcast(finish_validation(), root=self.layout.workers[0])
+            self.state.history.replace(epoch, metrics)
 
     def _restore_best(self) -> None:
         stopping = self.state.stopping

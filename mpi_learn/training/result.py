@@ -31,7 +31,8 @@ class Result:
     Attributes:
         history: Metric name -> one float per epoch. The ``val_`` lists have NaN for epochs without validation.
         parameters: Arguments with which the model was built.
-        seconds: Wall time of the training loop, without building the model and loading the data.
+        seconds: Wall time of the training loop, without building the model and loading the data. It includes the time
+            before a resume.
         samples_per_second: Training samples over the wall time of the training steps, without validation.
         epochs: Number of epochs, including those before a resume.
         stopped_by: ``epochs``, ``early_stopping``, ``target`` or ``callback``.

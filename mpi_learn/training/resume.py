@@ -109,6 +109,9 @@ class Checkpointing:
         metadata = {
             "epoch": self.state.epoch,
             "history": self.state.history.columns,
+            "seconds": self.state.seconds,
+            "steps_s": self.state.steps_s,
+            "callbacks": self.state.callbacks,
             "stopping": stopping.state(),
             "learning_rate": self.rate.chosen,
             "shapes": model.layout.shapes,
@@ -134,7 +137,9 @@ class Checkpointing:
         for name, array in self.algorithm.state().items():
             if f"algorithm.{name}" in arrays:
                 array[...] = arrays[f"algorithm.{name}"]
-        self.state.epoch = self.state.resumed_at = int(checkpoint.metadata["epoch"])
+        self.state.epoch = int(checkpoint.metadata["epoch"])
+        self.state.seconds = checkpoint.metadata.get("seconds", 0.0)
+        self.state.steps_s = checkpoint.metadata.get("steps_s", 0.0)
         self.state.history.columns = dict(checkpoint.metadata["history"])
 
     def _restore_same(self, checkpoint: Checkpoint, rank_arrays: Arrays) -> None:
@@ -145,10 +150,12 @@ class Checkpointing:
         if self.model.has_xla and self.configuration.xla == "auto":  # another timing might choose differently
             self.model.compile_step(bool(checkpoint.metadata.get("is_xla")))
         state, arrays = self.state, checkpoint.arrays
-        state.stopping.restore(checkpoint.metadata["stopping"])
         self.rate.chosen = checkpoint.metadata.get("learning_rate")
-        state.stopping.best_weights = arrays.get("best_weights")
-        state.stopping.best_statistics = arrays.get("best_moving")
+        if checkpoint.metadata["training"].get("callbacks") == self.configuration.model_dump(mode="json")["callbacks"]:
+            state.callbacks = checkpoint.metadata.get("callbacks", [])
+        if state.stopping.is_continued(checkpoint.metadata["training"].get("early_stopping")):
+            best = arrays.get("best_weights"), arrays.get("best_moving")
+            state.stopping.restore(checkpoint.metadata["stopping"], *best)
         state.ended_by = state.stopping.reason({name: column[-1] for name, column in state.history.columns.items()})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -61,10 +62,24 @@ class Stopping:
         """The values that a checkpoint holds besides the best weights."""
         return {"best_value": self.best_value, "best_epoch": self.best_epoch, "waited": self.waited}
 
-    def restore(self, state: dict[str, float]) -> None:
-        """Continues from `state`."""
+    def is_continued(self, earlier: dict[str, Any] | None) -> bool:
+        """Whether an earlier run with the section `earlier` compared epochs in the same way: its best epoch counts."""
+        if earlier is None or self.early_stopping is None:
+            return False
+        then, now = EarlyStopping.model_validate(earlier), self.early_stopping
+        return (then.metric, then.direction) == (now.metric, now.direction)
+
+    def restore(
+        self,
+        state: dict[str, float],
+        best_weights: np.ndarray | None = None,
+        best_statistics: np.ndarray | None = None,
+    ) -> None:
+        """Continues from `state`, with the weights and batch statistics of the best epoch if they are restored."""
         self.best_value = state["best_value"]
         self.best_epoch, self.waited = int(state["best_epoch"]), int(state["waited"])
+        if self.early_stopping is not None and self.early_stopping.restore_best:
+            self.best_weights, self.best_statistics = best_weights, best_statistics
 
 
 class History:
@@ -83,6 +98,12 @@ class History:
             self.columns.setdefault(name, [math.nan] * n)
         for name, column in self.columns.items():
             column.append(metrics.get(name, math.nan))
+
+    def replace(self, epoch: int, metrics: dict[str, float]) -> None:
+        """Replaces values of an epoch."""
+        n = len(self)
+        for name, value in metrics.items():
+            self.columns.setdefault(name, [math.nan] * n)[epoch] = value
 
 
 @dataclass(frozen=True)
@@ -135,12 +156,16 @@ class State:
         stopping: Early stopping and target, with the weights of the best epoch.
         history: Metrics of all epochs so far.
         epoch: Number of finished epochs.
-        resumed_at: Number of epochs that an earlier run had finished.
+        seconds: Wall time of the training loop so far, with that of earlier runs.
+        steps_s: Wall time of all training steps so far, with those of earlier runs.
+        callbacks: What the callbacks remember; see `Callbacks.state`.
         ended_by: Why no epoch follows, if an earlier run of the same training ended before its last epoch.
     """
 
     stopping: Stopping
     history: History = field(default_factory=History)
     epoch: int = 0
-    resumed_at: int = 0
+    seconds: float = 0.0
+    steps_s: float = 0.0
+    callbacks: list[dict[str, float]] = field(default_factory=list)
     ended_by: str | None = None

@@ -174,7 +174,7 @@ class Coordinator:
 
     def _tell(self, proposal: Proposal, outcome: Outcome) -> None:
         self.state.tell(proposal, outcome)
-        if outcome.state == "complete" and self.limits.is_reached(outcome):
+        if self.limits.is_reached(outcome):
             self.has_reached_target = True
             self._stop(f"trial {proposal.number} reached the target")
             self._stop_running()

@@ -23,10 +23,14 @@ class FoldReports:
         self.n_groups, self._figures = n_groups, figures
         self.reporters: set[int] = set()
         self._values: dict[int, dict[int, float]] = {}
+        self._only_fold: int | None = None  # with folds one after the other
 
     def add(self, rank: int, fold: int, step: int, value: float) -> float | None:
         """Records the value of a fold; returns the value of the trial once, when all parallel folds have reported."""
         self.reporters.add(rank)
+        self._only_fold = fold if self._only_fold is None else self._only_fold
+        if self.n_groups == 1 and fold != self._only_fold:  # an early stop may have left it fewer steps
+            return None
         values = self._values.setdefault(step, {})
         if len(values) == self.n_groups or fold in values:
             return None

@@ -42,8 +42,8 @@ class SearchLimits:
     timeout_s: float | None = None
 
     def is_reached(self, ended: TrialRecord | Outcome) -> bool:
-        """Whether this trial reaches the target."""
-        return self.figures_of_merit.is_reached(self.target, ended)
+        """Whether this trial reaches the target. A pruned one does not: its figure of merit is provisional."""
+        return ended.state == "complete" and self.figures_of_merit.is_reached(self.target, ended)
 
     def is_too_long(self, duration_s: float) -> bool:
         """Whether a trial of this duration exceeds the timeout."""

@@ -98,7 +98,7 @@ class Block:
         return self.comm if self.comm.size == 1 else communicators.split(self.comm, self.group, self.comm.rank)
 
     def _run_part(self, assignment: Assignment, check: Callable[[], None]) -> PartOutcome:
-        part = PartOutcome(assignment.number)
+        part, started = PartOutcome(assignment.number), time.perf_counter()
         for fold in folds_of_group(self.group, len(self.groups), self.settings.folds):
             trial = Trial(
                 assignment.proposal,
@@ -109,7 +109,7 @@ class Block:
                 reporter=self.reporter,
                 study=assignment.study,
             )
-            if not self._continues(self._run_fold(trial, part), trial, part, assignment.reference, check):
+            if not self._continues(self._run_fold(trial, part, started), trial, part, assignment.reference, check):
                 break
         return part
 
@@ -142,12 +142,12 @@ class Block:
             if (verdict.number, verdict.fold) == (trial.number, trial.fold):
                 return verdict.continues  # other verdicts concern folds that have failed on this rank
 
-    def _run_fold(self, trial: Trial, part: PartOutcome) -> bool:
+    def _run_fold(self, trial: Trial, part: PartOutcome, trial_started: float) -> bool:
         """Runs one fold and adds it to `part`; returns whether the next fold may run."""
         started = time.perf_counter()
         try:
             try:
-                self.watchdog.guard(trial.comm, self.settings.timeout_s)
+                self.watchdog.guard(trial.comm, self.settings.timeout_s, started - trial_started)
                 with in_this_process():
                     value, history = self.objective(trial)
             finally:

@@ -110,7 +110,7 @@ class Watchdog:
             self._receive()
         return self.disbanded >= block
 
-    def guard(self, comm: Communicator, timeout_s: float | None) -> None:
+    def guard(self, comm: Communicator, timeout_s: float | None, spent_s: float = 0.0) -> None:
         """Starts to watch user code, until `stop_guarding` is called.
 
         Until that call has returned, one exception may be raised in the watched thread at any instruction. If it is
@@ -118,7 +118,8 @@ class Watchdog:
 
         Args:
             comm: The communicator to revoke, so that ranks that wait in it are freed.
-            timeout_s: The time limit of the code, in seconds; None for no limit.
+            timeout_s: The time limit of the trial, in seconds; None for no limit.
+            spent_s: Time that the trial has taken so far, in its earlier folds.
 
         Raises:
             TrialTimeout: Raised later, if the code exceeds its time limit and can be interrupted.
@@ -126,9 +127,9 @@ class Watchdog:
         """
         with self._lock:
             self._comm, self._timeout_s, self._why = comm, timeout_s, None
-            self._deadline = NEVER if timeout_s is None else time.monotonic() + timeout_s
+            self._deadline = NEVER if timeout_s is None else time.monotonic() + timeout_s - spent_s
         if timeout_s is not None:
-            self._arm(timeout_s + 2 * GRACE_S)
+            self._arm(max(timeout_s - spent_s, 0.0) + 2 * GRACE_S)
 
     def stop_guarding(self) -> None:
         """Ends the watch after user code. May be called more than once."""

@@ -181,3 +181,16 @@ def build_noisy():
 
 def squared_error(labels, outputs):
     return (labels - outputs) ** 2
+
+
+def build_annealed():
+    """The loss grows with the steps of the optimizer."""
+    import keras
+
+    class Annealed(keras.Model):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            factor = 1.0 + 0.1 * keras.ops.cast(self.optimizer.iterations, "float32")
+            return factor * keras.ops.mean(keras.ops.square(keras.ops.reshape(y, (-1, 1)) - y_pred))
+
+    inputs = keras.Input((3,))
+    return Annealed(inputs, keras.layers.Dense(1)(inputs))

@@ -99,6 +99,25 @@ def test_learning_rate_that_a_callback_has_set_is_in_the_checkpoint(tmp_path):
     assert run(5, checkpoint=True) == whole
 
 
+def test_plateau_of_keras_continues_after_a_resume(tmp_path):
+    plateau = {"name": "ReduceLROnPlateau", "monitor": "val_loss", "patience": 2, "factor": 0.3, "min_delta": 0.5}
+    common = KERAS | {"callbacks": [plateau], "optimizer": {"name": "sgd", "learning_rate": 0.1}}
+    whole = train(common | {"epochs": 6}, MPI.COMM_SELF, data=line()).history
+    checkpointed = common | {"checkpoint": {"path": str(tmp_path)}}
+    train(checkpointed | {"epochs": 3}, MPI.COMM_SELF, data=line())
+    assert train(checkpointed | {"epochs": 6}, MPI.COMM_SELF, data=line()).history == whole
+
+
+def test_callback_sees_the_model_of_its_epoch_during_validation_by_a_thread():
+    recorded, common = calls("sum_of_weights"), KERAS | {"callbacks": f"{FILE}:sum_of_weights"}
+    found = []
+    for mode in ("distributed", "thread"):
+        recorded.clear()
+        train(common | {"validation": {"mode": mode}}, MPI.COMM_SELF, data=line())
+        found.append(list(recorded))
+    assert found[0] == found[1]
+
+
 REFUSED = {
     "early stopping": (KERAS, "EarlyStopping", "write `early_stopping: {metric"),
     "of a factory": (KERAS, "keras.callbacks:TerminateOnNaN", "TerminateOnNaN is not available as a callback"),

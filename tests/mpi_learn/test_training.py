@@ -299,3 +299,78 @@ def test_plateau_schedule_of_a_resumed_training_is_that_of_one_never_stopped(com
     constant = train(lowered | {"epochs": 6, "optimizer": optimizer | {"schedule": {}}}, comm, data=line())
     assert constant.history["loss"][0] == whole.history["loss"][0]
     assert constant.history["loss"][-1] < whole.history["loss"][-1]
+
+
+ENDED_EARLY = NUMBERS | {"batch_size": 8, "optimizer": {"name": "sgd", "learning_rate": 0.3}}
+"""A training whose loss rises after a few epochs."""
+
+
+def test_training_that_continues_without_early_stopping_ends_with_its_last_weights(comm, tmp_path):
+    common = ENDED_EARLY | {"checkpoint": {"path": str(tmp_path)}}
+    first = train(common | {"epochs": 200, "early_stopping": {"patience": 2}}, comm, data=line())
+    assert first.best_epoch is not None
+    for end in ({}, {"early_stopping": {"patience": 100, "restore_best": False}}):
+        longer = train(common | {"epochs": first.epochs + 2} | end, comm, data=line())
+        whole = train(ENDED_EARLY | {"epochs": first.epochs + 2}, comm, data=line())
+        assert longer.best_epoch is None
+        np.testing.assert_array_equal(longer.model.get_weights()[0], whole.model.get_weights()[0])
+
+
+def test_early_stopping_by_another_metric_begins_with_the_resumed_epochs(comm, tmp_path):
+    """The largest error so far is no limit for the smallest loss."""
+    common = ENDED_EARLY | {"metrics": ["mae"], "checkpoint": {"path": str(tmp_path)}}
+    rising = {"metric": "val_mae", "mode": "max", "patience": 50}
+    train(common | {"epochs": 3, "early_stopping": rising}, comm, data=line())
+    resumed = train(common | {"epochs": 8, "early_stopping": {"patience": 50}}, comm, data=line())
+    losses = resumed.history["val_loss"]
+    assert resumed.best_epoch == 3 + int(np.argmin(losses[3:]))
+
+
+def test_steps_of_the_optimizer_that_a_model_reads_continue(comm, tmp_path):
+    common = {"model": f"{MODELS}:build_annealed", "batch_size": 32}
+    whole = train(common | {"epochs": 4}, comm, data=line())
+    checkpoint = {"checkpoint": {"path": str(tmp_path)}}
+    train(common | {"epochs": 2} | checkpoint, comm, data=line())
+    assert train(common | {"epochs": 4} | checkpoint, comm, data=line()).history == whole.history
+    threaded = common | {"epochs": 4, "validation": {"mode": "thread"}}
+    assert train(threaded, comm, data=line()).history == whole.history
+
+
+def test_schedule_continues_at_its_epoch_with_other_batches(comm, tmp_path):
+    """The rate falls to zero after epoch 6. The 40 steps per epoch before count as 20 steps now."""
+    schedule = {"name": "step", "every": 6, "factor": 1e-9}
+    common = NUMBERS | {"optimizer": {"name": "sgd", "learning_rate": 0.01, "schedule": schedule}, "epochs": 8}
+    first = common | {"batch_size": 5, "checkpoint": {"path": str(tmp_path / "a")}}
+    train(first, comm, data=line(), on_epoch=lambda epoch, metrics: epoch == 3)
+    start = {"path": str(tmp_path / "b"), "start_from": str(tmp_path / "a")}
+    losses = train(common | {"batch_size": 10, "checkpoint": start}, comm, data=line()).history["val_loss"]
+    changes = np.abs(np.diff(losses)) > 1e-6
+    assert changes.tolist() == [True] * 5 + [False] * 2
+
+
+def test_seconds_and_speed_include_the_runs_before(comm, tmp_path):
+    configuration = NUMBERS | {"epochs": 3, "checkpoint": {"path": str(tmp_path)}}
+    first, again = (train(configuration, comm, data=line()) for _ in range(2))
+    assert first.seconds * 0.5 < again.seconds
+    assert again.samples_per_second == pytest.approx(first.samples_per_second)
+    longer = train(configuration | {"epochs": 6}, comm, data=line())
+    assert longer.seconds > again.seconds
+
+
+@pytest.mark.parametrize("mode", ["distributed", "thread"])
+def test_training_that_ends_early_is_validated_with_its_final_weights(comm, mode):
+    def stopped(epoch, metrics):
+        return epoch == 5
+
+    sparse = NUMBERS | {"epochs": 9, "validation": {"every": 4, "mode": mode}}
+    every = train(NUMBERS | {"epochs": 9}, comm, data=line()).history["val_loss"]
+    found = train(sparse, comm, data=line(), on_epoch=stopped).history["val_loss"]
+    np.testing.assert_array_equal(np.isnan(found)[:4], [True, True, True, False])
+    assert (len(found), found[-1]) == ((6, every[5]) if mode == "distributed" else (7, every[6]))
+
+
+def test_best_epoch_without_validation_is_validated(comm):
+    common = ENDED_EARLY | {"epochs": 6, "early_stopping": {"metric": "loss", "patience": 2}}
+    every = train(common, comm, data=line())
+    found = train(common | {"validation": {"every": 5}}, comm, data=line())
+    assert found.history["val_loss"][found.best_epoch] == every.history["val_loss"][every.best_epoch]

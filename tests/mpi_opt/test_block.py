@@ -47,7 +47,7 @@ def test_folds_are_in_order_whichever_part_arrives_first():
 class NoWatchdog:
     """Watches nothing."""
 
-    def guard(self, comm, timeout_s) -> None:
+    def guard(self, comm, timeout_s, spent_s=0.0) -> None:
         pass
 
     def stop_guarding(self) -> None:
@@ -138,3 +138,22 @@ def test_all_ranks_of_a_block_stop_after_the_same_fold_although_one_failed_befor
     outcomes = run_trials(2, 4, 2, objective)
     assert [outcome.state for outcome in outcomes] == ["failed", "pruned"]
     assert sorted(one for one in ran if one[0] == 1) == [(1, 0, 0), (1, 1, 0)]
+
+
+def test_the_time_limit_is_that_of_all_folds_of_a_trial_together():
+    spent = []
+
+    class Watchdog(NoWatchdog):
+        def guard(self, comm, timeout_s, spent_s=0.0) -> None:
+            spent.append((timeout_s, spent_s))
+
+    def called(trial):
+        time.sleep(0.05)
+        return 1.0, None
+
+    settings = TrialSettings(0, 3, timeout_s=60.0)
+    block = Block(MPI.COMM_SELF, 0, called, settings, reporter=NoReporter(), watchdog=Watchdog())
+    block.run(Assignment(Proposal(0, {}), "", None))
+    assert [limit for limit, _ in spent] == [60.0] * 3
+    assert [round(seconds, 1) for _, seconds in spent] == pytest.approx([0.0, 0.05, 0.1], abs=0.06)
+    assert spent[0][1] < 0.05 <= spent[1][1] < spent[2][1] - 0.04

@@ -172,3 +172,15 @@ def test_an_error_of_this_program_in_the_worker_ends_the_search(monkeypatch):
     monkeypatch.setattr("mpi_opt.worker.worker.Worker._lead", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         mpi_opt.search(lambda trial: 1.0, trials=2, **SETTINGS)
+
+
+def test_folds_that_take_too_long_together_fail_their_trial():
+    def slow(trial) -> float:
+        until = time.monotonic() + 0.8
+        while trial.number == 1 and time.monotonic() < until:
+            pass
+        return trial.parameters["x"]
+
+    study = mpi_opt.search(slow, trials=3, timeout=1.2, **SETTINGS | {"folds": 4})
+    assert [trial.state for trial in study.trials] == ["complete", "failed", "complete"]
+    assert "the trial took longer than trial.timeout, 1.2 s" in study.trials[1].error

@@ -19,6 +19,8 @@ INSTEAD = {
 }
 """Callbacks of Keras that change the training of one rank alone, or save its model, and what to write instead."""
 SETTING_THE_RATE = ("LearningRateScheduler", "ReduceLROnPlateau")
+PROGRESS = ("best", "wait", "cooldown_counter")
+"""The attributes in which callbacks of Keras compare epochs: `ReduceLROnPlateau`, and those that follow it."""
 OF_BATCHES = tuple(f"on_{kind}batch_{at}" for kind in ("", "train_", "test_", "predict_") for at in ("begin", "end"))
 
 
@@ -44,6 +46,11 @@ def is_keras_callback(made: Any) -> bool:
     """Whether `made` is a `keras.callbacks.Callback`; does not import Keras."""
     keras = sys.modules.get("keras")
     return keras is not None and isinstance(made, keras.callbacks.Callback)
+
+
+def progress(made: Any) -> dict[str, float]:
+    """The values of those `PROGRESS` that a callback has, without which it would start again after a resume."""
+    return {name: value for name, value in vars(made).items() if name in PROGRESS and isinstance(value, int | float)}
 
 
 def check_keras_callback(made: Any, fixed_by: str) -> None:

@@ -56,6 +56,7 @@ class KerasModel(Model):
         self._settings = settings
         self.network = self.state = KerasNetwork(model, settings)
         self.compiled = CompiledModel(self.network, settings, example)
+        self.network.add_integers(self.compiled.recorder.iterations)
         self.layout, self.has_own_loss = self.network.layout.counted(), self.compiled.has_own_loss
         self.weights = aligned_empty(self.layout.size)
         self.weights[:] = 0

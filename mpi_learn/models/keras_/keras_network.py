@@ -154,6 +154,10 @@ class KerasNetwork:
             if not any(variable is other for other in of_kind):
                 of_kind.append(variable)
 
+    def add_integers(self, variable: Any) -> None:
+        """Makes a variable with integers, which is not one of the model, part of its state."""
+        self._integers.append(variable)
+
     def floats(self) -> np.ndarray:
         return joined(self._floats, np.float32)
 
