@@ -47,10 +47,21 @@ def seeds(run: Run, n: int = 3) -> list[Run]:
 OUTER = {"name": "nesterov", "learning_rate": 0.7, "momentum": 0.7}
 ALLREDUCE = {"name": "allreduce"}
 
+
+def low_rank(matrix_rank: int) -> dict:
+    """`ALLREDUCE` with gradients of low rank."""
+    return ALLREDUCE | {"compression": "power-sgd", "matrix_rank": matrix_rank}
+
+
+
 RUNS = {
     "allreduce, rate 0.002": [Run(ALLREDUCE, 0.002)],
     "allreduce": seeds(Run(ALLREDUCE, 0.003)),
     "allreduce, rate 0.004": seeds(Run(ALLREDUCE, 0.004)),
+    "allreduce, rank 16": seeds(Run(low_rank(16), 0.003)),
+    "allreduce, rank 32": seeds(Run(low_rank(32), 0.003)),
+    "allreduce, rank 32, rate 0.006, cosine": seeds(Run(low_rank(32), 0.006, schedule="cosine")),
+    "allreduce, rank 64, rate 0.006, cosine": seeds(Run(low_rank(64), 0.006, schedule="cosine")),
     "downpour": [Run({"name": "downpour"}, 0.001)],
     "clusters": seeds(Run(clusters(), 0.002)),
     "clusters, rate 0.004": [Run(clusters(), 0.004)],

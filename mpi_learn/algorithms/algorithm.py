@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout
+from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.model import ModelState
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.configuration import AnyOptimizer
@@ -36,8 +37,8 @@ class AlgorithmSetup:
         comm: All ranks of the training.
         layout: Which rank has which role.
         weights: The model's weights, (n,) float32, changed in place; on a master its centre's.
+        arrays: Which part of the weights is which array, with or without counts.
         n_sums: Number of sums that follow the gradient in a step vector.
-        n_counts: Number of counts at the end of the gradient.
         n_steps: Steps of a worker per epoch, the same on all workers.
         learning_rate: The configured learning rate; 0 for an optimizer of a framework.
         make_optimizer: Builds an optimizer with its learning rate schedule.
@@ -48,13 +49,13 @@ class AlgorithmSetup:
     comm: Communicator
     layout: Layout
     weights: np.ndarray
+    arrays: FlatLayout
     n_sums: int
     n_steps: int
     learning_rate: float
     make_optimizer: MakeOptimizer
     make_deal: Callable[[], Deal] | None = None
     batch_statistics: ModelState | None = None
-    n_counts: int = 0
 
     @property
     def n(self) -> int:

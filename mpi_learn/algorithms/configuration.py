@@ -16,10 +16,15 @@ class AllReduce(Section):
 
     name: Literal["allreduce"] = "allreduce"
     accumulate: int = Field(1, ge=1, description="Steps whose gradients a rank sums before they are exchanged.")
-    compression: Literal["none", "float16", "top-k"] = Field(
-        "none", description="How a gradient is sent: unchanged, in 16 bits, or only its largest elements."
+    compression: Literal["none", "float16", "top-k", "power-sgd"] = Field(
+        "none",
+        description="How a gradient is sent: unchanged, in 16 bits, only its largest elements, or as matrices of low "
+        "rank.",
     )
     fraction: float = Field(0.01, gt=0, le=1, description="top-k: the fraction of the elements that is sent.")
+    matrix_rank: int = Field(
+        32, ge=1, description="power-sgd: the rank of the matrices that are sent instead of larger ones."
+    )
 
 
 class ParameterServer(Section):

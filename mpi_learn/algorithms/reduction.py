@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.flat_layout import WEIGHT
+from mpi_learn.flat_layout import WEIGHT, FlatLayout
 from mpi_learn.mpi.collectives import all_to_all, gathered, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
 
@@ -74,12 +74,12 @@ class TopFraction(Reduction):
 
     Args:
         fraction: Fraction of the elements that is sent.
-        n: Length of the gradient, without counts.
-        n_counts: Number of counts.
+        layout: Layout of the gradient, with or without counts.
     """
 
-    def __init__(self, fraction: float, n: int, n_counts: int = 0) -> None:
-        self.n_sent, self._weight = max(1, int(fraction * n)), n + n_counts + WEIGHT
+    def __init__(self, fraction: float, layout: FlatLayout) -> None:
+        n = layout.arrays.size
+        self.n_sent, self._weight = max(1, int(fraction * n)), layout.size + WEIGHT
         self._held_back = np.zeros(n, np.float32)
 
     def sum(self, comm: Communicator, step: np.ndarray) -> None:
@@ -102,14 +102,99 @@ class TopFraction(Reduction):
         return {"held_back": self._held_back}
 
 
+class LowRank(Reduction):
+    """Matrices are sent as products of two narrow ones; the rest is added to the next gradient (error feedback).
+
+    PowerSGD (Vogels, Karimireddy & Jaggi 2019, algorithms 1 and 2). With the sum over ranks M = Σ Mᵢ of a matrix, one
+    power iteration is ``P ← orthonormal(Σ Mᵢ Q)``, ``Q ← Σ Mᵢᵀ P``, and the approximation is ``P Qᵀ``. The next step
+    begins with this Q. Arrays of more than two dimensions are cut into rows and columns where
+    their sum is smallest. Vectors, and matrices that would not become smaller, are summed exactly.
+
+    As in `TopFraction`, what is held back is a mean over samples. For an array that no rank has used, nothing is sent
+    later: what is held back stays.
+
+    Args:
+        matrix_rank: Rank of the approximations, the number of columns of P and Q.
+        layout: Layout of the gradient, with or without counts.
+    """
+
+    def __init__(self, matrix_rank: int, layout: FlatLayout) -> None:
+        self._layout, bounds = layout, layout.bounds.tolist()
+        self._held_back = np.zeros(layout.arrays.size, np.float32)
+        self._shapes = {
+            number: (rows, columns)
+            for number, (rows, columns) in enumerate(map(_matrix_shape, layout.arrays.shapes))
+            if matrix_rank * (rows + columns) < rows * columns
+        }
+        self._places = {number: slice(bounds[number], bounds[number + 1]) for number in self._shapes}
+        edges = [0, *(edge for place in self._places.values() for edge in (place.start, place.stop))]
+        self._exact = [slice(*pair) for pair in zip(edges[::2], [*edges[1::2], None], strict=True)]
+        columns = FlatLayout(tuple((columns, matrix_rank) for _, columns in self._shapes.values()))
+        self._right = np.random.default_rng(0).standard_normal(columns.size, np.float32)
+        self._rights = dict(zip(self._shapes, columns.views(self._right), strict=True))
+
+    def sum(self, comm: Communicator, step: np.ndarray) -> None:
+        if comm.size == 1:
+            return
+        own = float(step[self._layout.size + WEIGHT])
+        means = {number: self._mean(number, step, own) for number in self._shapes}
+        lefts = [own * mean @ self._rights[number] for number, mean in means.items()]
+        *lefts, exact = _summed(comm, [*lefts, np.concatenate([step[place] for place in self._exact])])
+        self._write_exact(step, exact)
+        lefts = [np.linalg.qr(left)[0] for left in lefts]
+        found = _summed(comm, [own * mean.T @ left for mean, left in zip(means.values(), lefts, strict=True)])
+        total = float(step[self._layout.size + WEIGHT])
+        used = self._layout.arrays.used(step[: self._layout.size])
+        for number, left, right in zip(means, lefts, found, strict=True):
+            place, approximation = self._places[number], left @ right.T
+            step[place] = approximation.ravel() if used[number] else 0
+            if used[number] and total != 0:
+                self._rights[number][:] = right
+                if own != 0:
+                    self._held_back[place] = (means[number] - approximation / total).ravel()
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        return {"held_back": self._held_back, "right": self._right}
+
+    def _mean(self, number: int, step: np.ndarray, weight: float) -> np.ndarray:
+        """This rank's mean gradient of a matrix and what it has held back."""
+        place = self._places[number]
+        mean = self._held_back[place] + step[place] / weight if weight != 0 else self._held_back[place]
+        matrix: np.ndarray = mean.reshape(self._shapes[number])
+        return matrix
+
+    def _write_exact(self, step: np.ndarray, values: np.ndarray) -> None:
+        """Replaces everything but the matrices in `step`."""
+        first = 0
+        for place in self._exact:
+            part = step[place]
+            part[:] = values[first : first + part.size]
+            first += part.size
+
+
+def _matrix_shape(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Rows and columns of an array as the matrix with the smallest sum of both; (size, 1) of a vector."""
+    cuts = [(math.prod(shape[:cut]), math.prod(shape[cut:])) for cut in range(1, len(shape))]
+    return min(cuts, key=sum, default=(math.prod(shape), 1))
+
+
+def _summed(comm: Communicator, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """Each float32 array's sum over all ranks, in one collective over `comm`."""
+    message = np.concatenate([np.ravel(array) for array in arrays]) if arrays else np.zeros(0, np.float32)
+    sum_in_place(comm, message)
+    return FlatLayout.of(arrays).views(message)
+
+
 def _scale(vector: np.ndarray) -> np.float32:
     """The divisor with which 16 bits hold the largest element."""
     largest = float(np.abs(vector).max(initial=0.0))
     return np.float32(largest / LARGEST_HALF if largest > 0 else 1.0)
 
 
-def make_reduction(options: AllReduce, n: int, n_counts: int = 0) -> Reduction:
-    """The reduction that ``compression:`` names, for gradients of length `n`, of which `n_counts` are counts."""
+def make_reduction(options: AllReduce, layout: FlatLayout) -> Reduction:
+    """The reduction that ``compression:`` names, for gradients of this layout, with or without counts."""
     if options.compression == "float16":
-        return HalfPrecision(n - n_counts)
-    return TopFraction(options.fraction, n - n_counts, n_counts) if options.compression == "top-k" else ExactSum()
+        return HalfPrecision(layout.arrays.size)
+    if options.compression == "top-k":
+        return TopFraction(options.fraction, layout)
+    return LowRank(options.matrix_rank, layout) if options.compression == "power-sgd" else ExactSum()

@@ -34,7 +34,7 @@ class UsedArraysRule:
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
         used = self.layout.used(gradient)
         self._n_steps += used
-        for run in _runs(np.where(used, self._n_steps, 0)):
+        for run in _runs(self._n_steps * used):
             if run not in self._parts:
                 self._parts[run] = self.rule.part(*run)
             place, part = self._parts[run]
@@ -43,5 +43,5 @@ class UsedArraysRule:
 
 def _runs(numbers: np.ndarray) -> list[tuple[int, int]]:
     """First index and end of each run of equal numbers, without those of zeros."""
-    edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    edges = [0, *(np.flatnonzero(numbers[1:] != numbers[:-1]) + 1).tolist(), len(numbers)]
     return [(first, end) for first, end in pairwise(edges) if numbers[first]]

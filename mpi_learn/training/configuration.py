@@ -198,8 +198,8 @@ class TrainingConfiguration(Section):
             ),
             "gan needs a loss for the discriminator's outputs": self.loss is not None,
             "with gan, each of metrics is a file.py:function of (real, generated) samples": is_of_functions,
-            "gan does not support compression: top-k, which would send the gradient of a resting model": not (
-                isinstance(algorithm, AllReduce) and algorithm.compression == "top-k"
+            "gan supports no compression but float16: the others would send the gradient of a resting model": not (
+                isinstance(algorithm, AllReduce) and algorithm.compression in ("top-k", "power-sgd")
             ),
             "gan with accumulate needs `exchange: batch`: with `model` the two models take turns": not (
                 isinstance(algorithm, AllReduce) and algorithm.accumulate > 1 and gan.exchange == "model"

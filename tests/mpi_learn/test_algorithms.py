@@ -49,7 +49,7 @@ def ours(options, optimizer, noises=None, batch_weight=4.0):
     weights = aligned_empty(N)
     weights[:] = np.linspace(-1, 1, N)
     algorithm = make_algorithm(configuration, AlgorithmSetup(
-        MPI.COMM_SELF, lay_out(1), weights, n_sums=5, n_steps=12, learning_rate=0.1,
+        MPI.COMM_SELF, lay_out(1), weights, FlatLayout(((N,),)), n_sums=5, n_steps=12, learning_rate=0.1,
         make_optimizer=lambda options, updates: make_optimizer(options or optimizer, FlatLayout(((N,),))),
     ))  # fmt: skip
 
@@ -159,7 +159,7 @@ def test_the_remainders_of_full_batches_do_not_dominate_a_small_one():
     """Twelve steps of one gradient, the last of 1 sample: all of it arrives except for the remainders, and no more."""
     from mpi4py import MPI
 
-    reduction, total = make_reduction(AllReduce(compression="top-k", fraction=0.1), N), np.zeros(N)
+    reduction, total = make_reduction(AllReduce(compression="top-k", fraction=0.1), FlatLayout(((N,),))), np.zeros(N)
     gradient = np.linspace(0.5, 1, N, dtype=np.float32)
     for n_samples in [64] * 11 + [-0.1]:
         step = np.append(n_samples * gradient, [n_samples, 0, 0, 0, 0]).astype(np.float32)
@@ -208,6 +208,7 @@ TREES = {
     "allreduce accumulated": {"name": "allreduce", "accumulate": 3},
     "allreduce in 16 bits": {"name": "allreduce", "compression": "float16"},
     "allreduce of the largest": {"name": "allreduce", "compression": "top-k", "fraction": 0.3},
+    "allreduce of low rank": {"name": "allreduce", "compression": "power-sgd", "matrix_rank": 4},
     "clusters in a ring": {"name": "clusters", "size": 2, "exchange_every": 2, "neighbours": "ring"},
     "clusters in pairs": {"name": "clusters", "size": 2, "exchange_every": 2, "neighbours": "random"},
     "clusters of one": {"name": "clusters", "size": 1, "exchange_every": 1, "neighbours": "random"},

@@ -23,6 +23,7 @@ ALGORITHMS = {
     "allreduce accumulated evenly": {"name": "allreduce", "accumulate": 2},
     "allreduce in 16 bits": {"name": "allreduce", "compression": "float16"},
     "allreduce of the largest": {"name": "allreduce", "compression": "top-k", "fraction": 0.1},
+    "allreduce of low rank": {"name": "allreduce", "compression": "power-sgd", "matrix_rank": 2},
     "downpour": {"name": "downpour"},
     "downpour every 3": {"name": "downpour", "sync_every": 3},
     "synchronous": {"name": "downpour", "synchronous": True},

@@ -103,6 +103,7 @@ def test_one_rank_alone_is_dealt_all_samples():
 STATES = {
     "allreduce": ({"name": "allreduce"}, 3),
     "largest elements": ({"name": "allreduce", "compression": "top-k", "fraction": 0.2}, 3),
+    "low rank": ({"name": "allreduce", "compression": "power-sgd", "matrix_rank": 2}, 3),
     "downpour": ({"name": "downpour", "sync_every": 3}, 3),
     "easgd": ({"name": "easgd", "sync_every": 5}, 3),
     "easgd tree": ({"name": "easgd", "masters": 2}, 5),

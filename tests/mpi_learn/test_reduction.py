@@ -7,9 +7,12 @@ import pytest
 
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.algorithms.reduction import make_reduction
+from mpi_learn.flat_layout import FlatLayout
 from tests.mpi_learn.thread_ranks import run_ranks
 
 N_RANKS, N, N_SENT = 3, 41, 10
+SHAPES = ((3, 2, 6), (5,))
+"""A kernel that becomes a matrix of 6 times 6, and a vector."""
 WEIGHTS = (64.0, 8.0, 1.0)
 """The weight of the batch of each rank."""
 
@@ -24,7 +27,7 @@ def reduced(n_steps, **options):
     """What each rank has after each step, and what it holds back at the end."""
 
     def run(comm):
-        reduction, found = make_reduction(AllReduce(**options), N), []
+        reduction, found = make_reduction(AllReduce(**options), FlatLayout(SHAPES)), []
         for number in range(n_steps):
             step = step_vector(comm.rank, number).astype(np.float32)
             reduction.sum(comm, step)
@@ -58,3 +61,64 @@ def test_top_k_sends_the_largest_elements_and_adds_the_others_to_the_next_mean_g
     for rank, (found, arrays) in enumerate(reduced(4, compression="top-k", fraction=N_SENT / N)):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(arrays["held_back"], held_back[rank], rtol=1e-5, atol=1e-6)
+
+
+def test_power_sgd_sends_matrices_of_low_rank_and_adds_the_rest_to_the_next_mean_gradient():
+    """Vogels, Karimireddy & Jaggi 2019, algorithms 1 and 2, with projections instead of an orthogonalisation."""
+    held_back, right, expected = np.zeros((N_RANKS, 6, 6)), None, []
+    found = reduced(4, compression="power-sgd", matrix_rank=2)
+    for number in range(4):
+        steps = [step_vector(rank, number) for rank in range(N_RANKS)]
+        means = [held + step[:36].reshape(6, 6) / step[N] for held, step in zip(held_back, steps, strict=True)]
+        matrix = sum(weight * mean for weight, mean in zip(WEIGHTS, means, strict=True))
+        if right is None:  # the first one is drawn at random; of the result, only the space of its columns matters
+            right = np.random.default_rng(0).standard_normal(12, np.float32).reshape(6, 2)
+        left = matrix @ right
+        approximation = left @ np.linalg.pinv(left) @ matrix  # the projection on the columns of P
+        right = matrix.T @ left
+        held_back = [mean - approximation / sum(WEIGHTS) for mean in means]
+        expected.append(np.concatenate([approximation.ravel(), sum(steps)[36:]]))
+    for rank, (vectors, arrays) in enumerate(found):
+        np.testing.assert_allclose(vectors, expected, rtol=1e-4, atol=1e-3)
+        np.testing.assert_allclose(arrays["held_back"][:36], held_back[rank].ravel(), rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(arrays["held_back"][36:], 0)
+
+
+@pytest.mark.parametrize("empty", ["array", "step", "sum of the weights", "none"])
+def test_what_power_sgd_holds_back_arrives_later_also_after_steps_without_a_gradient(empty):
+    """A matrix of rank 2 is sent as one of rank 1. Before it comes a gradient of zero, which has no direction."""
+    matrix = np.outer(np.arange(1, 7), np.ones(6)) + 0.1 * np.outer(np.ones(6), np.arange(6))
+    layout = FlatLayout(((6, 6),)).counted()
+
+    def run(comm):
+        reduction, total = make_reduction(AllReduce(compression="power-sgd", matrix_rank=1), layout), np.zeros(36)
+        for number in range(7):
+            is_used, weight = number != 2 or empty != "array", 2
+            if number == 2 and empty in ("step", "sum of the weights"):
+                weight = 0 if empty == "step" else (1, -1)[comm.rank]
+            gradient = weight * matrix.ravel() if number == 1 else np.zeros(36)
+            step = np.concatenate([gradient, [is_used, weight, 0, 0, 0, 0]]).astype(np.float32)
+            reduction.sum(comm, step)
+            if step[37] != 0:  # without weight, the step vector is not used
+                total += step[:36] / step[37]
+            if not is_used:
+                np.testing.assert_array_equal(step[:36], 0)
+        return total
+
+    for total in run_ranks(2, run):
+        np.testing.assert_allclose(total, matrix.ravel(), atol=1e-3)
+
+
+def test_a_rank_without_samples_keeps_what_power_sgd_holds_back():
+    def run(comm):
+        reduction, held_back = make_reduction(AllReduce(compression="power-sgd", matrix_rank=2), FlatLayout(SHAPES)), []
+        for number in range(2):
+            step = step_vector(comm.rank, number).astype(np.float32)
+            if number == 1 and comm.rank == 1:
+                step[:] = 0
+            reduction.sum(comm, step)
+            held_back.append(reduction.arrays()["held_back"].copy())
+        return held_back
+
+    for rank, (before, after) in enumerate(run_ranks(N_RANKS, run)):
+        assert np.array_equal(before, after) is (rank == 1)

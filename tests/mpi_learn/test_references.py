@@ -64,7 +64,7 @@ class Rank:
         self.weights = aligned_empty(N)
         self.weights[:] = start() if weights is None else weights
         self.algorithm = make_algorithm(self.options, AlgorithmSetup(
-            comm, self.layout, self.weights, n_sums=5, n_steps=n_steps, learning_rate=RATE,
+            comm, self.layout, self.weights, FlatLayout(((6, 6), (4,))), n_sums=5, n_steps=n_steps, learning_rate=RATE,
             make_optimizer=make or with_momentum, **more,
         ))  # fmt: skip
         workers, leaders = self.layout.workers, self.layout.leaders

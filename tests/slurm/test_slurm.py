@@ -99,7 +99,8 @@ def test_a_killed_daemon_leaves_an_unfinished_study(study, cluster, command):
     assert one.status("results", "--finished") == 75
     if command == BY_US:
         assert (state, status) == ("FAILED", 75), job.text
-        assert "a node or one of mpirun's daemons was lost" in job.text
+        noticed_by_srun, noticed_by_mpirun = "srun returned non-zero", "a node or one of mpirun's daemons was lost"
+        assert noticed_by_srun in job.text or noticed_by_mpirun in job.text
     again = one.submit(BY_US.format(n=6), "--ntasks=6")
     assert again.wait() == ("COMPLETED", 0), again.text
     assert one.query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(60,)]

@@ -2,6 +2,7 @@
 
 import sys
 
+import fsspec.implementations.http  # noqa: F401 - before the barrier, because it takes up to a second
 from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration

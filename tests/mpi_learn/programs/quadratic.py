@@ -24,6 +24,7 @@ from mpi_learn.optimizers.configuration import Sgd
 from mpi_learn.optimizers.make_optimizer import make_optimizer
 
 N, N_SUMS, N_STEPS, EPOCHS, RATE = 1000, 4, 5, 10, 0.05
+ARRAYS = FlatLayout(((25, 20), (500,)))
 world = MPI.COMM_WORLD
 
 
@@ -65,7 +66,7 @@ def run(options: dict, failing: int | None = None, hosts: int = 1) -> dict:
     weights[:] = 1.0
     algorithm = make_algorithm(
         configuration,
-        AlgorithmSetup(world, layout, weights, N_SUMS, N_STEPS, learning_rate=RATE, make_optimizer=make),
+        AlgorithmSetup(world, layout, weights, ARRAYS, N_SUMS, N_STEPS, learning_rate=RATE, make_optimizer=make),
     )
     if world.rank == failing and world.rank in layout.masters:
         algorithm.centre.absorb = raising_later(algorithm.centre.absorb)

@@ -23,6 +23,7 @@ COMMON = {
 # with one worker below a master the order of exchanges is always the same
 CASES = {
     "top-k": {"name": "allreduce", "compression": "top-k", "fraction": 0.05},
+    "power-sgd": {"name": "allreduce", "compression": "power-sgd", "matrix_rank": 2},
     "downpour": {"name": "downpour", "sync_every": 3},
     "easgd": {"name": "easgd", "sync_every": 3},
     "gem": {"name": "gem", "sync_every": 2},
