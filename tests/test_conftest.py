@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import group_of
+from tests.conftest import freeze_once, group_of, pytest_runtest_setup
 
 ROOT = Path(__file__).parents[1]
 SKIPPING = """
@@ -145,3 +146,15 @@ def test_tests_that_measure_time_are_marked(tmp_path):
     status, out = run(tmp_path, "-m", "timing")
     assert status == 0
     assert "3 passed, 1 deselected" in out
+
+
+def test_objects_are_excluded_from_garbage_collection_once_and_never_counted(monkeypatch):
+    """With the objects of Keras and TensorFlow, counting takes longer than most tests."""
+    calls = []
+    monkeypatch.setitem(sys.modules, "keras", gc)
+    for name in ("freeze", "get_freeze_count"):
+        monkeypatch.setattr(gc, name, lambda name=name: calls.append(name))
+    freeze_once.cache_clear()
+    pytest_runtest_setup()
+    pytest_runtest_setup()
+    assert calls == ["freeze"]

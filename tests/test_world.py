@@ -32,3 +32,22 @@ def test_a_program_whose_ranks_wait_for_the_end_of_a_process_gets_processes(monk
     )
     assert in_world(2, "-c", program).stdout.splitlines() == ["ended False"] * 2
     assert in_world(2, "-c", "print(1)").stdout.split() == ["1"] * 2
+
+
+def test_the_ranks_of_small_worlds_stay_with_the_frameworks_that_they_have_loaded(monkeypatch):
+    closed = []
+
+    class Idle:
+        def __init__(self, n):
+            self.n = n
+
+        def close(self):
+            closed.append(self.n)
+
+    monkeypatch.setattr(world, "_WORLDS", {(n, ()): Idle(n) for n in (1, 2, 9, 3)})
+    world._make_room(4)
+    assert closed == [9]
+    world._make_room(10)
+    assert closed == [9]
+    world._make_room(14)
+    assert closed == [9, 3, 2]

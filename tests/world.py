@@ -26,7 +26,10 @@ from mpi_learn.cli.launch import launch_environment
 from tests.mpirun import MPIRUN, PROTECTED, mpirun, patient_s
 
 MOST_RANKS = 16
-"""Worlds that have not been used for longest are closed when more ranks than this would be alive."""
+"""The worlds with the most ranks are closed when more ranks than this would be alive.
+
+Programs for 1 to 3 ranks are the most frequent, and theirs are the ranks that have loaded the frameworks.
+"""
 START_S, CLOSE_S = 60.0, 10.0
 LAST_S = 15.0
 """Time for the last rank after the first one has ended; in processes of their own, ranks learn of the death of one."""
@@ -146,7 +149,7 @@ class World:
 
 
 _WORLDS: dict[tuple[int, tuple[str, ...]], World] = {}
-"""Those that are alive, the one used last at the end."""
+"""By number of ranks and flags of ``mpirun``."""
 
 
 def in_world(
@@ -176,7 +179,7 @@ def in_world(
 
 def _make_room(n: int) -> None:
     while _WORLDS and sum(world.n for world in _WORLDS.values()) + n > MOST_RANKS:
-        _WORLDS.pop(next(iter(_WORLDS))).close()
+        _WORLDS.pop(max(_WORLDS)).close()
 
 
 def close_worlds() -> None:

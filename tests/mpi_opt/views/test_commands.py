@@ -15,25 +15,21 @@ import yaml
 from mpi_opt.cli.main import run as program
 from mpi_opt.store import Store, reading
 from mpi_opt.study.study import Study
+from tests.in_process import in_process
 from tests.mpi_opt.store.made_up import SPACE, make_study
 from tests.timing import reference_s
 
 HEAVY = {"mpi4py", "keras", "tensorflow", "torch", "pandas", "matplotlib", "sklearn"}
 
 
-def run(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mpi_opt", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=60, check=False)
-
-
 def answer(*arguments: str, cwd: Path | None = None) -> str:
-    result = run(*arguments, cwd=cwd)
+    result = in_process(*arguments, cwd=cwd or Path.cwd())
     assert result.returncode == 0, result.stderr
     return result.stdout
 
 
 def complaint(*arguments: str, cwd: Path | None = None) -> str:
-    result = run(*arguments, cwd=cwd)
+    result = in_process(*arguments, cwd=cwd or Path.cwd())
     assert result.returncode == 2 and "Traceback" not in result.stderr, result.stderr
     return result.stderr
 
