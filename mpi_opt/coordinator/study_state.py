@@ -27,11 +27,6 @@ if TYPE_CHECKING:
 class StudyState:
     """The state of a study in this search, which follows the store.
 
-    Args:
-        store: The store.
-        strategy: A strategy without trials.
-        settings: The settings of the search.
-
     Attributes:
         queue: The trials that wait and run.
         n_usable: Number of trials with a figure of merit, including earlier searches.
@@ -92,7 +87,8 @@ class StudyState:
             self.n_usable += 1
             self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._folds))
         if outcome.state == "complete" and outcome.figure_of_merit is not None:
-            self._complete_trials.add(proposal, outcome.figure_of_merit, outcome.folds)
+            folds = {fold.fold: fold.figure_of_merit for fold in outcome.folds}
+            self._complete_trials.add(proposal, outcome.figure_of_merit, folds)
 
     def prunes(self, running: Running, rank: int, report: Report) -> bool:
         """Records an intermediate value of a trial from a rank; returns whether the strategy prunes the trial."""

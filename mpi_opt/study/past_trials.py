@@ -63,12 +63,12 @@ class PastTrials:
 
     def add_complete(self, complete_trials: CompleteTrials, folds: Iterable[FoldRecord]) -> None:
         """Adds the complete trials and their folds to `complete_trials`."""
-        by_trial: dict[int, list[FoldRecord]] = {}
+        by_trial: dict[int, dict[int, float | None]] = {}
         for fold in folds:
-            by_trial.setdefault(fold.number, []).append(fold)
+            by_trial.setdefault(fold.number, {})[fold.fold] = fold.figure_of_merit
         for record in self.ended:
             if record.state == "complete" and record.figure_of_merit is not None:
-                complete_trials.add(record.proposal, record.figure_of_merit, by_trial.get(record.number, []))
+                complete_trials.add(record.proposal, record.figure_of_merit, by_trial.get(record.number, {}))
 
     def _value(self, record: TrialRecord) -> float | tuple[float, ...] | Failed:
         if record.figure_of_merit is None:
