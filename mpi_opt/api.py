@@ -18,7 +18,7 @@ from mpi_learn.cli.stop_request import StopRequest, ignored_requests
 from mpi_learn.mpi import communicators, lost_ranks
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.validation import validated
-from mpi_opt.configuration.configuration import StudyConfiguration
+from mpi_opt.configuration.configuration import StudyConfiguration, check_combinations
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.core.trial import Trial
@@ -122,7 +122,7 @@ def search(
     }
     named = {} if figure_of_merit is None else {"figure_of_merit": figure_of_merit}
     configuration = validated(StudyConfiguration, content | named, "search()")
-    configuration.target()
+    check_combinations(configuration)
     world = world_communicator()
     n_ranks = 1 if world is None else world.size
     found = run_study(Plan.of(configuration, Path.cwd(), FunctionObjective(objective), n_ranks, wait=wait), world)
