@@ -125,7 +125,7 @@ def search(
     check_combinations(configuration)
     world = world_communicator()
     n_ranks = 1 if world is None else world.size
-    found = run_study(Plan.of(configuration, Path.cwd(), FunctionObjective(objective), n_ranks, wait=wait), world)
+    found = run_study(Plan(configuration, Path.cwd(), FunctionObjective(objective), n_ranks, wait=wait), world)
     assert found is not None, "every rank receives the study"
     return found
 
@@ -192,21 +192,23 @@ def _run_coordinator(
     request: StopRequest | None,
     *,
     everywhere: bool,
-) -> Study:
+) -> Study | None:
     """Runs the coordinator on rank 0 and sends its results to the other ranks."""
+    study: Study | None = None
+    error: MPILearnError | None = None
     try:
         from mpi_opt.coordinator.run_coordinator import run_coordinator  # other ranks do not load it
 
         with _listening(request) as listening:
             study = run_coordinator(plan, link, listening, _BLOCKS, show)
-    except MPILearnError as error:
-        link.send_results((None, error), may_finalize=everywhere)
+    except MPILearnError as failure:
+        error = failure
         raise
     except BaseException as bug:
-        failure = SearchFailed(f"the coordinator failed: {bug!r}")
-        link.send_results((None, failure), may_finalize=everywhere)
+        error = SearchFailed(f"the coordinator failed: {bug!r}")
         raise
-    link.send_results((study if everywhere else None, None), may_finalize=everywhere)
+    finally:
+        link.send_results((study if everywhere else None, error), may_finalize=everywhere)
     return study
 
 

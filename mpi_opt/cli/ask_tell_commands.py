@@ -36,7 +36,7 @@ def ask(
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.study import ask_tell
 
-    plan = Plan.of(read_study(space, changes), space.resolve().parent)
+    plan = Plan(read_study(space, changes), space.resolve().parent)
     proposals = [json.dumps(proposal, ensure_ascii=False) for proposal in ask_tell.ask(plan, k)]
     if not lines:
         show(f"[{', '.join(proposals)}]")

@@ -50,10 +50,12 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
     debug = DEBUG in arguments
     with start_limit():
         world = _guarded(_world, debug, None) if is_launched() else None
-    task = world if isinstance(world, int) else _task(arguments)
+    if isinstance(world, int):
+        return world  # the exit status of an error
+    task = _task(arguments)
     if isinstance(task, Launch):
         return int(_guarded(partial(launch, task, request), debug))
-    if world is not None and not isinstance(world, int):
+    if world is not None:
         from mpi_learn.mpi import lost_ranks, messaging
         from mpi_opt.worker.watchdog import end_unfinished
 
