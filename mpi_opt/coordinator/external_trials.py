@@ -19,9 +19,6 @@ POLL_S = 1.0
 class ExternalTrials:
     """Knows which trials a workload system runs, and reads their outcomes from the store.
 
-    Args:
-        store: The store of the study.
-
     Attributes:
         running: The numbers of the external trials that run.
     """

@@ -20,11 +20,8 @@ PAUSE_S = 2.0
 class RetryingStore:
     """The writing methods of a store, for one study. Each call returns after its commit.
 
-    Args:
-        store: The store.
-        study_id: The study.
-        progress: Receives the reason for waiting, once per call.
-        must_end: Whether the search must end now; then the error of the store is raised instead of a retry.
+    `progress` receives the reason for waiting, once per call. If `must_end` returns True, because the search must end
+    now, the error of the store is raised instead of a retry.
     """
 
     def __init__(self, store: Store, study_id: int, progress: Progress, must_end: Callable[[], bool]) -> None:

@@ -86,7 +86,7 @@ def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, re
         folds=plan.configuration.folds.number,
         complete_trials=plan.complete_trials,
         progress=progress,
-        stopping=StopCondition(request, plan.limits.time_limit_s, request.job_end_s),
+        stopping=StopCondition(request, plan.configuration.search.time_limit_s, request.job_end_s),
         new_strategy=study.new_strategy,
         lease=lease,
         study=study.record.key,

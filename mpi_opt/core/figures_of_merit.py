@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 Direction = Literal["minimize", "maximize"]
 Selection = Literal["mean", "mean+std", "median"]
-Target = float | tuple[float | None, ...]
+Target = tuple[float | None, ...]
+"""The target of each figure of merit; None for any value."""
 
 MAIN = "figure_of_merit"
 """The default name of the figure of merit of a user's function."""
@@ -159,8 +160,7 @@ class FiguresOfMerit:
         """Whether a trial is as good as `target` in every figure that has a target."""
         if target is None or ended.figure_of_merit is None:
             return False
-        limits = target if isinstance(target, tuple) else (target,)
-        trios = zip(self.costs(self.values(ended)), limits, self.signs, strict=True)
+        trios = zip(self.costs(self.values(ended)), target, self.signs, strict=True)
         return all(limit is None or cost <= sign * limit for cost, limit, sign in trios)
 
     def _error(self, folds: int) -> float:
@@ -232,7 +232,7 @@ def _name(figure_of_merit: str) -> str:
 
 
 def read_target(target: float | Sequence[float | None] | None, figures: FiguresOfMerit) -> Target | None:
-    """The target of a configuration: a number, or one per figure, where None means any value.
+    """The target of a configuration: a number, or one for each figure of merit.
 
     Raises:
         ConfigurationError: The numbers of targets and figures of merit differ.
@@ -244,7 +244,7 @@ def read_target(target: float | Sequence[float | None] | None, figures: FiguresO
             where="search.target",
             cure=f"target: [{', '.join(['null'] * len(figures.names))}] with a number in place of some null",
         )
-    return target if isinstance(target, int | float) else wanted
+    return wanted
 
 
 def _known(figure: float | None) -> float:

@@ -30,7 +30,6 @@ class SearchLimits:
         target: The search stops when a trial is this good; None for no target.
         figures_of_merit: The study's figures of merit.
         retries: How often a trial is run again after its ranks were lost.
-        time_limit_s: Seconds that this run may take; None for no limit.
         timeout_s: Seconds that one trial may take; None for no limit.
     """
 
@@ -38,7 +37,6 @@ class SearchLimits:
     target: Target | None = None
     figures_of_merit: FiguresOfMerit = field(default_factory=FiguresOfMerit)
     retries: int = 1
-    time_limit_s: float | None = None
     timeout_s: float | None = None
 
     def is_reached(self, ended: TrialRecord | Outcome) -> bool:
