@@ -42,12 +42,7 @@ def store_url(given: str | None) -> str:
 
 
 def find_study(store: Store, name: str | None, *, trials: bool = True) -> Study:
-    """Reads the study of this name; without a name the only study of the store.
-
-    Args:
-        store: The open store.
-        name: The name of the study.
-        trials: Whether to read the trials.
+    """Reads the study of this name, without its trials unless `trials`; without a name the only study of the store.
 
     Raises:
         StoreError: There is no such study, or the store has several and `name` is None.
@@ -65,12 +60,7 @@ def find_study(store: Store, name: str | None, *, trials: bool = True) -> Study:
 
 
 def find_trial(store: Store, study: Study, number: int | None) -> tuple[Study, TrialRecord]:
-    """Reads one trial.
-
-    Args:
-        store: The open store.
-        study: The study, with or without its trials.
-        number: The number of the trial; None: the best one.
+    """Reads the trial with this number; for None the best one.
 
     Returns:
         `study`, with only the trials whose training the trial continues; and the trial.

@@ -43,14 +43,10 @@ Answer = TypeVar("Answer")
 
 
 def ask(plan: Plan, count: int) -> list[dict[str, Any]]:
-    """Gives out at most `count` trials of a study, which are recorded as running.
+    """Gives out at most `count` trials of a study, which are recorded as running. Creates the study if necessary.
 
     Trials that an interrupted search left in the queue come first. Fewer trials or none are returned when all of
     ``search.trials`` have been given out, the target is reached, or the strategy waits for results.
-
-    Args:
-        plan: The study, which is created if it is not in the store.
-        count: The largest number of trials to return.
 
     Returns:
         ``number``, ``attempt``, ``parameters``, ``seed``, ``study`` of each; ``budget`` and ``resume_from`` if the

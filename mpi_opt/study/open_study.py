@@ -62,9 +62,7 @@ def open_study(plan: Plan, *, awaits_refit: bool = False) -> OpenStudy:
 
     The strategy is built first: if its options are invalid, no store and no study is created.
 
-    Args:
-        plan: The configuration of the study.
-        awaits_refit: Whether every proposal waits for the refitted model of the strategy. For a process that asks once.
+    With `awaits_refit` every proposal waits for the refitted model of the strategy: for a process that asks once.
 
     Raises:
         ConfigurationError: The study was created with another space, objective, …, or an option of the strategy is
@@ -113,7 +111,7 @@ def build_strategy(
         plan: The configuration of the study.
         earlier: The trials of an earlier study that were transferred when this study was created.
         section: The section ``search.transfer`` at that time.
-        awaits_refit: Whether every proposal waits for the refitted model of the strategy.
+        awaits_refit: As in `open_study`.
 
     Raises:
         ConfigurationError: The strategy does not exist, or an option is invalid.

@@ -23,16 +23,7 @@ from mpi_opt.worker.watchdog import Watchdog, in_this_process
 
 
 class Block:
-    """One rank's part of a block.
-
-    Args:
-        comm: The block's communicator.
-        index: The number of the block.
-        objective: The objective of the study.
-        settings: The settings that all trials of the study share.
-        reporter: Receives intermediate values.
-        watchdog: Ends trials that take too long.
-    """
+    """One rank's part of the block with number `index`, whose ranks are those of `comm`."""
 
     def __init__(
         self,

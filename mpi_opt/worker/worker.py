@@ -36,13 +36,7 @@ class Dismissed(Exception):
 
 
 class Worker:
-    """A rank that runs trials.
-
-    Args:
-        link: The link to the coordinator.
-        make_block: Builds a `Block` from its communicator and index.
-        watchdog: Receives messages from the coordinator while user code runs.
-    """
+    """A rank that runs trials. `make_block` builds a `Block` from its communicator and index."""
 
     def __init__(self, link: WorkerLink, make_block: Callable[[Communicator, int], Block], watchdog: Watchdog) -> None:
         self.link, self.make_block, self.watchdog = link, make_block, watchdog
