@@ -7,7 +7,6 @@ next trial. Figures of merit are in the user's direction; only strategies receiv
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from mpi_opt.coordinator.block_health import BlockHealth
 from mpi_opt.coordinator.block_pool import TICK_S, BlockPool
@@ -19,12 +18,10 @@ from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import SearchFailed
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, Stop, ToCoordinator
 from mpi_opt.store.records import Finish
+from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.study import SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.worker.watchdog import STOPPING_S
-
-if TYPE_CHECKING:
-    from mpi_opt.store.store import Store
 
 ELSEWHERE = -1
 """The block index, for the observer, of trials that a workload system runs."""

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.store.records import Finish, GivenUp, Start
+from mpi_opt.store.store import Store
 from mpi_opt.study.progress import Progress
-
-if TYPE_CHECKING:
-    from mpi_opt.store.store import Store
 
 PAUSE_S = 2.0
 """The pause before a retry, in seconds."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.core.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
+from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.study.lease import Lease
 from mpi_opt.study.progress import Progress
-
-if TYPE_CHECKING:
-    from mpi_opt.strategies.strategy import Strategy
-    from mpi_opt.study.lease import Lease
 
 
 @dataclass(frozen=True)

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from mpi_opt.coordinator.external_trials import ExternalTrials
-from mpi_opt.coordinator.trial_queue import TrialQueue
+from mpi_opt.coordinator.retrying_store import RetryingStore
+from mpi_opt.coordinator.search_settings import SearchSettings
+from mpi_opt.coordinator.trial_queue import Running, TrialQueue
 from mpi_opt.core.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import FATAL, HOPELESS
 from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
+from mpi_opt.messages.messages import Report
 from mpi_opt.store.errors import StoreConflictError
-from mpi_opt.store.records import Finish
-from mpi_opt.strategies.strategy import Decision
+from mpi_opt.store.records import Finish, Start
+from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.study.past_trials import PastTrials
-
-if TYPE_CHECKING:
-    from mpi_opt.coordinator.retrying_store import RetryingStore
-    from mpi_opt.coordinator.search_settings import SearchSettings
-    from mpi_opt.coordinator.trial_queue import Running
-    from mpi_opt.messages.messages import Report
-    from mpi_opt.store.records import Start
-    from mpi_opt.strategies.strategy import Strategy
 
 
 class StudyState:

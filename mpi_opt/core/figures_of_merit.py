@@ -10,13 +10,10 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, SupportsFloat
+from typing import Literal, SupportsFloat
 
-from mpi_opt.core.trial import Measured, Outcome
+from mpi_opt.core.trial import FoldOutcome, Measured, Outcome, State, TrialRecord
 from mpi_opt.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from mpi_opt.core.trial import FoldOutcome, State, TrialRecord
 
 Direction = Literal["minimize", "maximize"]
 Selection = Literal["mean", "mean+std", "median"]

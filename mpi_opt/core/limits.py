@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit, Target
-
-if TYPE_CHECKING:
-    from mpi_opt.core.trial import Outcome, TrialRecord
+from mpi_opt.core.trial import Outcome, TrialRecord
 
 LIKELY = 0.9
 """A trial starts if at least this fraction of the earlier durations would end before the time limit."""

@@ -10,25 +10,22 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from mpi_opt.configuration.plan import Plan
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.fold_splits import number_of_folds
 from mpi_opt.core.trial import FINISHED, FoldOutcome, Outcome, Proposal, TrialRecord, trial_seed
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError, StudyOwnedError
-from mpi_opt.store.records import Finish, Start
+from mpi_opt.store.records import AttemptRecord, Finish, Start
 from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.lease import described
 from mpi_opt.study.open_study import open_study
 from mpi_opt.study.past_trials import EXTERNAL_RANKS, PastTrials
 from mpi_opt.study.study import Study
-
-if TYPE_CHECKING:
-    from mpi_opt.configuration.plan import Plan
-    from mpi_opt.core.figures_of_merit import FiguresOfMerit
-    from mpi_opt.store.records import AttemptRecord
 
 BLOCK = 0
 """The value of ``attempts.block`` in the store for a trial that a workload system runs."""

@@ -16,16 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mpi_opt.errors import StoreError
+from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreNotReadyError, StudyOwnedError
 from mpi_opt.store.leases import Leases
-from mpi_opt.store.records import LeaseRecord, now, readable
-
-if TYPE_CHECKING:
-    from mpi_opt.store import Store
-    from mpi_opt.store.records import StudyRecord
+from mpi_opt.store.records import LeaseRecord, StudyRecord, now, readable
 
 RENEW_S = 3.0
 """The interval at which the owner renews the lease, in seconds."""

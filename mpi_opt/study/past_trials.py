@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.fold_stopping import CompleteTrials
 from mpi_opt.core.trial import UNFINISHED, Failed, TrialRecord
-
-if TYPE_CHECKING:
-    from mpi_opt.core.figures_of_merit import FiguresOfMerit
-    from mpi_opt.core.fold_stopping import CompleteTrials
-    from mpi_opt.store import Store
-    from mpi_opt.store.records import FoldRecord
-    from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.store import Store
+from mpi_opt.store.records import FoldRecord
+from mpi_opt.strategies.strategy import Strategy
 
 EXTERNAL_RANKS = "external"
 """The value of ``attempts.ranks`` in the store for a trial that a workload system runs."""

@@ -8,18 +8,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.settings.suggestions import suggestion
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.space import Space
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
+from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
 from mpi_opt.study.trial_table import LAST_COLUMNS, html_table, trial_columns, trial_row
 
 if TYPE_CHECKING:
     import pandas
-
-    from mpi_opt.core.figures_of_merit import FiguresOfMerit
-    from mpi_opt.core.space import Space
-    from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
 
 
 STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed", "search_stopped"

@@ -5,14 +5,12 @@ from __future__ import annotations
 import html
 from collections.abc import Container, Iterable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.space import Space
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.schema import VIEW_COLUMNS
-
-if TYPE_CHECKING:
-    from mpi_opt.core.figures_of_merit import FiguresOfMerit
-    from mpi_opt.core.space import Space
 
 CELL_WIDTH = 60
 

@@ -8,14 +8,11 @@ hyperparameters, divided by the total variance of the forest. Means are over the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mpi_opt.core.trial import is_usable
-
-if TYPE_CHECKING:
-    from mpi_opt.study.study import Study
+from mpi_opt.study.study import Study
 
 MIN_TRIALS = 10
 """The smallest number of complete trials for a forest."""

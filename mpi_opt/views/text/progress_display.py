@@ -8,19 +8,18 @@ import time
 from typing import TYPE_CHECKING, TextIO
 
 from mpi_learn.cli.terminal import console_size, duration, make_console
+from mpi_opt.core.space import Parameters
+from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import without_passwords
 from mpi_opt.study.progress import Progress
+from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import cell
 from mpi_opt.views.text.counts import Counts
+from mpi_opt.views.trackers import Tracker
 
 if TYPE_CHECKING:
     from rich.panel import Panel
     from rich.text import Text
-
-    from mpi_opt.core.space import Parameters
-    from mpi_opt.core.trial import Outcome
-    from mpi_opt.study.study import Study
-    from mpi_opt.views.trackers import Tracker
 
 LINE_INTERVAL_S = 1.0
 """The shortest interval between two plain lines, in seconds."""

@@ -8,17 +8,14 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mpi_learn.cli.terminal import sparkline
 from mpi_opt.core.fold_splits import number_of_folds
-from mpi_opt.store.records import readable
+from mpi_opt.core.trial import TrialRecord
+from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord, readable
+from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import cell, figures_as_text, printable, trial_columns, trial_row
-
-if TYPE_CHECKING:
-    from mpi_opt.core.trial import TrialRecord
-    from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord
-    from mpi_opt.study.study import Study
 
 COLOURS = {
     "complete": "32",
