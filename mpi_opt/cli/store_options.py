@@ -42,20 +42,9 @@ def store_url(given: str | None) -> str:
 
 
 def find_study(store: Store, name: str | None, *, trials: bool = True) -> Study:
-    """Reads the study of this name, without its trials unless `trials`; without a name the only study of the store.
-
-    Raises:
-        StoreError: There is no such study, or the store has several and `name` is None.
-    """
+    """As `Study.read`, which is imported on first use."""
     from mpi_opt.study.study import Study
 
-    if name is None:
-        names = [study.name for study in store.studies()]
-        if len(names) != 1:
-            problem = "the store has several studies" if names else "the store has no studies yet"
-            cure = f"add --study with one of: {', '.join(names)}" if names else "mpi-opt search creates one"
-            raise StoreError(problem, where=store.url, cure=cure)
-        name = names[0]
     return Study.read(store, name, trials=trials)
 
 

@@ -56,12 +56,12 @@ def ask(plan: Plan, count: int) -> list[dict[str, Any]]:
     return [_described(proposal, attempt, plan) for proposal, attempt in _retried(lambda: _given_out(plan, count))]
 
 
-def tell(url: str, read: Callable[[Store], Study], results: Sequence[ExternalResult]) -> Study:
+def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study:
     """Records the results of trials that `ask` gave out: all of `results`, or, if it raises, none.
 
     Args:
         url: The URL of the store.
-        read: A function that finds the study in the store; it need not read the trials.
+        name: The name of the study; None for the only study of the store.
         results: At most one for each trial.
 
     Returns:
@@ -71,7 +71,7 @@ def tell(url: str, read: Callable[[Store], Study], results: Sequence[ExternalRes
         UserError: There is no such store, study or trial, or a trial has finished or is run by a search.
     """
     Store.open(url, read_only=True).close()  # `ask` has created the store: a wrong name must not create another one
-    return _retried(lambda: _recorded(url, read, results))
+    return _retried(lambda: _recorded(url, name, results))
 
 
 def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
@@ -92,9 +92,9 @@ def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
     return trials
 
 
-def _recorded(url: str, read: Callable[[Store], Study], results: Sequence[ExternalResult]) -> Study:
+def _recorded(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study:
     with Store.open(url) as store:
-        study = read(store)
+        study = Study.read(store, name, trials=False)
         numbers = [result.number for result in results]
         trials = {trial.number: trial for trial in store.trials(study.record.id, numbers=numbers)}
         latest = {attempt.number: attempt for attempt in store.attempts(study.record.id, numbers)}

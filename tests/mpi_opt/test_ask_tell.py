@@ -350,7 +350,7 @@ for _ in range(5):
     for one in asked:
         print(one["number"])
     results = [ExternalResult(number=one["number"], value=float(one["number"])) for one in asked]
-    tell(configuration.store, lambda store: Study.read(store, "outside"), results)
+    tell(configuration.store, "outside", results)
 """
 
 
