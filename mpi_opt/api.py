@@ -26,10 +26,9 @@ from mpi_opt.errors import MPILearnError, SearchFailed
 from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
-from mpi_opt.worker.block import Block
 from mpi_opt.worker.objectives import FunctionObjective
 from mpi_opt.worker.watchdog import Watchdog, end_unfinished, is_interactive, is_main_thread
-from mpi_opt.worker.worker import LinkReporter, Worker
+from mpi_opt.worker.worker import Worker
 
 if TYPE_CHECKING:
     from mpi_opt.study.progress import Progress
@@ -245,15 +244,11 @@ def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: Stop
 def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Worker], None], *, may_end_process: bool) -> None:
     """Runs trials on a worker until it is dismissed."""
     assert plan.objective is not None, "other programs run the trials of this study"
-    objective = plan.objective
-    watchdog, reporter = Watchdog(link, may_end_process=may_end_process), LinkReporter(link)
-
-    def make_block(comm: Communicator, index: int) -> Block:
-        return Block(comm, index, objective, plan.trial_settings, reporter=reporter, watchdog=watchdog)
-
+    watchdog = Watchdog(link, may_end_process=may_end_process)
+    worker = Worker(link, watchdog, plan.objective, plan.trial_settings)
     watchdog.open()
     try:
-        serve(Worker(link, make_block, watchdog))
+        serve(worker)
     finally:
         watchdog.close()
 
