@@ -10,7 +10,7 @@ from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.trial_queue import Running, TrialQueue
 from mpi_opt.core.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import FATAL, HOPELESS
-from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
+from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.messages.messages import Report
 from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.store.records import Finish, Start
@@ -74,12 +74,9 @@ class StudyState:
 
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
         """Passes the outcome of a trial to the strategy."""
-        if outcome.figure_of_merit is None:
-            self.n_failed += 1
-            self._strategy.tell(proposal, Failed(outcome.error or "failed"))
-        else:
-            self.n_usable += 1
-            self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._folds))
+        self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._folds))
+        self.n_failed += outcome.figure_of_merit is None
+        self.n_usable += outcome.figure_of_merit is not None
         if outcome.state == "complete" and outcome.figure_of_merit is not None:
             folds = {fold.fold: fold.figure_of_merit for fold in outcome.folds}
             self._complete_trials.add(proposal, outcome.figure_of_merit, folds)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Literal, SupportsFloat
 
-from mpi_opt.core.trial import FoldOutcome, Measured, Outcome, State, TrialRecord
+from mpi_opt.core.trial import Failed, FoldOutcome, Measured, Outcome, State, TrialRecord
 from mpi_opt.errors import ConfigurationError
 
 Direction = Literal["minimize", "maximize"]
@@ -135,15 +135,13 @@ class FiguresOfMerit:
             return mean
         return mean + self.signs[figure] * statistics.stdev(values)
 
-    def measured_cost(self, ended: Outcome | TrialRecord, folds: int) -> float | tuple[float, ...]:
-        """The cost of a trial for the strategy; a tuple if there are several figures of merit.
+    def measured_cost(self, ended: Outcome | TrialRecord, folds: int) -> float | tuple[float, ...] | Failed:
+        """The result of a trial for the strategy: its cost, a tuple of several costs, or `Failed`.
 
-        With folds each cost is a `Measured`, which holds its uncertainty.
-
-        Args:
-            ended: A trial that has a figure of merit.
-            folds: Number of folds.
+        With `folds` > 1 each cost is a `Measured`, which holds its uncertainty.
         """
+        if ended.figure_of_merit is None:
+            return Failed(ended.error or "failed")
         uncertainties = ended.uncertainties if self.are_several else {self.names[0]: ended.uncertainty}
         costs = tuple(
             cost

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.fold_stopping import CompleteTrials
-from mpi_opt.core.trial import UNFINISHED, Failed, TrialRecord
+from mpi_opt.core.trial import UNFINISHED, TrialRecord
 from mpi_opt.store import Store
 from mpi_opt.store.records import FoldRecord
 from mpi_opt.strategies.strategy import Strategy
@@ -55,7 +55,7 @@ class PastTrials:
 
     def replay(self, strategy: Strategy) -> None:
         """Passes all trials to a new strategy."""
-        ended = [(record.proposal, self._value(record)) for record in self.ended]
+        ended = [(record.proposal, self.figures_of_merit.measured_cost(record, self.folds)) for record in self.ended]
         strategy.resume(ended, [record.proposal for record in self.unfinished])
 
     def add_complete(self, complete_trials: CompleteTrials, folds: Iterable[FoldRecord]) -> None:
@@ -66,8 +66,3 @@ class PastTrials:
         for record in self.ended:
             if record.state == "complete" and record.figure_of_merit is not None:
                 complete_trials.add(record.proposal, record.figure_of_merit, by_trial.get(record.number, {}))
-
-    def _value(self, record: TrialRecord) -> float | tuple[float, ...] | Failed:
-        if record.figure_of_merit is None:
-            return Failed(record.error or "failed")
-        return self.figures_of_merit.measured_cost(record, self.folds)
