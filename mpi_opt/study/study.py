@@ -146,8 +146,8 @@ class Study:
             import pandas
         except ImportError:
             raise StoreError("a data frame needs pandas", cure="pip install mpi-opt[plots]") from None
-        rows = [trial_row(trial, self.space, self.figures_of_merit) for trial in self.trials]
-        return pandas.DataFrame(rows, columns=trial_columns(self.space, self.figures_of_merit))
+        rows = [trial_row(trial, self.record) for trial in self.trials]
+        return pandas.DataFrame(rows, columns=trial_columns(self.record))
 
     def folds(self, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
         """The folds of the trials `numbers` (None: all), read from the store at the time of the call."""
@@ -201,8 +201,8 @@ class Study:
         """HTML for notebooks: one line about the study and a table of the best ten trials."""
         counts = ", ".join(f"{n} {state}" for state, n in self.record.counts.items()) or "no trials"
         method = html.escape(f"{self.direction}, {self.record.strategy}")
-        columns = trial_columns(self.space, self.figures_of_merit, without=LAST_COLUMNS)
-        rows = [trial_row(trial, self.space, self.figures_of_merit) for trial in self.ranked(("complete",))[:N_SHOWN]]
+        columns = trial_columns(self.record, without=LAST_COLUMNS)
+        rows = [trial_row(trial, self.record) for trial in self.ranked(("complete",))[:N_SHOWN]]
         return f"<div><b>{html.escape(self.name)}</b>: {counts}; {method}{html_table(columns, rows)}</div>"
 
 

@@ -129,12 +129,10 @@ def _best_table(study: Study) -> str:
     if not trials:
         return '<p class="empty">no trial is complete yet</p>'
     index = {trial.number: i for i, trial in enumerate(study.trials)}
-    rows = [trial_row(trial, study.space, study.figures_of_merit) for trial in trials]
+    rows = [trial_row(trial, study.record) for trial in trials]
     attributes = [f' data-trial="{index[trial.number]}"' for trial in trials]
     attributes[0] += " class=is-best"
-    return html_table(
-        trial_columns(study.space, study.figures_of_merit, without=("state", *LAST_COLUMNS)), rows, attributes
-    )
+    return html_table(trial_columns(study.record, without=("state", *LAST_COLUMNS)), rows, attributes)
 
 
 def _best_ranges(study: Study) -> str:
