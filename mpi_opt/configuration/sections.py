@@ -129,7 +129,7 @@ def seconds(duration: str | float) -> float:
         return float(duration)
     text = duration.strip().lower()
     slurm = re.fullmatch(r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?", text) or re.fullmatch(r"()(?:(\d+):)?(\d+):(\d+)", text)
-    if slurm:  # after days the first number is that of hours, otherwise the last one is that of seconds
+    if slurm:  # days-hours[:minutes[:seconds]] or [hours:]minutes:seconds
         days, hours, minutes, rest = (int(part or 0) for part in slurm.groups())
         return float(((days * 24 + hours) * 60 + minutes) * 60 + rest)
     units = {"d": 86400, "h": 3600, "m": 60, "s": 1, "": 1}

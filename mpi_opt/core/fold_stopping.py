@@ -70,7 +70,7 @@ class ReferenceTrial:
         if mean <= 0.0:
             return False
         error = math.sqrt(self._variance(differences) * (1.0 / n_run - 1.0 / n_all))
-        probability = float(stdtr(freedom, -mean / error))  # that a Student-distributed variable exceeds mean / error
+        probability = float(stdtr(freedom, -mean / error))  # of a larger t
         return probability < ERROR / (n_all - 1)
 
     def expected(self, figures: Sequence[float]) -> float:

@@ -239,7 +239,10 @@ def _check_schema(connection: Connection, address: URL, read_only: bool) -> None
 
 
 def _check_without_version(known_names: set[str], place: str, read_only: bool) -> None:
-    """Verifies that a database without a schema version can become a store: it has none of the tables of a store."""
+    """Verifies that a database without a schema version can become a store.
+
+    `known_names` are those of its tables that have the name of a table of a store; there must be none.
+    """
     if known_names:
         problem = f"contains other tables ({', '.join(sorted(known_names))})"
     elif read_only:

@@ -37,7 +37,7 @@ class Forest:
     """
 
     def __init__(self, names: Sequence[str], units: np.ndarray, figures: np.ndarray) -> None:
-        """Fits the forest to `figures` (n_trials,) at the points `units` (n_trials, n_hyperparameters) of the cube."""
+        """Fits the forest to points `units` (n_trials, n_hyperparameters) and their `figures` of merit (n_trials,)."""
         from scipy.stats import qmc
         from sklearn.ensemble import RandomForestRegressor
 
