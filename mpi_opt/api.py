@@ -18,7 +18,7 @@ from mpi_learn.cli.stop_request import StopRequest, ignored_requests
 from mpi_learn.mpi import communicators, lost_ranks
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.validation import validated
-from mpi_opt.configuration.configuration import StudyConfiguration
+from mpi_opt.configuration.configuration import StudyConfiguration, check_combinations
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.space import Dimension, Space
 from mpi_opt.core.trial import Trial
@@ -26,10 +26,9 @@ from mpi_opt.errors import MPILearnError, SearchFailed
 from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
-from mpi_opt.worker.block import Block
 from mpi_opt.worker.objectives import FunctionObjective
 from mpi_opt.worker.watchdog import Watchdog, end_unfinished, is_interactive, is_main_thread
-from mpi_opt.worker.worker import LinkReporter, Worker
+from mpi_opt.worker.worker import Worker
 
 if TYPE_CHECKING:
     from mpi_opt.study.progress import Progress
@@ -122,10 +121,10 @@ def search(
     }
     named = {} if figure_of_merit is None else {"figure_of_merit": figure_of_merit}
     configuration = validated(StudyConfiguration, content | named, "search()")
-    configuration.target()
+    check_combinations(configuration)
     world = world_communicator()
     n_ranks = 1 if world is None else world.size
-    found = run_study(Plan.of(configuration, Path.cwd(), FunctionObjective(objective), n_ranks, wait=wait), world)
+    found = run_study(Plan(configuration, Path.cwd(), FunctionObjective(objective), n_ranks, wait=wait), world)
     assert found is not None, "every rank receives the study"
     return found
 
@@ -192,21 +191,23 @@ def _run_coordinator(
     request: StopRequest | None,
     *,
     everywhere: bool,
-) -> Study:
+) -> Study | None:
     """Runs the coordinator on rank 0 and sends its results to the other ranks."""
+    study: Study | None = None
+    error: MPILearnError | None = None
     try:
         from mpi_opt.coordinator.run_coordinator import run_coordinator  # other ranks do not load it
 
         with _listening(request) as listening:
             study = run_coordinator(plan, link, listening, _BLOCKS, show)
-    except MPILearnError as error:
-        link.send_results((None, error), may_finalize=everywhere)
+    except MPILearnError as failure:
+        error = failure
         raise
     except BaseException as bug:
-        failure = SearchFailed(f"the coordinator failed: {bug!r}")
-        link.send_results((None, failure), may_finalize=everywhere)
+        error = SearchFailed(f"the coordinator failed: {bug!r}")
         raise
-    link.send_results((study if everywhere else None, None), may_finalize=everywhere)
+    finally:
+        link.send_results((study if everywhere else None, error), may_finalize=everywhere)
     return study
 
 
@@ -243,15 +244,11 @@ def _run_serially(plan: Plan, show: Callable[[], Progress] | None, request: Stop
 def _serve(plan: Plan, link: WorkerLink, serve: Callable[[Worker], None], *, may_end_process: bool) -> None:
     """Runs trials on a worker until it is dismissed."""
     assert plan.objective is not None, "other programs run the trials of this study"
-    objective = plan.objective
-    watchdog, reporter = Watchdog(link, may_end_process=may_end_process), LinkReporter(link)
-
-    def make_block(comm: Communicator, index: int) -> Block:
-        return Block(comm, index, objective, plan.trial_settings, reporter=reporter, watchdog=watchdog)
-
+    watchdog = Watchdog(link, may_end_process=may_end_process)
+    worker = Worker(link, watchdog, plan.objective, plan.trial_settings)
     watchdog.open()
     try:
-        serve(Worker(link, make_block, watchdog))
+        serve(worker)
     finally:
         watchdog.close()
 

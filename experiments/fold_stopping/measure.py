@@ -18,9 +18,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 
 from mpi_opt.core.fold_splits import split
-from mpi_opt.core.fold_stopping import Yardsticks
+from mpi_opt.core.fold_stopping import CompleteTrials
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real
-from mpi_opt.core.trial import FoldOutcome, Measured
+from mpi_opt.core.trial import Measured
 from mpi_opt.strategies import make_strategy
 
 N_TRIALS = 50
@@ -101,22 +101,22 @@ class Search:
 def search(problem: Problem, strategy_name: str, seed: int, *, stop_early: bool) -> Search:
     """One search of `N_TRIALS` trials."""
     strategy = make_strategy(strategy_name, problem.space, seed=seed)
-    yardsticks, n_folds, complete = Yardsticks(K if stop_early else 1), 0, []
+    complete_trials, n_folds, complete = CompleteTrials(K if stop_early else 1), 0, []
     for number in range(N_TRIALS):
         (proposal,) = strategy.ask(1)
-        yardstick, figures = yardsticks.of(proposal), []
+        reference, figures = complete_trials.reference_for(proposal), []
         for fold in range(K):
             figures.append(problem.fold(proposal.parameters, number, fold, seed))
-            if yardstick and fold < K - 1 and yardstick.is_clearly_worse(figures):
+            if reference and fold < K - 1 and reference.is_clearly_worse(figures):
                 break
         n_folds += len(figures)
         if len(figures) < K:
-            estimate = Measured(yardstick.expected(figures), yardstick.uncertainty(figures) / K**0.5)
+            estimate = Measured(reference.expected(figures), reference.uncertainty(figures) / K**0.5)
             strategy.tell(proposal, estimate)
             continue
         figure = float(np.mean(figures))
         complete.append((figure, problem.truth(proposal.parameters) if problem.truth else figure))
-        yardsticks.take(proposal, figure, [FoldOutcome(fold, value, 0.0) for fold, value in enumerate(figures)])
+        complete_trials.add(proposal, figure, dict(enumerate(figures)))
         strategy.tell(proposal, Measured(figure, np.std(figures, ddof=1) / K**0.5))
     return Search(*min(complete), n_folds)
 

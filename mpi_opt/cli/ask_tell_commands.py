@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
-from mpi_opt.cli.store_options import StoreUrl, StudyName, find_study, show, store_url
+from mpi_opt.cli.store_options import StoreUrl, StudyName, show, store_url
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def ask(
     from mpi_opt.configuration.plan import Plan
     from mpi_opt.study import ask_tell
 
-    plan = Plan.of(read_study(space, changes), space.resolve().parent)
+    plan = Plan(read_study(space, changes), space.resolve().parent)
     proposals = [json.dumps(proposal, ensure_ascii=False) for proposal in ask_tell.ask(plan, k)]
     if not lines:
         show(f"[{', '.join(proposals)}]")
@@ -78,7 +78,7 @@ def tell(
         given |= {"value": _single_or_list(value), "uncertainty": _single_or_list(uncertainty)}
         content = {key: entry for key, entry in given.items() if entry is not None}
     results = read_results(content, name)
-    updated = ask_tell.tell(url, lambda opened: find_study(opened, name, trials=False), results)
+    updated = ask_tell.tell(url, name, results)
     show(json.dumps(_summary(updated, [result.number for result in results]), ensure_ascii=False))
 
 

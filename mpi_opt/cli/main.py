@@ -22,8 +22,6 @@ from mpi_opt.errors import MPILearnError, UserError, without_passwords
 if TYPE_CHECKING:
     import typer
 
-    from mpi_opt.configuration.plan import Plan
-
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and ends the process with its exit status."""
@@ -50,10 +48,12 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
     debug = DEBUG in arguments
     with start_limit():
         world = _guarded(_world, debug, None) if is_launched() else None
-    task = world if isinstance(world, int) else _task(arguments)
+    if isinstance(world, int):
+        return world  # the exit status of an error
+    task = _task(arguments)
     if isinstance(task, Launch):
         return int(_guarded(partial(launch, task, request), debug))
-    if world is not None and not isinstance(world, int):
+    if world is not None:
         from mpi_learn.mpi import lost_ranks, messaging
         from mpi_opt.worker.watchdog import end_unfinished
 
@@ -63,7 +63,9 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
             end_unfinished("rank 0 was lost before the search began")
     if isinstance(task, int):
         return task
-    return int(_guarded(partial(_run_search, task, request), debug))
+    from mpi_opt.cli.search_commands import run_search
+
+    return int(_guarded(partial(run_search, task, request), debug))
 
 
 def _world() -> Any:
@@ -151,9 +153,3 @@ def _app() -> typer.Typer:
     for command in (search, check, plan, results, best, plot, report, dashboard, ask, tell, new):
         app.command()(command)
     return app
-
-
-def _run_search(plan: Plan, request: StopRequest) -> int:
-    from mpi_opt.cli.search_commands import run_search
-
-    return run_search(plan, request)

@@ -27,18 +27,10 @@ def new(
 
 
 def write_template(name: str, kind: Kind, folder: Path) -> list[Path]:
-    """Writes the files of a new study, all or none of them.
-
-    Args:
-        name: The name of the study, of letters, digits, _ and -.
-        kind: The kind of its objective.
-        folder: The folder of the files.
-
-    Returns:
-        The paths of the files.
+    """Writes the files of a new study into `folder`, all or none of them; returns their paths.
 
     Raises:
-        ConfigurationError: `name` has other characters, or one of the files exists.
+        ConfigurationError: `name` has other characters than letters, digits, _ and -, or one of the files exists.
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
         cure = "mpi-opt new jets writes jets.yaml and jets.py"

@@ -45,9 +45,7 @@ def search(
     if n_ranks > 1:
         make_log_folder(configuration)
     directory = space.resolve().parent
-    return Plan.of(
-        configuration, directory, make_objective(configuration, directory), n_ranks, report=report, wait=wait
-    )
+    return Plan(configuration, directory, make_objective(configuration, directory), n_ranks, report, wait)
 
 
 @overriding
@@ -65,18 +63,15 @@ def check(
     from mpi_opt.study.open_study import build_strategy
 
     configuration = _read(space, changes)
-    search_space = configuration.dimensions()
-    earlier = read_earlier(configuration, search_space)
-    build_strategy(
-        Plan.of(configuration, space.resolve().parent, n_ranks=n or 1), earlier, configuration.search.transfer
-    )
+    plan, transfer = Plan(configuration, space.resolve().parent, n_ranks=n or 1), configuration.search.transfer
+    earlier = read_earlier(configuration, plan.space)
+    build_strategy(plan, earlier, transfer)
     _print_study(configuration)
-    transfer = configuration.search.transfer
     if earlier and transfer is not None:
         print(f"transfer   {len(earlier)} trials of an earlier study, the best {transfer.best} first")
-    for name, dimension in search_space.items():
+    for name, dimension in plan.space.items():
         print(f"  {name:<20} {dimension}")
-    _rehearse(configuration, space.resolve().parent)
+    _rehearse(configuration, plan.directory)
     if n is not None:
         show_plan(configuration, n)
     print(f"{space}: valid")
@@ -167,11 +162,13 @@ def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
 
 
 def _progress(plan: Plan) -> PlainProgress:
+    """The progress display: a panel on a terminal, plain lines otherwise."""
+    from mpi_learn.cli.terminal import is_watched
     from mpi_opt.views.text.counts import Counts
-    from mpi_opt.views.text.progress_display import make_progress
+    from mpi_opt.views.text.progress_display import LivePanel, PlainProgress
     from mpi_opt.views.trackers import make_tracker
 
     configuration = plan.configuration
-    track = configuration.track
-    tracker = None if track is None else make_tracker(track, configuration.study)
-    return make_progress(Counts(configuration.search.trials, configuration.figures_of_merit().sign < 0), tracker)
+    counts = Counts(configuration.search.trials, configuration.figures_of_merit().sign < 0)
+    tracker = None if configuration.track is None else make_tracker(configuration.track, configuration.study)
+    return (LivePanel if is_watched() else PlainProgress)(counts, tracker)

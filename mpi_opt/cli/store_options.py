@@ -42,35 +42,14 @@ def store_url(given: str | None) -> str:
 
 
 def find_study(store: Store, name: str | None, *, trials: bool = True) -> Study:
-    """Reads the study of this name; without a name the only study of the store.
-
-    Args:
-        store: The open store.
-        name: The name of the study.
-        trials: Whether to read the trials.
-
-    Raises:
-        StoreError: There is no such study, or the store has several and `name` is None.
-    """
+    """As `Study.read`, which is imported on first use."""
     from mpi_opt.study.study import Study
 
-    if name is None:
-        names = [study.name for study in store.studies()]
-        if len(names) != 1:
-            problem = "the store has several studies" if names else "the store has no studies yet"
-            cure = f"add --study with one of: {', '.join(names)}" if names else "mpi-opt search creates one"
-            raise StoreError(problem, where=store.url, cure=cure)
-        name = names[0]
     return Study.read(store, name, trials=trials)
 
 
 def find_trial(store: Store, study: Study, number: int | None) -> tuple[Study, TrialRecord]:
-    """Reads one trial.
-
-    Args:
-        store: The open store.
-        study: The study, with or without its trials.
-        number: The number of the trial; None: the best one.
+    """Reads the trial with this number; for None the best one.
 
     Returns:
         `study`, with only the trials whose training the trial continues; and the trial.

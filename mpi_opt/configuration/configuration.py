@@ -131,11 +131,9 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
             _set(values, key, value)
     configuration = validated(StudyConfiguration, values, where)
     try:
-        configuration.target()
+        check_combinations(configuration)
         _check_names(configuration.space)
-        space = configuration.dimensions()
-        _check_references(configuration, space)
-        _check_folds(configuration)
+        _check_references(configuration, configuration.dimensions())
     except ConfigurationError as error:
         raise type(error)(error.problem, where=location(where, error.where), cure=error.cure) from None
     return configuration
@@ -209,10 +207,16 @@ def _check_references(configuration: StudyConfiguration, space: Space) -> None:
             )
 
 
-def _check_folds(configuration: StudyConfiguration) -> None:
-    strategy, options = configuration.search.strategy, configuration.search.options
+def check_combinations(configuration: StudyConfiguration) -> None:
+    """Verifies the keys that depend on one another: figures of merit, directions and targets, and ``stop_early``.
+
+    Raises:
+        ConfigurationError: They do not agree; the message names the key.
+    """
+    configuration.target()
     if not configuration.folds.stop_early:
         return
+    strategy, options = configuration.search.strategy, configuration.search.options
     if strategy == "population" or (strategy == "halving" and options.get("resume", True)):
         raise ConfigurationError(
             f"trials of {strategy} resume from one another, and need all of their folds",

@@ -79,12 +79,6 @@ def _is_arguments(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
-def read_epochs(training: Mapping[str, Any]) -> int:
-    """The number of epochs of a full training."""
-    epochs = training.get("epochs", 1)
-    return epochs if isinstance(epochs, int) else 1
-
-
 def _is_inactive(item: Any, parameters: Parameters) -> bool:
     match = REFERENCE.fullmatch(item) if isinstance(item, str) else None
     return match is not None and match[1] not in parameters

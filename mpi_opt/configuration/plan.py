@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from mpi_opt.configuration.configuration import StudyConfiguration
-from mpi_opt.configuration.placeholders import read_epochs
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
@@ -16,53 +15,36 @@ from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.core.space import Space
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
     """The settings of a search, the same on every rank.
 
     Attributes:
         configuration: The contents of the ``space.yaml``.
-        space: The search space.
+        directory: The directory of that file.
         objective: What the blocks run; None if other programs run the trials.
-        layout: The role of each rank.
-        record: The configuration that is stored with the study.
+        n_ranks: The number of ranks.
         report: Whether the command line writes a report at the end.
         wait: Whether to wait for another search that runs the study.
+        space: The search space.
+        layout: The role of each rank.
+        record: The configuration that is stored with the study.
     """
 
     configuration: StudyConfiguration
-    space: Space
-    objective: Objective | None
-    layout: BlockLayout
-    record: dict[str, Any] = field(default_factory=dict)
+    directory: Path
+    objective: Objective | None = None
+    n_ranks: int = 1
     report: bool = False
     wait: bool = False
+    space: Space = field(init=False)
+    layout: BlockLayout = field(init=False)
+    record: dict[str, Any] = field(init=False)
 
-    @classmethod
-    def of(
-        cls,
-        configuration: StudyConfiguration,
-        directory: Path,
-        objective: Objective | None = None,
-        n_ranks: int = 1,
-        *,
-        report: bool = False,
-        wait: bool = False,
-    ) -> Plan:
-        """The plan of a ``space.yaml``.
-
-        Args:
-            configuration: The contents of the file.
-            directory: The file's directory.
-            objective: What the blocks run; None if other programs run the trials.
-            n_ranks: The number of ranks.
-            report: As in `Plan`.
-            wait: As in `Plan`.
-        """
-        content = json.loads(json.dumps(configuration.model_dump(), default=str))  # as the store returns it
-        record = content | {"directory": str(directory)}
-        layout = configuration.layout(n_ranks)
-        return cls(configuration, configuration.dimensions(), objective, layout, record, report, wait)
+    def __post_init__(self) -> None:
+        self.space, self.layout = self.configuration.dimensions(), self.configuration.layout(self.n_ranks)
+        content = json.loads(json.dumps(self.configuration.model_dump(), default=str))  # as the store returns it
+        self.record = content | {"directory": str(self.directory)}
 
     @property
     def trial_settings(self) -> TrialSettings:
@@ -86,7 +68,8 @@ class Plan:
         elif search.strategy == "evolutionary" and search.options.get("generational"):  # so that no block is idle
             known["population"] = max(10, len(self.layout.blocks))
         if search.strategy == "halving" and self.configuration.training is not None:
-            known["max_budget"] = read_epochs(self.configuration.training)
+            epochs = self.configuration.training.get("epochs", 1)
+            known["max_budget"] = epochs if isinstance(epochs, int) else 1  # text if it is a hyperparameter
         return known | search.options
 
     @property
@@ -108,6 +91,5 @@ class Plan:
             target=self.configuration.target(),
             figures_of_merit=self.configuration.figures_of_merit(),
             retries=trial.retries,
-            time_limit_s=search.time_limit_s,
             timeout_s=trial.timeout_s,
         )

@@ -128,8 +128,9 @@ def seconds(duration: str | float) -> float:
     if isinstance(duration, int | float):
         return float(duration)
     text = duration.strip().lower()
-    if match := re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text):
-        days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+    slurm = re.fullmatch(r"(\d+)-(\d+)(?::(\d+))?(?::(\d+))?", text) or re.fullmatch(r"()(?:(\d+):)?(\d+):(\d+)", text)
+    if slurm:  # days-hours[:minutes[:seconds]] or [hours:]minutes:seconds
+        days, hours, minutes, rest = (int(part or 0) for part in slurm.groups())
         return float(((days * 24 + hours) * 60 + minutes) * 60 + rest)
     units = {"d": 86400, "h": 3600, "m": 60, "s": 1, "": 1}
     if not re.fullmatch(r"(\d+(\.\d+)?[dhms])+|\d+(\.\d+)?", text):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.fold_reports import FoldReports
-from mpi_opt.coordinator.listening_clock import ListeningClock
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.trial_queue import Running
 from mpi_opt.core.block_layout import fold_groups
@@ -28,23 +29,48 @@ PARTING_S = 2.0
 FORMING_ATTEMPTS = 3
 """A rank is retired after this number of consecutive blocks that could not be formed with it."""
 
+LONGEST_GAP_S = 1.0
+"""The pool's clock counts at most this much of a gap between two receptions, in seconds."""
+
+
+class ListeningClock:
+    """Counts the time in which messages can arrive.
+
+    The coordinator receives no messages while it waits for its store. The clock then pauses, so that blocks that answer
+    in this time are not considered late.
+    """
+
+    def __init__(self) -> None:
+        self._counted_s, self._since_s = 0.0, time.monotonic()
+
+    @property
+    def now_s(self) -> float:
+        """The time, in seconds since the creation of the clock."""
+        return self._counted_s + min(time.monotonic() - self._since_s, LONGEST_GAP_S)
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Counts all of the time inside the context, in which messages are received."""
+        began_s = time.monotonic()
+        self._counted_s = self.now_s
+        try:
+            yield
+        finally:
+            self._since_s = time.monotonic()
+            self._counted_s += self._since_s - began_s
+
 
 class BlockPool:
     """All ranks except the coordinator's.
 
-    Args:
-        link: The link to the ranks.
-        membership: The blocks that the ranks form.
-
     Attributes:
-        clock: Counts the time in which messages are received.
         free: Blocks without a trial; the one that has waited longest comes first.
     """
 
     def __init__(self, link: CoordinatorLink, membership: BlockMembership) -> None:
         self.link, self.membership = link, membership
-        self.clock = ListeningClock()
         self.free: list[int] = []
+        self._clock = ListeningClock()
         self._hosts: dict[int, str] = {}
         self._failures: Counter[int] = Counter()
         self._failure = ""
@@ -59,12 +85,12 @@ class BlockPool:
 
     @property
     def now_s(self) -> float:
-        """The time by `clock`, in seconds."""
-        return self.clock.now_s
+        """The time in which messages could arrive, in seconds since the creation of the pool."""
+        return self._clock.now_s
 
     def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
         """Waits at most `timeout_s` seconds for messages; returns them, each with the world rank of its sender."""
-        with self.clock.listening():
+        with self._clock.listening():
             return self.link.receive(timeout_s)
 
     @property
@@ -144,7 +170,7 @@ class BlockPool:
         survivors = self.membership.disband(block)
         self._forget(block)
         for rank in survivors:
-            self.link.send_to_watchdog(rank, Disband(block))
+            self.link.send(rank, Disband(block))
         self._form()
 
     def retire(self, block: int) -> None:
@@ -153,7 +179,7 @@ class BlockPool:
         self._forget(block)
         self.membership.lose(survivors)
         for rank in survivors:
-            self.link.send_to_watchdog(rank, End())
+            self.link.send(rank, End())
         self._form()
 
     def mark_freed(self, rank: int) -> None:
@@ -169,7 +195,7 @@ class BlockPool:
             return set()
         gone = self.membership.give_up_leaving()
         for rank in gone:
-            self.link.send_to_watchdog(rank, End())
+            self.link.send(rank, End())
         self._form()
         return gone
 
@@ -185,7 +211,7 @@ class BlockPool:
         self._await_leaving()
         for rank in self.membership.ranks:
             if self.membership.block_of(rank) in busy or rank in self.membership.leaving:
-                self.link.send_to_watchdog(rank, End())
+                self.link.send(rank, End())
             else:
                 self.link.send(rank, Dismissal())
 

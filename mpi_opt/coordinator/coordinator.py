@@ -7,25 +7,21 @@ next trial. Figures of merit are in the user's direction; only strategies receiv
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from mpi_opt.coordinator.block_health import BlockHealth
 from mpi_opt.coordinator.block_pool import TICK_S, BlockPool
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
-from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.coordinator.study_state import StudyState
 from mpi_opt.coordinator.trial_queue import Running
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import SearchFailed
-from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, ToCoordinator
+from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, Stop, ToCoordinator
 from mpi_opt.store.records import Finish
+from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.study import SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.worker.watchdog import STOPPING_S
-
-if TYPE_CHECKING:
-    from mpi_opt.store.store import Store
 
 ELSEWHERE = -1
 """The block index, for the observer, of trials that a workload system runs."""
@@ -34,22 +30,14 @@ NEVER = float("inf")
 
 
 class Coordinator:
-    """Runs a study until it is finished or the search must end.
-
-    Args:
-        pool: The ranks that run trials.
-        strategy: A strategy without trials.
-        store: The store.
-        study_id: The study in the store.
-        settings: The settings of the search.
-    """
+    """Runs a study until it is finished or the search must end. The strategy has not received any trials before."""
 
     def __init__(
         self, pool: BlockPool, strategy: Strategy, store: Store, study_id: int, settings: SearchSettings
     ) -> None:
         self.pool, self.link = pool, pool.link
-        self.settings, self.limits, self.progress = settings, settings.limits, settings.progress
-        self.stopping = settings.stopping or StopCondition(time_limit_s=settings.limits.time_limit_s)
+        self.settings, self.limits = settings, settings.limits
+        self.progress, self.stopping = settings.progress, settings.stopping
         self.store = RetryingStore(store, study_id, self.progress, self.stopping.is_due)
         self.state = StudyState(self.store, strategy, settings)
         self.queue = self.state.queue
@@ -143,7 +131,7 @@ class Coordinator:
         """Passes an intermediate value to the strategy, and stops the trial if the strategy prunes it."""
         running = self.queue.running.get(report.number)
         if running is not None and self.state.prunes(running, rank, report):
-            self.link.stop(report.number, sorted(running.reports.reporters))
+            self._stop_trial(running)
 
     def _handle_broken(self, broken: Broken) -> None:
         if broken.block in self.pool:
@@ -246,12 +234,12 @@ class Coordinator:
 
     def _requeue(self, running: Running, why: str) -> None:
         self.store.requeue([running.number], why)
-        self.queue.put_back(running)
+        self.queue.put_back(running.proposal, running.attempt)
 
     def _handle_external(self, record: TrialRecord) -> None:
         """Takes a trial that a workload system ran: its outcome, or the trial itself if it was given back."""
         if record.state == "queued":
-            self.queue.put_back_external(record)
+            self.queue.put_back(record.proposal, record.attempts)
             return
         self._tell(record.proposal, record.outcome)
         self.progress.finished(ELSEWHERE, record.outcome, record.parameters)
@@ -289,8 +277,13 @@ class Coordinator:
 
     def _stop_running(self) -> None:
         """Asks the running trials to end at the next opportunity."""
-        for number, running in self.queue.running.items():
-            self.link.stop(number, sorted({self.pool.ranks(running.block)[0], *running.reports.reporters}))
+        for running in self.queue.running.values():
+            self._stop_trial(running)
+
+    def _stop_trial(self, running: Running) -> None:
+        """Asks the ranks that report intermediate values, the first ones of the fold groups, to stop a trial."""
+        for rank in sorted({self.pool.ranks(running.block)[0], *running.reports.reporters}):
+            self.link.send(rank, Stop(running.number))
 
     def _event(self, kind: str, detail: str) -> None:
         self.progress.note(f"{kind.replace('_', ' ')}: {detail}")

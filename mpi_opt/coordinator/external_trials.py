@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
+from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.study.past_trials import PastTrials
-
-if TYPE_CHECKING:
-    from mpi_opt.coordinator.retrying_store import RetryingStore
 
 POLL_S = 1.0
 """The interval at which the outcomes of external trials are read from the store, in seconds."""
@@ -18,9 +15,6 @@ POLL_S = 1.0
 
 class ExternalTrials:
     """Knows which trials a workload system runs, and reads their outcomes from the store.
-
-    Args:
-        store: The store of the study.
 
     Attributes:
         running: The numbers of the external trials that run.

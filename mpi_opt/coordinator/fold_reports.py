@@ -11,11 +11,8 @@ class FoldReports:
     If folds run in parallel, their values of a step are aggregated once all of them have reported it. If folds run one
     after the other, only the values of the first one are used: the trial is pruned, or not, before the others run.
 
-    Args:
-        n_groups: Number of folds that run in parallel.
-        figures: The study's figures of merit.
-
     Attributes:
+        n_groups: Number of folds that run in parallel.
         reporters: The world ranks that have reported a value.
     """
 

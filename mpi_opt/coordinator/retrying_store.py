@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 from mpi_opt.store.errors import StoreNotReadyError
 from mpi_opt.store.records import Finish, GivenUp, Start
+from mpi_opt.store.store import Store
 from mpi_opt.study.progress import Progress
-
-if TYPE_CHECKING:
-    from mpi_opt.store.store import Store
 
 PAUSE_S = 2.0
 """The pause before a retry, in seconds."""
@@ -20,11 +17,8 @@ PAUSE_S = 2.0
 class RetryingStore:
     """The writing methods of a store, for one study. Each call returns after its commit.
 
-    Args:
-        store: The store.
-        study_id: The study.
-        progress: Receives the reason for waiting, once per call.
-        must_end: Whether the search must end now; then the error of the store is raised instead of a retry.
+    `progress` receives the reason for waiting, once per call. If `must_end` returns True, because the search must end
+    now, the error of the store is raised instead of a retry.
     """
 
     def __init__(self, store: Store, study_id: int, progress: Progress, must_end: Callable[[], bool]) -> None:

@@ -5,23 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
 
 from mpi_learn.cli.slurm import job_end_s
+from mpi_learn.cli.stop_request import StopRequest
+from mpi_opt.configuration.plan import Plan
 from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.stopping import StopCondition
+from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.study.lease import Lease, leased
 from mpi_opt.study.open_study import OpenStudy, open_study
 from mpi_opt.study.progress import Progress
 from mpi_opt.study.study import Study
-
-if TYPE_CHECKING:
-    from mpi_learn.cli.stop_request import StopRequest
-    from mpi_opt.configuration.plan import Plan
-    from mpi_opt.messages.link import CoordinatorLink
 
 UNPROTECTED = (
     "a lost rank would end this search (the same command would continue it); "
@@ -86,7 +83,7 @@ def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, re
         folds=plan.configuration.folds.number,
         complete_trials=plan.complete_trials,
         progress=progress,
-        stopping=StopCondition(request, plan.limits.time_limit_s, request.job_end_s),
+        stopping=StopCondition(request, plan.configuration.search.time_limit_s, request.job_end_s),
         new_strategy=study.new_strategy,
         lease=lease,
         study=study.record.key,

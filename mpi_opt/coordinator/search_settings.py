@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.core.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
+from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.study.lease import Lease
 from mpi_opt.study.progress import Progress
-
-if TYPE_CHECKING:
-    from mpi_opt.strategies.strategy import Strategy
-    from mpi_opt.study.lease import Lease
-
-
-def _keep_all(study: str, numbers: list[int]) -> None:
-    """Removes no checkpoints."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +22,7 @@ class SearchSettings:
         folds: Number of folds, K.
         complete_trials: Collects the complete trials with which the folds of later trials are compared.
         progress: The observer of the search.
-        stopping: When the search ends before all trials are done; None for the time limit of `limits`.
+        stopping: When the search ends before all trials are done.
         new_strategy: Builds a strategy without trials, for a study that other processes change during the search; None
             if they must not.
         lease: The lease of the study; None if no other search can run it.
@@ -41,8 +34,8 @@ class SearchSettings:
     folds: int = 1
     complete_trials: CompleteTrials = field(default_factory=CompleteTrials)
     progress: Progress = field(default_factory=Progress)
-    stopping: StopCondition | None = None
+    stopping: StopCondition = field(default_factory=StopCondition)
     new_strategy: Callable[[], Strategy] | None = None
     lease: Lease | None = None
     study: str = ""
-    discard: Callable[[str, list[int]], None] = _keep_all
+    discard: Callable[[str, list[int]], None] = lambda study, numbers: None

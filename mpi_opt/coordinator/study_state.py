@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
 
 from mpi_opt.coordinator.external_trials import ExternalTrials
-from mpi_opt.coordinator.trial_queue import TrialQueue
+from mpi_opt.coordinator.retrying_store import RetryingStore
+from mpi_opt.coordinator.search_settings import SearchSettings
+from mpi_opt.coordinator.trial_queue import Running, TrialQueue
 from mpi_opt.core.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import FATAL, HOPELESS
-from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
+from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
+from mpi_opt.messages.messages import Report
 from mpi_opt.store.errors import StoreConflictError
-from mpi_opt.store.records import Finish
-from mpi_opt.strategies.strategy import Decision
+from mpi_opt.store.records import Finish, Start
+from mpi_opt.strategies.strategy import Decision, Strategy
 from mpi_opt.study.past_trials import PastTrials
-
-if TYPE_CHECKING:
-    from mpi_opt.coordinator.retrying_store import RetryingStore
-    from mpi_opt.coordinator.search_settings import SearchSettings
-    from mpi_opt.coordinator.trial_queue import Running
-    from mpi_opt.messages.messages import Report
-    from mpi_opt.store.records import Start
-    from mpi_opt.strategies.strategy import Strategy
 
 
 class StudyState:
     """The state of a study in this search, which follows the store.
-
-    Args:
-        store: The store.
-        strategy: A strategy without trials.
-        settings: The settings of the search.
 
     Attributes:
         queue: The trials that wait and run.
@@ -85,14 +74,12 @@ class StudyState:
 
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
         """Passes the outcome of a trial to the strategy."""
-        if outcome.figure_of_merit is None:
-            self.n_failed += 1
-            self._strategy.tell(proposal, Failed(outcome.error or "failed"))
-        else:
-            self.n_usable += 1
-            self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._folds))
+        self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._folds))
+        self.n_failed += outcome.figure_of_merit is None
+        self.n_usable += outcome.figure_of_merit is not None
         if outcome.state == "complete" and outcome.figure_of_merit is not None:
-            self._complete_trials.add(proposal, outcome.figure_of_merit, outcome.folds)
+            folds = {fold.fold: fold.figure_of_merit for fold in outcome.folds}
+            self._complete_trials.add(proposal, outcome.figure_of_merit, folds)
 
     def prunes(self, running: Running, rank: int, report: Report) -> bool:
         """Records an intermediate value of a trial from a rank; returns whether the strategy prunes the trial."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mpi_opt.coordinator.fold_reports import FoldReports
-from mpi_opt.core.trial import Proposal, TrialRecord
+from mpi_opt.core.trial import Proposal
 from mpi_opt.study.past_trials import PastTrials
 
 STRANDED_S = 10.0
@@ -78,15 +78,10 @@ class TrialQueue:
         self.n_begun += len(first) + len(asked)
         return first + [(proposal, 1) for proposal in asked]
 
-    def put_back(self, running: Running) -> None:
-        """Queues a running trial again."""
-        del self.running[running.number]
-        self.waiting.append((running.proposal, running.attempt + 1))
-        self.n_begun -= 1
-
-    def put_back_external(self, record: TrialRecord) -> None:
-        """Queues a trial that a workload system ran without a result."""
-        self.waiting.append((record.proposal, record.attempts + 1))
+    def put_back(self, proposal: Proposal, attempt: int) -> None:
+        """Queues a trial again whose attempt has ended without a result, on a block or in a workload system."""
+        self.running.pop(proposal.number, None)
+        self.waiting.append((proposal, attempt + 1))
         self.n_begun -= 1
 
     def abandon(self, block: int, number: int, error: str, now_s: float) -> None:

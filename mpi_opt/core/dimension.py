@@ -244,22 +244,17 @@ def _check_interval(low: float, high: float, prior: str, step: float | None) -> 
             raise SpaceError(f"{name} must be a finite number, not {value!r}", where=name, cure="write a number")
     if not low < high:
         raise SpaceError(f"low must be less than high, not {low} ≥ {high}", where="low", cure="exchange the two")
-    _check_prior(low, prior)
+    if prior not in PRIORS:
+        cure = f"write prior: {' or prior: '.join(PRIORS)}"
+        raise SpaceError(f"prior must be one of {', '.join(PRIORS)}, not {prior!r}", where="prior", cure=cure)
+    if prior == "log-uniform" and low <= 0:
+        cure = "increase low, or write prior: uniform"
+        raise SpaceError(f"a log-uniform prior needs low > 0, not {low}", where="low", cure=cure)
     if step is not None and not 0 < step <= high - low:
         raise SpaceError(
             f"step must lie between 0 and high - low = {high - low:g}, not {step!r}",
             where="step",
             cure="write a smaller positive step, or remove it",
-        )
-
-
-def _check_prior(low: float, prior: str) -> None:
-    if prior not in PRIORS:
-        cure = f"write prior: {' or prior: '.join(PRIORS)}"
-        raise SpaceError(f"prior must be one of {', '.join(PRIORS)}, not {prior!r}", where="prior", cure=cure)
-    if prior == "log-uniform" and low <= 0:
-        raise SpaceError(
-            f"a log-uniform prior needs low > 0, not {low}", where="low", cure="increase low, or write prior: uniform"
         )
 
 

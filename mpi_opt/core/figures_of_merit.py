@@ -10,17 +10,15 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, SupportsFloat
+from typing import Literal, SupportsFloat
 
-from mpi_opt.core.trial import Measured, Outcome
+from mpi_opt.core.trial import Failed, FoldOutcome, Measured, Outcome, State, TrialRecord
 from mpi_opt.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from mpi_opt.core.trial import FoldOutcome, State, TrialRecord
 
 Direction = Literal["minimize", "maximize"]
 Selection = Literal["mean", "mean+std", "median"]
-Target = float | tuple[float | None, ...]
+Target = tuple[float | None, ...]
+"""The target of each figure of merit; None for any value."""
 
 MAIN = "figure_of_merit"
 """The default name of the figure of merit of a user's function."""
@@ -137,15 +135,13 @@ class FiguresOfMerit:
             return mean
         return mean + self.signs[figure] * statistics.stdev(values)
 
-    def measured_cost(self, ended: Outcome | TrialRecord, folds: int) -> float | tuple[float, ...]:
-        """The cost of a trial for the strategy; a tuple if there are several figures of merit.
+    def measured_cost(self, ended: Outcome | TrialRecord, folds: int) -> float | tuple[float, ...] | Failed:
+        """The result of a trial for the strategy: its cost, a tuple of several costs, or `Failed`.
 
-        With folds each cost is a `Measured`, which holds its uncertainty.
-
-        Args:
-            ended: A trial that has a figure of merit.
-            folds: Number of folds.
+        With `folds` > 1 each cost is a `Measured`, which holds its uncertainty.
         """
+        if ended.figure_of_merit is None:
+            return Failed(ended.error or "failed")
         uncertainties = ended.uncertainties if self.are_several else {self.names[0]: ended.uncertainty}
         costs = tuple(
             cost
@@ -159,8 +155,7 @@ class FiguresOfMerit:
         """Whether a trial is as good as `target` in every figure that has a target."""
         if target is None or ended.figure_of_merit is None:
             return False
-        limits = target if isinstance(target, tuple) else (target,)
-        trios = zip(self.costs(self.values(ended)), limits, self.signs, strict=True)
+        trios = zip(self.costs(self.values(ended)), target, self.signs, strict=True)
         return all(limit is None or cost <= sign * limit for cost, limit, sign in trios)
 
     def _error(self, folds: int) -> float:
@@ -232,7 +227,7 @@ def _name(figure_of_merit: str) -> str:
 
 
 def read_target(target: float | Sequence[float | None] | None, figures: FiguresOfMerit) -> Target | None:
-    """The target of a configuration: a number, or one per figure, where None means any value.
+    """The target of a configuration: a number, or one for each figure of merit.
 
     Raises:
         ConfigurationError: The numbers of targets and figures of merit differ.
@@ -244,7 +239,7 @@ def read_target(target: float | Sequence[float | None] | None, figures: FiguresO
             where="search.target",
             cure=f"target: [{', '.join(['null'] * len(figures.names))}] with a number in place of some null",
         )
-    return target if isinstance(target, int | float) else wanted
+    return wanted
 
 
 def _known(figure: float | None) -> float:

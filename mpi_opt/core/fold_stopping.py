@@ -24,9 +24,8 @@ A trial is stopped as soon as the probability is below `ERROR` / (K - 1), the Bo
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -41,18 +40,6 @@ FEWEST_OTHERS = 4
 
 LEAST_SCATTER = 1e-9
 """Least standard deviation of differences, relative to the largest value of the best trial, because of rounding."""
-
-
-class Fold(Protocol):
-    """One fold of a trial, in an outcome or in the store."""
-
-    @property
-    def fold(self) -> int:
-        """The index, 0-based."""
-
-    @property
-    def figure_of_merit(self) -> float | None:
-        """The figure of merit; None if the fold failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +62,16 @@ class ReferenceTrial:
 
     def is_clearly_worse(self, figures: Sequence[float]) -> bool:
         """Whether a trial can be stopped whose first folds, at least one and not all, have the figures `figures`."""
+        from scipy.special import stdtr
+
         n_run, n_all = len(figures), len(self.folds)
         differences = self._differences(figures)
         mean, freedom = float(differences.mean()), self.freedom + n_run - 1
         if mean <= 0.0:
             return False
         error = math.sqrt(self._variance(differences) * (1.0 / n_run - 1.0 / n_all))
-        return _tail(mean / error, freedom) < ERROR / (n_all - 1)
+        probability = float(stdtr(freedom, -mean / error))  # of a larger t
+        return probability < ERROR / (n_all - 1)
 
     def expected(self, figures: Sequence[float]) -> float:
         """The expected figure of merit of a trial with these folds, in the user's direction: that of the best plus d̄.
@@ -124,11 +114,14 @@ class CompleteTrials:
         self._trials: dict[int, tuple[float, tuple[float, ...]]] = {}
         self._latest: tuple[int, ReferenceTrial | None] = (0, None)
 
-    def add(self, proposal: Proposal, figure_of_merit: float, folds: Iterable[Fold]) -> None:
-        """Adds a complete trial. A trial with missing folds or with a budget is ignored."""
-        by_fold = {fold.fold: fold.figure_of_merit for fold in folds if fold.figure_of_merit is not None}
-        if self.n_folds > 1 and len(by_fold) == self.n_folds and proposal.budget is None:
-            self._trials[proposal.number] = (figure_of_merit, tuple(by_fold[fold] for fold in sorted(by_fold)))
+    def add(self, proposal: Proposal, figure_of_merit: float, folds: Mapping[int, float | None]) -> None:
+        """Adds a complete trial; `folds` are the figures of merit of its folds by their index.
+
+        A trial with missing folds or with a budget is ignored.
+        """
+        figures = [figure for _, figure in sorted(folds.items()) if figure is not None]
+        if self.n_folds > 1 and len(figures) == self.n_folds and proposal.budget is None:
+            self._trials[proposal.number] = (figure_of_merit, tuple(figures))
 
     def reference_for(self, proposal: Proposal) -> ReferenceTrial | None:
         """The reference of a trial; None if too few trials are complete.
@@ -176,10 +169,3 @@ def pooled(variances: Floats, freedom: int) -> tuple[float, float]:
         prior = math.exp(brentq(lambda log: float(polygamma(1, math.exp(log) / 2)) - excess, -20.0, math.log(most)))
     level = float(logs.mean() + psi(prior / 2) - math.log(prior / 2))
     return math.exp(level / 2), prior
-
-
-def _tail(t: float, freedom: float) -> float:
-    """The probability that a Student-distributed variable with `freedom` degrees of freedom exceeds `t`."""
-    from scipy.special import stdtr
-
-    return float(stdtr(freedom, -t))

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit, Target
-
-if TYPE_CHECKING:
-    from mpi_opt.core.trial import Outcome, TrialRecord
+from mpi_opt.core.trial import Outcome, TrialRecord
 
 LIKELY = 0.9
 """A trial starts if at least this fraction of the earlier durations would end before the time limit."""
@@ -30,7 +27,6 @@ class SearchLimits:
         target: The search stops when a trial is this good; None for no target.
         figures_of_merit: The study's figures of merit.
         retries: How often a trial is run again after its ranks were lost.
-        time_limit_s: Seconds that this run may take; None for no limit.
         timeout_s: Seconds that one trial may take; None for no limit.
     """
 
@@ -38,7 +34,6 @@ class SearchLimits:
     target: Target | None = None
     figures_of_merit: FiguresOfMerit = field(default_factory=FiguresOfMerit)
     retries: int = 1
-    time_limit_s: float | None = None
     timeout_s: float | None = None
 
     def is_reached(self, ended: TrialRecord | Outcome) -> bool:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 
 from mpi_learn.mpi.communicators import Communicator
-from mpi_opt.messages.messages import Disband, End, Join, ToCoordinator, ToRank
+from mpi_opt.messages.messages import FromCoordinator, Join, ToCoordinator, ToRank
 
 LEAVE_S = 30.0
 """Time after which a rank that does not leave its block is given up, in seconds."""
@@ -22,16 +22,8 @@ class CoordinatorLink(ABC):
     leave_s: float = LEAVE_S
 
     @abstractmethod
-    def send(self, rank: int, message: ToRank) -> None:
-        """Sends to the main loop of a rank, which receives it when it waits for a message. Does not block."""
-
-    @abstractmethod
-    def send_to_watchdog(self, rank: int, message: Disband | End) -> None:
-        """Sends to a rank's watchdog, which receives it even while user code runs. Does not block."""
-
-    @abstractmethod
-    def stop(self, number: int, ranks: list[int]) -> None:
-        """Asks ranks, the first ones of the fold groups, to stop a trial. Does not block."""
+    def send(self, rank: int, message: FromCoordinator) -> None:
+        """Sends a message to a rank, with its tag in `TAGS`. Does not block."""
 
     @property
     @abstractmethod

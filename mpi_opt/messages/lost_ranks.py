@@ -12,11 +12,7 @@ from mpi_opt.messages.messages import Lost
 
 
 class LostRanks:
-    """The ranks of a search that MPI has reported as dead.
-
-    Args:
-        world: The communicator of the search.
-    """
+    """The ranks of a search that MPI has reported as dead."""
 
     def __init__(self, world: Communicator) -> None:
         self._world = world

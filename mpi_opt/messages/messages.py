@@ -227,3 +227,14 @@ class Lost:
 
 ToCoordinator = Ready | Report | Outcome | Abandoned | Broken | Freed | Lost
 ToRank = Join | Assignment | Dismissal
+FromCoordinator = ToRank | Stop | Disband | End
+
+TAGS: dict[type[FromCoordinator], int] = {
+    Join: TO_RANK,
+    Assignment: TO_RANK,
+    Dismissal: TO_RANK,
+    Stop: STOP,
+    Disband: TO_WATCHDOG,
+    End: TO_WATCHDOG,
+}
+"""Message of the coordinator -> its tag."""

@@ -14,16 +14,16 @@ from mpi_opt.messages.link import CoordinatorLink, WorkerLink
 from mpi_opt.messages.lost_ranks import LostRanks
 from mpi_opt.messages.messages import (
     STOP,
+    TAGS,
     TO_COORDINATOR,
     TO_MEMBER,
     TO_RANK,
     TO_WATCHDOG,
-    Disband,
     End,
     Freed,
+    FromCoordinator,
     Join,
     Present,
-    Stop,
     ToCoordinator,
     ToRank,
 )
@@ -50,9 +50,6 @@ DELIVERY_S = 5.0
 class MPICoordinatorLink(CoordinatorLink):
     """The coordinator's end, over the world communicator. Messages to dead ranks are dropped.
 
-    Args:
-        world: The communicator of the search.
-
     Attributes:
         has_called: Whether a message has been sent to a watchdog.
         ended: The ranks that must end their process. Without protection `End` is not sent, because the death of a
@@ -67,20 +64,15 @@ class MPICoordinatorLink(CoordinatorLink):
         self._outbox = Outbox(world)
         self._is_new = True
 
-    def send(self, rank: int, message: ToRank) -> None:
-        self._send(message, rank, TO_RANK)
-
-    def send_to_watchdog(self, rank: int, message: Disband | End) -> None:
+    def send(self, rank: int, message: FromCoordinator) -> None:
         if isinstance(message, End):
             self.ended.add(rank)
             if not self.is_protected:
                 return
-        self.has_called = True
-        self._send(message, rank, TO_WATCHDOG)
-
-    def stop(self, number: int, ranks: list[int]) -> None:
-        for rank in ranks:
-            self._send(Stop(number), rank, STOP)
+        tag = TAGS[type(message)]
+        self.has_called = self.has_called or tag == TO_WATCHDOG
+        if rank not in self._lost:
+            self._outbox.send(message, rank, tag)
 
     @property
     def is_protected(self) -> bool:
@@ -112,10 +104,6 @@ class MPICoordinatorLink(CoordinatorLink):
             messaging.await_deaths(self.world, self.ended, DELIVERY_S)
         if is_final:
             process_end.skip_finalize(self.world, reachable)
-
-    def _send(self, message: object, rank: int, tag: int) -> None:
-        if rank not in self._lost:
-            self._outbox.send(message, rank, tag)
 
     def _arrived(self) -> list[tuple[int, ToCoordinator]]:
         messages: list[tuple[int, ToCoordinator]] = []

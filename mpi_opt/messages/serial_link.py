@@ -16,13 +16,13 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.messages.link import CoordinatorLink, WorkerLink
 from mpi_opt.messages.messages import (
     STOP,
+    TAGS,
     TO_RANK,
-    TO_WATCHDOG,
     Disband,
     Dismissal,
     End,
+    FromCoordinator,
     Join,
-    Stop,
     ToCoordinator,
     ToRank,
 )
@@ -56,21 +56,15 @@ class SerialCoordinatorLink(CoordinatorLink):
     def is_protected(self) -> bool:
         return True
 
-    def send(self, rank: int, message: ToRank) -> None:
+    def send(self, rank: int, message: FromCoordinator) -> None:
+        """Sends a message. For `End` the worker leaves its block and is dismissed: the process must not end."""
         if isinstance(message, Join):
             self._block = message.block
-        self._put(TO_RANK, message)
-
-    def send_to_watchdog(self, rank: int, message: Disband | End) -> None:
-        """Sends to the watchdog. For `End` the worker leaves its block and is dismissed: the process must not end."""
         if isinstance(message, End):
-            self._put(TO_WATCHDOG, Disband(self._block))
-            self._put(TO_RANK, Dismissal())
+            self._put(Disband(self._block))
+            self._put(Dismissal())
         else:
-            self._put(TO_WATCHDOG, message)
-
-    def stop(self, number: int, ranks: list[int]) -> None:
-        self._put(STOP, Stop(number))
+            self._put(message)
 
     def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
         channel = self.channel
@@ -91,19 +85,14 @@ class SerialCoordinatorLink(CoordinatorLink):
             self.channel.is_closed = True
             self.channel.changed.notify_all()
 
-    def _put(self, tag: int, message: object) -> None:
+    def _put(self, message: FromCoordinator) -> None:
         with self.channel.changed:
-            self.channel.to_worker[tag].append(message)
+            self.channel.to_worker[TAGS[type(message)]].append(message)
             self.channel.changed.notify_all()
 
 
 class SerialWorkerLink(WorkerLink):
-    """The worker's end.
-
-    Args:
-        coordinator: The other end.
-        comm: The communicator of the only block: this process.
-    """
+    """The worker's end. `comm`, the communicator of the only block, contains this process alone."""
 
     rank = 0
     has_thread = True

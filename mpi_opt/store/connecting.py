@@ -125,12 +125,7 @@ def connect(address: URL, *, read_only: bool, beside_s: float | None = None) -> 
 
 
 def file_system(path: Path, mounts: str) -> str:
-    """The type of the file system that holds `path`.
-
-    Args:
-        path: An absolute path.
-        mounts: The content of /proc/mounts.
-    """
+    """The type of the file system of an absolute path, according to `mounts`, the content of /proc/mounts."""
     found, length = "", -1
     for line in mounts.splitlines():
         fields = line.split()
@@ -246,10 +241,7 @@ def _check_schema(connection: Connection, address: URL, read_only: bool) -> None
 def _check_without_version(known_names: set[str], place: str, read_only: bool) -> None:
     """Verifies that a database without a schema version can become a store.
 
-    Args:
-        known_names: The tables in it that have the name of a table of a store.
-        place: The URL, for the error.
-        read_only: Whether the tables cannot be created.
+    `known_names` are those of its tables that have the name of a table of a store; there must be none.
     """
     if known_names:
         problem = f"contains other tables ({', '.join(sorted(known_names))})"

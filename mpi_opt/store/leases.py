@@ -19,23 +19,14 @@ COLUMNS = tuple(column for column in leases.c if column.name != "study_id")
 
 
 class Leases:
-    """The leases of a database. Every method raises `StoreError` if the database cannot be read or written.
-
-    Args:
-        database: The open database.
-    """
+    """The leases of an open database. Every method raises `StoreError` if it cannot be read or written."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     @classmethod
     def open(cls, url: str, wait_s: float) -> Leases:
-        """Opens a separate connection for the leases of an existing database.
-
-        Args:
-            url: As for `Store.open`.
-            wait_s: The time limit for a locked SQLite file, in seconds.
-        """
+        """Opens a separate connection, which waits at most `wait_s` seconds for a locked SQLite file."""
         return cls(Database(connecting.parsed(url), read_only=False, beside_s=wait_s))
 
     def close(self) -> None:
@@ -50,10 +41,7 @@ class Leases:
     def acquire(self, study_id: int, mine: LeaseRecord, is_gone: Callable[[LeaseRecord], bool]) -> LeaseRecord:
         """Makes `mine` the owner of the study unless another search owns it.
 
-        Args:
-            study_id: The study.
-            mine: The search that requests the lease.
-            is_gone: Whether the present owner no longer exists; called while the database is locked.
+        `is_gone` is called while the database is locked, and returns whether the present owner no longer exists.
 
         Returns:
             The search that owns the study after the call.

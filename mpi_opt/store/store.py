@@ -99,14 +99,7 @@ class Store:
     ) -> StudyRecord:
         """Inserts a new study and creates its view ``study_NAME``.
 
-        Args:
-            name: Unique in the store.
-            figures_of_merit: The figures of merit.
-            strategy: The name of the strategy.
-            seed: The seed of the study.
-            configuration: The effective YAML.
-            space: The search space.
-            earlier: The trials of another study that are transferred to this one.
+        `configuration` is the effective YAML. The trials `earlier` of another study are transferred to this one.
 
         Raises:
             StoreConflictError: A study of this name exists.

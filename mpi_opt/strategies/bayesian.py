@@ -109,7 +109,6 @@ class Bayesian(Strategy):
         self._prepared: PreparedProposals[Floats] = PreparedProposals()
 
     def expect(self, n_figures: int) -> None:
-        """Searches the Pareto front of several figures of merit."""
         self._bookkeeping.n_figures, self._history = n_figures, History(self._encoding, n_figures)
 
     def learn(self, points: Sequence[tuple[Parameters, float]], known: frozenset[str]) -> None:
@@ -121,7 +120,6 @@ class Bayesian(Strategy):
         self._earlier = EarlierStudyModel(observed, is_known, self._encoding.is_category)
 
     def ask(self, count: int) -> list[Proposal]:
-        """`count` proposals."""
         count = whole_number(count, "ask")
         proposals: list[Proposal] = []
         while len(proposals) < count:
@@ -137,13 +135,11 @@ class Bayesian(Strategy):
         return proposals
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
-        """Adds the outcome to the observations."""
         self._history.add(proposal, self._bookkeeping.observe(proposal, outcome), outcome)
         if len(self._bookkeeping.pending) > self._options.await_refit_up_to:
             self._prepare()
 
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Adds all outcomes to the observations."""
         self._bookkeeping.resume(self.tell, observed, pending)
 
     def _awaited(self, count: int) -> list[Proposal]:

@@ -55,11 +55,9 @@ class Constructive(Strategy):
         self._best: dict[Any, list[tuple[Cost, Parameters]]] = {}
 
     def expect(self, n_figures: int) -> None:
-        """Extends networks of the Pareto front."""
         self._bookkeeping.n_figures = n_figures
 
     def ask(self, count: int) -> list[Proposal]:
-        """`count` networks."""
         return self._bookkeeping.ask(count, self._point)
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
@@ -72,7 +70,6 @@ class Constructive(Strategy):
         self._best[depth] = [(c, p) for c, p in front if not dominates(cost, c)] + [(cost, proposal.parameters)]
 
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Continues at the depth that was reached."""
         self._bookkeeping.resume(self.tell, observed, pending)
 
     def _point(self) -> Parameters:

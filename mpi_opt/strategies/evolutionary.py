@@ -105,7 +105,6 @@ class Evolutionary(Strategy):
         self._mutate_number = with_random(tools.mutPolynomialBounded, self._random)
 
     def expect(self, n_figures: int) -> None:
-        """Searches the Pareto front of several figures of merit."""
         self._bookkeeping.n_figures, self._history = n_figures, History(self._encoding, n_figures)
 
     def ask(self, count: int) -> list[Proposal]:
@@ -124,7 +123,6 @@ class Evolutionary(Strategy):
             self._offspring = []
 
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Rebuilds the parents from the observed trials."""
         self._bookkeeping.resume(self.tell, observed, pending)
 
     @property

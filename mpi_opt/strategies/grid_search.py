@@ -52,7 +52,6 @@ class GridSearch(Strategy):
         return self._bookkeeping.ask(count, self._point)
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
-        """Records that the point was tried; the cost is not used."""
         self._bookkeeping.observe(proposal, outcome)
 
     def expect(self, n_figures: int) -> None:
@@ -60,7 +59,6 @@ class GridSearch(Strategy):
         self._bookkeeping.n_figures = n_figures
 
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Continues with the first combination that was not tried."""
         self._bookkeeping.resume(self.tell, observed, pending)
 
     @property

@@ -88,7 +88,6 @@ class Population(Strategy):
         self._resumable: set[int] = set()
 
     def expect(self, n_figures: int) -> None:
-        """Compares trials by Pareto front."""
         self._bookkeeping.n_figures = n_figures
 
     def ask(self, count: int) -> list[Proposal]:

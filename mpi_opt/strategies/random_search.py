@@ -29,7 +29,6 @@ class RandomSearch(Strategy):
         return self._bookkeeping.ask(count, lambda: self._sampler.new_point(self._bookkeeping))
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
-        """Records that the point was tried; the cost is not used."""
         self._bookkeeping.observe(proposal, outcome)
 
     def expect(self, n_figures: int) -> None:
@@ -37,5 +36,4 @@ class RandomSearch(Strategy):
         self._bookkeeping.n_figures = n_figures
 
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Continues after the largest trial number."""
         self._bookkeeping.resume(self.tell, observed, pending)

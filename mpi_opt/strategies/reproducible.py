@@ -74,12 +74,10 @@ class Reproducible(Strategy):
         self._n_learnt = n_learnt
 
     def obsolete(self) -> list[int]:
-        """Those of the wrapped strategy."""
         return self._strategy.obsolete()
 
     @property
     def finished(self) -> bool:
-        """Whether the wrapped strategy has finished."""
         return self._strategy.finished
 
     def _proposal(self) -> Proposal | None:

@@ -114,11 +114,9 @@ class ScikitOptimize(Strategy):
         self._initial = self._initial_points()
 
     def ask(self, count: int) -> list[Proposal]:
-        """`count` proposals, each from a new model."""
         return self._bookkeeping.ask(count, self._point)
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
-        """Passes the outcome to scikit-optimize."""
         cost = self._bookkeeping.observe(proposal, outcome)
         assert not isinstance(cost, tuple)
         self._rows.append(self._row(proposal.parameters))
@@ -130,7 +128,6 @@ class ScikitOptimize(Strategy):
                 self._hedge.tell(self._rows[n_known:], costs)
 
     def resume(self, observed: Iterable[tuple[Proposal, Cost | Failed]], pending: Iterable[Proposal] = ()) -> None:
-        """Replays all outcomes."""
         self._bookkeeping.resume(self.tell, observed, pending)
 
     @property

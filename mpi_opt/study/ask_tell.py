@@ -10,25 +10,22 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from mpi_opt.configuration.plan import Plan
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.fold_splits import number_of_folds
 from mpi_opt.core.trial import FINISHED, FoldOutcome, Outcome, Proposal, TrialRecord, trial_seed
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError, StudyOwnedError
-from mpi_opt.store.records import Finish, Start
+from mpi_opt.store.records import AttemptRecord, Finish, Start
 from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.lease import described
 from mpi_opt.study.open_study import open_study
 from mpi_opt.study.past_trials import EXTERNAL_RANKS, PastTrials
 from mpi_opt.study.study import Study
-
-if TYPE_CHECKING:
-    from mpi_opt.configuration.plan import Plan
-    from mpi_opt.core.figures_of_merit import FiguresOfMerit
-    from mpi_opt.store.records import AttemptRecord
 
 BLOCK = 0
 """The value of ``attempts.block`` in the store for a trial that a workload system runs."""
@@ -43,14 +40,10 @@ Answer = TypeVar("Answer")
 
 
 def ask(plan: Plan, count: int) -> list[dict[str, Any]]:
-    """Gives out at most `count` trials of a study, which are recorded as running.
+    """Gives out at most `count` trials of a study, which are recorded as running. Creates the study if necessary.
 
     Trials that an interrupted search left in the queue come first. Fewer trials or none are returned when all of
     ``search.trials`` have been given out, the target is reached, or the strategy waits for results.
-
-    Args:
-        plan: The study, which is created if it is not in the store.
-        count: The largest number of trials to return.
 
     Returns:
         ``number``, ``attempt``, ``parameters``, ``seed``, ``study`` of each; ``budget`` and ``resume_from`` if the
@@ -63,12 +56,12 @@ def ask(plan: Plan, count: int) -> list[dict[str, Any]]:
     return [_described(proposal, attempt, plan) for proposal, attempt in _retried(lambda: _given_out(plan, count))]
 
 
-def tell(url: str, read: Callable[[Store], Study], results: Sequence[ExternalResult]) -> Study:
+def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study:
     """Records the results of trials that `ask` gave out: all of `results`, or, if it raises, none.
 
     Args:
         url: The URL of the store.
-        read: A function that finds the study in the store; it need not read the trials.
+        name: The name of the study; None for the only study of the store.
         results: At most one for each trial.
 
     Returns:
@@ -78,7 +71,7 @@ def tell(url: str, read: Callable[[Store], Study], results: Sequence[ExternalRes
         UserError: There is no such store, study or trial, or a trial has finished or is run by a search.
     """
     Store.open(url, read_only=True).close()  # `ask` has created the store: a wrong name must not create another one
-    return _retried(lambda: _recorded(url, read, results))
+    return _retried(lambda: _recorded(url, name, results))
 
 
 def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
@@ -99,9 +92,9 @@ def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
     return trials
 
 
-def _recorded(url: str, read: Callable[[Store], Study], results: Sequence[ExternalResult]) -> Study:
+def _recorded(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study:
     with Store.open(url) as store:
-        study = read(store)
+        study = Study.read(store, name, trials=False)
         numbers = [result.number for result in results]
         trials = {trial.number: trial for trial in store.trials(study.record.id, numbers=numbers)}
         latest = {attempt.number: attempt for attempt in store.attempts(study.record.id, numbers)}

@@ -6,8 +6,8 @@ Only `read_earlier` reads a store. The new study keeps the mapped trials, and co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from mpi_opt.configuration.configuration import StudyConfiguration
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
 from mpi_opt.core.thinning import thinned
 from mpi_opt.errors import ConfigurationError
@@ -15,9 +15,6 @@ from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_same, may_exist
 from mpi_opt.store.records import EarlierTrial
 from mpi_opt.study.study import Study
-
-if TYPE_CHECKING:
-    from mpi_opt.configuration.configuration import StudyConfiguration
 
 MOST = 300
 """The largest number of trials to transfer: one half are the best trials, the other half is spread over the rest."""

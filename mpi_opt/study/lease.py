@@ -16,16 +16,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mpi_opt.errors import StoreError
+from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreNotReadyError, StudyOwnedError
 from mpi_opt.store.leases import Leases
-from mpi_opt.store.records import LeaseRecord, now, readable
-
-if TYPE_CHECKING:
-    from mpi_opt.store import Store
-    from mpi_opt.store.records import StudyRecord
+from mpi_opt.store.records import LeaseRecord, StudyRecord, now, readable
 
 RENEW_S = 3.0
 """The interval at which the owner renews the lease, in seconds."""
@@ -47,12 +43,9 @@ _OWN_TOKENS: set[str] = set()
 
 
 class Lease:
-    """The lease of a study, renewed by a thread until it is released.
+    """The lease of a study, renewed by a thread until it is released. `record` is the owner, this search.
 
-    Args:
-        store: The store of the study. A lease in memory is not renewed: no other process can open the store.
-        study: The study.
-        record: The recorded owner, this search.
+    A lease in memory is not renewed: no other process can open the store.
     """
 
     def __init__(self, store: Store, study: StudyRecord, record: LeaseRecord) -> None:
@@ -170,14 +163,14 @@ def leased(
     """Owns the lease of a study while the block of the ``with`` statement runs.
 
     Args:
-        store: A store that is open for writing.
-        study: The study.
+        store: Open for writing.
+        study: The study in the store.
         wait: Whether to wait while another search runs the study.
         note: Receives one line with the reason for waiting.
-        is_ending: Whether this search shall end; it then stops waiting.
+        is_ending: Whether this search must end; it then stops waiting.
 
     Yields:
-        The lease; None if the search shall end before it owns the lease.
+        The lease; None if the search must end before it owns the lease.
 
     Raises:
         StudyOwnedError: Another search runs the study; the message names its process, host and time.
@@ -207,42 +200,34 @@ def _acquired(
     note: Callable[[str], None],
     is_ending: Callable[[], bool],
 ) -> bool:
+    """Takes the lease as soon as it is free; returns False if this search must end before that."""
     watch, is_noted = Watch(), False
     while not is_ending():
         watch.poll()
-        owner = _acquire_if_free(store, study, mine, watch, wait)
+        try:
+            owner = store.leases.acquire(study.id, mine, watch.is_gone)
+        except StoreNotReadyError:  # the store is locked, or its disk is full
+            if not wait:
+                raise
+            watch.restart()
+            time.sleep(POLL_S)
+            continue
         if owner is mine:
             return True
-        if owner is not None and not wait and watch.is_alive(owner):
+        is_alive = watch.is_alive(owner)
+        if is_alive and not wait:
             raise StudyOwnedError(
                 f"another search runs this study: {described(owner)}",
                 where=_study_in_store(store, study),
                 cure="wait for its end with --wait, or end it; for a new study add --study NAME",
             )
-        if owner is not None and not is_noted:
-            is_noted = True
-            note(_waiting_for(owner, watch))
+        if not is_noted:
+            is_noted, what = True, "waiting for the search that runs this study"
+            if not is_alive:
+                what = f"checking for up to {GONE_S:g} s whether the previous search is still running"
+            note(f"{what}: {described(owner)}")
         time.sleep(POLL_S)
     return False
-
-
-def _acquire_if_free(
-    store: Store, study: StudyRecord, mine: LeaseRecord, watch: Watch, wait: bool
-) -> LeaseRecord | None:
-    """Takes the lease if it is free; returns its owner, or None if the store cannot be written for the moment."""
-    try:
-        return store.leases.acquire(study.id, mine, watch.is_gone)
-    except StoreNotReadyError:
-        if not wait:
-            raise
-        watch.restart()
-        return None
-
-
-def _waiting_for(owner: LeaseRecord, watch: Watch) -> str:
-    if watch.is_alive(owner):
-        return f"waiting for the search that runs this study: {described(owner)}"
-    return f"checking for up to {GONE_S:g} s whether the previous search is still running: {described(owner)}"
 
 
 def _new_record() -> LeaseRecord:

@@ -6,23 +6,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mpi_opt.configuration.configuration import publishable
-from mpi_opt.configuration.sections import read_transfer
+from mpi_opt.configuration.plan import Plan
+from mpi_opt.configuration.sections import TransferSection, read_transfer
 from mpi_opt.core.fold_splits import number_of_folds
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import may_exist
 from mpi_opt.store.errors import StoreConflictError
+from mpi_opt.store.records import EarlierTrial, StudyRecord
 from mpi_opt.strategies import REFITTING, Transfer, make_strategy
+from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.earlier_study import read_earlier
-
-if TYPE_CHECKING:
-    from mpi_opt.configuration.plan import Plan
-    from mpi_opt.configuration.sections import TransferSection
-    from mpi_opt.store.records import EarlierTrial, StudyRecord
-    from mpi_opt.strategies.strategy import Strategy
 
 FIXED_KEYS = ("space", "direction", "objective", "figure_of_merit", "selection", "folds", "training")
 """Keys that cannot change during a study."""
@@ -62,9 +59,7 @@ def open_study(plan: Plan, *, awaits_refit: bool = False) -> OpenStudy:
 
     The strategy is built first: if its options are invalid, no store and no study is created.
 
-    Args:
-        plan: The configuration of the study.
-        awaits_refit: Whether every proposal waits for the refitted model of the strategy. For a process that asks once.
+    With `awaits_refit` every proposal waits for the refitted model of the strategy: for a process that asks once.
 
     Raises:
         ConfigurationError: The study was created with another space, objective, …, or an option of the strategy is
@@ -113,7 +108,7 @@ def build_strategy(
         plan: The configuration of the study.
         earlier: The trials of an earlier study that were transferred when this study was created.
         section: The section ``search.transfer`` at that time.
-        awaits_refit: Whether every proposal waits for the refitted model of the strategy.
+        awaits_refit: As in `open_study`.
 
     Raises:
         ConfigurationError: The strategy does not exist, or an option is invalid.

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from mpi_opt.core.trial import UNFINISHED, Failed, TrialRecord
-
-if TYPE_CHECKING:
-    from mpi_opt.core.figures_of_merit import FiguresOfMerit
-    from mpi_opt.core.fold_stopping import CompleteTrials
-    from mpi_opt.store import Store
-    from mpi_opt.store.records import FoldRecord
-    from mpi_opt.strategies.strategy import Strategy
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.fold_stopping import CompleteTrials
+from mpi_opt.core.trial import UNFINISHED, TrialRecord
+from mpi_opt.store import Store
+from mpi_opt.store.records import FoldRecord
+from mpi_opt.strategies.strategy import Strategy
 
 EXTERNAL_RANKS = "external"
 """The value of ``attempts.ranks`` in the store for a trial that a workload system runs."""
@@ -58,19 +55,14 @@ class PastTrials:
 
     def replay(self, strategy: Strategy) -> None:
         """Passes all trials to a new strategy."""
-        ended = [(record.proposal, self._value(record)) for record in self.ended]
+        ended = [(record.proposal, self.figures_of_merit.measured_cost(record, self.folds)) for record in self.ended]
         strategy.resume(ended, [record.proposal for record in self.unfinished])
 
     def add_complete(self, complete_trials: CompleteTrials, folds: Iterable[FoldRecord]) -> None:
         """Adds the complete trials and their folds to `complete_trials`."""
-        by_trial: dict[int, list[FoldRecord]] = {}
+        by_trial: dict[int, dict[int, float | None]] = {}
         for fold in folds:
-            by_trial.setdefault(fold.number, []).append(fold)
+            by_trial.setdefault(fold.number, {})[fold.fold] = fold.figure_of_merit
         for record in self.ended:
             if record.state == "complete" and record.figure_of_merit is not None:
-                complete_trials.add(record.proposal, record.figure_of_merit, by_trial.get(record.number, []))
-
-    def _value(self, record: TrialRecord) -> float | tuple[float, ...] | Failed:
-        if record.figure_of_merit is None:
-            return Failed(record.error or "failed")
-        return self.figures_of_merit.measured_cost(record, self.folds)
+                complete_trials.add(record.proposal, record.figure_of_merit, by_trial.get(record.number, {}))

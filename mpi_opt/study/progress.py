@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome
-
-if TYPE_CHECKING:
-    from mpi_opt.study.study import Study
+from mpi_opt.study.study import Study
 
 
 class Progress:

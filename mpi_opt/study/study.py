@@ -8,18 +8,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.settings.suggestions import suggestion
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.space import Space
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
+from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
 from mpi_opt.study.trial_table import LAST_COLUMNS, html_table, trial_columns, trial_row
 
 if TYPE_CHECKING:
     import pandas
-
-    from mpi_opt.core.figures_of_merit import FiguresOfMerit
-    from mpi_opt.core.space import Space
-    from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
 
 
 STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed", "search_stopped"
@@ -58,22 +57,18 @@ class Study:
             return cls.read(store, name)
 
     @classmethod
-    def read(cls, store: Store, name: str, *, trials: bool = True) -> Study:
-        """Reads the study `name` from an open store.
+    def read(cls, store: Store, name: str | None, *, trials: bool = True) -> Study:
+        """Reads the study `name` from an open store; None for the only study of the store.
 
         Args:
             store: Open.
-            name: The name of the study.
+            name: The name of the study, or None.
             trials: Whether to read the trials, too.
 
         Raises:
-            StoreError: There is no such study.
+            StoreError: There is no such study, or the store has several and `name` is None.
         """
-        record = store.study(name)
-        if record is None:
-            names = [other.name for other in store.studies()]
-            cure = suggestion(name, names, "one of") if names else "the store has no studies yet"
-            raise StoreError(f"there is no study {name!r}", where=store.url, cure=cure)
+        record = _found(store, name)
         return cls(record, store.trials(record.id) if trials else [], store.address, _is_finished(store, record))
 
     @property
@@ -151,8 +146,8 @@ class Study:
             import pandas
         except ImportError:
             raise StoreError("a data frame needs pandas", cure="pip install mpi-opt[plots]") from None
-        rows = [trial_row(trial, self.space, self.figures_of_merit) for trial in self.trials]
-        return pandas.DataFrame(rows, columns=trial_columns(self.space, self.figures_of_merit))
+        rows = [trial_row(trial, self.record) for trial in self.trials]
+        return pandas.DataFrame(rows, columns=trial_columns(self.record))
 
     def folds(self, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
         """The folds of the trials `numbers` (None: all), read from the store at the time of the call."""
@@ -206,9 +201,27 @@ class Study:
         """HTML for notebooks: one line about the study and a table of the best ten trials."""
         counts = ", ".join(f"{n} {state}" for state, n in self.record.counts.items()) or "no trials"
         method = html.escape(f"{self.direction}, {self.record.strategy}")
-        columns = trial_columns(self.space, self.figures_of_merit, without=LAST_COLUMNS)
-        rows = [trial_row(trial, self.space, self.figures_of_merit) for trial in self.ranked(("complete",))[:N_SHOWN]]
+        columns = trial_columns(self.record, without=LAST_COLUMNS)
+        rows = [trial_row(trial, self.record) for trial in self.ranked(("complete",))[:N_SHOWN]]
         return f"<div><b>{html.escape(self.name)}</b>: {counts}; {method}{html_table(columns, rows)}</div>"
+
+
+def _found(store: Store, name: str | None) -> StudyRecord:
+    """The study `name`; None for the only study of the store."""
+    if name is not None and (study := store.study(name)) is not None:
+        return study
+    studies = store.studies()
+    if name is None and len(studies) == 1:
+        return studies[0]
+    names = [study.name for study in studies]
+    if name is not None:
+        problem = f"there is no study {name!r}"
+        cure = suggestion(name, names, "one of") if names else "the store has no studies yet"
+    elif names:
+        problem, cure = "the store has several studies", f"add --study with one of: {', '.join(names)}"
+    else:
+        problem, cure = "the store has no studies yet", "mpi-opt search creates one"
+    raise StoreError(problem, where=store.url, cure=cure)
 
 
 def _is_finished(store: Store, record: StudyRecord) -> bool:

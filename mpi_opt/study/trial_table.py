@@ -5,14 +5,12 @@ from __future__ import annotations
 import html
 from collections.abc import Container, Iterable, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import TrialRecord
+from mpi_opt.store.records import StudyRecord
 from mpi_opt.store.schema import VIEW_COLUMNS
-
-if TYPE_CHECKING:
-    from mpi_opt.core.figures_of_merit import FiguresOfMerit
-    from mpi_opt.core.space import Space
 
 CELL_WIDTH = 60
 
@@ -20,20 +18,20 @@ LAST_COLUMNS = ("started_at", "finished_at", "attempts", "error")
 """The columns of a table of trials after those of the SQL view of a study."""
 
 
-def trial_columns(space: Space, figures: FiguresOfMerit, without: Container[str] = ()) -> list[str]:
+def trial_columns(study: StudyRecord, without: Container[str] = ()) -> list[str]:
     """The columns of a table of trials, as in the SQL view of a study, except those in `without`.
 
     Columns whose names are taken become ``merit_NAME`` (figure of merit) or ``parameter_NAME`` (hyperparameter).
     """
-    return [column for column in trial_row(TrialRecord(0, "queued", {}), space, figures) if column not in without]
+    return [column for column in trial_row(TrialRecord(0, "queued", {}), study) if column not in without]
 
 
-def trial_row(trial: TrialRecord, space: Space, figures: FiguresOfMerit) -> dict[str, Any]:
+def trial_row(trial: TrialRecord, study: StudyRecord) -> dict[str, Any]:
     """A trial as a flat row; inactive hyperparameters are None."""
     row, tail = ({name: getattr(trial, name) for name in names} for names in (VIEW_COLUMNS, LAST_COLUMNS))
-    if figures.are_several:
-        row |= _figures(trial, figures, taken={*row, *tail})
-    for name in space:
+    if study.figures_of_merit.are_several:
+        row |= _figures(trial, study.figures_of_merit, taken={*row, *tail})
+    for name in study.space:
         column = f"parameter_{name}" if name in row or name in tail else name
         row[column] = trial.parameters.get(name)
     return row | tail

@@ -5,15 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from mpi_opt.core.thinning import thinned
 from mpi_opt.core.trial import TrialRecord, is_usable
 from mpi_opt.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from mpi_opt.store.records import CurveRecord
-    from mpi_opt.study.study import Study
+from mpi_opt.store.records import CurveRecord
+from mpi_opt.study.study import Study
 
 MAX_VALUES, MIN_TRIALS, MAX_TRIALS = 1_000_000, 200, 20_000
 """The number of values of curves to read for a figure; the smallest and the largest number of their trials."""

@@ -32,12 +32,7 @@ class Tracker(ABC):
 
 
 class TensorBoard(Tracker):
-    """Writes a run per trial, in ``FOLDER/STUDY/trial-NUMBER``: curves, hyperparameters and figures of merit.
-
-    Args:
-        place: The folder.
-        study: The name of the study.
-    """
+    """Writes a run per trial, in ``FOLDER/STUDY/trial-NUMBER``: curves, hyperparameters and figures of merit."""
 
     def __init__(self, place: str, study: str) -> None:
         from tensorboardX import SummaryWriter
@@ -63,12 +58,7 @@ class TensorBoard(Tracker):
 
 
 class Mlflow(Tracker):
-    """Writes an experiment with the name of the study and a run per trial.
-
-    Args:
-        place: The URI of the tracking server or store; empty for the default of MLflow.
-        study: The name of the study.
-    """
+    """Writes an experiment with the name of the study and a run per trial. An empty URI is the default of MLflow."""
 
     def __init__(self, place: str, study: str) -> None:
         from mlflow import MlflowClient
@@ -96,11 +86,7 @@ KINDS: dict[str, Callable[[str, str], Tracker]] = {"tensorboard": TensorBoard, "
 
 
 class Guarded(Tracker):
-    """Wraps a tracker whose errors must not end a search: it is not used any more after its first error.
-
-    Args:
-        tracker: The tracker.
-    """
+    """Wraps a tracker whose errors must not end a search: it is not used any more after its first error."""
 
     def __init__(self, tracker: Tracker) -> None:
         self._tracker: Tracker | None = tracker

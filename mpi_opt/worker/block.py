@@ -7,7 +7,7 @@ members. An exception of user code becomes part of an `Outcome`, and the block c
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 
 from mpi_learn.mpi import agreement, communicators, lost_ranks, messaging
@@ -23,15 +23,10 @@ from mpi_opt.worker.watchdog import Watchdog, in_this_process
 
 
 class Block:
-    """One rank's part of a block.
+    """One rank's part of the block with number `index`, whose ranks are those of `comm`.
 
-    Args:
-        comm: The block's communicator.
-        index: The number of the block.
-        objective: The objective of the study.
-        settings: The settings that all trials of the study share.
-        reporter: Receives intermediate values.
-        watchdog: Ends trials that take too long.
+    Attributes:
+        check: Called repeatedly while ranks of the block wait for one another; raises `Disbanded`.
     """
 
     def __init__(
@@ -46,6 +41,7 @@ class Block:
     ) -> None:
         self.comm, self.index, self.objective = comm, index, objective
         self.settings, self.reporter, self.watchdog = settings, reporter, watchdog
+        self.check = partial(watchdog.check, index)
         self.groups = fold_groups(comm.size, settings.folds)
         self.group = next(i for i, ranks in enumerate(self.groups) if comm.rank in ranks)
         self.fold_comm = self._split()
@@ -62,24 +58,16 @@ class Block:
         hosts = self.comm.gather(communicators.host_name(), root=0) or []
         return Ready(self.index, ",".join(dict.fromkeys(hosts)), error)
 
-    def run(self, assignment: Assignment, check: Callable[[], None] = lambda: None) -> Outcome | None:
-        """Runs one trial. Collective over the block.
-
-        Args:
-            assignment: The trial, the same on every rank.
-            check: Called repeatedly while ranks of the block wait for one another; may raise.
-
-        Returns:
-            The outcome on the leader, None on the members.
-        """
+    def run(self, assignment: Assignment) -> Outcome | None:
+        """Runs one trial; returns its outcome on the leader, None on the members. Collective over the block."""
         started = time.perf_counter()
-        part = self._run_part(assignment, check)
+        part = self._run_part(assignment)
         if self.comm.rank != 0:
             self.comm.send(part, dest=0, tag=TO_LEADER)
             return None
         parts = [part]
         while len(parts) < self.comm.size:
-            other, _, _ = messaging.receive(self.comm, tag=TO_LEADER, meanwhile=check)
+            other, _, _ = messaging.receive(self.comm, tag=TO_LEADER, meanwhile=self.check)
             parts.append(other)
         return merged(parts, time.perf_counter() - started, self.settings.figures_of_merit, assignment.reference)
 
@@ -97,7 +85,7 @@ class Block:
     def _split(self) -> Communicator:
         return self.comm if self.comm.size == 1 else communicators.split(self.comm, self.group, self.comm.rank)
 
-    def _run_part(self, assignment: Assignment, check: Callable[[], None]) -> PartOutcome:
+    def _run_part(self, assignment: Assignment) -> PartOutcome:
         part, started = PartOutcome(assignment.number), time.perf_counter()
         for fold in folds_of_group(self.group, len(self.groups), self.settings.folds):
             trial = Trial(
@@ -109,17 +97,12 @@ class Block:
                 reporter=self.reporter,
                 study=assignment.study,
             )
-            if not self._continues(self._run_fold(trial, part, started), trial, part, assignment.reference, check):
+            if not self._continues(self._run_fold(trial, part, started), trial, part, assignment.reference):
                 break
         return part
 
     def _continues(
-        self,
-        has_succeeded: bool,
-        trial: Trial,
-        part: PartOutcome,
-        reference: ReferenceTrial | None,
-        check: Callable[[], None],
+        self, has_succeeded: bool, trial: Trial, part: PartOutcome, reference: ReferenceTrial | None
     ) -> bool:
         """Whether the next fold runs. With a reference the leader decides and sends its verdict to the members.
 
@@ -129,16 +112,16 @@ class Block:
         if reference is None or is_last:
             return has_succeeded
         if self.comm.rank > 0:
-            return has_succeeded and self._await_verdict(trial, check)
+            return has_succeeded and self._await_verdict(trial)
         part.is_clearly_worse = has_succeeded and reference.is_clearly_worse(_figures(part.folds))
         continues = has_succeeded and not part.is_clearly_worse
         for member in range(1, self.comm.size):
             self.comm.send(Verdict(trial.number, trial.fold, continues), dest=member, tag=VERDICT)
         return continues
 
-    def _await_verdict(self, trial: Trial, check: Callable[[], None]) -> bool:
+    def _await_verdict(self, trial: Trial) -> bool:
         while True:
-            verdict: Verdict = messaging.receive(self.comm, source=0, tag=VERDICT, meanwhile=check)[0]
+            verdict: Verdict = messaging.receive(self.comm, source=0, tag=VERDICT, meanwhile=self.check)[0]
             if (verdict.number, verdict.fold) == (trial.number, trial.fold):
                 return verdict.continues  # other verdicts concern folds that have failed on this rank
 

@@ -61,6 +61,10 @@ class TrialGivenUp(Exception):
     """A rank of the trial was lost, or the search ends. The trial will run again."""
 
 
+class Disbanded(Exception):
+    """This rank's block has been disbanded."""
+
+
 class Watchdog:
     """Interrupts user code on one rank.
 
@@ -109,6 +113,11 @@ class Watchdog:
         if not self.link.has_thread:
             self._receive()
         return self.disbanded >= block
+
+    def check(self, block: int) -> None:
+        """Raises `Disbanded` if the coordinator has disbanded a block of this rank; called while the rank waits."""
+        if self.has_to_leave(block):
+            raise Disbanded
 
     def guard(self, comm: Communicator, timeout_s: float | None, spent_s: float = 0.0) -> None:
         """Starts to watch user code, until `stop_guarding` is called.

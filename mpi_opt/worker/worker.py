@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
+from functools import partial
 
 from mpi_learn.mpi import lost_ranks, messaging
-from mpi_learn.mpi.communicators import Communicator
+from mpi_opt.core.objective import Objective, TrialSettings
 from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.messages import (
     STOP,
@@ -24,11 +24,7 @@ from mpi_opt.messages.messages import (
     ToRank,
 )
 from mpi_opt.worker.block import Block
-from mpi_opt.worker.watchdog import Watchdog, end_process, end_unfinished
-
-
-class Disbanded(Exception):
-    """This rank's block has been disbanded."""
+from mpi_opt.worker.watchdog import Disbanded, Watchdog, end_process, end_unfinished
 
 
 class Dismissed(Exception):
@@ -36,16 +32,12 @@ class Dismissed(Exception):
 
 
 class Worker:
-    """A rank that runs trials.
+    """A rank that runs the trials of a study, in the block that the coordinator assigns to it."""
 
-    Args:
-        link: The link to the coordinator.
-        make_block: Builds a `Block` from its communicator and index.
-        watchdog: Receives messages from the coordinator while user code runs.
-    """
-
-    def __init__(self, link: WorkerLink, make_block: Callable[[Communicator, int], Block], watchdog: Watchdog) -> None:
-        self.link, self.make_block, self.watchdog = link, make_block, watchdog
+    def __init__(self, link: WorkerLink, watchdog: Watchdog, objective: Objective, settings: TrialSettings) -> None:
+        self.link, self.watchdog = link, watchdog
+        self.objective, self.settings = objective, settings
+        self.reporter = LinkReporter(link)
 
     def serve(self) -> None:
         """Joins blocks when the coordinator asks for it, until the search is over.
@@ -79,8 +71,10 @@ class Worker:
     def _serve_in(self, join: Join) -> None:
         comm = None
         try:
-            comm = self.link.form_block(join, lambda: self._check(join.block))
-            block = self.make_block(comm, join.block)
+            comm = self.link.form_block(join, partial(self.watchdog.check, join.block))
+            block = Block(
+                comm, join.block, self.objective, self.settings, reporter=self.reporter, watchdog=self.watchdog
+            )
             ready = block.prepare()
             if comm.rank == 0:
                 self.link.send(ready)
@@ -104,7 +98,7 @@ class Worker:
                 block.comm.send(Order(message, renew), dest=member, tag=TO_MEMBER)
             if renew:
                 block.renew()
-            outcome = block.run(message, lambda: self._check(block.index))
+            outcome = block.run(message)
             if outcome is None:
                 raise AssertionError("the leader of a block has no outcome")
             renew = outcome.state == "failed"
@@ -117,18 +111,14 @@ class Worker:
             )
             if order.renew:
                 block.renew()
-            block.run(order.assignment, lambda: self._check(block.index))
+            block.run(order.assignment)
 
     def _next_message(self, block: int | None = None) -> ToRank:
-        return self.link.receive((lambda: None) if block is None else (lambda: self._check(block)))
-
-    def _check(self, block: int) -> None:
-        if self.watchdog.has_to_leave(block):
-            raise Disbanded
+        return self.link.receive((lambda: None) if block is None else partial(self.watchdog.check, block))
 
     def _check_dismissal(self, block: int) -> None:
         """Checks while a member waits for its leader. The coordinator sends a member no message except `Dismissal`."""
-        self._check(block)
+        self.watchdog.check(block)
         if self.link.poll(TO_RANK) is not None:
             raise Dismissed
 

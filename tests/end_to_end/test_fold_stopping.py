@@ -131,6 +131,19 @@ def test_invalid_values_are_refused_with_a_message(sections, message):
         read_study(content | sections)
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"selection": "median"}, "folds are compared by the mean of one figure of merit"),
+        ({"direction": ["minimize", "minimize"]}, "folds are compared by the mean of one figure of merit"),
+        ({"strategy": "population"}, "resume from one another"),
+    ],
+)
+def test_a_search_in_python_refuses_folds_that_cannot_be_compared(options, message):
+    with pytest.raises(ConfigurationError, match=message):
+        mpi_opt.search(uneven_folds, space={"x": Real(0.0, 2.0)}, trials=1, folds=FOLDS, store="sqlite://", **options)
+
+
 @pytest.mark.parametrize(("given", "kept"), [(5, 5), ({"number": 5}, 5), (FOLDS, FOLDS)])
 def test_folds_may_be_a_number_or_keys_and_the_command_line_changes_the_number(given, kept, space_file):
     path = space_file("uneven_folds", folds=given)

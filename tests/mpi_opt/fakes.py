@@ -8,7 +8,18 @@ from collections.abc import Callable
 from mpi_opt.core.trial import Failed, Outcome, Proposal, TrialRecord
 from mpi_opt.errors import UserError
 from mpi_opt.messages.link import CoordinatorLink
-from mpi_opt.messages.messages import Assignment, Disband, End, Freed, Join, Ready, ToCoordinator, ToRank
+from mpi_opt.messages.messages import (
+    Assignment,
+    Disband,
+    Dismissal,
+    End,
+    Freed,
+    FromCoordinator,
+    Join,
+    Ready,
+    Stop,
+    ToCoordinator,
+)
 from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Strategy
 
@@ -94,18 +105,23 @@ class ScriptedLink(CoordinatorLink):
 
     is_protected = True
 
-    def send(self, rank: int, message: ToRank) -> None:
-        if isinstance(message, Join):
-            if rank == message.ranks[0]:
-                self.waiting.append((rank, Ready(message.block, f"host{message.block}", self.error)))
-        elif isinstance(message, Assignment):
-            assert rank not in [busy for busy, _ in self.assigned.values()], "a busy block got a trial"
-            self.assigned[message.number] = (rank, message)
-            self.log.append(f"start {message.number}")
-        else:
-            self.dismissed.add(rank)
+    def send(self, rank: int, message: FromCoordinator) -> None:
+        match message:
+            case Join():
+                if rank == message.ranks[0]:
+                    self.waiting.append((rank, Ready(message.block, f"host{message.block}", self.error)))
+            case Assignment():
+                assert rank not in [busy for busy, _ in self.assigned.values()], "a busy block got a trial"
+                self.assigned[message.number] = (rank, message)
+                self.log.append(f"start {message.number}")
+            case Stop():
+                self.stopped += [message.number] * (message.number not in self.stopped)
+            case Disband() | End():
+                self.call_watchdog(rank, message)
+            case Dismissal():
+                self.dismissed.add(rank)
 
-    def send_to_watchdog(self, rank: int, message: Disband | End) -> None:
+    def call_watchdog(self, rank: int, message: Disband | End) -> None:
         self.called.append((rank, type(message).__name__))
         if isinstance(message, Disband):
             self.assigned = {n: (busy, one) for n, (busy, one) in self.assigned.items() if busy != rank}
@@ -124,6 +140,3 @@ class ScriptedLink(CoordinatorLink):
         rank, assignment = self.assigned.pop(number)
         self.log.append(f"end {number}")
         return [(rank, self.run(assignment))]
-
-    def stop(self, number: int, ranks: list[int]) -> None:
-        self.stopped.append(number)

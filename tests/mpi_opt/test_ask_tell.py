@@ -346,11 +346,11 @@ from mpi_opt.study.ask_tell import ExternalResult, ask, tell
 from mpi_opt.study.study import Study
 configuration = read_study(Path("space.yaml"))
 for _ in range(5):
-    asked = ask(Plan.of(configuration, Path()), 2)
+    asked = ask(Plan(configuration, Path()), 2)
     for one in asked:
         print(one["number"])
     results = [ExternalResult(number=one["number"], value=float(one["number"])) for one in asked]
-    tell(configuration.store, lambda store: Study.read(store, "outside"), results)
+    tell(configuration.store, "outside", results)
 """
 
 

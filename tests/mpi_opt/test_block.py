@@ -53,6 +53,9 @@ class NoWatchdog:
     def stop_guarding(self) -> None:
         pass
 
+    def check(self, block) -> None:
+        pass
+
 
 class NoReporter:
     """Reports nothing and stops no trial."""

@@ -109,7 +109,7 @@ def trained(monkeypatch) -> list[tuple[Path, Path | None]]:
 def search(path: Path, **overrides) -> Study:
     configuration = read_study(path, overrides)
     directory = path.resolve().parent
-    return run_study(Plan.of(configuration, directory, make_objective(configuration, directory)), None)
+    return run_study(Plan(configuration, directory, make_objective(configuration, directory)), None)
 
 
 def folders(path: Path) -> set[str]:

@@ -38,10 +38,11 @@ def run(link, store, stopping, **limits):
     Coordinator(pool, ListedStrategy(), store, 1, SearchSettings(SearchLimits(**limits), stopping=stopping)).run()
 
 
-def search(link, *, blocks=1, trials=6, strategy=None, store=None, **limits):
+def search(link, *, blocks=1, trials=6, strategy=None, store=None, time_limit_s=None, **limits):
     strategy, store = strategy or ListedStrategy(), store or ListedStore()
     pool = BlockPool(link, BlockMembership.of(BlockLayout(blocks + 1, 1)))
-    Coordinator(pool, strategy, store, 1, SearchSettings(SearchLimits(trials, **limits))).run()
+    settings = SearchSettings(SearchLimits(trials, **limits), stopping=StopCondition(time_limit_s=time_limit_s))
+    Coordinator(pool, strategy, store, 1, settings).run()
     return strategy, store
 
 
@@ -86,7 +87,7 @@ def test_maximising_passes_negated_values_to_the_strategy_and_stores_the_users()
     assert [finish.outcome.figure_of_merit for finish in store.finished] == [0, 1, 4]
 
 
-@pytest.mark.parametrize(("direction", "target", "n_trials"), [("maximize", 9.0, 4), ("minimize", 0.0, 1)])
+@pytest.mark.parametrize(("direction", "target", "n_trials"), [("maximize", (9.0,), 4), ("minimize", (0.0,), 1)])
 def test_a_reached_target_ends_the_search(direction, target, n_trials):
     figures = FiguresOfMerit(directions=(direction,))
     _, store = search(ScriptedLink(squares), trials=50, figures_of_merit=figures, target=target)
@@ -95,13 +96,13 @@ def test_a_reached_target_ends_the_search(direction, target, n_trials):
 
 def test_a_reached_target_stops_the_trials_that_still_run():
     link = ScriptedLink(squares)
-    search(link, trials=50, target=0.0, blocks=3)
+    search(link, trials=50, target=(0.0,), blocks=3)
     assert link.stopped == [1, 2]
 
 
 def test_a_target_that_an_earlier_search_reached_ends_the_search_before_a_trial():
     store = ListedStore([TrialRecord(0, "complete", {"x": 0}, 0.0)])
-    search(ScriptedLink(squares), trials=50, store=store, target=0.0)
+    search(ScriptedLink(squares), trials=50, store=store, target=(0.0,))
     assert not store.started
     assert store.events[-1] == "study_finished"
 
@@ -179,7 +180,7 @@ def test_a_pruned_trial_does_not_reach_the_target():
         outcome.state = "pruned" if assignment.number == 0 else "complete"
         return outcome
 
-    _, store = search(ScriptedLink(run), trials=50, target=1.0)
+    _, store = search(ScriptedLink(run), trials=50, target=(1.0,))
     assert [finish.outcome.state for finish in store.finished] == ["pruned", "complete"]
 
 
@@ -362,9 +363,9 @@ class Unreachable(ScriptedLink):
                 return
         super().send(rank, message)
 
-    def send_to_watchdog(self, rank, message):
+    def call_watchdog(self, rank, message):
         if isinstance(message, Disband):
-            super().send_to_watchdog(rank, message)
+            super().call_watchdog(rank, message)
 
 
 def test_blocks_that_can_never_be_formed_end_the_search_with_the_reason():
@@ -406,11 +407,11 @@ def test_a_block_that_fails_again_and_again_is_given_up():
 
     link.send, link.receive = send, receive
 
-    def send_to_watchdog(rank, message, send_to_watchdog=link.send_to_watchdog):
-        send_to_watchdog(rank, message)
+    def call_watchdog(rank, message, call_watchdog=link.call_watchdog):
+        call_watchdog(rank, message)
         link.waiting.append((0, Lost(frozenset({rank}))))  # its process has ended, as it was told
 
-    link.send_to_watchdog = send_to_watchdog
+    link.call_watchdog = call_watchdog
     _, store = search(link, blocks=2, trials=30)
     assert store.events == ["block_retired", "study_finished"]
     assert (2, "End") in link.called
@@ -441,7 +442,7 @@ class Deaf(ScriptedLink):
         if isinstance(message, Assignment) and message.number == self.number:
             del self.assigned[self.number]
 
-    def send_to_watchdog(self, rank, message):
+    def call_watchdog(self, rank, message):
         self.called.append((rank, type(message).__name__))
 
 
@@ -472,7 +473,7 @@ def test_a_trial_that_raised_has_failed_also_if_nothing_frees_the_others_of_its_
 
 def test_blocks_are_not_late_if_the_coordinator_waited_for_the_store(monkeypatch):
     monkeypatch.setattr("mpi_opt.coordinator.block_pool.TIMEOUT_SLACK_S", 0.0)
-    monkeypatch.setattr("mpi_opt.coordinator.listening_clock.LONGEST_GAP_S", 0.1)
+    monkeypatch.setattr("mpi_opt.coordinator.block_pool.LONGEST_GAP_S", 0.1)
     monkeypatch.setattr("mpi_opt.coordinator.retrying_store.PAUSE_S", 0.6)
     store, refusals = ListedStore(), [StoreFullError("no room", where="x.db")]
 

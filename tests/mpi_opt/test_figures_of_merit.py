@@ -157,6 +157,6 @@ def test_names_and_directions_that_do_not_go_together_are_refused(figure, direct
 
 def test_targets_that_do_not_go_with_the_figures_are_refused():
     assert read_target([0.9, None], TWO) == (0.9, None)
-    assert read_target(0.9, FiguresOfMerit()) == 0.9
+    assert read_target(0.9, FiguresOfMerit()) == (0.9,)
     with pytest.raises(ConfigurationError, match="a target for each of accuracy, seconds; found 1"):
         read_target(0.9, TWO)

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from mpi_opt.core.fold_stopping import ERROR, CompleteTrials, ReferenceTrial, pooled
-from mpi_opt.core.trial import FoldOutcome, Proposal
+from mpi_opt.core.trial import Proposal
 
 K = 5
 NO_PRIOR = 1e-9
@@ -16,14 +16,10 @@ def trial(number: int, budget: float | None = None) -> Proposal:
     return Proposal(number, {}, budget)
 
 
-def outcomes(figures) -> list[FoldOutcome]:
-    return [FoldOutcome(fold, float(figure), 1.0) for fold, figure in enumerate(figures)]
-
-
 def complete(trials, *, sign=1.0, lag=None) -> CompleteTrials:
     complete_trials = CompleteTrials(K, sign, lag)
     for number, figures in enumerate(trials):
-        complete_trials.add(trial(number), float(np.mean(figures)), outcomes(figures))
+        complete_trials.add(trial(number), float(np.mean(figures)), dict(enumerate(figures)))
     return complete_trials
 
 
@@ -115,7 +111,7 @@ def test_scatter_is_estimated_from_the_better_half_of_the_trials():
 
 def test_a_trial_that_lacks_a_fold_is_no_reference():
     complete_trials = complete(np.tile(BEST, (4, 1)))
-    complete_trials.add(trial(4), 0.0, outcomes(BEST[:3]))
+    complete_trials.add(trial(4), 0.0, dict(enumerate(BEST[:3])))
     assert complete_trials.reference_for(trial(5)) is None
 
 
@@ -137,7 +133,7 @@ def test_folds_that_always_differ_by_the_same_stop_every_worse_trial_after_the_f
 
 def test_a_trial_with_a_budget_is_run_to_its_end_and_is_no_reference():
     complete_trials = complete(np.tile(BEST, (4, 1)))
-    complete_trials.add(trial(4, budget=3), 0.0, outcomes(BEST))
+    complete_trials.add(trial(4, budget=3), 0.0, dict(enumerate(BEST)))
     assert complete_trials.reference_for(trial(5)) is None
     assert complete(np.tile(BEST, (9, 1))).reference_for(trial(9, budget=3)) is None
 

@@ -18,7 +18,7 @@ def plan(n_ranks: int, strategy: str, **options) -> Plan:
         "search": {"strategy": strategy, "options": options},
     }
     configuration = read_study(content)
-    return Plan.of(configuration, Path(), n_ranks=n_ranks)
+    return Plan(configuration, Path(), n_ranks=n_ranks)
 
 
 @pytest.mark.parametrize(("n_ranks", "lag"), [(1, 16), (17, 16), (33, 32)])

@@ -63,7 +63,7 @@ def configuration(path, transfer, **search):
 
 
 def begun(path, transfer, **search):
-    with open_study(Plan.of(configuration(path, transfer, **search), path.parent)) as study:
+    with open_study(Plan(configuration(path, transfer, **search), path.parent)) as study:
         return study.strategy
 
 
@@ -229,5 +229,5 @@ def test_strategy_of_a_study_that_maximises_learns_costs(tmp_path, monkeypatch):
     monkeypatch.setattr("mpi_opt.study.open_study.make_strategy", making)
     earlier_study(tmp_path / "a.db", direction="maximize")
     content = configuration(tmp_path / "b.db", {"store": str(tmp_path / "a.db")}).model_dump(exclude_unset=True)
-    with open_study(Plan.of(read_study(content | {"direction": "maximize"}), tmp_path)):
+    with open_study(Plan(read_study(content | {"direction": "maximize"}), tmp_path)):
         assert learnt == [-3.0, -2.5, -1.0]

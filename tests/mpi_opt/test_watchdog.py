@@ -70,7 +70,7 @@ def test_a_trial_whose_block_is_given_up_is_ended(message, watchdog, coordinator
     coordinator.send(0, Join(3, (0,)))
     assert not watchdog.has_to_leave(3)
     watchdog.guard(MPI.COMM_SELF, None)
-    coordinator.send_to_watchdog(0, message)
+    coordinator.send(0, message)
     with pytest.raises(TrialGivenUp):
         time.sleep(30)
     watchdog.stop_guarding()

@@ -20,6 +20,7 @@ faulthandler.dump_traceback_later(REMAINING_S)  # shortly before the start is gi
 from mpi4py import MPI  # noqa: E402
 
 from mpi_learn.mpi import communicators  # noqa: E402
+from mpi_opt.core.objective import TrialSettings  # noqa: E402
 from mpi_opt.messages.messages import Dismissal, Join, Ready  # noqa: E402
 from mpi_opt.messages.mpi_link import MPICoordinatorLink, MPIWorkerLink  # noqa: E402
 from mpi_opt.worker import watchdog  # noqa: E402
@@ -47,18 +48,13 @@ def create_and_report(group: MPI.Group, name: str) -> MPI.Comm:
     return comm
 
 
-class IdleBlock:
-    """In place of `mpi_opt.worker.block.Block`."""
+class IdleObjective:
+    """An objective without trials."""
 
-    def __init__(self, comm: MPI.Comm, index: int) -> None:
+    def prepare(self, comm: MPI.Comm, parameters: dict) -> None:
+        """Checks that the ranks of the block can communicate."""
         report("formed")
-        self.comm, self.index = comm, index
-
-    def prepare(self) -> Ready:
-        """Checks that the ranks of the block can communicate. Rank 0 waits for the others, as in `Block`."""
-        assert self.comm.allreduce(1) == world.size - 1
-        self.comm.gather(None, root=0)
-        return Ready(self.index, "")
+        assert comm.allreduce(1) == world.size - 1
 
 
 def coordinate() -> None:
@@ -82,7 +78,7 @@ def work() -> None:
     link = MPIWorkerLink(world)
     guard = watchdog.Watchdog(link, may_end_process=True)
     guard.open()
-    Worker(link, IdleBlock, guard).serve_or_die()
+    Worker(link, guard, IdleObjective(), TrialSettings(0)).serve_or_die()
     guard.close()
     link.receive_results()
 

@@ -37,12 +37,7 @@ def unknown_hyperparameter(name: str, space: Space, where: str) -> Configuration
 
 
 def observed_cost(proposal: Proposal, outcome: object, n_figures: int) -> Cost | None:
-    """The cost that `outcome` holds.
-
-    Args:
-        proposal: The trial; error messages name it.
-        outcome: What was passed to `Strategy.tell`.
-        n_figures: Number of figures of merit.
+    """The cost that was passed to `Strategy.tell`.
 
     Returns:
         A float, or a tuple of `n_figures` floats if there are several. None for a failed trial, which includes costs

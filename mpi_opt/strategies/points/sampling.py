@@ -22,12 +22,7 @@ LARGEST_LISTED = 200_000
 
 @final
 class Sampler:
-    """Draws points from the priors. Point k is a function of the seed and k alone, and costs microseconds.
-
-    Args:
-        space: The search space.
-        seed: 0 or more.
-    """
+    """Draws points from the priors. Point k is a function of the seed and k alone, and costs microseconds."""
 
     def __init__(self, space: Space, seed: int) -> None:
         self._space, self._seed = space, seed

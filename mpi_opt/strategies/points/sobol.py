@@ -18,11 +18,9 @@ BLOCK = 128
 
 @final
 class SobolDesign:
-    """Space-filling points of a search space. Point k is a function of the space, the seed and k alone.
+    """Space-filling points of a search space of at most 21201 dimensions.
 
-    Args:
-        space: The search space, of at most 21201 dimensions.
-        seed: 0 or more.
+    Point k is a function of the space, the seed and k alone.
     """
 
     def __init__(self, space: Space, seed: int) -> None:

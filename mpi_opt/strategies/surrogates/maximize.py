@@ -33,8 +33,8 @@ def maximise(
         acquisition: The function to maximise.
         encoding: The encoding of the search space.
         candidates: Shape (m, n_dimensions).
-        low: Shape (n_dimensions,), lower bounds of the local searches (numbers only).
-        high: Shape (n_dimensions,), upper bounds.
+        low: Shape (n_dimensions,): lower bounds of numbers in the local searches.
+        high: Shape (n_dimensions,): upper bounds.
         is_allowed: Whether a row may be proposed.
         n_starts: Number of local searches.
 

@@ -86,10 +86,6 @@ class Observations:
 class History:
     """All observations of a search.
 
-    Args:
-        encoding: The encoding of the search space.
-        n_figures: Number of figures of merit.
-
     Attributes:
         n_values: Number of trials that did not fail.
     """
@@ -100,19 +96,13 @@ class History:
         self._values, self._uncertainties = GrowingArray(n_figures), GrowingArray(n_figures)
         self.n_values = 0
 
-    def add(self, proposal: Proposal, value: Cost | None, outcome: Cost | Failed) -> None:
-        """Adds a trial that ended.
-
-        Args:
-            proposal: The trial.
-            value: Its cost or costs; None if it failed.
-            outcome: What was reported, from which uncertainties are taken.
-        """
+    def add(self, proposal: Proposal, cost: Cost | None, outcome: Cost | Failed) -> None:
+        """Adds a trial that ended: its cost, None if it failed, and its outcome, which may hold uncertainties."""
         outcomes = outcome if isinstance(outcome, tuple | list) else (outcome,)
         self._points.append(self._encoding.row(proposal.parameters))
-        self._values.append(np.asarray(math.nan if value is None else value))
-        self._uncertainties.append(np.array([0.0 if value is None else _uncertainty(outcome) for outcome in outcomes]))
-        self.n_values += value is not None
+        self._values.append(np.asarray(math.nan if cost is None else cost))
+        self._uncertainties.append(np.array([0.0 if cost is None else _uncertainty(outcome) for outcome in outcomes]))
+        self.n_values += cost is not None
 
     def observations(self) -> Observations:
         """A copy of all observations without penalties, with the values scaled to [-1, 1] (see `scaled`)."""

@@ -55,13 +55,7 @@ class Region:
 
 @final
 class Proposer:
-    """Proposes rows of an encoded search space.
-
-    Args:
-        encoding: The encoding of the search space.
-        seed: 0 or more.
-        criterion: The acquisition function.
-    """
+    """Proposes rows of an encoded search space."""
 
     def __init__(self, encoding: Encoding, seed: int, criterion: Criterion) -> None:
         self._encoding, self._seed, self._criterion = encoding, seed, criterion

@@ -24,12 +24,8 @@ FEWEST_COSTS, COSTS_PER_DIMENSION = 8, 2
 class RungModel:
     """Proposes configurations from the highest rung that has enough costs.
 
-    Args:
-        space: The search space.
-        seed: 0 or more.
-        options: Options of `Bayesian`.
-        await_up_to: With at most this many trials pending, each proposal uses all outcomes. With more, proposals
-            are prepared in the background.
+    With at most `await_up_to` trials pending, each proposal uses all outcomes. With more, proposals are prepared in the
+    background. `options` are those of `Bayesian`.
     """
 
     def __init__(self, space: Space, seed: int, options: Mapping[str, Any], await_up_to: int = 16) -> None:
@@ -41,7 +37,7 @@ class RungModel:
         self._prepared: PreparedProposals[Parameters] = PreparedProposals()
 
     def expect(self, n_figures: int) -> None:
-        """Announces several figures of merit."""
+        """As `Strategy.expect`."""
         self._n_figures = n_figures
 
     def point(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from matplotlib import ticker
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -11,11 +9,9 @@ from matplotlib.patches import Patch
 
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store.records import readable
+from mpi_opt.study.study import Study
 from mpi_opt.views.figures.drawing import COLOURS, new_figure, styled
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
-
-if TYPE_CHECKING:
-    from mpi_opt.study.study import Study
 
 OUTCOMES = ("complete", "pruned", "failed", "lost", "killed", "running")
 

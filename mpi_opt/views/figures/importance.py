@@ -8,14 +8,11 @@ hyperparameters, divided by the total variance of the forest. Means are over the
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mpi_opt.core.trial import is_usable
-
-if TYPE_CHECKING:
-    from mpi_opt.study.study import Study
+from mpi_opt.study.study import Study
 
 MIN_TRIALS = 10
 """The smallest number of complete trials for a forest."""
@@ -40,13 +37,7 @@ class Forest:
     """
 
     def __init__(self, names: Sequence[str], units: np.ndarray, figures: np.ndarray) -> None:
-        """Fits the forest.
-
-        Args:
-            names: The hyperparameters.
-            units: Shape (n_trials, n_hyperparameters), points of the unit cube.
-            figures: Shape (n_trials,), figures of merit.
-        """
+        """Fits the forest to points `units` (n_trials, n_hyperparameters) and their `figures` of merit (n_trials,)."""
         from scipy.stats import qmc
         from sklearn.ensemble import RandomForestRegressor
 
@@ -81,16 +72,10 @@ class Forest:
         return self._marginal([self.names.index(name)], units[:, None])
 
     def surface(self, x: str, y: str, units_x: np.ndarray, units_y: np.ndarray) -> np.ndarray:
-        """The mean figure of merit over all hyperparameters except two.
-
-        Args:
-            x: The first hyperparameter.
-            y: The second hyperparameter.
-            units_x: Shape (n_x,), in [0, 1].
-            units_y: Shape (n_y,), in [0, 1].
+        """The mean figure of merit over all hyperparameters except `x` and `y`.
 
         Returns:
-            Shape (n_y, n_x).
+            Shape (n_y, n_x), for `units_x` (n_x,) and `units_y` (n_y,), both in [0, 1].
         """
         grid = np.stack(np.meshgrid(units_x, units_y), axis=-1).reshape(-1, 2)
         means = self._marginal([self.names.index(x), self.names.index(y)], grid, n_background=64)

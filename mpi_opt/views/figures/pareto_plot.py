@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from operator import attrgetter
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from mpi_opt.core.figures_of_merit import Direction
+from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.figures.drawing import COLOURS, new_figure, styled
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    from mpi_opt.core.figures_of_merit import Direction
-    from mpi_opt.core.trial import TrialRecord
-    from mpi_opt.study.study import Study
 
 FEW = 12
 """The trials of a front with at most this many are labelled with their numbers."""

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib import ticker
+from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from mpi_opt.core.space import Categorical
-from mpi_opt.core.trial import is_usable
+from mpi_opt.core.trial import TrialRecord, is_usable
 from mpi_opt.errors import ConfigurationError
+from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.figures.axes import jittered, position, unit_positions
 from mpi_opt.views.figures.drawing import (
@@ -32,12 +33,6 @@ from mpi_opt.views.figures.gantt import timeline
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.pareto_plot import pareto
 from mpi_opt.views.output_file import written_aside
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-    from mpi_opt.core.trial import TrialRecord
-    from mpi_opt.study.study import Study
 
 N_CURVES = 10
 """The number of highlighted best trials."""

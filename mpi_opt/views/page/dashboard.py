@@ -49,9 +49,10 @@ Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 class LiveCopy:
     """A copy of a study as an Optuna study in memory, with the same numbers of trials.
 
-    Args:
-        store: A store that is open for reading; may be replaced by a new connection.
-        name: The name of the study.
+    Attributes:
+        store: Open for reading; may be replaced by a new connection.
+        storage: The copy.
+        study_id: The key of the study in `storage`.
     """
 
     def __init__(self, store: Store, name: str) -> None:
@@ -143,13 +144,9 @@ def distribution(dimension: Dimension) -> BaseDistribution:
 
 
 def guarded(application: Application, token: str, cookie: str, first_page: str = "/") -> Application:
-    """Restricts `application` to reading, and to visitors with the token, which is kept in a cookie.
+    """Restricts a WSGI application to reading, and to visitors with the token.
 
-    Args:
-        application: A WSGI application.
-        token: The secret token.
-        cookie: The name of the cookie.
-        first_page: The path to which a visitor with the token is redirected.
+    A visitor whose URL has the token gets it as a cookie and is redirected to `first_page`.
     """
 
     def guard(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
@@ -174,6 +171,10 @@ def _refuse(status: str, reason: str, start_response: Callable[..., Any]) -> lis
     return [text]
 
 
+def _print_to_stderr(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
@@ -190,16 +191,17 @@ class Dashboard:
         store: The URL of the store.
         name: The name of the study.
         port: A port of 127.0.0.1; 0 for any free port.
-        complain: Receives one line when the page can no longer be updated, and when it can again; default: standard
-            error.
+        complain: Receives one line when the page can no longer be updated, and when it can again.
 
     Raises:
         StoreError: There is no such store or study.
         ConfigurationError: The port is in use.
     """
 
-    def __init__(self, store: str, name: str, port: int = 8080, complain: Callable[[str], None] | None = None) -> None:
-        self._url, self._complain = store, complain or _print_to_stderr
+    def __init__(
+        self, store: str, name: str, port: int = 8080, complain: Callable[[str], None] = _print_to_stderr
+    ) -> None:
+        self._url, self._complain = store, complain
         self.copy = LiveCopy(Store.open(store, read_only=True), name)
         self.token = secrets.token_urlsafe(16)
         page = f"/dashboard/studies/{self.copy.study_id}"
@@ -266,7 +268,3 @@ class Dashboard:
             store = Store.open(self._url, read_only=True)
             self.copy.store.close()
             self.copy.store = store
-
-
-def _print_to_stderr(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

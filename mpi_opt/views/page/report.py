@@ -16,16 +16,16 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata, resources
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from mpi_learn.cli.terminal import duration
 from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.configuration import publishable
 from mpi_opt.core.fold_splits import number_of_folds
 from mpi_opt.core.space import Categorical
-from mpi_opt.core.trial import State
+from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.store.records import readable
+from mpi_opt.store.records import AttemptRecord, EventRecord, readable
+from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import LAST_COLUMNS, cell, html_table, trial_columns, trial_row
 from mpi_opt.views import series
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
@@ -34,11 +34,6 @@ from mpi_opt.views.output_file import written_aside
 from mpi_opt.views.page.report_data import as_script, report_data
 from mpi_opt.views.text.best_trial import trial_yaml
 from mpi_opt.views.text.tables import error_line
-
-if TYPE_CHECKING:
-    from mpi_opt.core.trial import TrialRecord
-    from mpi_opt.store.records import AttemptRecord, EventRecord
-    from mpi_opt.study.study import Study
 
 SCRIPTS = ("charts.js", "figures.js", "more_figures.js", "report.js")
 N_BEST, N_REASONS = 20, 30
@@ -134,12 +129,10 @@ def _best_table(study: Study) -> str:
     if not trials:
         return '<p class="empty">no trial is complete yet</p>'
     index = {trial.number: i for i, trial in enumerate(study.trials)}
-    rows = [trial_row(trial, study.space, study.figures_of_merit) for trial in trials]
+    rows = [trial_row(trial, study.record) for trial in trials]
     attributes = [f' data-trial="{index[trial.number]}"' for trial in trials]
     attributes[0] += " class=is-best"
-    return html_table(
-        trial_columns(study.space, study.figures_of_merit, without=("state", *LAST_COLUMNS)), rows, attributes
-    )
+    return html_table(trial_columns(study.record, without=("state", *LAST_COLUMNS)), rows, attributes)
 
 
 def _best_ranges(study: Study) -> str:

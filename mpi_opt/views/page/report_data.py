@@ -6,21 +6,18 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mpi_opt.core.space import Categorical, Dimension, Integer, Real, Space
 from mpi_opt.core.thinning import thinned
-from mpi_opt.store.records import readable
+from mpi_opt.core.trial import TrialRecord
+from mpi_opt.store.records import CurveRecord, FoldRecord, readable
+from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.figures.axes import position, unit_positions
+from mpi_opt.views.figures.importance import Forest
+from mpi_opt.views.figures.timeline import Timeline
 from mpi_opt.views.text.tables import error_line
-
-if TYPE_CHECKING:
-    from mpi_opt.core.trial import TrialRecord
-    from mpi_opt.store.records import CurveRecord, FoldRecord
-    from mpi_opt.study.study import Study
-    from mpi_opt.views.figures.importance import Forest
-    from mpi_opt.views.figures.timeline import Timeline
 
 MAX_CURVE_VALUES = 250_000
 """The largest number of values of learning curves in a page, over all metrics."""

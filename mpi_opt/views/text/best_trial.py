@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mpi_learn.settings.yaml_file import dumped
 from mpi_opt.configuration.placeholders import filled_training
+from mpi_opt.core.trial import TrialRecord
+from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import cell, figures_as_text
 from mpi_opt.views.series import main_figure_name
 from mpi_opt.views.text.schedule import schedule_text
-
-if TYPE_CHECKING:
-    from mpi_opt.core.trial import TrialRecord
-    from mpi_opt.study.study import Study
 
 
 def trial_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False) -> str:

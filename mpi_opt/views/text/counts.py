@@ -6,16 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from mpi_learn.cli.terminal import Trend, duration
-from mpi_opt.core.trial import FINISHED, State
+from mpi_opt.core.space import Parameters
+from mpi_opt.core.trial import FINISHED, Outcome, State
+from mpi_opt.study.study import Study
 from mpi_opt.views.series import by_end_time
-
-if TYPE_CHECKING:
-    from mpi_opt.core.space import Parameters
-    from mpi_opt.core.trial import Outcome
-    from mpi_opt.study.study import Study
 
 
 @dataclass

@@ -7,20 +7,19 @@ import sys
 import time
 from typing import TYPE_CHECKING, TextIO
 
-from mpi_learn.cli.terminal import console_size, duration, is_watched, make_console
+from mpi_learn.cli.terminal import console_size, duration, make_console
+from mpi_opt.core.space import Parameters
+from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import without_passwords
 from mpi_opt.study.progress import Progress
+from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import cell
 from mpi_opt.views.text.counts import Counts
+from mpi_opt.views.trackers import Tracker
 
 if TYPE_CHECKING:
     from rich.panel import Panel
     from rich.text import Text
-
-    from mpi_opt.core.space import Parameters
-    from mpi_opt.core.trial import Outcome
-    from mpi_opt.study.study import Study
-    from mpi_opt.views.trackers import Tracker
 
 LINE_INTERVAL_S = 1.0
 """The shortest interval between two plain lines, in seconds."""
@@ -33,32 +32,22 @@ MOST_CELLS = 256
 
 
 class PlainProgress(Progress):
-    """Prints at most one line per second, without colours, for the logs of batch systems.
-
-    Args:
-        counts: The counts at the start.
-        tracker: Records every trial that has ended.
-        stream: The output; default: standard output.
-    """
+    """Prints at most one line per second, without colours, for the logs of batch systems."""
 
     def __init__(self, counts: Counts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
         self.counts, self.tracker, self.stream = counts, tracker, stream or sys.stdout
         self._written = float("-inf")
 
     def resumed(self, study: Study) -> None:
-        """Counts the trials of earlier searches."""
         self.counts.resume(study)
 
     def ready(self, block: int) -> None:
-        """Counts a block that is ready for trials."""
         self.counts.blocks[block] = True
 
     def started(self, block: int, number: int) -> None:
-        """Counts a trial that starts on a block."""
         self.counts.begin(block, number)
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        """Counts a trial that has ended, and shows it."""
         self._record(block, outcome, parameters)
         now = time.monotonic()
         if now - self._written >= LINE_INTERVAL_S:
@@ -68,11 +57,9 @@ class PlainProgress(Progress):
             self._write(f"trial {outcome.number} {outcome.state}: {what} in {took}; {self.counts}")
 
     def given_up(self, block: int) -> None:
-        """Counts a lost block."""
         self.counts.lose(block)
 
     def note(self, text: str) -> None:
-        """Prints a message for the user."""
         self._write(text)
 
     def close(self) -> None:
@@ -101,13 +88,7 @@ class LivePanel(PlainProgress):
         self._live.start()
         self._live.console.show_cursor(True)  # so that it is visible after the process is killed
 
-    def started(self, block: int, number: int) -> None:
-        """Counts a trial that starts on a block, and updates the panel."""
-        super().started(block, number)
-        self.tick()
-
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        """Counts a trial that has ended, and updates the panel."""
         self._record(block, outcome, parameters)
         self.tick()
 
@@ -119,13 +100,11 @@ class LivePanel(PlainProgress):
             self._draw()
 
     def close(self) -> None:
-        """The search is over, or was refused before it began."""
         if self.counts.has_begun:
             self._draw()
         self._live.stop()
 
     def note(self, text: str) -> None:
-        """Prints a message for the user above the panel."""
         self._live.console.print(without_passwords(text), markup=False, highlight=False)
 
     def _draw(self) -> None:
@@ -195,8 +174,3 @@ def _parameter(name: str, value: object) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"
-
-
-def make_progress(counts: Counts, tracker: Tracker | None = None) -> PlainProgress:
-    """A panel if the output is a terminal, plain lines otherwise."""
-    return (LivePanel if is_watched() else PlainProgress)(counts, tracker)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from mpi_opt.core.trial import TrialRecord
+from mpi_opt.study.study import Study
 from mpi_opt.views.text.tables import aligned
-
-if TYPE_CHECKING:
-    from mpi_opt.core.trial import TrialRecord
-    from mpi_opt.study.study import Study
 
 
 def lineage(study: Study, trial: TrialRecord) -> list[TrialRecord]:

@@ -8,17 +8,14 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mpi_learn.cli.terminal import sparkline
 from mpi_opt.core.fold_splits import number_of_folds
-from mpi_opt.store.records import readable
+from mpi_opt.core.trial import TrialRecord
+from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord, readable
+from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import cell, figures_as_text, printable, trial_columns, trial_row
-
-if TYPE_CHECKING:
-    from mpi_opt.core.trial import TrialRecord
-    from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord
-    from mpi_opt.study.study import Study
 
 COLOURS = {
     "complete": "32",
@@ -82,7 +79,7 @@ def studies_table(studies: Sequence[StudyRecord], *, colour: bool = False) -> st
 def trials_table(study: Study, trials: Sequence[TrialRecord], *, colour: bool = False) -> str:
     """A table with one line for each of `trials`."""
     rows = [_short_row(study, trial) for trial in trials]
-    shown = trial_columns(study.space, study.figures_of_merit, without=_hidden_columns(study, rows))
+    shown = trial_columns(study.record, without=_hidden_columns(study, rows))
     return aligned(shown, [[row[column] for column in shown] for row in rows], colour=colour)
 
 
@@ -97,7 +94,7 @@ def _hidden_columns(study: Study, rows: Sequence[dict[str, Any]]) -> set[str]:
 
 def _short_row(study: Study, trial: TrialRecord) -> dict[str, Any]:
     """The row of a trial with one line of its error, and a star on the Pareto front."""
-    row = trial_row(trial, study.space, study.figures_of_merit) | {"error": error_line(trial.error)}
+    row = trial_row(trial, study.record) | {"error": error_line(trial.error)}
     return row | ({"pareto": "*" if trial.pareto else None} if study.figures_of_merit.are_several else {})
 
 
@@ -197,8 +194,8 @@ def study_object(study: StudyRecord) -> dict[str, Any]:
 
 def table_of(study: Study, trials: Sequence[TrialRecord]) -> tuple[list[str], list[list[Any]]]:
     """The columns and rows of a complete table of `trials`."""
-    rows = [trial_row(trial, study.space, study.figures_of_merit) for trial in trials]
-    return trial_columns(study.space, study.figures_of_merit), [list(row.values()) for row in rows]
+    rows = [trial_row(trial, study.record) for trial in trials]
+    return trial_columns(study.record), [list(row.values()) for row in rows]
 
 
 def _json_value(value: object) -> object:
