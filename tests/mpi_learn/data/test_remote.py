@@ -183,7 +183,7 @@ def test_a_web_server_is_asked_for_a_file_once(remote_folder, tmp_path):
 def test_ranks_of_a_host_fetch_one_copy_together(remote_folder, tmp_path, monkeypatch, together, keep):
     pytest.importorskip("aiohttp")
     # so that all of them come while the first one fetches; a copy that nobody keeps is gone when the last one leaves
-    monkeypatch.setattr(CountingFiles, "delay_s", 0.5 if together or keep else 1.5)
+    monkeypatch.setattr(CountingFiles, "delay_s", 0.5 if together or keep else 3.0)
     cache, program = tmp_path / "cache", str(Path(__file__).with_name("load_remote.py"))
     with served(remote_folder) as server:
         done = in_world(4, program, f"{server}/part_1.h5", str(cache), str(int(together)), str(int(keep)), timeout=60)
