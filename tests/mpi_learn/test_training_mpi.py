@@ -7,7 +7,6 @@ from functools import cache
 
 import pytest
 
-from tests.mpirun import mpirun
 from tests.world import in_world
 
 pytestmark = pytest.mark.mpi
@@ -102,7 +101,7 @@ def test_a_master_trains_without_a_framework():
 
 @cache
 def slow_worker():
-    done = mpirun(4, "-m", "tests.mpi_learn.programs.slow_worker", timeout=60)
+    done = in_world(4, "-m", "tests.mpi_learn.programs.slow_worker", timeout=60)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

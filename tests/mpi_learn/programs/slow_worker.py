@@ -5,6 +5,7 @@ Before each training every rank sends rank 0 a message of its own; rank 0 receiv
 
 import json
 import time
+from unittest.mock import patch
 
 import numpy as np
 from mpi4py import MPI
@@ -74,11 +75,11 @@ def trained(share):
     samples = Samples((np.arange(n, dtype=np.float32)[:, None],), (np.zeros(n, np.float32),))
     data = {"train": ["nothing.h5"], "features": "X", "labels": "y", "share": share}
     content = {"model": "m.py:f", "loss": "mse", "data": data, "batch_size": 8, "algorithm": "downpour", "epochs": 2}
-    mpi_learn.training.loop.build_model = lambda *arguments: Counter()
     empty = Samples((np.zeros((0, 1), np.float32),), (np.zeros(0, np.float32),))
     counts.update(batches=0, ticks=0)
     request = world.isend("the caller's", dest=0, tag=1)
-    result = train(read_configuration(content), world, data=Dataset(samples, empty))
+    with patch.object(mpi_learn.training.loop, "build_model", lambda *arguments: Counter()):
+        result = train(read_configuration(content), world, data=Dataset(samples, empty))
     kept = [world.recv() for _ in range(world.size)] if world.rank == 0 else []
     request.wait()
     while world.rank == SLOW and ticks.Iprobe():
