@@ -14,7 +14,6 @@ from mpi_learn.data.files.fingerprint import digest, versions
 from mpi_learn.data.memory_budget import host_memory_bytes, is_streamed
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples, samples_of
-from mpi_learn.data.samples.shuffling import shuffled
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.flat_layout import ALIGNMENT_BYTES
 from mpi_learn.mpi.agreement import agreed_errors
@@ -52,7 +51,7 @@ def split(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     Returns:
         Two arrays of indices in ascending order, which together contain each of 0, …, n - 1 once.
     """
-    order = shuffled(n, seed, n)
+    order = np.random.default_rng([seed, n]).permutation(n)
     count = n_validation(n, fraction)
     return np.sort(order[count:]), np.sort(order[:count])
 

@@ -14,8 +14,9 @@ from mpi_learn.algorithms.algorithm import AlgorithmSetup, Deal
 from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import layout_of
-from mpi_learn.data.samples.batches import Batch, Dealer
+from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import MPILearnError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
@@ -249,11 +250,11 @@ class Training:
             with timeline.span("gradient", COMPUTE):
                 step = self.model.gradient(batch.x, batch.y, batch.weights)
             sums += step[n:]
-            self._n_samples += batch.n_samples
+            self._n_samples += len(batch)
             with timeline.span("exchange", COMMUNICATION):
                 yield step
 
-    def _batches(self, epoch: int) -> Iterator[Batch]:
+    def _batches(self, epoch: int) -> Iterator[Samples]:
         """This rank's batches of an epoch: its fixed share, or those that are dealt to it; none on a master."""
         if self.worker is None:
             return

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout, layout_of
 from mpi_learn.data.loading import load
-from mpi_learn.data.samples.batches import Batches, BatchOptions, as_batch, completed
+from mpi_learn.data.samples.batches import Batches, BatchOptions, completed
 from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.latent_noise import Noise
@@ -166,7 +166,7 @@ def make_validator(
 
 def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset, n_workers: int) -> Model:
     few = dataset.training.take(slice(0, N_IN_EXAMPLE))
-    batch = next(completed(as_batch(few), dataset, 0, 0))
+    batch = next(completed(few, dataset, 0, 0))
     settings = ModelSettings(
         model=configuration.model,
         parameters=configuration.parameters,
@@ -219,7 +219,7 @@ def load_dataset(configuration: TrainingConfiguration, comm: Communicator, datas
     weights: ClassWeights | None = None
     with agreed_errors(comm):
         if comm.rank == 0:
-            weights = make_class_weights(section.class_weight, [dataset.training_labels()])
+            weights = make_class_weights(section.class_weight, dataset.training_labels())
     return replace(dataset, class_weights=comm.bcast(weights, root=0))
 
 
