@@ -105,8 +105,8 @@ def _in_memory(plan: DataPlan, configuration: DataConfiguration, comm: Communica
 def _fill(samples: Samples, plan: DataPlan, configuration: DataConfiguration, opened: OpenSource) -> None:
     first = 0
     for part in plan.parts:
-        here = slice(first, first + part.n_samples)
-        parts = samples.x, samples.y, samples.weights
-        for reader, arrays in zip(readers(opened(part.place), configuration), parts, strict=True):
-            copy_samples(reader, [array[here] for array in arrays], 0, part.n_samples)
+        here = samples.part(slice(first, first + part.n_samples))
+        groups = here.x, here.y, here.weights
+        for reader, arrays in zip(readers(opened(part.place), configuration), groups, strict=True):
+            copy_samples(reader, arrays, 0, part.n_samples)
         first += part.n_samples

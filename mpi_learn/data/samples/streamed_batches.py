@@ -115,7 +115,8 @@ class StreamedBatches:
         for start, stop in self._spans(window):
             if self._ahead.is_closed:
                 raise CancelledError
-            self.samples.fill(buffers, at, start, stop, self.dataset.training_indices)
+            here = buffers.part(slice(at, at + stop - start))
+            self.samples.fill(here, start, stop, self.dataset.training_indices)
             at += stop - start
         return buffers, self.options.order(at, window.epoch, 1 + window.start)
 
