@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import cast
 
 import numpy as np
@@ -67,12 +68,10 @@ class StreamedBatches:
         share = shares(self.dataset.n_training, options.n_workers, options.worker)
         if options.drop_last:
             share = slice(share.start, share.start + options.n_parts(self.dataset) * options.batch_size)
-        windows = self._windows(epoch, share)
         n_left = self.n_steps
-        for window, following in zip(windows, windows[1:] + self._windows(epoch + 1, share)[:1], strict=True):
-            for batch in self._batches(window, following):
-                n_left -= 1
-                yield batch
+        for batch in self._batches(self._windows(epoch, share), next(self._windows(epoch + 1, share), None)):
+            n_left -= 1
+            yield batch
         while n_left:
             for batch in completed(self.samples.buffers(0).take(slice(None)), self.dataset, epoch, 0):
                 n_left -= 1
@@ -84,30 +83,24 @@ class StreamedBatches:
         Args:
             next_part: Returns the next positions in the epoch's order; None when all are dealt.
         """
-        windows = self._next_windows(epoch, next_part)
-        while windows:
-            window = windows.pop(0)
-            windows = windows or self._next_windows(epoch, next_part)
-            yield from self._batches(window, windows[0] if windows else None)
+        windows = (self._windows(epoch, part) for part in iter(next_part, None))
+        return self._batches(chain.from_iterable(windows))
 
     def close(self) -> None:
         """Ends the thread."""
         self._ahead.close()
 
-    def _next_windows(self, epoch: int, next_part: Callable[[], slice | None]) -> list[Window]:
-        part = next_part()
-        return [] if part is None else self._windows(epoch, part)
+    def _windows(self, epoch: int, part: slice) -> Iterator[Window]:
+        for start in range(part.start, part.stop, self._width):
+            yield Window(epoch, start, min(start + self._width, part.stop))
 
-    def _windows(self, epoch: int, part: slice) -> list[Window]:
-        starts = range(part.start, part.stop, self._width)
-        return [Window(epoch, start, min(start + self._width, part.stop)) for start in starts]
-
-    def _batches(self, window: Window, following: Window | None) -> Iterator[Samples]:
-        samples, order = self._ahead.take(window, following)
+    def _batches(self, windows: Iterable[Window], then: Window | None = None) -> Iterator[Samples]:
+        """The batches of `windows`; the first window that follows is `then`."""
         size = self.options.batch_size
-        for first in range(0, len(order), size):
-            batch = samples.take(order[first : first + size])
-            yield from completed(batch, self.dataset, window.epoch, window.start + first)
+        for window, (samples, order) in self._ahead.pieces(windows, then):
+            for first in range(0, len(order), size):
+                batch = samples.take(order[first : first + size])
+                yield from completed(batch, self.dataset, window.epoch, window.start + first)
 
     def _read(self, window: Window) -> tuple[Samples, np.ndarray]:
         """The samples of a window and their order. Runs in the thread."""
@@ -152,8 +145,7 @@ def streamed_validation(dataset: Dataset, part: slice, batch_size: int) -> Itera
         return samples.read(window.start, window.stop, dataset.validation_indices)
 
     with closing(ReadAhead(read)) as ahead:
-        for window, following in zip(windows, [*windows[1:], None], strict=True):
-            found = ahead.take(window, following)
+        for window, found in ahead.pieces(windows):
             for first in range(0, len(found), batch_size):
                 batch = found.take(slice(first, first + batch_size))
                 yield next(completed(batch, dataset, VALIDATION, window.start + first))
