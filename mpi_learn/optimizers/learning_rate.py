@@ -40,17 +40,19 @@ class LearningRate:
         has_schedule = self.schedule.name != "constant" or self.schedule.warmup_epochs
         self.fixed_by = fixed_by or ("optimizer.schedule determines it" if has_schedule else "")
 
-    def per_step(self, base: float, schedule: Schedule, steps_per_epoch: float, *, is_settable: bool) -> ScheduledRate:
-        """The rate as a function of the step.
+    def per_step(
+        self, base: float, schedule: Schedule, steps_per_epoch: float, *, is_settable: bool
+    ) -> Callable[[int], float]:
+        """The rate as a function of the step, counted from 0.
 
         Args:
             base: The rate at the beginning.
-            schedule: How it changes.
-            steps_per_epoch: Optimizer steps per epoch.
             is_settable: Whether the rate that callbacks set is used.
         """
-        chosen = (lambda: self.chosen) if is_settable else (lambda: None)
-        return ScheduledRate(base, schedule, steps_per_epoch, self.epochs, self.n_workers, self.history, chosen)
+        scheduled = ScheduledRate(base, schedule, steps_per_epoch, self.epochs, self.n_workers, self.history)
+        if not is_settable:
+            return scheduled
+        return lambda step: scheduled(step) if self.chosen is None else self.chosen
 
     def at(self, epoch: int) -> float:
         """The rate at the beginning of an epoch, as callbacks read it."""

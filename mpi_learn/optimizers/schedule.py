@@ -12,7 +12,7 @@ from mpi_learn.optimizers.configuration import Schedule
 
 @dataclass(frozen=True)
 class ScheduledRate:
-    """The learning rate as a pure function of the number of the step and of the history.
+    """The learning rate of `schedule:`, a function of the number of the step and of the history alone.
 
     Attributes:
         base: The configured learning rate.
@@ -21,7 +21,6 @@ class ScheduledRate:
         epochs: Epochs of the whole training.
         n_workers: Number of workers, for ``scale``.
         history: Returns the history so far, metric -> one value per epoch; for ``plateau``.
-        chosen: Returns the rate that callbacks have set, or None.
     """
 
     base: float
@@ -30,12 +29,9 @@ class ScheduledRate:
     epochs: int = 1
     n_workers: int = 1
     history: Callable[[], Mapping[str, Sequence[float]]] = dict
-    chosen: Callable[[], float | None] = lambda: None
 
     def __call__(self, step: int) -> float:
         """The learning rate of `step`, counted from 0."""
-        if (chosen := self.chosen()) is not None:
-            return chosen
         epoch = step / self.steps_per_epoch
         warmup = self.schedule.warmup_epochs
         rate = self.base * self._scale() * self._shape(max(epoch - warmup, 0.0), max(self.epochs - warmup, 1e-9))

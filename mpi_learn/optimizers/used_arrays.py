@@ -23,7 +23,7 @@ class UsedArraysRule:
     has_schedule = False
 
     def __init__(self, rule: Rule) -> None:
-        self.rule, self.layout, self.learning_rate = rule, rule.layout, rule.learning_rate
+        self.rule, self.layout, self.learning_rate = rule, rule.layout, float(rule.options.learning_rate)
         self._n_steps = np.zeros(len(rule.layout.shapes), np.int64)
         self._parts: dict[tuple[int, int], tuple[slice, Rule]] = {}
 
