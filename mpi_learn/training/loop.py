@@ -23,6 +23,7 @@ from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.optimizers.configuration import AnyOptimizer
+from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
@@ -33,7 +34,6 @@ from mpi_learn.training.setup import (
     check_settings,
     is_dealt,
     load_dataset,
-    make_learning_rate,
     make_training_batches,
     make_training_optimizer,
     make_validator,
@@ -114,7 +114,13 @@ class Training:
             self.batches = make_training_batches(configuration, dataset, len(workers), self.worker or 0)
             check_settings(configuration, model, self.batches)
             self.state = State(Stopping(configuration.early_stopping, configuration.target))
-            self.rate = make_learning_rate(configuration, len(self.layout.groups), self.state)
+            self.rate = LearningRate(
+                configuration.optimizer,
+                configuration.epochs,
+                n_workers=len(self.layout.groups),
+                history=lambda: self.state.history.columns,
+                fixed_by="a GAN has two optimizers" if configuration.gan is not None else "",
+            )
             setup = self._algorithm_setup()
         self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs, self.rate)
         with agreed_errors(comm):  # the collectives of `make_algorithm` come before code that may raise
@@ -242,7 +248,6 @@ class Training:
         """This rank's step vectors of an epoch, each computed from the current weights.
 
         Args:
-            epoch: Number of the epoch.
             sums: (n_sums,) float64, to which the sums behind every gradient are added.
         """
         n, timeline = self.model.layout.size, self.timeline

@@ -28,13 +28,7 @@ RANK_ARRAYS = 21
 
 
 class Checkpointing:
-    """The checkpoints of one training.
-
-    Args:
-        configuration: The training.
-        comm: All ranks of the training.
-        model, algorithm, state, rate: What is saved and restored.
-    """
+    """The checkpoints of one training: they hold its model, algorithm, state and learning rate."""
 
     def __init__(
         self,

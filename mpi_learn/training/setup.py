@@ -32,7 +32,6 @@ from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.evaluation import Validator
-from mpi_learn.training.state import State
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
 
 N_IN_EXAMPLE = 8
@@ -199,8 +198,6 @@ def load_dataset(configuration: TrainingConfiguration, comm: Communicator, datas
     Collective over `comm`.
 
     Args:
-        configuration: The training.
-        comm: All ranks of the training.
         dataset: The samples; None loads those of ``configuration.data``.
 
     Raises:
@@ -223,17 +220,6 @@ def load_dataset(configuration: TrainingConfiguration, comm: Communicator, datas
     return replace(dataset, class_weights=comm.bcast(weights, root=0))
 
 
-def make_learning_rate(configuration: TrainingConfiguration, n_workers: int, state: State) -> LearningRate:
-    """The learning rate of a training, whose schedule may follow the history in `state`."""
-    return LearningRate(
-        configuration.optimizer,
-        configuration.epochs,
-        n_workers,
-        history=lambda: state.history.columns,
-        fixed_by="a GAN has two optimizers" if configuration.gan is not None else "",
-    )
-
-
 def make_training_optimizer(
     configuration: TrainingConfiguration,
     model: Model,
@@ -244,11 +230,8 @@ def make_training_optimizer(
     """An optimizer with its learning rate schedule; for a GAN one per model.
 
     Args:
-        configuration: The training.
-        model: The model of this rank.
         options: A section of the configuration; None: ``optimizer:``, or for a GAN the section of each model.
         updates_per_epoch: Number of updates by this optimizer.
-        rate: The learning rate of the training.
 
     Raises:
         ConfigurationError: An optimizer of the framework that is not available for the model.

@@ -96,12 +96,7 @@ class RecordedTimeline(Timeline):
 
 
 class TimedOptimizer(Optimizer):
-    """An optimizer whose updates are recorded.
-
-    Args:
-        optimizer: Makes the updates.
-        timeline: Records them.
-    """
+    """An optimizer whose updates are recorded."""
 
     def __init__(self, optimizer: Optimizer, timeline: Timeline) -> None:
         self.layout, self._optimizer, self._timeline = optimizer.layout, optimizer, timeline

@@ -128,8 +128,7 @@ class Dealer:
 
     Args:
         n_samples: Samples per epoch.
-        batch_size: Samples per batch; chunks contain whole batches.
-        n_workers: The number of workers.
+        batch_size: Chunks contain whole batches of this size.
     """
 
     def __init__(self, n_samples: int, *, batch_size: int, n_workers: int) -> None:

@@ -22,12 +22,7 @@ LEAST_BLOCKS_PER_WINDOW = 4
 
 
 class StreamedSamples:
-    """Samples like `Samples`, but in files. Thread-safe: reads are serialised.
-
-    Args:
-        plan: The files and their samples.
-        configuration: The arrays to read.
-    """
+    """Samples like `Samples`, but in files. Thread-safe: reads are serialised."""
 
     def __init__(self, plan: DataPlan, configuration: DataConfiguration) -> None:
         self.plan, self.window_bytes = plan, configuration.window_bytes
