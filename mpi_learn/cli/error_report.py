@@ -29,7 +29,6 @@ def reported(world: Communicator | None, debug: bool) -> Iterator[None]:
 
     Args:
         world: The ranks that run the block together; None before MPI starts.
-        debug: Whether to print the traceback of an error.
 
     Raises:
         typer.Exit: With `INVALID` after a `UserError`, with `FAILED` after any other error.

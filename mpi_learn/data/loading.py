@@ -29,7 +29,6 @@ def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dat
 
     Args:
         configuration: Paths are absolute or relative to the current directory.
-        comm: The ranks that train together.
         seed: Seed of the random selection by ``validation_fraction``; the same on all ranks.
 
     Raises:

@@ -14,8 +14,6 @@ class LearningRate:
     """The learning rate of a training.
 
     Args:
-        options: The section ``optimizer:``.
-        epochs: Epochs of the whole training.
         n_workers: For schedules that scale with it.
         history: Returns the history so far, metric -> one value per epoch.
         fixed_by: Why callbacks cannot set the rate, besides a schedule; empty if they can.

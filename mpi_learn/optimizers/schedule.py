@@ -15,10 +15,6 @@ class ScheduledRate:
     """The learning rate of `schedule:`, a function of the number of the step and of the history alone.
 
     Attributes:
-        base: The configured learning rate.
-        schedule: How it changes.
-        steps_per_epoch: Optimizer steps per epoch.
-        epochs: Epochs of the whole training.
         n_workers: Number of workers, for ``scale``.
         history: Returns the history so far, metric -> one value per epoch; for ``plateau``.
     """

@@ -15,9 +15,6 @@ class UsedArraysRule:
     As with the optimizers of PyTorch and Keras, an array without a gradient rests: weight decay and momentum do not
     change it, and the step does not count for the bias correction of its moments. Neighbouring arrays with equal
     numbers of steps are updated in one pass.
-
-    Args:
-        rule: For all arrays.
     """
 
     has_schedule = False

@@ -18,11 +18,7 @@ class Callbacks:
     """The callbacks of one training. They are called on the first worker, with its model. Collective over `comm`.
 
     Args:
-        wanted: The callbacks in the configuration.
-        comm: All ranks of the training.
         first: The rank of the first worker.
-        model: The model of this rank.
-        epochs: Number of epochs of the whole training.
         rate: The learning rate. If a callback sets that of the model's optimizer, it is set on all ranks.
 
     Raises:

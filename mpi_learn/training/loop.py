@@ -95,9 +95,7 @@ class Training:
     """One training. A context manager, which at the end frees everything except the model. Collective.
 
     Args:
-        configuration: A validated one.
         comm: All ranks of the training; no other program uses it.
-        dataset: Training and validation samples.
         model: The same weights on every rank.
     """
 

@@ -91,8 +91,6 @@ class EpochReport:
 
     Attributes:
         epoch: Number of the epoch, from 0.
-        epochs: Epochs of the whole training.
-        metrics: All metrics of the epoch.
         seconds: Wall time, validation included.
         samples_per_second: Training samples over the wall time of the steps.
     """
@@ -133,7 +131,6 @@ class State:
 
     Attributes:
         stopping: Early stopping and target, with the weights of the best epoch.
-        history: Metrics of all epochs so far.
         epoch: Number of finished epochs.
         resumed_at: Number of epochs that an earlier run had finished.
         ended_by: Why no epoch follows, if an earlier run of the same training ended before its last epoch.

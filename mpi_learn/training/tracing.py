@@ -50,8 +50,6 @@ class RecordedTimeline(Timeline):
 
     Args:
         folder: An existing folder.
-        rank: Rank in the training.
-        host: Name of its host.
         role: ``master`` or ``worker``.
     """
 

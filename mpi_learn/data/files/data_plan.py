@@ -33,7 +33,6 @@ class FilePart:
     """The samples of one file.
 
     Args:
-        place: The file's path or URL.
         n_samples: The number of its samples, at least 1.
         n_together: The number of samples that it stores as one piece.
         why_not_streamable: Why it cannot be read in pieces; empty if it can.
@@ -51,8 +50,6 @@ class DataPlan:
 
     Args:
         parts: The files that contain samples, in order.
-        x: The inputs.
-        y: The labels.
         weights: The sample weights: one array or none.
     """
 

@@ -36,7 +36,6 @@ class Copies:
 
     Args:
         cache: The folder of the copies; None for a temporary folder of this process, which is removed at the end.
-        keep: Whether to keep the copies afterwards.
     """
 
     def __init__(self, cache: Path | None, keep: bool) -> None:

@@ -35,9 +35,6 @@ class ClassWeights:
 def make_class_weights(wanted: Mapping[int, float] | str, labels: tuple[np.ndarray, ...]) -> ClassWeights:
     """The class weights of a configuration; ``balanced``: samples / (classes × samples of the class).
 
-    Args:
-        labels: All training labels.
-
     Raises:
         DataError: There is more than one label or class per sample, or none.
     """

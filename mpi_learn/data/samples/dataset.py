@@ -19,12 +19,10 @@ class Dataset:
     Folds and fractions are indices into the same arrays, so that they need no copies.
 
     Attributes:
-        training: The training samples.
         validation: The validation samples; may be the same object with other indices.
         training_indices: The indices in `training` that are used, shape (n_training,); None for all.
         validation_indices: The indices in `validation` that are used, shape (n_validation,); None for all.
         noise: Noise as an additional input, for generative models.
-        class_weights: Weights of the training samples by class.
     """
 
     training: Samples | StreamedSamples
