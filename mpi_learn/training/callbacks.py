@@ -76,8 +76,14 @@ class Callbacks:
         """The part of `_call` on the first worker; also returns the learning rate if a callback has set it."""
         model = self.model.current()
         optimizer = getattr(model, "optimizer", None) if self.model.framework == "keras" else None
-        rate_before = _set_rate(optimizer, self.rate.at(epoch))
-        stops = name == "on_epoch_end" and self._call_functions(epoch, arguments[1], model)
+        rate_before = 0.0
+        if optimizer is not None:
+            optimizer.learning_rate = self.rate.at(epoch)
+            rate_before = float(optimizer.learning_rate)  # as its variable holds it
+        stops = False
+        if name == "on_epoch_end":
+            for function in self._functions:
+                stops |= bool(function(epoch, dict(arguments[1]), model))
         for callback in self._of_keras:
             callback.set_model(model)
             getattr(callback, name)(*(dict(part) if isinstance(part, dict) else part for part in arguments))
@@ -91,19 +97,6 @@ class Callbacks:
                 cure="leave one of the two out",
             )
         return stops, float(optimizer.learning_rate)
-
-    def _call_functions(self, epoch: int, metrics: dict[str, float], model: Any) -> bool:
-        """Calls all functions; returns whether one of them stops the training."""
-        stops = [bool(function(epoch, dict(metrics), model)) for function in self._functions]
-        return any(stops)
-
-
-def _set_rate(optimizer: Any, rate: float) -> float:
-    """Gives the optimizer of a Keras model the learning rate; returns it as the optimizer's variable holds it."""
-    if optimizer is None:
-        return rate
-    optimizer.learning_rate = rate
-    return float(optimizer.learning_rate)
 
 
 def _make_callback(wanted: Component, framework: str, fixed_by: str) -> Any:

@@ -32,7 +32,6 @@ from mpi_learn.training.resume import Checkpointing
 from mpi_learn.training.setup import (
     build_model,
     check_settings,
-    is_dealt,
     load_dataset,
     make_training_batches,
     make_training_optimizer,
@@ -198,7 +197,7 @@ class Training:
             n_steps=self.batches.n_steps,
             learning_rate=self.rate.base,
             make_optimizer=self._make_optimizer,
-            make_deal=self._make_deal if is_dealt(configuration) else None,
+            make_deal=self._make_deal if configuration.is_dealt else None,
             batch_statistics=model.state if configuration.sync_batchnorm and model.state.floats().size else None,
         )
 

@@ -94,11 +94,6 @@ def make_training_batches(
     return make_batches(dataset, options)
 
 
-def is_dealt(configuration: TrainingConfiguration) -> bool:
-    """Whether a master deals out the samples during an epoch, instead of a fixed share for every worker."""
-    return configuration.data is not None and configuration.data.share == "dynamic"
-
-
 def check_settings(configuration: TrainingConfiguration, model: Model, batches: Batches | StreamedBatches) -> None:
     """Checks the settings that need the model and the batches of this rank.
 
@@ -142,7 +137,7 @@ def _check_constraints(configuration: TrainingConfiguration) -> None:
 
 def _check_batch_sizes(configuration: TrainingConfiguration, model: Model, batches: Batches | StreamedBatches) -> None:
     size, least_samples = configuration.batch_size, batches.least_samples
-    if is_dealt(configuration):
+    if configuration.is_dealt:
         least_samples = batches.n_samples % size or size
     if least_samples < model.least_samples:
         raise ConfigurationError(
