@@ -8,7 +8,7 @@ from typing import Any
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.keras_.keras_callbacks import check_keras_callback, is_keras_callback, make_keras_callback
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.component import Component, Named, component, make_component
@@ -63,14 +63,10 @@ class Callbacks:
         """Calls a method of all callbacks, and functions after an epoch; returns whether one stops. Collective."""
         if not self._has_callbacks:
             return False
-        stops, rate = False, None
-        with agreed_errors(self.comm):
-            if self.comm.rank == self.first:
-                stops, rate = self._call_here(epoch, name, arguments)
-        stops, rate = self.comm.bcast((stops, rate), root=self.first)
+        stops, rate = result_of_rank(self.comm, lambda: self._call_here(epoch, name, arguments), self.first)
         if rate is not None:
             self.rate.chosen = rate
-        return bool(stops)
+        return stops
 
     def _call_here(self, epoch: int, name: str, arguments: tuple[Any, ...]) -> tuple[bool, float | None]:
         """The part of `_call` on the first worker; also returns the learning rate if a callback has set it."""

@@ -10,7 +10,7 @@ import numpy as np
 from mpi_learn.algorithms.rank_layout import Layout, layout_of
 from mpi_learn.data.loading import load
 from mpi_learn.data.samples.batches import Batches, BatchOptions, completed
-from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
+from mpi_learn.data.samples.class_weights import make_class_weights
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.data.samples.make_batches import make_batches
@@ -21,7 +21,7 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Example, Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator, host_name
 from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer, NotFused
@@ -208,11 +208,9 @@ def load_dataset(configuration: TrainingConfiguration, comm: Communicator, datas
         dataset = replace(dataset, noise=noise)
     if section is None or section.class_weight is None:
         return dataset
-    weights: ClassWeights | None = None
-    with agreed_errors(comm):
-        if comm.rank == 0:
-            weights = make_class_weights(section.class_weight, dataset.training_labels())
-    return replace(dataset, class_weights=comm.bcast(weights, root=0))
+    wanted = section.class_weight
+    weights = result_of_rank(comm, lambda: make_class_weights(wanted, dataset.training_labels()))
+    return replace(dataset, class_weights=weights)
 
 
 def make_training_optimizer(
