@@ -58,7 +58,7 @@ def n_cores(process: int = 0) -> int:
 def n_job_cores(environment: Mapping[str, str]) -> int:
     """Number of cores of this host that the job may use: those that Slurm has allocated, or those of the launcher.
 
-    A launcher is not bound to cores, its ranks may be.
+    The cores of the launcher count because it is not bound to some of them, as its ranks may be.
     """
     allocated = _first_number(environment, ("SLURM_CPUS_ON_NODE",), 0)
     return allocated or max(n_cores(), n_cores(os.getppid()))

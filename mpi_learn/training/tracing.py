@@ -200,7 +200,7 @@ MEGABYTE = 2**20
 
 
 class Monitor:
-    """Measures this process between two calls of `take`."""
+    """Measures the use of processor and memory by this process."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()
