@@ -39,12 +39,7 @@ def prepare_environment() -> int:
 
 
 def gpu_of(environment: Mapping[str, str], n_gpus: int) -> str | None:
-    """The GPU of this rank, one of the host's or of ``CUDA_VISIBLE_DEVICES``; None if there is no choice.
-
-    Args:
-        environment: Environment variables.
-        n_gpus: Number of GPUs of this host.
-    """
+    """The GPU of this rank, one of the host's `n_gpus` or of ``CUDA_VISIBLE_DEVICES``; None if there is no choice."""
     given = environment.get("CUDA_VISIBLE_DEVICES")
     gpus = given.split(",") if given is not None else [str(number) for number in range(n_gpus)]
     if len(gpus) < 2 or _first_number(environment, LOCAL_SIZES, 1) < 2:
@@ -63,7 +58,7 @@ def n_cores(process: int = 0) -> int:
 def n_job_cores(environment: Mapping[str, str]) -> int:
     """Number of cores of this host that the job may use: those that Slurm has allocated, or those of the launcher.
 
-    A launcher is not bound to cores, its ranks may be.
+    The cores of the launcher count because it is not bound to some of them, as its ranks may be.
     """
     allocated = _first_number(environment, ("SLURM_CPUS_ON_NODE",), 0)
     return allocated or max(n_cores(), n_cores(os.getppid()))
@@ -76,7 +71,6 @@ def n_threads_of(environment: Mapping[str, str], cores: int, job_cores: int) -> 
     has bound the rank are therefore not divided again.
 
     Args:
-        environment: Environment variables.
         cores: Number of cores on which this rank may run.
         job_cores: Number of cores of this host that the job may use.
     """

@@ -7,7 +7,7 @@ import sys
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -204,19 +204,19 @@ def _configuration(
 
     Only rank 0 reads the file: other hosts may not have it, and an error is printed once.
     """
-    from mpi_learn.mpi.agreement import agreed_errors
+    from mpi_learn.mpi.agreement import result_of_rank
     from mpi_learn.settings.paths import make_folder
     from mpi_learn.settings.yaml_file import read_yaml
     from mpi_learn.training.configuration import read_configuration
 
-    found: TrainingConfiguration | None = None
-    with agreed_errors(world):
-        if world.rank == 0:
-            content = read_yaml(path) | {key: value for key, value in changes.items() if value is not None}
-            found = read_configuration(content, directory=path.resolve().parent, where=str(path))
-            if output is not None:
-                make_folder(output, "--output")
-    return cast("TrainingConfiguration", world.bcast(found, root=0))
+    def read() -> TrainingConfiguration:
+        content = read_yaml(path) | {key: value for key, value in changes.items() if value is not None}
+        found = read_configuration(content, directory=path.resolve().parent, where=str(path))
+        if output is not None:
+            make_folder(output, "--output")
+        return found
+
+    return result_of_rank(world, read)
 
 
 class _Unsavable:

@@ -30,13 +30,7 @@ def print_line(report: EpochReport) -> None:
 
 
 class LiveView:
-    """A panel that is redrawn in place. A separate thread draws it, so that short epochs are not delayed.
-
-    Args:
-        epochs: The number of epochs of the training.
-        stream: The output; default: standard output.
-        clock: Returns the time in seconds.
-    """
+    """A panel that is redrawn in place. A separate thread draws it, so that short epochs are not delayed."""
 
     def __init__(self, epochs: int, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         from rich.live import Live

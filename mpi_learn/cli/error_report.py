@@ -29,7 +29,6 @@ def reported(world: Communicator | None, debug: bool) -> Iterator[None]:
 
     Args:
         world: The ranks that run the block together; None before MPI starts.
-        debug: Whether to print the traceback of an error.
 
     Raises:
         typer.Exit: With `INVALID` after a `UserError`, with `FAILED` after any other error.
@@ -49,7 +48,7 @@ def reported(world: Communicator | None, debug: bool) -> Iterator[None]:
 
 
 def _report_to(world: Communicator, error: BaseException, debug: bool) -> None:
-    """Prints an `MPILearnError` on rank 0: collective over `world`, all of whose ranks raise it. Others end the job."""
+    """Prints an `MPILearnError`, which all ranks raise, on rank 0: collective over `world`. Others end the job."""
     if lost := _lost_ranks(world, error):
         _abort_without(lost, world, error, debug)
     if isinstance(error, MPILearnError):

@@ -20,7 +20,6 @@ class Interruption:
 
     Args:
         request: The request to this rank. After an epoch the request to rank 0 decides.
-        world: The ranks of the training.
         has_checkpoint: Whether the training writes checkpoints, from which the same command continues.
 
     Attributes:

@@ -63,7 +63,6 @@ class Launch:
 
     Attributes:
         arguments: The module and its arguments, e.g. ``["mpi_learn", "train", "training.yaml"]``.
-        n: The number of ranks.
     """
 
     arguments: list[str]
@@ -80,7 +79,6 @@ def launch(wanted: Launch, request: StopRequest) -> int:
     0 therefore confirms that it has finished with the status `CONFIRMED`.
 
     Args:
-        wanted: The command.
         request: Receives the signals of this process.
 
     Returns:

@@ -94,7 +94,7 @@ def n_hosts(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def all_ranks_live() -> bool:
-    """Whether no rank has died for certain: all ranks are on this host, as children of one Open MPI process.
+    """Whether it is certain that no rank has died: all are on this host, as children of one Open MPI process.
 
     False if it is unknown: with ranks on several hosts, other MPI libraries or systems other than Linux.
     """

@@ -23,7 +23,6 @@ def job_end_s(
     Slurm 23.02 and later set ``SLURM_JOB_END_TIME``; for earlier versions ``squeue`` is called.
 
     Args:
-        environment: Environment variables.
         ask: Returns the remaining time of a job in the format of ``squeue``; default: runs ``squeue``.
         now_s: Seconds since 1970; default: the current time.
     """

@@ -11,7 +11,7 @@ from mpi_learn.data.memory_budget import host_memory_bytes
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import DataError
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.agreement import result_of_rank
 from mpi_learn.mpi.communicators import Communicator
 
 N_DATASETS = 4
@@ -34,11 +34,7 @@ class DatasetCache:
         Raises:
             DataError: The same on every rank.
         """
-        key = None
-        with agreed_errors(comm):
-            if comm.rank == 0:
-                key = f"{self._version(configuration)} {seed}"
-        key = comm.bcast(key)
+        key = result_of_rank(comm, lambda: f"{self._version(configuration)} {seed}")
         if all(comm.allgather(key in self._datasets)):
             self._datasets.move_to_end(key)
             return self._datasets[key]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import cast
 
 import numpy as np
 
@@ -14,10 +13,9 @@ from mpi_learn.data.files.fingerprint import digest, versions
 from mpi_learn.data.memory_budget import host_memory_bytes, is_streamed
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples, samples_of
-from mpi_learn.data.samples.shuffling import shuffled
 from mpi_learn.data.samples.streamed import StreamedSamples
 from mpi_learn.flat_layout import ALIGNMENT_BYTES
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.host_memory import shared_by_host
 
@@ -30,14 +28,13 @@ def load(configuration: DataConfiguration, comm: Communicator, seed: int) -> Dat
 
     Args:
         configuration: Paths are absolute or relative to the current directory.
-        comm: The ranks that train together.
         seed: Seed of the random selection by ``validation_fraction``; the same on all ranks.
 
     Raises:
         DataError: A file cannot be read or does not match the configuration. The same on every rank.
     """
     with opening(configuration) as opened:
-        training_plan, validation_plan = _planned(configuration, comm, opened)
+        training_plan, validation_plan = result_of_rank(comm, lambda: make_plans(configuration, opened))
         training = _samples(training_plan, configuration, comm, opened)
         if validation_plan is not None:
             return Dataset(training, _samples(validation_plan, configuration, comm, opened))
@@ -52,20 +49,9 @@ def split(n: int, fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
     Returns:
         Two arrays of indices in ascending order, which together contain each of 0, …, n - 1 once.
     """
-    order = shuffled(n, seed, n)
+    order = np.random.default_rng([seed, n]).permutation(n)
     count = n_validation(n, fraction)
     return np.sort(order[count:]), np.sort(order[:count])
-
-
-def _planned(
-    configuration: DataConfiguration, comm: Communicator, opened: OpenSource
-) -> tuple[DataPlan, DataPlan | None]:
-    """The plans, made on rank 0. Collective over `comm`."""
-    plans: tuple[DataPlan, DataPlan | None] | None = None
-    with agreed_errors(comm):
-        if comm.rank == 0:
-            plans = make_plans(configuration, opened)
-    return cast(tuple[DataPlan, DataPlan | None], comm.bcast(plans))
 
 
 def _samples(
@@ -91,11 +77,9 @@ def _in_memory(plan: DataPlan, configuration: DataConfiguration, comm: Communica
         ]
         return samples_of(plan, arrays)
 
-    name = ""
-    if comm.rank == 0:
-        wanted = configuration.model_dump_json(include={"features", "labels", "weights", "dtype"})
-        name = digest(plan, wanted, *versions((part.place for part in plan.parts), configuration))
-    name = comm.bcast(name)
+    wanted = configuration.model_dump_json(include={"features", "labels", "weights", "dtype"})
+    places = [part.place for part in plan.parts]
+    name = result_of_rank(comm, lambda: digest(plan, wanted, *versions(places, configuration)))
     with agreed_errors(comm):
         memory = shared_by_host(
             comm, name, starts[-1], lambda memory: _fill(samples(memory), plan, configuration, opened)
@@ -106,8 +90,8 @@ def _in_memory(plan: DataPlan, configuration: DataConfiguration, comm: Communica
 def _fill(samples: Samples, plan: DataPlan, configuration: DataConfiguration, opened: OpenSource) -> None:
     first = 0
     for part in plan.parts:
-        here = slice(first, first + part.n_samples)
-        parts = samples.x, samples.y, samples.weights
-        for reader, arrays in zip(readers(opened(part.place), configuration), parts, strict=True):
-            copy_samples(reader, [array[here] for array in arrays], 0, part.n_samples)
+        here = samples.part(slice(first, first + part.n_samples))
+        groups = here.x, here.y, here.weights
+        for reader, arrays in zip(readers(opened(part.place), configuration), groups, strict=True):
+            copy_samples(reader, arrays, 0, part.n_samples)
         first += part.n_samples

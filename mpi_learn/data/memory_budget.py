@@ -23,8 +23,6 @@ def is_streamed(plan: DataPlan, configuration: DataConfiguration, host_bytes: in
     the order of samples depends on it.
 
     Args:
-        plan: The plan of the samples.
-        configuration: The user's configuration.
         host_bytes: The memory of the smallest host.
 
     Raises:

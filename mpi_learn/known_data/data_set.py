@@ -18,10 +18,8 @@ class FileArray:
     """One array of an output file.
 
     Attributes:
-        name: The name in the file.
         shape: The shape as text; n is the number of samples.
         dtype: The dtype by its NumPy name.
-        unit: The unit of the values.
         meaning: The quantity, in one phrase.
         columns: The names along the last axis, if its entries are different quantities.
     """
@@ -41,7 +39,6 @@ class Simulation:
     Attributes:
         summary: The simulated process, in one sentence.
         method: The method, with references.
-        arrays: The arrays of the output file.
         training: The `data` section of a training.yaml that reads it; ``{file}`` is replaced by the file's name.
         run: Called with the number of samples, the seed and options by name; yields blocks of samples.
         options: The names of the options of `run`.
@@ -63,15 +60,12 @@ class DataSet:
         name: The name on the command line.
         summary: The content, in one line.
         source: The authors and the place of publication.
-        licence: The licence of the original files.
-        arrays: The arrays of the output files.
         training: As in `Simulation`; ``{test}`` is replaced by the name of the second file.
         read: Reads the original files and returns the arrays of each output file by suffix: ``""`` for the file that
             the user names, ``"_test"`` for the test samples.
         originals: The files to read; none if the data set needs no file.
         simulated_by: The program that generated the events; "" for measurements and photographs.
         folder: The subfolder of the original files in a folder with several data sets.
-        simulation: The simulator, if there is one.
     """
 
     name: str

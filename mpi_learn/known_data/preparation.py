@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError, DataError
 from mpi_learn.known_data.cifar10 import CIFAR10
-from mpi_learn.known_data.data_set import Arrays, DataSet, Simulation
+from mpi_learn.known_data.data_set import Arrays, DataSet
 from mpi_learn.known_data.digits import DIGITS
 from mpi_learn.known_data.higgs import HIGGS
 from mpi_learn.known_data.jets import JETS
@@ -46,30 +45,34 @@ def prepare(
     if to.suffix not in (".h5", ".hdf5"):
         raise ConfigurationError("expected an HDF5 file", where=f"--to {to}", cure="choose a name that ends in .h5")
     if simulate is not None:
-        _refuse_unless(source is None, "--from", "simulated data have no original files", "leave out --from")
+        if source is not None:
+            raise ConfigurationError("simulated data have no original files", where="--from", cure="leave out --from")
         return _simulated(DATA_SETS[name], to, simulate, **options)
-    option = next(iter(options), "")
-    _refuse_unless(not options, f"--{option}", "this option is for simulations", "add --simulate N, or leave it out")
+    if options:
+        cure = "add --simulate N, or leave it out"
+        raise ConfigurationError("this option is for simulations", where=f"--{next(iter(options))}", cure=cure)
     return _read(DATA_SETS[name], to, None if source is None else str(source))
-
-
-def _refuse_unless(condition: bool, where: str, problem: str, cure: str) -> None:
-    if not condition:
-        raise ConfigurationError(problem, where=where, cure=cure)
 
 
 def _read(found: DataSet, to: Path, place: str | None) -> str:
     """Writes the samples of the original files."""
-    needs_files = bool(found.originals)
-    _refuse_unless(needs_files or place is None, "--from", f"{found.name} are not read from files", "leave out --from")
+    if place is not None and not found.originals:
+        raise ConfigurationError(f"{found.name} are not read from files", where="--from", cure="leave out --from")
     try:
         parts = found.read(Origin(place, found.folder, found.originals, found.source))
     except DataError as error:
         if found.simulation is None:
             raise
-        cure = f"{error.cure}; or --simulate N"
-        raise DataError(error.problem, where=error.where, cure=cure) from error
-    attributes = _attributes(found.name, found.summary, found.source, found.licence, found.simulated_by)
+        raise DataError(error.problem, where=error.where, cure=f"{error.cure}; or --simulate N") from error
+    attributes = {
+        "data_set": found.name,
+        "description": found.summary,
+        "source": found.source,
+        "licence": found.licence,
+        "simulated": bool(found.simulated_by),
+        "simulated_by": found.simulated_by,
+        "created_by": f"mpi-learn prepare {found.name}",
+    }
     lines = []
     for part, arrays in parts.items():  # all files are read before the first one is written
         path = to.with_name(f"{to.stem}{part}{to.suffix}")
@@ -85,39 +88,26 @@ def _simulated(found: DataSet, to: Path, n: int, *, seed: int = 0, **options: An
     if simulation is None:
         known = " and ".join(name for name, data_set in DATA_SETS.items() if data_set.simulation)
         raise ConfigurationError(f"{found.name} cannot be simulated", where="--simulate", cure=f"only {known} can")
-    _check_options(found.name, simulation, options)
+    for option in options:
+        if option not in simulation.options:
+            known = ", ".join(f"--{option}" for option in ("seed", *simulation.options))
+            problem = f"simulated {found.name} have no such option"
+            raise ConfigurationError(problem, where=f"--{option}", cure=f"they have {known}")
     blocks = simulation.run(n, seed, **options)
     typed = {"simulate": n, "seed": seed} | options
     command = " ".join(f"--{option} {_as_typed(value)}" for option, value in typed.items())
-    by = "MPI Learn, a simplified simulator"
-    attributes = _attributes(
-        found.name, simulation.summary, simulation.method, "none: made by this program", by, command
-    )
+    attributes = {
+        "data_set": found.name,
+        "description": simulation.summary,
+        "source": simulation.method,
+        "licence": "none: made by this program",
+        "simulated": True,
+        "simulated_by": "MPI Learn, a simplified simulator",
+        "created_by": f"mpi-learn prepare {found.name} {command}",
+    }
     write(to, n, blocks, simulation.arrays, attributes, compress=True)
     shapes = ", ".join(f"{array.name} {array.shape}" for array in simulation.arrays)
     return f"wrote {to}: {n} simulated samples, {shapes}\ndata: {simulation.training.format(file=to.name)}"
-
-
-def _attributes(
-    name: str, description: str, source: str, licence: str, simulated_by: str, options: str = ""
-) -> dict[str, Any]:
-    """Attributes of the file; `simulated` is true if a program generated the events."""
-    return {
-        "data_set": name,
-        "description": description,
-        "source": source,
-        "licence": licence,
-        "simulated": bool(simulated_by),
-        "simulated_by": simulated_by,
-        "created_by": f"mpi-learn prepare {name} {options}".rstrip(),
-    }
-
-
-def _check_options(name: str, simulation: Simulation, options: Mapping[str, Any]) -> None:
-    for option in options:
-        known = ", ".join(f"--{known_option}" for known_option in simulation.options)
-        is_known = option in simulation.options
-        _refuse_unless(is_known, f"--{option}", f"simulated {name} have no such option", f"they have --seed, {known}")
 
 
 def _as_typed(value: Any) -> str:

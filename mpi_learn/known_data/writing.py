@@ -32,7 +32,6 @@ def write(
         n: The number of samples of all blocks together.
         blocks: Arrays by name, the same names in each block.
         arrays: Descriptions of the arrays, which are stored as attributes of the datasets.
-        attributes: The attributes of the file.
         compress: Whether to compress; for arrays of mostly zeros, like padding or voxels without energy.
 
     Raises:

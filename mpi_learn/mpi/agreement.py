@@ -1,14 +1,17 @@
-"""Errors of one rank, raised on all ranks."""
+"""Errors and results of one rank, on all ranks."""
 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar, cast
 
 from mpi_learn.errors import MPILearnError, TrainingError
 from mpi_learn.mpi.communicators import Communicator, host_name
 from mpi_learn.mpi.library import MPI
+
+Found = TypeVar("Found")
 
 
 @contextmanager
@@ -29,6 +32,18 @@ def agreed_errors(comm: Communicator) -> Iterator[None]:
     first = comm.allreduce(comm.rank if mine is not None else comm.size, op=MPI.MIN)
     if first < comm.size:
         raise comm.bcast(mine, root=first)
+
+
+def result_of_rank(comm: Communicator, compute: Callable[[], Found], rank: int = 0) -> Found:
+    """The result of `compute`, which is called on one rank, on every rank. Collective over `comm`.
+
+    An error of `compute` is raised on all ranks, as by `agreed_errors`.
+    """
+    found: Found | None = None
+    with agreed_errors(comm):
+        if comm.rank == rank:
+            found = compute()
+    return cast(Found, comm.bcast(found, root=rank))
 
 
 def described(error: BaseException, rank: int) -> TrainingError:

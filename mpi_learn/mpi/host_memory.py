@@ -57,7 +57,6 @@ def shared_by_host(comm: Communicator, name: str, n_bytes: int, fill: Fill) -> n
     Args:
         comm: The ranks that request it together.
         name: Identifies the content; the same on all ranks.
-        n_bytes: Its size.
         fill: Called on one rank of the host, unless that process dies. An error is raised on that rank.
 
     Returns:

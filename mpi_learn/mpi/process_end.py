@@ -30,7 +30,6 @@ def skip_finalize(world: MPI.Comm, reachable: Sequence[int] = ()) -> None:
     other ranks have reached their end, and ends the job with ``MPI_Abort``, which returns its status.
 
     Args:
-        world: All ranks.
         reachable: On rank 0: the ranks that call this function as well.
     """
     global skips_finalize

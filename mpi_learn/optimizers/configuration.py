@@ -179,7 +179,7 @@ class OwnOptimizer(OptimizerOptions):
 
 
 def _tag(value: Any) -> str:
-    """Whether the optimizer is a function or a name; in brackets, since no key of a file is."""
+    """Whether the name is that of a function. Tags are in brackets, to differ from the keys of a file."""
     name = value.get("name") if isinstance(value, dict) else getattr(value, "name", None)
     return "(function)" if isinstance(name, str) and is_function(name) else "(name)"
 

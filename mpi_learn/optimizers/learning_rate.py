@@ -14,8 +14,6 @@ class LearningRate:
     """The learning rate of a training.
 
     Args:
-        options: The section ``optimizer:``.
-        epochs: Epochs of the whole training.
         n_workers: For schedules that scale with it.
         history: Returns the history so far, metric -> one value per epoch.
         fixed_by: Why callbacks cannot set the rate, besides a schedule; empty if they can.
@@ -41,24 +39,25 @@ class LearningRate:
         has_schedule = self.schedule.name != "constant" or self.schedule.warmup_epochs
         self.fixed_by = fixed_by or ("optimizer.schedule determines it" if has_schedule else "")
 
-    def per_step(self, base: float, schedule: Schedule, steps_per_epoch: float, *, is_settable: bool) -> ScheduledRate:
-        """The rate as a function of the step.
+    def per_step(
+        self, base: float, schedule: Schedule, steps_per_epoch: float, *, is_settable: bool
+    ) -> Callable[[int], float]:
+        """The rate as a function of the step, counted from 0.
 
         Args:
             base: The rate at the beginning.
-            schedule: How it changes.
-            steps_per_epoch: Optimizer steps per epoch.
             is_settable: Whether the rate that callbacks set is used.
         """
-        chosen = (lambda: self.chosen) if is_settable else (lambda: None)
-        rate = ScheduledRate(base, schedule, steps_per_epoch, self.epochs, self.n_workers, self.history, chosen)
-        self._scheduled.append(rate)
-        return rate
+        scheduled = ScheduledRate(base, schedule, steps_per_epoch, self.epochs, self.n_workers, self.history)
+        self._scheduled.append(scheduled)
+        if not is_settable:
+            return scheduled
+        return lambda step: scheduled(step) if self.chosen is None else self.chosen
 
     def begin_epoch(self, epoch: int) -> None:
         """Before the steps of an epoch."""
-        for rate in self._scheduled:
-            rate.begin_epoch(epoch)
+        for scheduled in self._scheduled:
+            scheduled.begin_epoch(epoch)
 
     def at(self, epoch: int) -> float:
         """The rate at the beginning of an epoch, as callbacks read it."""

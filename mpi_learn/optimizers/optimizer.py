@@ -43,9 +43,7 @@ class RuleOptimizer(Optimizer):
 
     Args:
         options: Clipping.
-        rule: The method.
         rate: The learning rate of a step, counted from 0.
-        weight_decay: Decoupled weight decay.
     """
 
     def __init__(

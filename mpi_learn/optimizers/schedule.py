@@ -12,19 +12,14 @@ from mpi_learn.optimizers.configuration import Schedule
 
 @dataclass
 class ScheduledRate:
-    """The learning rate as a function of the number of the step and of the history.
+    """The learning rate of `schedule:`, a function of the number of the step and of the history.
 
     An epoch begins at its place in the schedule, also if a resumed training made another number of steps per epoch
     before, on other ranks or with other batches.
 
     Attributes:
-        base: The configured learning rate.
-        schedule: How it changes.
-        steps_per_epoch: Optimizer steps per epoch.
-        epochs: Epochs of the whole training.
         n_workers: Number of workers, for ``scale``.
         history: Returns the history so far, metric -> one value per epoch; for ``plateau``.
-        chosen: Returns the rate that callbacks have set, or None.
     """
 
     base: float
@@ -33,7 +28,6 @@ class ScheduledRate:
     epochs: int = 1
     n_workers: int = 1
     history: Callable[[], Mapping[str, Sequence[float]]] = dict
-    chosen: Callable[[], float | None] = lambda: None
     _epoch: int = 0
     _first_step: int | None = 0  # of this epoch
 
@@ -43,8 +37,6 @@ class ScheduledRate:
 
     def __call__(self, step: int) -> float:
         """The learning rate of `step`, counted from 0."""
-        if (chosen := self.chosen()) is not None:
-            return chosen
         if self._first_step is None:
             self._first_step = step
         position = step - self._first_step + self._epoch * self.steps_per_epoch

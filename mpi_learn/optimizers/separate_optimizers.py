@@ -16,7 +16,6 @@ class SeparateOptimizers(Optimizer):
 
     Args:
         layout: A layout of several models (see `FlatLayout.models`).
-        optimizers: One for each model.
     """
 
     def __init__(self, layout: FlatLayout, optimizers: list[Optimizer]) -> None:

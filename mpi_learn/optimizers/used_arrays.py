@@ -15,15 +15,12 @@ class UsedArraysRule:
     As with the optimizers of PyTorch and Keras, an array without a gradient rests: weight decay and momentum do not
     change it, and the step does not count for the bias correction of its moments. Neighbouring arrays with equal
     numbers of steps are updated in one pass.
-
-    Args:
-        rule: For all arrays.
     """
 
     has_schedule = False
 
     def __init__(self, rule: Rule) -> None:
-        self.rule, self.layout, self.learning_rate = rule, rule.layout, rule.learning_rate
+        self.rule, self.layout, self.learning_rate = rule, rule.layout, float(rule.options.learning_rate)
         self._n_steps = np.zeros(len(rule.layout.shapes), np.int64)
         self._parts: dict[tuple[int, int], tuple[slice, Rule]] = {}
 

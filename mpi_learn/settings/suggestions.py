@@ -29,6 +29,6 @@ def suggestion(name: str, known: Iterable[str], listing: str = "known") -> str:
 
 
 def _likeness(name: str, other: str) -> float:
-    """Similarity from 0 to 1.2; a common beginning counts extra."""
+    """Similarity from 0 to 1.2; a common beginning counts extra, so that ``adag`` is adagrad rather than adam."""
     n_alike = next((i for i, (a, b) in enumerate(zip(name, other, strict=False)) if a != b), min(len(name), len(other)))
     return difflib.SequenceMatcher(None, name, other).ratio() + 0.2 * n_alike / max(len(name), 1)

@@ -68,7 +68,6 @@ def load_function(specification: str, directory: Path | None = None) -> Callable
     A file is run once per process, and again after it has changed.
 
     Args:
-        specification: ``file.py:name`` or ``package.module:name``.
         directory: The directory of relative paths; default: the current directory.
 
     Raises:
@@ -132,8 +131,6 @@ def errors_of_user_code(doing: str, where: str, kind: type[UserError] = Configur
 
     Args:
         doing: The action for the message, for example ``"importing it"``.
-        where: The file or function.
-        kind: The error to raise.
     """
     try:
         yield

@@ -50,12 +50,7 @@ CHOICES = ("union_tag_invalid", "literal_error")
 
 
 class InvalidValue(ValueError):
-    """An invalid value, as raised by the validators of a configuration.
-
-    Args:
-        problem: What was expected and what was found.
-        cure: What to write instead.
-    """
+    """An invalid value, as raised by the validators of a configuration."""
 
     def __init__(self, problem: str, cure: str) -> None:
         super().__init__(problem)

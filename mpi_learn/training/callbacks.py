@@ -14,7 +14,7 @@ from mpi_learn.models.keras_.keras_callbacks import (
     progress,
 )
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.component import Component, Named, component, make_component
@@ -25,11 +25,7 @@ class Callbacks:
     """The callbacks of one training. They are called on the first worker, with its model. Collective over `comm`.
 
     Args:
-        wanted: The callbacks in the configuration.
-        comm: All ranks of the training.
         first: The rank of the first worker.
-        model: The model of this rank.
-        epochs: Number of epochs of the whole training.
         rate: The learning rate. If a callback sets that of the model's optimizer, it is set on all ranks.
 
     Raises:
@@ -84,22 +80,28 @@ class Callbacks:
         """Calls a method of all callbacks, and functions after an epoch; returns whether one stops. Collective."""
         if not self._has_callbacks:
             return False
-        stops, rate = False, None
-        with agreed_errors(self.comm):
-            if self.comm.rank == self.first:
-                with as_after(after, self.model):
-                    stops, rate = self._call_here(epoch, name, arguments)
-        stops, rate = self.comm.bcast((stops, rate), root=self.first)
+
+        def call_here() -> tuple[bool, float | None]:
+            with as_after(after, self.model):
+                return self._call_here(epoch, name, arguments)
+
+        stops, rate = result_of_rank(self.comm, call_here, self.first)
         if rate is not None:
             self.rate.chosen = rate
-        return bool(stops)
+        return stops
 
     def _call_here(self, epoch: int, name: str, arguments: tuple[Any, ...]) -> tuple[bool, float | None]:
         """The part of `_call` on the first worker; also returns the learning rate if a callback has set it."""
         model = self.model.current()
         optimizer = getattr(model, "optimizer", None) if self.model.framework == "keras" else None
-        rate_before = _set_rate(optimizer, self.rate.at(epoch))
-        stops = name == "on_epoch_end" and self._call_functions(epoch, arguments[1], model)
+        rate_before = 0.0
+        if optimizer is not None:
+            optimizer.learning_rate = self.rate.at(epoch)
+            rate_before = float(optimizer.learning_rate)  # as its variable holds it
+        stops = False
+        if name == "on_epoch_end":
+            for function in self._functions:
+                stops |= bool(function(epoch, dict(arguments[1]), model))
         for callback in self._of_keras:
             callback.set_model(model)
             getattr(callback, name)(*(dict(part) if isinstance(part, dict) else part for part in arguments))
@@ -113,11 +115,6 @@ class Callbacks:
                 cure="leave one of the two out",
             )
         return stops, float(optimizer.learning_rate)
-
-    def _call_functions(self, epoch: int, metrics: dict[str, float], model: Any) -> bool:
-        """Calls all functions; returns whether one of them stops the training."""
-        stops = [bool(function(epoch, dict(metrics), model)) for function in self._functions]
-        return any(stops)
 
 
 @contextmanager
@@ -134,14 +131,6 @@ def as_after(epoch: Epoch | None, model: Model) -> Iterator[None]:
     finally:
         model.weights[:] = weights
         model.state.set_floats(statistics)
-
-
-def _set_rate(optimizer: Any, rate: float) -> float:
-    """Gives the optimizer of a Keras model the learning rate; returns it as the optimizer's variable holds it."""
-    if optimizer is None:
-        return rate
-    optimizer.learning_rate = rate
-    return float(optimizer.learning_rate)
 
 
 def _make_callback(wanted: Component, framework: str, fixed_by: str) -> Any:

@@ -9,8 +9,8 @@ from contextlib import closing, suppress
 import numpy as np
 
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.data.samples.batches import Batch
 from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ModelError
 from mpi_learn.models.frameworks import NAMES
 from mpi_learn.models.model import Model
@@ -92,7 +92,7 @@ def _lines(configuration: TrainingConfiguration, dataset: Dataset, model: Model)
     ]
 
 
-def _one_step(model: Model, batch: Batch) -> tuple[dict[str, float], float, float]:
+def _one_step(model: Model, batch: Samples) -> tuple[dict[str, float], float, float]:
     """Metrics, norm of the gradient, and seconds of a second step with the same batch.
 
     Raises:

@@ -166,8 +166,8 @@ class TrainingConfiguration(Section):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        algorithm, is_dealt = self.algorithm, self.data is not None and self.data.share == "dynamic"
-        if is_dealt and (not isinstance(algorithm, ParameterServer) or algorithm.processes > 1):
+        algorithm = self.algorithm
+        if self.is_dealt and (not isinstance(algorithm, ParameterServer) or algorithm.processes > 1):
             raise ValueError(
                 "data.share: dynamic needs downpour, easgd or gem with processes: 1, because a master deals out samples"
             )
@@ -177,16 +177,17 @@ class TrainingConfiguration(Section):
             )
         if self.gan is not None and (problem := self._problem_with(self.gan)):
             raise ValueError(problem)
-        return self
-
-    @model_validator(mode="after")
-    def _fused_on_masters(self) -> Self:
-        if isinstance(self.algorithm, Downpour) and isinstance(self.optimizer, NotFused):
+        if isinstance(algorithm, Downpour) and isinstance(self.optimizer, NotFused):
             raise InvalidValue(
                 f"downpour updates the weights on a master, which has no model for {self.optimizer.name}",
                 "write algorithm: allreduce, clusters, easgd or gem, or another optimizer, such as adam",
             )
         return self
+
+    @property
+    def is_dealt(self) -> bool:
+        """Whether a master deals out the samples during an epoch, instead of a fixed share for every worker."""
+        return self.data is not None and self.data.share == "dynamic"
 
     def _problem_with(self, gan: GanSection) -> str:
         """Why this is not a training of two models; empty if it is."""
@@ -228,17 +229,16 @@ class TrainingConfiguration(Section):
 
     def metric_names(self) -> list[str]:
         """The keys of ``history`` as far as this file says, in order: loss, metrics, and the same with ``val_``."""
-        both = ["discriminator_loss", "generator_loss"] if self.gan is not None else []
-        names = ["loss", *both, *self._loss_names()]
+        names = ["loss"]
+        if self.gan is not None:
+            names += ["discriminator_loss", "generator_loss"]
+        if isinstance(self.loss, dict) and len(self.loss) > 1:  # with Keras
+            names += [f"{output}_loss" for output in self.loss]
         for metrics in (self.metrics, self.weighted_metrics):
             for output, of_output in (metrics if isinstance(metrics, dict) else {"": metrics}).items():
                 names += [f"{output}_{component(metric).key}".removeprefix("_") for metric in of_output]
         has_validation = self.data is None or self.data.validation or self.data.validation_fraction
         return [*names, *(f"val_{name}" for name in names)] if has_validation else names
-
-    def _loss_names(self) -> list[str]:
-        """With Keras, the losses of several outputs are in the history, too."""
-        return [f"{output}_loss" for output in self.loss] if isinstance(self.loss, dict) and len(self.loss) > 1 else []
 
     def watched_metrics(self) -> dict[str, str]:
         """Key of the configuration -> the metric that it names."""

@@ -27,11 +27,6 @@ class Validator:
     """Validates one training.
 
     Args:
-        configuration: The training.
-        comm: All ranks of the training.
-        dataset: The samples of the training.
-        layout: The roles of the ranks.
-        model: The model in training.
         copy: A second model of the same kind for the thread; None without a thread, and on masters.
     """
 

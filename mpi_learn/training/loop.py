@@ -14,14 +14,16 @@ from mpi_learn.algorithms.algorithm import AlgorithmSetup, Deal
 from mpi_learn.algorithms.allreduce import mean_statistics, weighted_statistics
 from mpi_learn.algorithms.make_algorithm import make_algorithm
 from mpi_learn.algorithms.rank_layout import layout_of
-from mpi_learn.data.samples.batches import Batch, Dealer
+from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import MPILearnError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.mpi.communicators import Communicator, private
 from mpi_learn.optimizers.configuration import AnyOptimizer
+from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.callbacks import Callbacks
 from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
@@ -30,9 +32,7 @@ from mpi_learn.training.resume import Checkpointing
 from mpi_learn.training.setup import (
     build_model,
     check_settings,
-    is_dealt,
     load_dataset,
-    make_learning_rate,
     make_training_batches,
     make_training_optimizer,
     make_validator,
@@ -94,9 +94,7 @@ class Training:
     """One training. A context manager, which at the end frees everything except the model. Collective.
 
     Args:
-        configuration: A validated one.
         comm: All ranks of the training; no other program uses it.
-        dataset: Training and validation samples.
         model: The same weights on every rank.
     """
 
@@ -113,7 +111,13 @@ class Training:
             self.batches = make_training_batches(configuration, dataset, len(workers), self.worker or 0)
             check_settings(configuration, model, self.batches)
             self.state = State(Stopping(configuration.early_stopping, configuration.target))
-            self.rate = make_learning_rate(configuration, len(self.layout.groups), self.state)
+            self.rate = LearningRate(
+                configuration.optimizer,
+                configuration.epochs,
+                n_workers=len(self.layout.groups),
+                history=lambda: self.state.history.columns,
+                fixed_by="a GAN has two optimizers" if configuration.gan is not None else "",
+            )
             setup = self._algorithm_setup()
         self.callbacks = Callbacks(configuration.callbacks, comm, workers[0], model, configuration.epochs, self.rate)
         with agreed_errors(comm):  # the collectives of `make_algorithm` come before code that may raise
@@ -196,7 +200,7 @@ class Training:
             n_steps=self.batches.n_steps,
             learning_rate=self.rate.base,
             make_optimizer=self._make_optimizer,
-            make_deal=self._make_deal if is_dealt(configuration) else None,
+            make_deal=self._make_deal if configuration.is_dealt else None,
             batch_statistics=model.state if configuration.sync_batchnorm and model.state.floats().size else None,
         )
 
@@ -244,7 +248,6 @@ class Training:
         """This rank's step vectors of an epoch, each computed from the current weights.
 
         Args:
-            epoch: Number of the epoch.
             sums: (n_sums,) float64, to which the sums behind every gradient are added.
         """
         n, timeline = self.model.layout.size, self.timeline
@@ -252,11 +255,11 @@ class Training:
             with timeline.span("gradient", COMPUTE):
                 step = self.model.gradient(batch.x, batch.y, batch.weights)
             sums += step[n:]
-            self._n_samples += batch.n_samples
+            self._n_samples += len(batch)
             with timeline.span("exchange", COMMUNICATION):
                 yield step
 
-    def _batches(self, epoch: int) -> Iterator[Batch]:
+    def _batches(self, epoch: int) -> Iterator[Samples]:
         """This rank's batches of an epoch: its fixed share, or those that are dealt to it; none on a master."""
         if self.worker is None:
             return

@@ -15,7 +15,7 @@ import numpy as np
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import SavingError
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.agreement import result_of_rank
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.settings.paths import write_whole
 from mpi_learn.settings.yaml_file import dumped
@@ -103,9 +103,7 @@ def check_saving(comm: Communicator, model: Model, first: int, on_unsavable: OnU
     Args:
         first: The rank of the first worker, which saves its model to a temporary folder.
     """
-    with agreed_errors(comm):
-        problem = why_unsavable(model) if comm.rank == first else None
-    problem = comm.bcast(problem, root=first)
+    problem = result_of_rank(comm, lambda: why_unsavable(model), first)
     if problem is not None and comm.rank == 0:
         on_unsavable(*problem)
 

@@ -13,11 +13,12 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import Algorithm
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.checkpoint_file import Arrays, Checkpoint, load_checkpoint, load_rank_arrays, save_checkpoint
+from mpi_learn.training.configuration import Checkpoint as CheckpointSection
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.state import State
 
@@ -28,13 +29,7 @@ RANK_ARRAYS = 21
 
 
 class Checkpointing:
-    """The checkpoints of one training.
-
-    Args:
-        configuration: The training.
-        comm: All ranks of the training.
-        model, algorithm, state, rate: What is saved and restored.
-    """
+    """The checkpoints of one training: they hold its model, algorithm, state and learning rate."""
 
     def __init__(
         self,
@@ -72,17 +67,7 @@ class Checkpointing:
         """
         if (section := self.configuration.checkpoint) is None:
             return
-        found: Checkpoint | None = None
-        is_same = True
-        with agreed_errors(self.comm):
-            if self.comm.rank == 0:
-                make_folder(section.path, "checkpoint.path")
-                found = load_checkpoint(section.path) if section.resume else None
-                if found is None and section.start_from is not None:
-                    found, is_same = load_checkpoint(section.start_from), False
-                    if found is None:
-                        raise ConfigurationError("there is no checkpoint in this folder", where=str(section.start_from))
-        found, is_same = self.comm.bcast((found, is_same), root=0)
+        found, is_same = result_of_rank(self.comm, lambda: _load(section))
         if found is None:
             return
         with agreed_errors(self.comm):
@@ -157,6 +142,18 @@ class Checkpointing:
             best = arrays.get("best_weights"), arrays.get("best_moving")
             state.stopping.restore(checkpoint.metadata["stopping"], *best)
         state.ended_by = state.stopping.reason({name: column[-1] for name, column in state.history.columns.items()})
+
+
+def _load(section: CheckpointSection) -> tuple[Checkpoint | None, bool]:
+    """The checkpoint from which a training begins, if any, and whether the same training has written it."""
+    make_folder(section.path, "checkpoint.path")
+    found = load_checkpoint(section.path) if section.resume else None
+    if found is not None or section.start_from is None:
+        return found, True
+    found = load_checkpoint(section.start_from)
+    if found is None:
+        raise ConfigurationError("there is no checkpoint in this folder", where=str(section.start_from))
+    return found, False
 
 
 @contextmanager

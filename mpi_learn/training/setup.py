@@ -9,8 +9,8 @@ import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout, layout_of
 from mpi_learn.data.loading import load
-from mpi_learn.data.samples.batches import Batches, BatchOptions, as_batch, completed
-from mpi_learn.data.samples.class_weights import ClassWeights, make_class_weights
+from mpi_learn.data.samples.batches import Batches, BatchOptions, completed
+from mpi_learn.data.samples.class_weights import make_class_weights
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.data.samples.make_batches import make_batches
@@ -21,7 +21,7 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Example, Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator, host_name
 from mpi_learn.optimizers.configuration import AnyOptimizer, FrameworkOptimizer, NotFused
@@ -32,7 +32,6 @@ from mpi_learn.optimizers.separate_optimizers import SeparateOptimizers
 from mpi_learn.settings.paths import make_folder
 from mpi_learn.training.configuration import TrainingConfiguration
 from mpi_learn.training.evaluation import Validator
-from mpi_learn.training.state import State
 from mpi_learn.training.tracing import RecordedTimeline, Timeline, clear_traces
 
 N_IN_EXAMPLE = 8
@@ -95,11 +94,6 @@ def make_training_batches(
     return make_batches(dataset, options)
 
 
-def is_dealt(configuration: TrainingConfiguration) -> bool:
-    """Whether a master deals out the samples during an epoch, instead of a fixed share for every worker."""
-    return configuration.data is not None and configuration.data.share == "dynamic"
-
-
 def check_settings(configuration: TrainingConfiguration, model: Model, batches: Batches | StreamedBatches) -> None:
     """Checks the settings that need the model and the batches of this rank.
 
@@ -143,7 +137,7 @@ def _check_constraints(configuration: TrainingConfiguration) -> None:
 
 def _check_batch_sizes(configuration: TrainingConfiguration, model: Model, batches: Batches | StreamedBatches) -> None:
     size, least_samples = configuration.batch_size, batches.least_samples
-    if is_dealt(configuration):
+    if configuration.is_dealt:
         least_samples = batches.n_samples % size or size
     if least_samples < model.least_samples:
         raise ConfigurationError(
@@ -166,7 +160,7 @@ def make_validator(
 
 def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset, n_workers: int) -> Model:
     few = dataset.training.take(slice(0, N_IN_EXAMPLE))
-    batch = next(completed(as_batch(few), dataset, 0, 0))
+    batch = next(completed(few, dataset, 0, 0))
     settings = ModelSettings(
         model=configuration.model,
         parameters=configuration.parameters,
@@ -199,8 +193,6 @@ def load_dataset(configuration: TrainingConfiguration, comm: Communicator, datas
     Collective over `comm`.
 
     Args:
-        configuration: The training.
-        comm: All ranks of the training.
         dataset: The samples; None loads those of ``configuration.data``.
 
     Raises:
@@ -216,22 +208,9 @@ def load_dataset(configuration: TrainingConfiguration, comm: Communicator, datas
         dataset = replace(dataset, noise=noise)
     if section is None or section.class_weight is None:
         return dataset
-    weights: ClassWeights | None = None
-    with agreed_errors(comm):
-        if comm.rank == 0:
-            weights = make_class_weights(section.class_weight, [dataset.training_labels()])
-    return replace(dataset, class_weights=comm.bcast(weights, root=0))
-
-
-def make_learning_rate(configuration: TrainingConfiguration, n_workers: int, state: State) -> LearningRate:
-    """The learning rate of a training, whose schedule may follow the history in `state`."""
-    return LearningRate(
-        configuration.optimizer,
-        configuration.epochs,
-        n_workers,
-        history=lambda: state.history.columns,
-        fixed_by="a GAN has two optimizers" if configuration.gan is not None else "",
-    )
+    wanted = section.class_weight
+    weights = result_of_rank(comm, lambda: make_class_weights(wanted, dataset.training_labels()))
+    return replace(dataset, class_weights=weights)
 
 
 def make_training_optimizer(
@@ -244,11 +223,8 @@ def make_training_optimizer(
     """An optimizer with its learning rate schedule; for a GAN one per model.
 
     Args:
-        configuration: The training.
-        model: The model of this rank.
         options: A section of the configuration; None: ``optimizer:``, or for a GAN the section of each model.
         updates_per_epoch: Number of updates by this optimizer.
-        rate: The learning rate of the training.
 
     Raises:
         ConfigurationError: An optimizer of the framework that is not available for the model.

@@ -112,8 +112,6 @@ class EpochReport:
 
     Attributes:
         epoch: Number of the epoch, from 0.
-        epochs: Epochs of the whole training.
-        metrics: All metrics of the epoch.
         seconds: Wall time, validation included.
         samples_per_second: Training samples over the wall time of the steps.
     """
@@ -154,7 +152,6 @@ class State:
 
     Attributes:
         stopping: Early stopping and target, with the weights of the best epoch.
-        history: Metrics of all epochs so far.
         epoch: Number of finished epochs.
         seconds: Wall time of the training loop so far, with that of earlier runs.
         steps_s: Wall time of all training steps so far, with those of earlier runs.

@@ -50,8 +50,6 @@ class RecordedTimeline(Timeline):
 
     Args:
         folder: An existing folder.
-        rank: Rank in the training.
-        host: Name of its host.
         role: ``master`` or ``worker``.
     """
 
@@ -96,12 +94,7 @@ class RecordedTimeline(Timeline):
 
 
 class TimedOptimizer(Optimizer):
-    """An optimizer whose updates are recorded.
-
-    Args:
-        optimizer: Makes the updates.
-        timeline: Records them.
-    """
+    """An optimizer whose updates are recorded."""
 
     def __init__(self, optimizer: Optimizer, timeline: Timeline) -> None:
         self.layout, self._optimizer, self._timeline = optimizer.layout, optimizer, timeline
@@ -207,7 +200,7 @@ MEGABYTE = 2**20
 
 
 class Monitor:
-    """Measures this process between two calls of `take`."""
+    """Measures the use of processor and memory by this process."""
 
     def __init__(self) -> None:
         self._wall, self._cpu = time.perf_counter(), time.process_time()

@@ -8,8 +8,9 @@ from statistics import median
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import layout_of
-from mpi_learn.data.samples.batches import Batch, as_batch, completed
+from mpi_learn.data.samples.batches import completed
 from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place
@@ -45,7 +46,7 @@ def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, da
     seconds = np.zeros(2)
     with agreed_errors(comm):
         samples = dataset.training.take(slice(0, min(configuration.batch_size, len(dataset.training))))
-        batch = next(completed(as_batch(samples), dataset, 0, 0))
+        batch = next(completed(samples, dataset, 0, 0))
         seconds[0] = step_seconds(model, batch) if is_worker else 0.0
     sum_in_place(comm, seconds)
     if seconds[0] / len(workers) * steps < WORTH_S:
@@ -57,7 +58,7 @@ def choose_compiler(configuration: TrainingConfiguration, comm: Communicator, da
         model.compile_step(by_xla=bool(seconds[1] < GAIN * seconds[0]))
 
 
-def both_seconds(model: Model, batch: Batch) -> tuple[float, float]:
+def both_seconds(model: Model, batch: Samples) -> tuple[float, float]:
     """Seconds of a step without and with XLA; infinite if XLA cannot compile the model.
 
     The two are timed in turn, so that other load on the machine affects both.
@@ -76,7 +77,7 @@ def both_seconds(model: Model, batch: Batch) -> tuple[float, float]:
     return median(turns[False]), median(turns[True])
 
 
-def step_seconds(model: Model, batch: Batch) -> float:
+def step_seconds(model: Model, batch: Samples) -> float:
     """Seconds of the fastest of a few steps after the first one. The model's state is restored."""
     floats, integers, times = model.state.floats(), model.state.integers(), []
     for _ in range(N_TIMED + 1):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpi_learn import train
-from mpi_learn.data.samples.batches import Batch
+from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.make_model import make_model
@@ -62,7 +62,7 @@ def test_xla_gives_the_same_step_vector_for_full_and_for_smaller_batches(model):
 
 def test_timing_leaves_weights_and_state_as_they_were(model):
     weights, floats, integers = model.weights.copy(), model.state.floats(), model.state.integers()
-    plain, fast = xla_choice.both_seconds(model, Batch((X64,), (CLASSES,), len(X64)))
+    plain, fast = xla_choice.both_seconds(model, Samples((X64,), (CLASSES,)))
     assert 0 < plain < 10
     assert 0 < fast < 10
     np.testing.assert_array_equal(model.weights, weights)

@@ -11,7 +11,7 @@ import pytest
 from mpi_learn.algorithms import pair_exchange
 from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.errors import TrainingError
-from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from tests.mpi_learn.test_references import Rank, shared_memory
 from tests.mpi_learn.thread_ranks import run_ranks
 
@@ -222,3 +222,13 @@ def test_an_exchange_whose_communicator_has_failed_is_kept_only_until_mpi_gives_
         pair_exchange.Exchange(Comm(), np.zeros(3, np.float32), (1,))
     assert len(pair_exchange._UNDER_WAY) == 1
     pair_exchange._UNDER_WAY.clear()
+
+
+def test_result_of_one_rank_or_its_error_reaches_all_ranks():
+    def run(comm):
+        found = result_of_rank(comm, lambda: comm.rank, rank=2)
+        with pytest.raises(TrainingError, match="boom") as caught:
+            result_of_rank(comm, boom, rank=1)
+        return found, caught.value.rank
+
+    assert run_ranks(3, run) == [(2, 1)] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,7 +14,7 @@ CHUNK_BYTES = 64 * 2**20
 """The size of a piece, so that reading needs little additional memory."""
 
 
-def copy_samples(reader: Reader, targets: list[np.ndarray], start: int, stop: int) -> None:
+def copy_samples(reader: Reader, targets: Sequence[np.ndarray], start: int, stop: int) -> None:
     """Reads samples `start` to `stop` - 1 of one file into `targets`, in pieces.
 
     Args:

@@ -33,7 +33,6 @@ class FilePart:
     """The samples of one file.
 
     Args:
-        place: The file's path or URL.
         n_samples: The number of its samples, at least 1.
         n_together: The number of samples that it stores as one piece.
         why_not_streamable: Why it cannot be read in pieces; empty if it can.
@@ -51,8 +50,6 @@ class DataPlan:
 
     Args:
         parts: The files that contain samples, in order.
-        x: The inputs.
-        y: The labels.
         weights: The sample weights: one array or none.
     """
 
@@ -96,13 +93,12 @@ def make_plans(configuration: DataConfiguration, opened: OpenSource) -> tuple[Da
     Raises:
         DataError: A file cannot be read or does not match the configuration.
     """
-    training = make_plan(configuration, "train", opened)
+    training, first = _make_plan(configuration, "train", opened)
     if configuration.validation_fraction is not None:
         n_validation(training.n_samples, configuration.validation_fraction)
     if configuration.validation is None:
         return training, None
-    validation = make_plan(configuration, "validation", opened)
-    _check_alike(training, validation)
+    validation, _ = _make_plan(configuration, "validation", opened, first)
     x, y = _united([training.x, validation.x]), _united([training.y, validation.y])
     weights = _united([training.weights, validation.weights])
     return replace(training, x=x, y=y, weights=weights), replace(validation, x=x, y=y, weights=weights)
@@ -123,19 +119,15 @@ def count_samples(configuration: DataConfiguration) -> tuple[int, int]:
     return training.n_samples - n_held_out, n_held_out
 
 
-def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) -> DataPlan:
-    """The plan for ``configuration.train`` or ``configuration.validation``.
+def _make_plan(
+    configuration: DataConfiguration, key: str, opened: OpenSource, first: Readers | None = None
+) -> tuple[DataPlan, Readers]:
+    """The plan for ``configuration.train`` or ``configuration.validation``, and the readers of its first file.
 
     Args:
-        configuration: The configuration of the data.
-        key: ``"train"`` or ``"validation"``.
-        opened: Opens a file.
-
-    Raises:
-        DataError: A file cannot be read or does not match the configuration.
+        first: Readers of another file, whose shapes all files must have.
     """
     parts: list[FilePart] = []
-    first: Readers | None = None
     kinds: list[list[tuple[ArrayKind, ...]]] = [[], [], []]
     for place in find_files(getattr(configuration, key), f"data.{key}"):
         found = readers(opened(place), configuration)
@@ -146,12 +138,12 @@ def make_plan(configuration: DataConfiguration, key: str, opened: OpenSource) ->
             _check_same(reader, expected)
             kinds_so_far.append(reader.kinds)
         parts.append(_part(place, found, configuration))
-    if not parts:
+    if not parts or first is None:
         places = ", ".join(getattr(configuration, key))
         raise DataError("there is no sample in any file", where=f"data.{key}: {places}", cure="name files with samples")
     plan = DataPlan(tuple(parts), *map(_united, kinds))
     _check_weights(plan, configuration)
-    return plan
+    return plan, first
 
 
 def _part(place: str, found: Readers, configuration: DataConfiguration) -> FilePart:
@@ -203,18 +195,6 @@ def _check_weights(plan: DataPlan, configuration: DataConfiguration) -> None:
         )
 
 
-def _check_alike(training: DataPlan, validation: DataPlan) -> None:
-    """Raises `DataError` unless validation and training samples have the same shapes."""
-    for key, ours, others in (("features", training.x, validation.x), ("labels", training.y, validation.y)):
-        shapes, other_shapes = ([(kind.key, kind.shape) for kind in kinds] for kinds in (ours, others))
-        if shapes != other_shapes:
-            raise DataError(
-                f"{_shapes_text(other_shapes)} for validation but {_shapes_text(shapes)} for training",
-                where=f"data.{key}: {validation.parts[0].place}: {', '.join(kind.name for kind in others)}",
-                cure="the shapes must be the same",
-            )
-
-
 def n_validation(n: int, fraction: float) -> int:
     """The number of samples in a fraction of `n`. Raises `DataError` if it leaves none on one side."""
     count = round(n * fraction)
@@ -241,7 +221,7 @@ def _check_same(reader: Reader, first: Reader) -> None:
         raise reader.error(
             f"{_shapes_text(shapes)} here but {_shapes_text(expected)} in {first.source.place}",
             "; ".join(map(str, reader.requests)),
-            cure="the shape of a sample must be the same in all files",
+            cure="the shape of a sample must be the same in all files, of training and of validation",
         )
 
 

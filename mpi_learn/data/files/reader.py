@@ -10,7 +10,7 @@ import numpy as np
 
 from mpi_learn.data.configuration import Names, Transform
 from mpi_learn.data.files.array_kind import ArrayKind, Role, other_than_real
-from mpi_learn.data.files.names import Request, look_up, names_in
+from mpi_learn.data.files.names import Lookup, Request, names_in
 from mpi_learn.data.formats.source import Jagged, Source, reading
 from mpi_learn.errors import DataError
 from mpi_learn.settings.user_code import errors_of_user_code, load_function
@@ -23,7 +23,6 @@ class Reader:
     """The features, the labels or the weights of one file.
 
     Args:
-        source: The file.
         wanted: The names in the configuration; None for no array.
         role: Whether the arrays are features, labels or weights.
         left_out: Other names of the configuration, which groups and globs leave out.
@@ -80,9 +79,9 @@ class Reader:
     def _looked_up(self, names: Names | None, labels: list[str]) -> list[Request]:
         if names is None:
             return []
-        kind = {"is_table": self.source.is_table, "is_label": self.role != "features"}
+        lookup = Lookup(self.source.names(), self.source.is_table, self.role != "features", labels)
         try:
-            return look_up(names, self.source.names(), labels=labels, **kind)
+            return lookup.requests(names)
         except DataError as error:
             raise self.error(
                 f"{error.problem} in this {self.source.format} file", error.where, cure=error.cure

@@ -31,12 +31,11 @@ Answer = TypeVar("Answer")
 class Copies:
     """Local copies of remote files inside a context.
 
-    Several processes may share a cache: one fetches a file while the others wait for it. The last user of a file
-    removes it, never while another process reads it. A file that has changed at its source is fetched again.
+    Several processes may share a cache: one fetches a file while the others wait for it. Unless the copies are kept,
+    the last process that uses a file removes it. A file that has changed at its source is fetched again.
 
     Args:
         cache: The folder of the copies; None for a temporary folder of this process, which is removed at the end.
-        keep: Whether to keep the copies afterwards.
     """
 
     def __init__(self, cache: Path | None, keep: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,34 +32,28 @@ class ClassWeights:
         return (factors * weights[0].reshape(-1),) if weights else (factors,)
 
 
-def make_class_weights(wanted: Mapping[int, float] | str, labels: Iterable[tuple[np.ndarray, ...]]) -> ClassWeights:
+def make_class_weights(wanted: Mapping[int, float] | str, labels: tuple[np.ndarray, ...]) -> ClassWeights:
     """The class weights of a configuration; ``balanced``: samples / (classes × samples of the class).
-
-    Args:
-        labels: All training labels, in pieces.
 
     Raises:
         DataError: There is more than one label or class per sample, or none.
     """
-    counts: dict[int, int] = {}
-    for parts in labels:
-        if len(parts) != 1:
-            raise DataError(
-                f"expected one label, found {len(parts)}", where="data.class_weight", cure="write data.weights instead"
-            )
-        classes = _classes(parts[0])
-        if classes.ndim > 1:
-            raise DataError(
-                f"expected one class per sample, found labels of shape {parts[0].shape[1:]}",
-                where="data.class_weight",
-                cure="write data.weights instead, or class weights as an argument of the loss",
-            )
-        for number, count in zip(*np.unique(classes, return_counts=True), strict=True):
-            counts[int(number)] = counts.get(int(number), 0) + int(count)
+    if len(labels) != 1:
+        raise DataError(
+            f"expected one label, found {len(labels)}", where="data.class_weight", cure="write data.weights instead"
+        )
+    classes = _classes(labels[0])
+    if classes.ndim > 1:
+        raise DataError(
+            f"expected one class per sample, found labels of shape {labels[0].shape[1:]}",
+            where="data.class_weight",
+            cure="write data.weights instead, or class weights as an argument of the loss",
+        )
     if not isinstance(wanted, str):
         return ClassWeights(wanted)
-    n = sum(counts.values())
-    return ClassWeights({number: n / (len(counts) * count) for number, count in counts.items()})
+    numbers, counts = np.unique(classes, return_counts=True)
+    factors = len(classes) / (len(numbers) * counts)
+    return ClassWeights(dict(zip(numbers.tolist(), factors.tolist(), strict=True)))
 
 
 def _classes(labels: np.ndarray) -> np.ndarray:

@@ -19,12 +19,10 @@ class Dataset:
     Folds and fractions are indices into the same arrays, so that they need no copies.
 
     Attributes:
-        training: The training samples.
         validation: The validation samples; may be the same object with other indices.
         training_indices: The indices in `training` that are used, shape (n_training,); None for all.
         validation_indices: The indices in `validation` that are used, shape (n_validation,); None for all.
         noise: Noise as an additional input, for generative models.
-        class_weights: Weights of the training samples by class.
     """
 
     training: Samples | StreamedSamples
@@ -46,11 +44,11 @@ class Dataset:
 
     def take_training(self, positions: Selection) -> Samples:
         """A copy of the training samples at `positions` in [0, n_training), as returned by `Samples.take`."""
-        return self.training.take(_through(self.training_indices, positions))
+        return self.training.take(_chosen(self.training_indices, positions))
 
     def take_validation(self, positions: Selection) -> Samples:
         """A copy of the validation samples at `positions` in [0, n_validation), as returned by `Samples.take`."""
-        return self.validation.take(_through(self.validation_indices, positions))
+        return self.validation.take(_chosen(self.validation_indices, positions))
 
     def training_labels(self) -> tuple[np.ndarray, ...]:
         """The labels of the training samples, each of length n_training, for stratified folds."""
@@ -66,12 +64,8 @@ class Dataset:
             training_indices: Shape (n,), positions in [0, n_training).
             validation_indices: Shape (m,), positions in [0, n_training).
         """
-        return Dataset(
-            self.training,
-            self.training,
-            _composed(self.training_indices, np.asarray(training_indices)),
-            _composed(self.training_indices, np.asarray(validation_indices)),
-        )
+        part = np.arange(self.n_training) if self.training_indices is None else self.training_indices
+        return Dataset(self.training, self.training, part[training_indices], part[validation_indices])
 
 
 def shares(n: int, n_workers: int, worker: int) -> slice:
@@ -83,9 +77,5 @@ def _count(samples: Samples | StreamedSamples, indices: np.ndarray | None) -> in
     return len(samples) if indices is None else len(indices)
 
 
-def _through(indices: np.ndarray | None, positions: Selection) -> Selection:
+def _chosen(indices: np.ndarray | None, positions: Selection) -> Selection:
     return positions if indices is None else indices[positions]
-
-
-def _composed(indices: np.ndarray | None, positions: np.ndarray) -> np.ndarray:
-    return positions if indices is None else np.asarray(indices[positions])

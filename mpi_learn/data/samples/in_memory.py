@@ -70,6 +70,11 @@ class Samples:
         """All labels, in one or several pieces."""
         yield self.y
 
+    def part(self, indices: slice) -> Samples:
+        """Views of consecutive samples, as they are held."""
+        x, y, weights = (tuple(array[indices] for array in group) for group in (self.x, self.y, self.weights))
+        return replace(self, x=x, y=y, weights=weights)
+
     def take(self, indices: Selection) -> Samples:
         """A copy of some samples, converted for the model.
 

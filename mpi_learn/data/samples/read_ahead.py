@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
 
@@ -14,7 +14,7 @@ class ReadAhead(Generic[Place, Piece]):
     """Reads pieces in a separate thread, one ahead of their use, until `close` ends the thread.
 
     Args:
-        read: Reads the piece at a place. The `take` of this piece raises its exceptions. It may check `is_closed`
+        read: Reads the piece at a place. Its exceptions are raised when the piece is used. It may check `is_closed`
             regularly and end early when that is true.
     """
 
@@ -24,11 +24,21 @@ class ReadAhead(Generic[Place, Piece]):
         self._thread = ThreadPoolExecutor(1, "reading ahead")
         self._asked: tuple[Place, Future[Piece]] | None = None
 
-    def take(self, place: Place, following: Place | None) -> Piece:
-        """Waits for the piece at `place`, and starts to read the `following` one.
+    def pieces(self, places: Iterable[Place], then: Place | None = None) -> Iterator[tuple[Place, Piece]]:
+        """Each of `places` with its piece, and at the end starts to read the piece at `then`.
 
-        Another piece that was read ahead is dropped, for example when a training resumes at another position.
+        A piece that was read ahead and is not the next one is dropped, for example when a training resumes at another
+        position.
         """
+        remaining = iter(places)
+        place = next(remaining, None)
+        while place is not None:
+            following = next(remaining, None)
+            yield place, self._take(place, then if following is None else following)
+            place = following
+
+    def _take(self, place: Place, following: Place | None) -> Piece:
+        """Waits for the piece at `place`, and starts to read the `following` one."""
         asked = self._asked
         future = asked[1] if asked is not None and asked[0] == place else self._submitted(place)
         self._asked = None if following is None else (following, self._submitted(following))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import lru_cache
 
@@ -12,8 +12,7 @@ import numpy as np
 
 from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.data.files.copying import CHUNK_BYTES, copy_samples
-from mpi_learn.data.files.data_plan import N_OPEN, DataPlan, Readers, opening, readers
-from mpi_learn.data.files.reader import Reader
+from mpi_learn.data.files.data_plan import N_OPEN, DataPlan, opening, readers
 from mpi_learn.data.samples.in_memory import SampleFormat, Samples, Selection, samples_of
 from mpi_learn.errors import MPILearnError
 
@@ -23,12 +22,7 @@ LEAST_BLOCKS_PER_WINDOW = 4
 
 
 class StreamedSamples:
-    """Samples like `Samples`, but in files. Thread-safe: reads are serialised.
-
-    Args:
-        plan: The files and their samples.
-        configuration: The arrays to read.
-    """
+    """Samples like `Samples`, but in files. Thread-safe: reads are serialised."""
 
     def __init__(self, plan: DataPlan, configuration: DataConfiguration) -> None:
         self.plan, self.window_bytes = plan, configuration.window_bytes
@@ -53,7 +47,7 @@ class StreamedSamples:
     def y(self) -> tuple[np.ndarray, ...]:
         """The labels of all samples, one array per output, in the dtype in memory. Each access reads the files."""
         labels = self.buffers(len(self)).y
-        self._fill(((), labels, ()), 0, len(self))
+        self.fill(Samples((), labels), 0, len(self))
         return labels
 
     def labels(self) -> Iterator[tuple[np.ndarray, ...]]:
@@ -62,7 +56,7 @@ class StreamedSamples:
         for start in range(0, len(self) if self.plan.y else 0, at_once):
             stop = min(start + at_once, len(self))
             labels = self.buffers(stop - start).y
-            self._fill(((), labels, ()), start, stop)
+            self.fill(Samples((), labels), start, stop)
             yield labels
 
     def buffers(self, n: int) -> Samples:
@@ -90,15 +84,14 @@ class StreamedSamples:
     def read(self, start: int, stop: int, indices: np.ndarray | None = None) -> Samples:
         """Samples in the dtypes in memory. The arguments are those of `fill`."""
         found = self.buffers(stop - start)
-        self.fill(found, 0, start, stop, indices)
+        self.fill(found, start, stop, indices)
         return found
 
-    def fill(self, buffers: Samples, at: int, start: int, stop: int, indices: np.ndarray | None = None) -> None:
-        """Reads samples into `buffers`, from its entry `at` on.
+    def fill(self, buffers: Samples, start: int, stop: int, indices: np.ndarray | None = None) -> None:
+        """Reads samples into `buffers`, of length `stop` - `start`.
 
         Args:
-            buffers: As returned by `buffers`.
-            at: The entry of the first sample.
+            buffers: As returned by `buffers`, or a part of them. Groups of arrays may be empty: they are not read.
             start, stop: Positions `start` to `stop` - 1 are read.
             indices: The samples at all positions, ascending; None: position i is sample i.
 
@@ -106,47 +99,41 @@ class StreamedSamples:
             DataError: A file cannot be read.
         """
         if indices is not None:
-            self._fill_chosen(buffers, at, indices[start:stop])
+            self._fill_chosen(buffers, indices[start:stop])
             return
-        here = slice(at, at + stop - start)
-        parts = buffers.x, buffers.y, buffers.weights
-        self._fill(tuple(tuple(array[here] for array in part) for part in parts), start, stop)
-
-    def _fill_chosen(self, buffers: Samples, at: int, indices: np.ndarray) -> None:
-        """Reads samples at ascending `indices`: in each block, the range from the first to the last of them."""
-        block_of = np.searchsorted(self.blocks, indices, "right")
-        for first, stop in zip(*_runs(block_of), strict=True):
-            start, end = int(indices[first]), int(indices[stop - 1]) + 1
-            if end - start == stop - first:
-                self.fill(buffers, at + first, start, end)
-                continue
-            for target, found in zip(buffers.arrays, self.read(start, end).arrays, strict=True):
-                target[at + first : at + stop] = found[indices[first:stop] - start]
-
-    def _fill(self, parts: Sequence[tuple[np.ndarray, ...]], start: int, stop: int) -> None:
-        """Reads into arrays of inputs, labels and weights, any of which may be empty."""
         number = int(np.searchsorted(self._starts, start, "right")) - 1
         done = 0
         while start + done < stop:
             part, offset = self.plan.parts[number], int(self._starts[number])
             end = min(stop, offset + part.n_samples)
-            here = slice(done, end - start)
-            for reader, arrays in zip(self._opened(part.place), parts, strict=True):
-                self._copy(reader, [array[here] for array in arrays], start + done - offset, end - offset)
+            self._copy(part.place, buffers.part(slice(done, end - start)), start + done - offset, end - offset)
             done, number = end - start, number + 1
 
-    def _opened(self, place: str) -> Readers:
-        with self._lock:
-            return self._readers(place)
+    def _fill_chosen(self, buffers: Samples, indices: np.ndarray) -> None:
+        """Reads samples at ascending `indices`: in each block, the range from the first to the last of them."""
+        first_of_blocks = np.flatnonzero(np.diff(np.searchsorted(self.blocks, indices, "right"))) + 1
+        at = 0
+        for chosen in np.split(indices, first_of_blocks) if len(indices) else []:
+            start, stop = int(chosen[0]), int(chosen[-1]) + 1
+            here = buffers.part(slice(at, at + len(chosen)))
+            if stop - start == len(chosen):
+                self.fill(here, start, stop)
+            else:
+                for target, found in zip(here.arrays, self.read(start, stop).arrays, strict=True):
+                    target[...] = found[chosen - start]
+            at += len(chosen)
 
-    def _copy(self, reader: Reader, targets: list[np.ndarray], start: int, stop: int) -> None:
+    def _copy(self, place: str, targets: Samples, start: int, stop: int) -> None:
+        """Reads samples `start` to `stop` - 1 of one file."""
         try:
             with self._lock:
-                copy_samples(reader, targets, start, stop)
+                groups = targets.x, targets.y, targets.weights
+                for reader, arrays in zip(self._readers(place), groups, strict=True):
+                    copy_samples(reader, arrays, start, stop)
         except MPILearnError:
             raise
         except Exception as error:
-            error.add_note(f"while samples {start} to {stop - 1} of {reader.source.place} were read")
+            error.add_note(f"while samples {start} to {stop - 1} of {place} were read")
             raise
 
     def _bounds(self) -> np.ndarray:
@@ -157,9 +144,3 @@ class StreamedSamples:
             size = -(-wanted // part.n_together) * part.n_together
             bounds.append(start + np.append(np.arange(size, part.n_samples, size), part.n_samples))
         return np.concatenate(bounds)
-
-
-def _runs(values: np.ndarray) -> tuple[list[int], list[int]]:
-    """The starts and ends of runs of equal `values`."""
-    cuts = (np.flatnonzero(np.diff(values)) + 1).tolist()
-    return ([0, *cuts], [*cuts, len(values)]) if len(values) else ([], [])

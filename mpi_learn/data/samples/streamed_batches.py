@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import cast
 
 import numpy as np
 
-from mpi_learn.data.samples.batches import Batch, BatchOptions, as_batch, completed
+from mpi_learn.data.samples.batches import BatchOptions, completed
 from mpi_learn.data.samples.dataset import Dataset, shares
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.latent_noise import VALIDATION
 from mpi_learn.data.samples.read_ahead import ReadAhead
-from mpi_learn.data.samples.shuffling import shuffled
 from mpi_learn.data.samples.streamed import StreamedSamples
 
 
@@ -62,53 +62,45 @@ class StreamedBatches:
         sizes = {n * (worker + 1) // n_workers - n * worker // n_workers for worker in range(n_workers)}
         return size if self.options.drop_last else min(share % size or size for share in sizes if share)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
+    def epoch(self, epoch: int) -> Iterator[Samples]:
         """The `n_steps` batches of an epoch, counted from 0."""
         options = self.options
         share = shares(self.dataset.n_training, options.n_workers, options.worker)
         if options.drop_last:
             share = slice(share.start, share.start + options.n_parts(self.dataset) * options.batch_size)
-        windows = self._windows(epoch, share)
         n_left = self.n_steps
-        for window, following in zip(windows, windows[1:] + self._windows(epoch + 1, share)[:1], strict=True):
-            for batch in self._batches(window, following):
-                n_left -= 1
-                yield batch
+        for batch in self._batches(self._windows(epoch, share), next(self._windows(epoch + 1, share), None)):
+            n_left -= 1
+            yield batch
         while n_left:
-            for batch in completed(as_batch(self.samples.buffers(0).take(slice(None))), self.dataset, epoch, 0):
+            for batch in completed(self.samples.buffers(0).take(slice(None)), self.dataset, epoch, 0):
                 n_left -= 1
                 yield batch
 
-    def dealt(self, epoch: int, next_part: Callable[[], slice | None]) -> Iterator[Batch]:
+    def dealt(self, epoch: int, next_part: Callable[[], slice | None]) -> Iterator[Samples]:
         """The batches of all parts that a `Dealer` deals to this worker, requested one part ahead.
 
         Args:
             next_part: Returns the next positions in the epoch's order; None when all are dealt.
         """
-        windows = self._next_windows(epoch, next_part)
-        while windows:
-            window = windows.pop(0)
-            windows = windows or self._next_windows(epoch, next_part)
-            yield from self._batches(window, windows[0] if windows else None)
+        windows = (self._windows(epoch, part) for part in iter(next_part, None))
+        return self._batches(chain.from_iterable(windows))
 
     def close(self) -> None:
         """Ends the thread."""
         self._ahead.close()
 
-    def _next_windows(self, epoch: int, next_part: Callable[[], slice | None]) -> list[Window]:
-        part = next_part()
-        return [] if part is None else self._windows(epoch, part)
+    def _windows(self, epoch: int, part: slice) -> Iterator[Window]:
+        for start in range(part.start, part.stop, self._width):
+            yield Window(epoch, start, min(start + self._width, part.stop))
 
-    def _windows(self, epoch: int, part: slice) -> list[Window]:
-        starts = range(part.start, part.stop, self._width)
-        return [Window(epoch, start, min(start + self._width, part.stop)) for start in starts]
-
-    def _batches(self, window: Window, following: Window | None) -> Iterator[Batch]:
-        samples, order = self._ahead.take(window, following)
+    def _batches(self, windows: Iterable[Window], then: Window | None = None) -> Iterator[Samples]:
+        """The batches of `windows`; the first window that follows is `then`."""
         size = self.options.batch_size
-        for first in range(0, len(order), size):
-            batch = as_batch(samples.take(order[first : first + size]))
-            yield from completed(batch, self.dataset, window.epoch, window.start + first)
+        for window, (samples, order) in self._ahead.pieces(windows, then):
+            for first in range(0, len(order), size):
+                batch = samples.take(order[first : first + size])
+                yield from completed(batch, self.dataset, window.epoch, window.start + first)
 
     def _read(self, window: Window) -> tuple[Samples, np.ndarray]:
         """The samples of a window and their order. Runs in the thread."""
@@ -116,9 +108,10 @@ class StreamedBatches:
         for start, stop in self._spans(window):
             if self._ahead.is_closed:
                 raise CancelledError
-            self.samples.fill(buffers, at, start, stop, self.dataset.training_indices)
+            here = buffers.part(slice(at, at + stop - start))
+            self.samples.fill(here, start, stop, self.dataset.training_indices)
             at += stop - start
-        return buffers, self._shuffled(at, window.epoch, 1 + window.start)
+        return buffers, self.options.order(at, window.epoch, 1 + window.start)
 
     def _spans(self, window: Window) -> list[tuple[int, int]]:
         """The training samples of a window as ascending ranges (start, stop)."""
@@ -136,17 +129,13 @@ class StreamedBatches:
     def _order_of(self, epoch: int) -> tuple[np.ndarray, np.ndarray]:
         """The blocks in an epoch's order, and the starting position of each, followed by the end."""
         if self._order is None or self._order[0] != epoch:
-            blocks = self._shuffled(len(self._blocks) - 1, epoch)
+            blocks = self.options.order(len(self._blocks) - 1, epoch)
             starts = np.concatenate([[0], np.cumsum(np.diff(self._blocks)[blocks])])
             self._order = epoch, blocks, starts
         return self._order[1:]
 
-    def _shuffled(self, n: int, *keys: int) -> np.ndarray:
-        """0, …, n - 1 in a random order that depends on the seed and `keys`; in ascending order without shuffling."""
-        return shuffled(n, self.options.seed, *keys) if self.options.shuffle else np.arange(n)
 
-
-def streamed_validation(dataset: Dataset, part: slice, batch_size: int) -> Iterator[Batch]:
+def streamed_validation(dataset: Dataset, part: slice, batch_size: int) -> Iterator[Samples]:
     """The validation samples at positions `part`, in their order, read ahead by a thread that ends with them."""
     samples = cast(StreamedSamples, dataset.validation)
     width = whole_batches(samples.window_samples, batch_size)
@@ -156,10 +145,9 @@ def streamed_validation(dataset: Dataset, part: slice, batch_size: int) -> Itera
         return samples.read(window.start, window.stop, dataset.validation_indices)
 
     with closing(ReadAhead(read)) as ahead:
-        for window, following in zip(windows, [*windows[1:], None], strict=True):
-            found = ahead.take(window, following)
+        for window, found in ahead.pieces(windows):
             for first in range(0, len(found), batch_size):
-                batch = as_batch(found.take(slice(first, first + batch_size)))
+                batch = found.take(slice(first, first + batch_size))
                 yield next(completed(batch, dataset, VALIDATION, window.start + first))
 
 

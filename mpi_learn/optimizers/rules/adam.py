@@ -15,7 +15,6 @@ class AdaptiveMoments(Rule):
     state_names = ("mean", "square")
 
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
-        """See `Rule.apply`; seven memory accesses per element."""
         options = self.options
         alpha = float(rate) * math.sqrt(1 - options.beta_2**t) / (1 - options.beta_1**t)
         rest = Float(1 - options.beta_1), Float(1 - options.beta_2)

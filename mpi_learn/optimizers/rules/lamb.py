@@ -15,7 +15,7 @@ class LayerwiseAdaptiveMoments(Rule):
     state_names = ("mean", "square")
 
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
-        """See `Rule.apply`; weight decay (λ) is part of the method, so `keep` is not used."""
+        """Weight decay (λ) is part of the method, so `keep` is not used."""
         options = self.options
         rest = (Float(1 - options.beta_1), Float(1 - options.beta_2))
         corrections = (Float(1 / (1 - options.beta_1**t)), Float(1 / (1 - options.beta_2**t)))

@@ -16,7 +16,7 @@ class LayerwiseAdaptiveRates(Rule):
     state_names = ("velocity",)
 
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
-        """See `Rule.apply`; weight decay (β) is part of the method, so `keep` is not used."""
+        """Weight decay (β) is part of the method, so `keep` is not used."""
         options, bounds, shapes = self.options, self.layout.bounds, self.layout.shapes
         numbers = (Float(options.momentum), Float(options.weight_decay), Float(options.trust), Float(options.epsilon))
         for start, end, shape in zip(bounds[:-1], bounds[1:], shapes, strict=True):

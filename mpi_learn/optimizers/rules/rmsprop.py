@@ -13,7 +13,7 @@ class RootMeanSquarePropagation(Rule):
     state_names = ("square", "mean", "velocity")
 
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
-        """See `Rule.apply`; mean and velocity are used only if an option needs them."""
+        """Mean and velocity are used only if an option needs them."""
         options, square = self.options, self.state["square"]
         rho, rest, epsilon = Float(options.rho), Float(1 - options.rho), Float(options.epsilon)
         if options.centered or options.momentum:

@@ -1,4 +1,4 @@
-"""The interface of an update rule, and how its loops over elements are compiled."""
+"""The base class of the update rules of MPI Learn, and how their loops over elements are compiled."""
 
 from __future__ import annotations
 
@@ -31,15 +31,12 @@ class Rule(ABC):
 
     Attributes:
         state: Name -> float32 vector of the length of the weights.
-        learning_rate: As configured.
-        has_schedule: Whether it determines the learning rate itself.
     """
 
-    has_schedule = False
     state_names: tuple[str, ...] = ()
 
     def __init__(self, options: Any, layout: FlatLayout) -> None:
-        self.options, self.layout, self.learning_rate = options, layout, float(options.learning_rate)
+        self.options, self.layout = options, layout
         self.state = {name: aligned_empty(layout.size) for name in self.state_names}
         for vector in self.state.values():
             vector[:] = self.initial_state()
@@ -57,15 +54,7 @@ class Rule(ABC):
 
     @abstractmethod
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
-        """Changes `weights` and the state in place.
-
-        Args:
-            weights, gradient: (n,) float32.
-            t: Number of this step, from 1.
-            rate: Learning rate η.
-            scale: Factor of the gradient.
-            keep: Factor of the weights for decoupled weight decay, 1 − ηλ.
-        """
+        """Changes `weights` and the state in place: `UpdateRule.apply` for arrays that all have a gradient."""
 
 
 @summed

@@ -13,7 +13,7 @@ class StochasticGradientDescent(Rule):
     state_names = ("velocity",)
 
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
-        """See `Rule.apply`; without momentum the velocity is not used."""
+        """Without momentum the velocity is not used."""
         if self.options.momentum == 0:
             _plain(weights, gradient, rate * scale, keep)
         else:

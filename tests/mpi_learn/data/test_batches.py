@@ -55,7 +55,7 @@ def test_worker_without_samples_still_gets_batches_of_the_right_shape():
     dataset = numbered(2)
     batches = Batches(dataset, BatchOptions(4, n_workers=3, seed=7))
     (batch,) = batches.epoch(0)
-    assert batch.n_samples == 0
+    assert len(batch) == 0
     assert batch.x[0].shape == (0, 1)
 
 
@@ -139,7 +139,7 @@ def test_dealt_chunks_contain_every_sample_once(n, batch_size, n_workers, seed):
     labels = []
     while (part := dealer.deal()) is not None:
         batches = list(workers[free.integers(n_workers)].dealt(0, iter([part, None]).__next__))
-        assert all(0 < batch.n_samples <= batch_size for batch in batches)
+        assert all(0 < len(batch) <= batch_size for batch in batches)
         labels += [label for batch in batches for label in batch.y[0].tolist()]
     assert sorted(labels) == list(range(n))
 

@@ -138,10 +138,10 @@ def test_balanced_class_weights_are_those_of_scikit_learn():
     labels = np.array([0, 0, 0, 1, 4, 4])
     expected = compute_class_weight("balanced", classes=np.array([0, 1, 4]), y=labels)
     for one in (labels, np.eye(5)[labels]):
-        found = make_class_weights("balanced", [(one[:2],), (one[2:],)])
+        found = make_class_weights("balanced", (one,))
         np.testing.assert_allclose([found.factors[number] for number in (0, 1, 4)], expected)
     with pytest.raises(DataError, match="expected one label, found 2"):
-        make_class_weights("balanced", [(labels, labels)])
+        make_class_weights("balanced", (labels, labels))
 
 
 @pytest.mark.parametrize("memory", ["hold", "stream"])
@@ -153,7 +153,7 @@ def test_incomplete_batches_can_be_dropped(tmp_path, memory, n_workers):
         batches = make_batches(dataset, BatchOptions(3, n_workers, worker, drop_last=True))
         found = [batch for epoch in range(2) for batch in batches.epoch(epoch)]
         batches.close()
-        assert [batch.n_samples for batch in found] == [3] * (2 * batches.n_steps)
+        assert [len(batch) for batch in found] == [3] * (2 * batches.n_steps)
         assert batches.least_samples == 3
         seen += [int(one) for batch in found[: batches.n_steps] for one in batch.x[0]]
     assert len(set(seen)) == len(seen) == batches.n_samples == 23 // (3 * n_workers) * 3 * n_workers
@@ -166,6 +166,6 @@ def test_smallest_batch_size_is_computed_before_the_first_batch(tmp_path, memory
     sizes = []
     for worker in range(n_workers):
         batches = make_batches(dataset, BatchOptions(3, n_workers, worker))
-        sizes += [batch.n_samples for batch in batches.epoch(0) if batch.n_samples]
+        sizes += [len(batch) for batch in batches.epoch(0) if len(batch)]
         batches.close()
     assert batches.least_samples == min(sizes)

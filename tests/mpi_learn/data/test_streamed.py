@@ -211,7 +211,7 @@ def test_samples_of_one_chunk_are_read_together(tmp_path, monkeypatch):
     assert dataset.training.blocks.tolist() == [0, 25, 50, 75, 100]
     assert dataset.training.window_samples == 100
     spans, fill = [], StreamedSamples.fill
-    monkeypatch.setattr(StreamedSamples, "fill", lambda *a: (spans.append(a[3:5]), fill(*a)))
+    monkeypatch.setattr(StreamedSamples, "fill", lambda *a: (spans.append(a[2:4]), fill(*a)))
     assert sorted(flat(seen(dataset, batch_size=10))) == list(range(100))
     assert set(spans) == {(0, 25), (25, 50), (50, 75), (75, 100)}
 
