@@ -18,7 +18,7 @@ from mpi_learn.models.outputs import Outputs
 from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, tensors, trainable_parameters
-from mpi_learn.models.torch_.torch_total_loss import JointLoss, SumOfLosses, make_total_loss
+from mpi_learn.models.torch_.torch_total_loss import make_total_loss
 from mpi_learn.settings.component import Component, component
 from mpi_learn.update_rule import UpdateRule
 
@@ -159,7 +159,7 @@ class TorchModel(Model):
         metrics, losses = self.settings.metrics, self._loss.of_outputs
         if self.settings.weighted_metrics:
             raise ConfigurationError("weighted metrics are available for Keras models only", where="weighted_metrics")
-        if isinstance(self._loss, JointLoss) and not isinstance(metrics, dict):
+        if self._loss.joint is not None and not isinstance(metrics, dict):
             of_all = list(map(component, metrics))
             if all(wanted.is_own for wanted in of_all):
                 return [(wanted.key, None, make_metric(wanted, None, (), None)) for wanted in of_all]
@@ -213,7 +213,7 @@ class TorchModel(Model):
     def _check_training(self, example: Example, in_evaluation: Outputs) -> None:
         self.module.train()
         outputs = self._called(example.x)
-        if isinstance(self._loss, SumOfLosses):
+        if self._loss.joint is None:
             _check_same(described(outputs), in_evaluation)
         loss, _ = self._loss(outputs, tensors(example.y), tensors(example.weights), len(example))
         if loss.requires_grad:
