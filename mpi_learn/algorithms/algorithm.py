@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout
-from mpi_learn.models.model import ModelState
+from mpi_learn.models.network import ModelState
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.optimizer import Optimizer

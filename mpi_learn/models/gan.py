@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,13 @@ import numpy as np
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, FlatLayout, aligned_empty
 from mpi_learn.models.configuration import ModelSettings, Turn
+from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.frameworks import framework_of
 from mpi_learn.models.labels import output_losses
-from mpi_learn.models.model import Arrays, Example, Model, joined
-from mpi_learn.models.network import Network, Tensors
+from mpi_learn.models.model import Model
+from mpi_learn.models.network import Network, joined
 from mpi_learn.models.outputs import Outputs, Shape
-from mpi_learn.settings.component import Component, component, make_component
-from mpi_learn.update_rule import UpdateRule
+from mpi_learn.settings.component import component, make_component
 
 NAMES = DISCRIMINATOR, GENERATOR = "discriminator", "generator"
 N_D, D_LOSS, N_G, G_LOSS, FIRST_GAN_METRIC = 3, 4, 5, 6, 7
@@ -53,11 +52,12 @@ class GanModel(Model):
     def __init__(self, networks: Mapping[str, Network], settings: ModelSettings, example: Example) -> None:
         assert settings.gan is not None
         self._settings, self.options = settings, settings.gan
+        self.networks = {name: networks[name] for name in NAMES}
         self._both = self.discriminator, self.generator = networks[DISCRIMINATOR], networks[GENERATOR]
         self.state = GanState(self._both)
         self.framework = self.generator.framework
         example = Example(_real(example.x), example.y)
-        self._make_losses(Outputs(tuple(self._tried(example))), example)
+        self._make_losses(Outputs(tuple(self._tried(example)), owner="the discriminator"), example)
         self._metrics = [(component(metric).key, make_component(component(metric), 2)) for metric in settings.metrics]
         self.n_sums = FIRST_GAN_METRIC + len(self._metrics) + N_FLAGS
         self.layout = _joint_layout(*(network.layout for network in self._both))
@@ -104,25 +104,6 @@ class GanModel(Model):
         """Generated samples; `x` is the generator's input: noise, and labels if it is conditioned on them."""
         generate = self.generator.compiled(self._generated, Example(x, ()), self.weights)
         return tuple(generate(x, ()))
-
-    def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
-        return self._both[number].optimizer(wanted)
-
-    def current(self) -> dict[str, Any]:
-        """Both models, as the user's function returned them."""
-        return {name: network.current() for name, network in zip(NAMES, self._both, strict=True)}
-
-    def save(self, path: Path) -> Path:
-        """Writes ``NAME_discriminator`` and ``NAME_generator`` with the framework's suffix; returns the latter."""
-        for name, network in zip(NAMES, self._both, strict=True):
-            file = network.save(path.with_name(f"{path.name}_{name}"))
-        return file
-
-    def save_weights(self, path: Path) -> tuple[Path, str]:
-        """Writes two files, and returns the generator's."""
-        for name, network in zip(NAMES, self._both, strict=True):
-            file = network.save_weights(path.with_name(f"{path.name}_{name}"))
-        return file, f"{self._settings.call}\nmodel[{GENERATOR!r}].load_weights({file.name!r})"
 
     def close(self) -> None:
         self._steps.clear()

@@ -8,9 +8,10 @@ from typing import Any
 
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example
 from mpi_learn.models.frameworks import NAMES, framework_of, load_framework, prepared
 from mpi_learn.models.gan import GanModel, check_pair
-from mpi_learn.models.model import Example, Model
+from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.settings.component import shown_arguments
 from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_function, signature_of

@@ -11,8 +11,8 @@ from mpi_learn import train
 from mpi_learn.data.samples.batches import Batch
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
-from mpi_learn.models.model import Example
 from mpi_learn.training import xla_choice
 from tests.mpi_learn.models_for_tests import digits
 from tests.mpi_learn.test_models import CLASSES, KERAS, TORCH, X64

@@ -12,8 +12,8 @@ from mpi_learn import train
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
-from mpi_learn.models.model import Example
 from tests.mpi_learn.models_for_tests import digits
 
 HERE = Path(__file__).parent

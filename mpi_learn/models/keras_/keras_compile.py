@@ -12,13 +12,12 @@ import tensorflow as tf
 
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example, Tensors, named
 from mpi_learn.models.keras_.keras_inputs import described, input_names, not_taken
 from mpi_learn.models.keras_.keras_losses import compile_arguments, ruled_loss, structured
 from mpi_learn.models.keras_.keras_metrics import MetricStates
 from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, takes, tensors, tracing
 from mpi_learn.models.labels import OutputLosses, output_losses
-from mpi_learn.models.model import Example, named
-from mpi_learn.models.network import Tensors
 from mpi_learn.models.outputs import Outputs
 
 
@@ -102,8 +101,6 @@ class CompiledModel:
         outputs = self._called(example)
         self._has_outputs = outputs is not None
         network.bind()
-        self.is_compiled_by_user = settings.loss is None and self.model.compiled
-        self._users_optimizer = getattr(self.model, "optimizer", None)
         self._compile(outputs, example)
         is_own = self.has_train_step or self._has_loss_method or bool(self.model.losses)
         self.has_own_loss = is_own or self.losses.may_be_sums
@@ -178,20 +175,6 @@ class CompiledModel:
         finally:
             self.network.reseed()
 
-    @contextmanager
-    def as_returned(self) -> Iterator[None]:
-        """Inside, the model is compiled as the user's function returned it, or not at all."""
-        recorder, was_compiled = self.model.optimizer, self.model.compiled
-        self.restore()
-        try:
-            yield
-        finally:
-            self.model.optimizer, self.model.compiled = recorder, was_compiled
-
-    def restore(self) -> None:
-        """The training is over: the model is compiled as the user's function returned it, or not at all."""
-        self.model.optimizer, self.model.compiled = self._users_optimizer, self.is_compiled_by_user
-
     def _called(self, example: Example) -> Outputs | None:
         """The model's outputs, by calling it on the example, which builds it; None for a nested structure.
 
@@ -210,8 +193,9 @@ class CompiledModel:
 
     def _compile(self, outputs: Outputs | None, example: Example) -> None:
         settings, arguments = self.settings, {}
-        if self.is_compiled_by_user:
-            self._check_users_compile()
+        users_optimizer, is_compiled_by_user = self.network.compiled_by_user
+        if is_compiled_by_user:
+            self._check_users_compile(users_optimizer)
             if outputs is not None and outputs.is_mapping and not example.y_names and len(example.y) > 1:
                 outputs.labels((), len(example.y), [])
             self.model.optimizer = GradientRecorder()
@@ -232,8 +216,8 @@ class CompiledModel:
         with tracing("loss"):
             self.model.compile(optimizer=GradientRecorder(), **arguments)
 
-    def _check_users_compile(self) -> None:
-        settings, optimizer = self.settings, self._users_optimizer
+    def _check_users_compile(self, optimizer: Any) -> None:
+        settings = self.settings
         problem = cure = ""
         if settings.metrics or settings.weighted_metrics or settings.loss_weights:
             problem, cure = "the model is compiled with metrics of its own", "name the loss here as well, or leave out"

@@ -14,7 +14,6 @@ outputs have different divisors, the weight is the number of samples: then sever
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -23,6 +22,7 @@ import tensorflow as tf
 
 from mpi_learn.flat_layout import N_FLAGS, N_SAMPLES, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.keras_.keras_compile import CompiledModel
 from mpi_learn.models.keras_.keras_network import (
     KerasNetwork,
@@ -34,10 +34,7 @@ from mpi_learn.models.keras_.keras_network import (
     tracing,
 )
 from mpi_learn.models.keras_.keras_passes import Pass, PassResult, StatefulPass, StatelessPass
-from mpi_learn.models.model import Arrays, Example, Model
-from mpi_learn.models.network import Tensors
-from mpi_learn.settings.component import Component
-from mpi_learn.update_rule import UpdateRule
+from mpi_learn.models.model import Model
 
 LOSS_OF_N, FIRST_STATE = 3, 4
 """Indices of sums: the loss times the number of samples, and the first metric state."""
@@ -53,8 +50,8 @@ class KerasModel(Model):
     framework = "keras"
 
     def __init__(self, model: keras.Model, settings: ModelSettings, example: Example) -> None:
-        self._settings = settings
         self.network = self.state = KerasNetwork(model, settings)
+        self.networks = {"": self.network}
         self.compiled = CompiledModel(self.network, settings, example)
         self.layout, self.has_own_loss = self.network.layout.counted(), self.compiled.has_own_loss
         self.weights = aligned_empty(self.layout.size)
@@ -111,26 +108,8 @@ class KerasModel(Model):
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         return tuple(output.numpy() for output in self._predict(self._flat(), tensors(x)))
 
-    def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
-        return self.network.optimizer(wanted)
-
-    def current(self) -> keras.Model:
-        return self.network.current()
-
-    def save(self, path: Path) -> Path:
-        with self.compiled.as_returned():
-            return self.network.save(path)
-
-    def save_weights(self, path: Path) -> tuple[Path, str]:
-        file = self.network.save_weights(path)
-        return file, f"{self._settings.call}\nmodel.load_weights({file.name!r})"
-
     def close(self) -> None:
-        """Drops the compiled functions and Keras' global state, so that memory does not grow from model to model.
-
-        The model is compiled again as the user's function returned it, or not at all.
-        """
-        self.compiled.restore()
+        """Drops the compiled functions and Keras' global state, so that memory does not grow from model to model."""
         self._step = self._forward = self._predict = self._by_xla = None
         self.network.close()
 

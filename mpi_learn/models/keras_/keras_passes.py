@@ -12,11 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from mpi_learn.errors import ModelError
+from mpi_learn.models.example import Example, Tensors
 from mpi_learn.models.keras_.keras_compile import CompiledModel, as_data
 from mpi_learn.models.keras_.keras_metrics import Run
 from mpi_learn.models.keras_.keras_network import SEED_STATE, RecordingScope, tensors, tracing
-from mpi_learn.models.model import Example
-from mpi_learn.models.network import Tensors
 
 SHIFT = 0.01
 """Added to all weights, to detect a `train_step` that uses them after its optimizer's step."""

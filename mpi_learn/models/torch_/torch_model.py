@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,14 @@ import torch
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.model import Arrays, Example, Model, named
+from mpi_learn.models.example import Arrays, Example, named
+from mpi_learn.models.model import Model
 from mpi_learn.models.outputs import Outputs
 from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, tensors, trainable_parameters
 from mpi_learn.models.torch_.torch_total_loss import make_total_loss
-from mpi_learn.settings.component import Component, component
-from mpi_learn.update_rule import UpdateRule
+from mpi_learn.settings.component import component
 
 FIRST_STATE = 3
 """Index of the first metric state in the sums."""
@@ -41,6 +40,7 @@ class TorchModel(Model):
     def __init__(self, module: torch.nn.Module, settings: ModelSettings, example: Example) -> None:
         self.settings, self.module = settings, module
         self.network = self.state = TorchNetwork(module, settings)
+        self.networks = {"": self.network}
         self.layout = self.network.layout.counted()
         self.synchronizes_statistics = any(isinstance(part, torch.nn.SyncBatchNorm) for part in module.modules())
         self._arguments, self._label_names = arguments_of(module, example.x_names), example.y_names
@@ -108,19 +108,6 @@ class TorchModel(Model):
         with torch.no_grad():
             return tuple(output.numpy() for output in flat_outputs(self._called(x)))
 
-    def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
-        return self.network.optimizer(wanted)
-
-    def current(self) -> torch.nn.Module:
-        return self.network.current()
-
-    def save(self, path: Path) -> Path:
-        return self.network.save(path)
-
-    def save_weights(self, path: Path) -> tuple[Path, str]:
-        file = self.save(path)
-        return file, f"import torch\n{self.settings.call}\nmodel.load_state_dict(torch.load({file.name!r}))"
-
     def _called(self, x: Arrays) -> Any:
         """The outputs of the module."""
         positional, by_name = self._arguments([tensor.float() if self._casts else tensor for tensor in tensors(x)])
@@ -130,12 +117,9 @@ class TorchModel(Model):
         states, loss = [], loss if weight > 0 else 0.0  # a mean over nothing is not a number
         with torch.no_grad():
             flat, all_labels = flat_outputs(outputs), named(labels, self._label_names)
-            for _, number, metric in self._metrics:
-                if number is None:
-                    state = metric.state(outputs, all_labels, n)
-                else:
-                    state = metric.state(flat[number], labels[self._loss.of_outputs.places[number] or 0], n)
-                states.append(state.numpy())
+            for _, pair, metric in self._metrics:
+                output, label = (outputs, all_labels) if pair is None else (flat[pair[0]], labels[pair[1]])
+                states.append(metric.state(output, label, n).numpy())
         return np.concatenate([[weight, weight * loss, n], *states, [0.0] * N_FLAGS])
 
     def _tried(self, example: Example) -> Outputs:
@@ -154,8 +138,12 @@ class TorchModel(Model):
             f"the model does not take samples of shape {shapes}: {errors[0]}", where="data.features"
         ) from errors[0]
 
-    def _made_metrics(self, outputs: Outputs, example: Example) -> list[tuple[str, int | None, Metric]]:
-        """(key, number of the output or None for all of them, metric) of each metric."""
+    def _made_metrics(self, outputs: Outputs, example: Example) -> list[tuple[str, tuple[int, int] | None, Metric]]:
+        """(key, numbers of its output and label, metric) of each metric; None for all outputs and labels together.
+
+        Raises:
+            ModelError, ConfigurationError: There is no such metric, or an output has metrics but no label.
+        """
         metrics, losses = self.settings.metrics, self._loss.of_outputs
         if self.settings.weighted_metrics:
             raise ConfigurationError("weighted metrics are available for Keras models only", where="weighted_metrics")
@@ -163,13 +151,14 @@ class TorchModel(Model):
             of_all = list(map(component, metrics))
             if all(wanted.is_own for wanted in of_all):
                 return [(wanted.key, None, make_metric(wanted, None, (), None)) for wanted in of_all]
-        made: list[tuple[str, int | None, Metric]] = []
+        made: list[tuple[str, tuple[int, int] | None, Metric]] = []
         for number, of_output in enumerate(outputs.metrics(metrics)):
             place = losses.places[number]
-            labels = None if place is None else example.y[place]
             for wanted in of_output:
-                metric = make_metric(wanted, losses.losses[number], outputs.shapes[number], labels)
-                made.append((outputs.key(number, wanted), number, metric))
+                if place is None:
+                    raise ModelError(f"the output {outputs.name(number)} has metrics but no label", where="data.labels")
+                metric = make_metric(wanted, losses.losses[number], outputs.shapes[number], example.y[place])
+                made.append((outputs.key(number, wanted), (number, place), metric))
         return made
 
     def _check(self, example: Example, in_evaluation: Outputs) -> None:

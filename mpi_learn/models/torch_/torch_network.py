@@ -14,9 +14,9 @@ from torch.nn.parameter import UninitializedParameter
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.model import Arrays, Example, joined
-from mpi_learn.models.network import Tensors
+from mpi_learn.models.network import joined
 from mpi_learn.models.outputs import Shape
 from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed, unchanged_buffers
 from mpi_learn.models.torch_.torch_inputs import flat_outputs, in_float32
@@ -46,7 +46,7 @@ class TorchNetwork:
 
     def __init__(self, module: torch.nn.Module, settings: ModelSettings) -> None:
         _check_parameters(module)
-        self.module, self._is_mixed = module, settings.precision == "mixed_bfloat16"
+        self.module, self.settings, self._is_mixed = module, settings, settings.precision == "mixed_bfloat16"
         if self._is_mixed and not torch.amp.autocast_mode.is_autocast_available("cpu"):
             raise ModelError(
                 "this PyTorch has no autocast on the CPU", where="precision", cure="write precision: float32"
@@ -89,6 +89,9 @@ class TorchNetwork:
     def save_weights(self, path: Path) -> Path:
         """A state dict is all that is ever saved."""
         return self.save(path)
+
+    def line_to_load(self, file: Path, name: str) -> str:
+        return f"import torch; {name}.load_state_dict(torch.load({file.name!r}))"
 
     def _state(self, *, is_real: bool) -> list[torch.Tensor]:
         """Buffers and frozen parameters, as they are now: ``self.mean = …`` in `forward` replaces a buffer."""

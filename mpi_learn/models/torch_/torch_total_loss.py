@@ -10,8 +10,8 @@ import torch
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example, named
 from mpi_learn.models.labels import OutputLosses, output_losses
-from mpi_learn.models.model import Example, named
 from mpi_learn.models.outputs import Outputs
 from mpi_learn.models.torch_.torch_inputs import flat_outputs
 from mpi_learn.models.torch_.torch_losses import Loss, fitted_loss, make_loss
