@@ -14,6 +14,8 @@ outputs have different divisors, the weight is the number of samples: then sever
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import keras
@@ -33,7 +35,13 @@ from mpi_learn.models.keras_.keras_network import (
     tensors,
     tracing,
 )
-from mpi_learn.models.keras_.keras_passes import Pass, PassResult, StatefulPass, StatelessPass
+from mpi_learn.models.keras_.keras_passes import (
+    PassResult,
+    check_train_step,
+    inference_pass,
+    run_eagerly,
+    training_pass,
+)
 from mpi_learn.models.model import Model
 
 LOSS_OF_N, FIRST_STATE = 3, 4
@@ -57,7 +65,9 @@ class KerasModel(Model):
         self.weights = aligned_empty(self.layout.size)
         self.weights[:] = 0
         self.network.move_into(self.weights)
-        self._training, self._inference = self._passes(example)
+        self._training, self._inference = training_pass(self.compiled), inference_pass(self.compiled)
+        self.can_evaluate = self.compiled.has_test_step or self.compiled.can_be_called
+        self._names = self._checked_names(example)
         self.has_constraints = self.network.has_constraints
         self.synchronizes_statistics = any(getattr(layer, "synchronized", False) for layer in model._flatten_layers())
         self.has_xla = not self.compiled.has_train_step
@@ -113,30 +123,27 @@ class KerasModel(Model):
         self._step = self._forward = self._predict = self._by_xla = None
         self.network.close()
 
-    def _passes(self, example: Example) -> tuple[Pass, Pass]:
-        """The training and the inference pass, checked on the example; finds the names of values without a metric."""
-        training = (StatefulPass if self.compiled.has_train_step else StatelessPass)(self.compiled, training=True)
-        inference = (StatefulPass if self.compiled.has_test_step else StatelessPass)(self.compiled, training=False)
-        names: list[str] = []
-        if isinstance(training, StatefulPass):
-            training.check(example)
-            names += self.compiled.metrics.check(training.run, example)
-        self.can_evaluate = self.compiled.has_test_step or self.compiled.can_be_called
+    def _checked_names(self, example: Example) -> list[str]:
+        """The names of values that a pass returns and no metric holds; checks the passes on the example."""
+        passes = []
+        if self.compiled.has_train_step:
+            check_train_step(self.compiled, example)
+            passes.append(self._training)
         if self.can_evaluate:
-            names += self.compiled.metrics.check(inference.run, example)
-        self._names = list(dict.fromkeys(names))
-        return training, inference
+            passes.append(self._inference)
+        found = [self.compiled.metrics.check(partial(run_eagerly, self.compiled, one), example) for one in passes]
+        return list(dict.fromkeys(chain.from_iterable(found)))
 
     def _eager_step(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
         parts = self.network.parts(flat)
-        result = self._training(parts, x, y, weights, self._initial)
+        result = self._training(parts, (x, y, weights), self._initial)
         pairs = zip(result.gradients, parts, strict=True)
         gradients = [flattened(tf.zeros_like(part) if gradient is None else gradient) for gradient, part in pairs]
         counts = [0.0 if gradient is None else 1.0 for gradient in result.gradients]
         return tf.concat([*gradients, counts, self._sums(result)], 0)
 
     def _eager_forward(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
-        return self._sums(self._inference(self.network.parts(flat), x, y, weights, self._initial))
+        return self._sums(self._inference(self.network.parts(flat), (x, y, weights), self._initial))
 
     def _eager_predict(self, flat: tf.Tensor, x: Tensors) -> list[tf.Tensor]:
         parts = self.network.parts(flat)

@@ -122,7 +122,7 @@ class KerasNetwork:
             for piece, variable in zip(pieces, variables, strict=True)
         ]
 
-    def scope(self, parts: list[Any], more: Sequence[tuple[Any, Any]] = ()) -> RecordingScope:
+    def scope(self, parts: Tensors, more: Sequence[tuple[Any, Any]] = ()) -> RecordingScope:
         """Inside, the model computes with `parts`; assignments to its variables stay in the scope.
 
         Args:
