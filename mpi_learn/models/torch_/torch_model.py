@@ -45,7 +45,7 @@ class TorchModel(Model):
         self.synchronizes_statistics = any(isinstance(part, torch.nn.SyncBatchNorm) for part in module.modules())
         self._arguments, self._label_names = arguments_of(module, example.x_names), example.y_names
         self._casts = False
-        with self.network.unchanged() as changed:
+        with self.network.unchanged() as before:
             tried = self._tried(example)
             outputs = tried.named_by(settings.loss, settings.metrics)
             self._loss = make_total_loss(settings, outputs, example)
@@ -53,12 +53,8 @@ class TorchModel(Model):
             self._metrics = self._made_metrics(outputs, example)
             self.n_sums = FIRST_STATE + sum(metric.size for _, _, metric in self._metrics) + N_FLAGS
             self._check(example, tried)
-            if settings.n_workers > 1 and (names := changed()):
-                raise ModelError(
-                    f"the parameter {names[0]} changes when the module is called, on each rank in another way",
-                    where="model",
-                    cure="train on one rank, or change parameters only by the optimizer (max_norm is not available)",
-                )
+            if settings.n_workers > 1:
+                self._check_parameters(before)
         self.weights = aligned_empty(self.layout.size)
         self.weights[:] = 0
         self._step = aligned_empty(self.layout.size + self.n_sums)
@@ -195,6 +191,16 @@ class TorchModel(Model):
                 self._called(example.part(0, 1).x)
             except Exception:  # noqa: BLE001 - of batch normalisation, or of squeezing the axis of the samples
                 self.least_samples = 2
+
+    def _check_parameters(self, before: dict[str, torch.Tensor]) -> None:
+        """Raises ModelError if a trained parameter differs from its value `before` the module was called."""
+        for name, parameter in self.module.named_parameters():
+            if parameter.requires_grad and not torch.equal(parameter, before[name]):
+                raise ModelError(
+                    f"the parameter {name} changes when the module is called, on each rank in another way",
+                    where="model",
+                    cure="train on one rank, or change parameters only by the optimizer (max_norm is not available)",
+                )
 
     def _loss_buffers(self) -> list[torch.Tensor]:
         return [buffer for loss in self._loss.of_outputs.losses if loss is not None for buffer in loss.buffers()]

@@ -101,28 +101,18 @@ class TorchNetwork:
         return [tensor for tensor in real if tensor.is_floating_point() == is_real]
 
     @contextmanager
-    def unchanged(self) -> Iterator[Callable[[], list[str]]]:
-        """Restores parameters, buffers and random numbers at the end.
-
-        Inside, the function that it yields returns the names of the trained parameters that have changed.
-        """
-        generator = torch.get_rng_state()
-        parameters = dict(self.module.named_parameters())
-        before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
-
-        def changed() -> list[str]:
-            trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
-            return [name for name in trained if not torch.equal(parameters[name], before[name])]
-
+    def unchanged(self) -> Iterator[dict[str, torch.Tensor]]:
+        """Restores parameters, buffers and random numbers at the end; yields copies of the parameters by name."""
+        before = {name: parameter.detach().clone() for name, parameter in self.module.named_parameters()}
         try:
-            with unchanged_buffers(self.module):
-                yield changed
+            with torch.random.fork_rng(devices=[]), unchanged_buffers(self.module):
+                yield before
         finally:
-            torch.set_rng_state(generator)
             with torch.no_grad():
-                for name, parameter in parameters.items():
+                for name, value in before.items():
+                    parameter = self.module.get_parameter(name)
                     parameter.grad = None
-                    parameter.copy_(before[name])
+                    parameter.copy_(value)
 
     def floats(self) -> np.ndarray:
         return joined((tensor.float() for tensor in self._state(is_real=True)), np.float32)
