@@ -25,7 +25,7 @@ from mpi_learn.models.frameworks import framework_of
 from mpi_learn.models.labels import output_losses
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network, joined
-from mpi_learn.models.outputs import Outputs, Shape
+from mpi_learn.models.outputs import Outputs, Shape, shown
 from mpi_learn.settings.component import component, make_component
 
 NAMES = DISCRIMINATOR, GENERATOR = "discriminator", "generator"
@@ -118,17 +118,18 @@ class GanModel(Model):
         """The shapes of the discriminator's outputs, by calling both models on a few samples."""
         *real, noise = example.x
         inputs = [noise, *self._labels_for(GENERATOR, example.y)]
-        problem, where = f"the generator does not take samples of shape {_shown(inputs)}", "gan.latent"
+        shapes = shown(array.shape[1:] for array in inputs)
+        problem, where = f"the generator does not take samples of shape {shapes}", "gan.latent"
         try:
             generated = [shape[1:] for shape in self.generator.output_shapes(inputs)]
             problem, where = "the discriminator does not take the samples", "data.features"
             outputs = self.discriminator.output_shapes([*real, *self._labels_for(DISCRIMINATOR, example.y)])
         except Exception as error:
             raise ModelError(f"{problem}: {error}", where=where) from error
-        if generated != [array.shape[1:] for array in real]:
+        expected = [array.shape[1:] for array in real]
+        if generated != expected:
             raise ModelError(
-                f"the generator makes samples of shape {' and '.join(map(str, generated))}, the data have "
-                f"{_shown(real)}",
+                f"the generator makes samples of shape {shown(generated)}, the data have {shown(expected)}",
                 where="data.features",
                 cure="change the output of the generator, or data.features",
             )
@@ -256,7 +257,3 @@ def _real(x: Arrays) -> list[np.ndarray]:
 def _joint_layout(discriminator: FlatLayout, generator: FlatLayout) -> FlatLayout:
     shapes = (*discriminator.shapes, (1,), *generator.shapes, (1,))
     return FlatLayout(shapes, (len(discriminator.shapes) + 1, len(generator.shapes) + 1))
-
-
-def _shown(arrays: Arrays) -> str:
-    return " and ".join(str(array.shape[1:]) for array in arrays)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,11 @@ from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.settings.component import Component, component
 
 Shape = tuple[int | None, ...]
+
+
+def shown(shapes: Iterable[Shape]) -> str:
+    """Shapes for a message: ``(3,) and (8, 8)``."""
+    return " and ".join(map(str, shapes))
 
 
 @dataclass(frozen=True)

@@ -98,10 +98,9 @@ class CompiledModel:
         self._loss_takes_training = takes(self.model.compute_loss, "training")
         self._inputs, self._labels = input_names(self.model, example), example.y_names
         self.losses = OutputLosses[Any]([], [], [], may_be_sums=settings.loss is None)
-        outputs = self._called(example)
-        self._has_outputs = outputs is not None
+        self._outputs = self._outputs_of(example)
         network.bind()
-        self._compile(outputs, example)
+        self._compile(self._outputs, example)
         is_own = self.has_train_step or self._has_loss_method or bool(self.model.losses)
         self.has_own_loss = is_own or self.losses.may_be_sums
         self._build(example)
@@ -109,7 +108,7 @@ class CompiledModel:
     @property
     def can_be_called(self) -> bool:
         """Whether `test_step` can evaluate the model: not if only its `train_step` knows how to compute a loss."""
-        return not self.has_train_step or (self._has_outputs and self.settings.is_validated)
+        return not self.has_train_step or (self._outputs is not None and self.settings.is_validated)
 
     @property
     def recorder(self) -> GradientRecorder:
@@ -120,8 +119,8 @@ class CompiledModel:
     def packed(self, x: Tensors, y: Tensors, weights: Tensors) -> tuple[Any, Any, Any]:
         """Inputs, labels and sample weights in the structures in which `fit` takes them."""
         labels = named(y, self._labels)
-        if self.losses.losses:
-            labels = structured([None if place is None else y[place] for place in self.losses.places], self._outputs)
+        if self._outputs is not None and self.losses.losses:
+            labels = structured([None if label is None else y[label] for label in self.losses.labels], self._outputs)
         return self.inputs(x), labels, weights[0] if weights else None
 
     def inputs(self, x: Tensors) -> Any:
@@ -175,7 +174,7 @@ class CompiledModel:
         finally:
             self.network.reseed()
 
-    def _called(self, example: Example) -> Outputs | None:
+    def _outputs_of(self, example: Example) -> Outputs | None:
         """The model's outputs, by calling it on the example, which builds it; None for a nested structure.
 
         None as well for a model without `call`, whose `train_step` does everything.
@@ -201,7 +200,6 @@ class CompiledModel:
             self.model.optimizer = GradientRecorder()
             return
         if outputs is not None:
-            self._outputs = outputs
             arguments = compile_arguments(settings, outputs)
             if settings.loss is not None:
                 self.losses = output_losses(outputs, settings.loss, example, ruled_loss)

@@ -149,12 +149,12 @@ class TorchModel(Model):
                 return [(wanted.key, None, make_metric(wanted, None, (), None)) for wanted in of_all]
         made: list[tuple[str, tuple[int, int] | None, Metric]] = []
         for number, of_output in enumerate(outputs.metrics(metrics)):
-            place = losses.places[number]
+            label = losses.labels[number]
             for wanted in of_output:
-                if place is None:
+                if label is None:
                     raise ModelError(f"the output {outputs.name(number)} has metrics but no label", where="data.labels")
-                metric = make_metric(wanted, losses.losses[number], outputs.shapes[number], example.y[place])
-                made.append((outputs.key(number, wanted), (number, place), metric))
+                metric = make_metric(wanted, losses.losses[number], outputs.shapes[number], example.y[label])
+                made.append((outputs.key(number, wanted), (number, label), metric))
         return made
 
     def _check(self, example: Example, in_evaluation: Outputs) -> None:

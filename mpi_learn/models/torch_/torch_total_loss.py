@@ -42,9 +42,9 @@ class TotalLoss:
         if self.joint is not None:
             return self.joint.mean(outputs, named(labels, self.label_names), sample_weights), float(n)
         flat, losses, means = flat_outputs(outputs), self.of_outputs.losses, []
-        for loss, place, output, factor in zip(losses, self.of_outputs.places, flat, self.factors, strict=True):
-            if loss is not None and place is not None:
-                mean = loss.mean(output, labels[place], sample_weights)
+        for loss, label, output, factor in zip(losses, self.of_outputs.labels, flat, self.factors, strict=True):
+            if loss is not None and label is not None:
+                mean = loss.mean(output, labels[label], sample_weights)
                 means.append(mean if factor == 1 else factor * mean)
         if len(flat) == 1 and losses[0] is not None and sample_weights is None:
             return means[0], losses[0].weight(labels[0], n)
@@ -68,8 +68,8 @@ def make_total_loss(settings: ModelSettings, outputs: Outputs, example: Example)
             "expected several losses, found one", where="loss_weights", cure="write one loss per output"
         )
     n = len(outputs)
-    places: Sequence[int | None] = [None] * n  # metrics of outputs get the labels that can be matched with outputs
+    labels: Sequence[int | None] = [None] * n  # metrics of outputs get the labels that can be matched with outputs
     if settings.metrics and len(example.y) and (isinstance(settings.metrics, dict) or n == 1):
-        places = outputs.labels(example.y_names, len(example.y), outputs.losses(settings.loss))
-    of_outputs = OutputLosses([loss] * n, [None] * n, places, may_be_sums=True)
+        labels = outputs.labels(example.y_names, len(example.y), outputs.losses(settings.loss))
+    of_outputs = OutputLosses([loss] * n, [None] * n, labels, may_be_sums=True)
     return TotalLoss(of_outputs, joint=loss, label_names=example.y_names)
