@@ -57,7 +57,7 @@ class GanModel(Model):
         self.state = GanState(self._both)
         self.framework = self.generator.framework
         example = Example(_real(example.x), example.y)
-        self._make_losses(Outputs(tuple(self._tried(example)), owner="the discriminator"), example)
+        self._make_losses(Outputs(tuple(self._output_shapes(example)), owner="the discriminator"), example)
         self._metrics = [(component(metric).key, make_component(component(metric), 2)) for metric in settings.metrics]
         self.n_sums = FIRST_GAN_METRIC + len(self._metrics) + N_FLAGS
         self.layout = _joint_layout(*(network.layout for network in self._both))
@@ -67,7 +67,7 @@ class GanModel(Model):
         for network, span in zip(self._both, self._spans, strict=True):
             network.move_into(self.weights[span])
         self.has_constraints = any(network.has_constraints for network in self._both)
-        compiled = partial(self.generator.compiled, example=example, weights=self.weights)
+        compiled = partial(self.generator.compile, example=example, weights=self.weights)
         self._steps = {turn: compiled(partial(self._step, turn)) for turn in set(self.options.turns)}
         self._forward = compiled(self._evaluated)
 
@@ -102,7 +102,7 @@ class GanModel(Model):
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         """Generated samples; `x` is the generator's input: noise, and labels if it is conditioned on them."""
-        generate = self.generator.compiled(self._generated, Example(x, ()), self.weights)
+        generate = self.generator.compile(self._generated, Example(x, ()), self.weights)
         return tuple(generate(x, ()))
 
     def close(self) -> None:
@@ -114,7 +114,7 @@ class GanModel(Model):
         """The labels that a model takes as further inputs."""
         return list(y) if name in self.options.condition else []
 
-    def _tried(self, example: Example) -> list[Shape]:
+    def _output_shapes(self, example: Example) -> list[Shape]:
         """The shapes of the discriminator's outputs, by calling both models on a few samples."""
         *real, noise = example.x
         inputs = [noise, *self._labels_for(GENERATOR, example.y)]
@@ -156,7 +156,7 @@ class GanModel(Model):
         """Gradients of the mean losses by the arrays of the models that are updated, then losses and metrics."""
         parts = self._split(flat)
         run = partial(self._losses_of, parts, x, y, turn, training=True)
-        (losses, fake), gradients = self.generator.differentiated(
+        (losses, fake), gradients = self.generator.with_gradients(
             run, [own if is_updated else [] for is_updated, own in zip(turn, parts, strict=True)]
         )
         return [*(gradient for own in gradients for gradient in own), *losses, *self._measured(x, fake)]
@@ -166,7 +166,7 @@ class GanModel(Model):
         return [*losses, *self._measured(x, fake)]
 
     def _generated(self, flat: Any, x: Tensors, y: Tensors) -> list[Any]:
-        return list(self.generator.called(self._split(flat)[1], x, False, False)[0])
+        return list(self.generator.forward(self._split(flat)[1], x, False, False)[0])
 
     def _split(self, flat: Any) -> list[list[Any]]:
         return [network.parts(flat[span]) for network, span in zip(self._both, self._spans, strict=True)]
@@ -179,11 +179,11 @@ class GanModel(Model):
         losses: list[Any] = []
         condition = self._labels_for(DISCRIMINATOR, y)
         inputs = [noise, *self._labels_for(GENERATOR, y)]
-        fake, penalty = self.generator.called(parts[1], inputs, training, turn.generator)
+        fake, penalty = self.generator.forward(parts[1], inputs, training, turn.generator)
         if turn.discriminator:
-            outputs, own_penalty = judge.called(parts[0], [*real, *condition], training, True)
+            outputs, own_penalty = judge.forward(parts[0], [*real, *condition], training, True)
             losses.append(0.5 * self._loss(outputs, 1.0 - self.options.smoothing, y) + own_penalty)
-        outputs, _ = judge.called(parts[0], [*fake, *condition], training, turn.discriminator)
+        outputs, _ = judge.forward(parts[0], [*fake, *condition], training, turn.discriminator)
         if turn.discriminator:
             losses[0] = losses[0] + 0.5 * self._loss(outputs, 0.0, y)
         if turn.generator:

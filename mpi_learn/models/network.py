@@ -78,16 +78,16 @@ class Network(ModelState, Protocol):
     def parts(self, flat: Any) -> list[Any]:
         """The trainable arrays in `flat`, as tensors."""
 
-    def called(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
-        """Outputs and penalty; moving means and variances are updated only if `is_updated`."""
+    def forward(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
+        """A forward pass: outputs and penalty. Moving means and variances are updated only if `is_updated`."""
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Loss, LabelRule | None]:
         """A function of (labels, output) for the mean loss of a batch, and what it requires of labels."""
 
-    def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
+    def with_gradients(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
         """(losses, further results) of `function`, and the gradient of each loss by its parts."""
 
-    def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
+    def compile(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         """`function` of (flat weights, x, y) and lists of tensors, as one of (x, y) and lists of arrays.
 
         Raises:

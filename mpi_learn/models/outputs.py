@@ -43,7 +43,7 @@ class Outputs:
                 return replace(self, names=tuple(mapping))
         return self
 
-    def spread(self, value: Any, where: str) -> list[Any]:
+    def by_output(self, value: Any, where: str) -> list[Any]:
         """One entry per output from a value for all of them, a list or a mapping; None where there is none.
 
         Raises:
@@ -74,16 +74,16 @@ class Outputs:
 
     def factors(self, loss_weights: Any, where: str = "loss_weights") -> list[float]:
         """The factor of the loss of each output, 1 where there is none."""
-        return [1.0 if factor is None else float(factor) for factor in self.spread(loss_weights, where)]
+        return [1.0 if factor is None else float(factor) for factor in self.by_output(loss_weights, where)]
 
     def losses(self, loss: Any) -> list[Component | None]:
         """The loss of each output."""
-        return [None if entry is None else component(entry) for entry in self.spread(loss, "loss")]
+        return [None if entry is None else component(entry) for entry in self.by_output(loss, "loss")]
 
     def metrics(self, metrics: Any, where: str = "metrics") -> list[list[Component]]:
         """The metrics of each output; a plain list belongs to the only output."""
         if isinstance(metrics, dict):
-            return [list(map(component, of_output or [])) for of_output in self.spread(metrics, where)]
+            return [list(map(component, of_output or [])) for of_output in self.by_output(metrics, where)]
         if metrics and len(self) > 1:
             example = self.names or ("energy", "kind")
             raise ConfigurationError(

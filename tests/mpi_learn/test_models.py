@@ -199,7 +199,7 @@ def test_refused_pass_of_a_keras_model_changes_no_variable():
         network(X3, training=True)
         module.layers[-1].bias.assign([1.0])
     with pytest.raises(ModelError, match="bias is trainable, and the model changes it"):
-        network.keep(scope)
+        network.store_assigned(scope)
     np.testing.assert_array_equal(network.floats(), before)
 
 

@@ -14,7 +14,7 @@ from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example, Tensors, named
 from mpi_learn.models.keras_.keras_inputs import described, input_names, not_taken
-from mpi_learn.models.keras_.keras_losses import compile_arguments, ruled_loss, structured
+from mpi_learn.models.keras_.keras_losses import compile_arguments, make_output_loss, structured
 from mpi_learn.models.keras_.keras_metrics import MetricStates
 from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, takes, tensors, tracing
 from mpi_learn.models.labels import OutputLosses, output_losses
@@ -106,7 +106,7 @@ class CompiledModel:
         self._build(example)
 
     @property
-    def can_be_called(self) -> bool:
+    def has_loss_in_inference(self) -> bool:
         """Whether `test_step` can evaluate the model: not if only its `train_step` knows how to compute a loss."""
         return not self.has_train_step or (self._outputs is not None and self.settings.is_validated)
 
@@ -202,7 +202,7 @@ class CompiledModel:
         if outputs is not None:
             arguments = compile_arguments(settings, outputs)
             if settings.loss is not None:
-                self.losses = output_losses(outputs, settings.loss, example, ruled_loss)
+                self.losses = output_losses(outputs, settings.loss, example, make_output_loss)
                 self.losses.check_weights(example.weights)
                 arguments["loss"] = structured(self.losses.losses, outputs)
         elif settings.loss is not None or settings.metrics:
@@ -253,7 +253,7 @@ class CompiledModel:
                 self.model.train_step(as_data(x, y, weights))
             if self.has_test_step:
                 self.model.test_step(as_data(x, y, weights))
-            if self.can_be_called and not (self.has_train_step and self.has_test_step):
+            if self.has_loss_in_inference and not (self.has_train_step and self.has_test_step):
                 outputs = self._in_inference(x)
                 self.loss(x, y, outputs, weights, training=False)
                 self.model.compute_metrics(x, y, outputs, weights)

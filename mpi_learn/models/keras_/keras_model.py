@@ -66,7 +66,7 @@ class KerasModel(Model):
         self.weights[:] = 0
         self.network.move_into(self.weights)
         self._training, self._inference = training_pass(self.compiled), inference_pass(self.compiled)
-        self.can_evaluate = self.compiled.has_test_step or self.compiled.can_be_called
+        self.can_evaluate = self.compiled.has_test_step or self.compiled.has_loss_in_inference
         self._names = self._checked_names(example)
         self.has_constraints = self.network.has_constraints
         self.synchronizes_statistics = any(getattr(layer, "synchronized", False) for layer in model._flatten_layers())
@@ -79,14 +79,14 @@ class KerasModel(Model):
         self._n_by_xla = 0
         flat = tf.TensorSpec([self.layout.size], tf.float32)
         signature = [flat, specs(example.x), specs(example.y), specs(example.weights)]
-        step = tf.function(self._eager_step, input_signature=signature, autograph=False)
+        step = tf.function(self._compute_step, input_signature=signature, autograph=False)
         with tracing():  # before the first step, and called without binding arguments
             self._step = step.get_concrete_function()
-        self._forward: Any = tf.function(self._eager_forward, input_signature=signature, autograph=False)
+        self._forward: Any = tf.function(self._compute_sums, input_signature=signature, autograph=False)
         if settings.is_validated:
             with tracing():
                 self._forward = self._forward.get_concrete_function()
-        self._predict: Any = tf.function(self._eager_predict, input_signature=signature[:2], autograph=False)
+        self._predict: Any = tf.function(self._compute_outputs, input_signature=signature[:2], autograph=False)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         if len(x[0]) == 0:
@@ -99,7 +99,7 @@ class KerasModel(Model):
 
     def compile_step(self, by_xla: bool) -> None:
         if by_xla and self._by_xla is None:
-            self._by_xla = tf.function(self._eager_step, autograph=False, jit_compile=True)
+            self._by_xla = tf.function(self._compute_step, autograph=False, jit_compile=True)
         self._n_by_xla, self.is_xla = 0, by_xla
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
@@ -134,7 +134,7 @@ class KerasModel(Model):
         found = [self.compiled.metrics.check(partial(run_eagerly, self.compiled, one), example) for one in passes]
         return list(dict.fromkeys(chain.from_iterable(found)))
 
-    def _eager_step(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
+    def _compute_step(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
         parts = self.network.parts(flat)
         result = self._training(parts, (x, y, weights), self._initial)
         pairs = zip(result.gradients, parts, strict=True)
@@ -142,10 +142,10 @@ class KerasModel(Model):
         counts = [0.0 if gradient is None else 1.0 for gradient in result.gradients]
         return tf.concat([*gradients, counts, self._sums(result)], 0)
 
-    def _eager_forward(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
+    def _compute_sums(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
         return self._sums(self._inference(self.network.parts(flat), (x, y, weights), self._initial))
 
-    def _eager_predict(self, flat: tf.Tensor, x: Tensors) -> list[tf.Tensor]:
+    def _compute_outputs(self, flat: tf.Tensor, x: Tensors) -> list[tf.Tensor]:
         parts = self.network.parts(flat)
         with self.network.scope(parts):
             outputs = self.network(self.compiled.inputs(x), training=False)

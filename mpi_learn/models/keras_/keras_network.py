@@ -19,7 +19,7 @@ from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, Tensors, named
 from mpi_learn.models.keras_.keras_checkpointing import check_precision, recomputed
-from mpi_learn.models.keras_.keras_losses import mean_loss, ruled_loss
+from mpi_learn.models.keras_.keras_losses import make_output_loss, mean_loss
 from mpi_learn.models.keras_.keras_optimizer import KerasRule
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.network import joined
@@ -138,7 +138,7 @@ class KerasNetwork:
         with recomputed(self.model):
             return self.model(x, **arguments)
 
-    def keep(self, scope: RecordingScope, known: Sequence[Any] = (), *, with_floats: bool = True) -> None:
+    def store_assigned(self, scope: RecordingScope, known: Sequence[Any] = (), *, with_floats: bool = True) -> None:
         """Stores the values that a pass in `scope` has assigned.
 
         A variable outside of the model, such as Keras' global generator of random numbers, is part of the model's state
@@ -183,19 +183,19 @@ class KerasNetwork:
         self.bind()
         return [(None, *output.shape[1:]) for output in outputs]
 
-    def called(self, parts: list[Any], x: Sequence[Any], training: bool, is_updated: bool) -> tuple[Tensors, Any]:
+    def forward(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
         with self.scope(parts) as scope:
             outputs = self(named(x, ()), training)
             losses = [tf.reduce_sum(tf.cast(loss, tf.float32)) for loss in self.model.losses]
         if training:
-            self.keep(scope, with_floats=is_updated)
+            self.store_assigned(scope, with_floats=is_updated)
         return [tf.cast(output, tf.float32) for output in keras.tree.flatten(outputs)], tf.add_n(losses or [0.0])
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
-        loss, rule = ruled_loss(wanted, output, labels)
+        loss, rule = make_output_loss(wanted, output, labels)
         return mean_loss(loss), rule
 
-    def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
+    def with_gradients(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(parts)
             losses, results = function()
@@ -205,7 +205,7 @@ class KerasNetwork:
         gradients = [tape.gradient(loss, own, unconnected_gradients=zero) for loss, own in pairs]
         return (losses, results), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # of embeddings: slices
 
-    def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
+    def compile(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         flat, signature = as_tensor(weights), [tf.TensorSpec([weights.size]), specs(example.x), specs(example.y)]
         with tracing():
             traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()

@@ -109,7 +109,7 @@ def _stateless_pass(
         _check_state(compiled, scope)
         return PassResult((), n, weight, loss, change, logs)
     gradients = tape.gradient(total, parts)
-    network.keep(scope, states)
+    network.store_assigned(scope, states)
     compiled.recorder.iterations.assign_add(1)
     return PassResult(gradients, n, weight, loss, change, logs)
 

@@ -171,7 +171,7 @@ def make_loss(wanted: Component) -> Loss:
     return Loss(function, of_each, wanted.key)
 
 
-def fitted_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Loss, LabelRule | None]:
+def make_output_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Loss, LabelRule | None]:
     """The loss of an output of this shape and such labels, and what it requires of them; see `make_loss`."""
     loss = make_loss(wanted)
     kind, rule = type(loss.function), None

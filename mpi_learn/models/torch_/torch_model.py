@@ -46,7 +46,7 @@ class TorchModel(Model):
         self._arguments, self._label_names = arguments_of(module, example.x_names), example.y_names
         self._casts = False
         with self.network.unchanged() as before:
-            tried = self._tried(example)
+            tried = self._outputs_of(example)
             outputs = tried.named_by(settings.loss, settings.metrics)
             self._loss = make_total_loss(settings, outputs, example)
             self.has_own_loss = self._loss.of_outputs.may_be_sums
@@ -74,7 +74,7 @@ class TorchModel(Model):
                 parameter.grad = gradient
         if not self.module.training:
             self.module.train()
-        outputs, labels = self._called(x), tensors(y)
+        outputs, labels = self._call(x), tensors(y)
         loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
         if weight > 0:
             torch.autograd.backward(weight * loss)
@@ -84,7 +84,7 @@ class TorchModel(Model):
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         self.module.eval()
         with torch.no_grad():
-            outputs, labels = self._called(x), tensors(y)
+            outputs, labels = self._call(x), tensors(y)
             loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
             return self._sums(outputs, labels, weight, loss.item(), len(x[0]))
 
@@ -102,9 +102,9 @@ class TorchModel(Model):
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         self.module.eval()
         with torch.no_grad():
-            return tuple(output.numpy() for output in flat_outputs(self._called(x)))
+            return tuple(output.numpy() for output in flat_outputs(self._call(x)))
 
-    def _called(self, x: Arrays) -> Any:
+    def _call(self, x: Arrays) -> Any:
         """The outputs of the module."""
         positional, by_name = self._arguments([tensor.float() if self._casts else tensor for tensor in tensors(x)])
         return self.network(*positional, **by_name)
@@ -118,7 +118,7 @@ class TorchModel(Model):
                 states.append(metric.state(output, label, n).numpy())
         return np.concatenate([[weight, weight * loss, n], *states, [0.0] * N_FLAGS])
 
-    def _tried(self, example: Example) -> Outputs:
+    def _outputs_of(self, example: Example) -> Outputs:
         """The outputs, by calling the module on the example: with integers as they are, or else as float32."""
         self.module.eval()
         has_integers = any(array.dtype.kind != "f" for array in example.x)
@@ -126,7 +126,7 @@ class TorchModel(Model):
         for self._casts in (False, True) if has_integers else (False,):
             try:
                 with torch.no_grad():
-                    return described(self._called(example.x))
+                    return described(self._call(example.x))
             except NOT_TAKEN as error:
                 errors.append(error)
         shapes = " and ".join(f"{array.shape[1:]} ({array.dtype})" for array in example.x)
@@ -188,7 +188,7 @@ class TorchModel(Model):
         with torch.no_grad():
             try:
                 self.module.train()
-                self._called(example.part(0, 1).x)
+                self._call(example.part(0, 1).x)
             except Exception:  # noqa: BLE001 - of batch normalisation, or of squeezing the axis of the samples
                 self.least_samples = 2
 
@@ -207,7 +207,7 @@ class TorchModel(Model):
 
     def _check_training(self, example: Example, in_evaluation: Outputs) -> None:
         self.module.train()
-        outputs = self._called(example.x)
+        outputs = self._call(example.x)
         if self._loss.joint is None:
             _check_same(described(outputs), in_evaluation)
         loss, _ = self._loss(outputs, tensors(example.y), tensors(example.weights), len(example))

@@ -20,7 +20,7 @@ from mpi_learn.models.network import joined
 from mpi_learn.models.outputs import Shape
 from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed, unchanged_buffers
 from mpi_learn.models.torch_.torch_inputs import flat_outputs, in_float32
-from mpi_learn.models.torch_.torch_losses import fitted_loss
+from mpi_learn.models.torch_.torch_losses import make_output_loss
 from mpi_learn.models.torch_.torch_optimizer import TorchRule
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
@@ -137,7 +137,7 @@ class TorchNetwork:
         with torch.no_grad():
             return [tuple(output.shape) for output in flat_outputs(self(*tensors(x)))]
 
-    def called(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
+    def forward(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
         self.module.train(training)
         has_gradient = torch.is_grad_enabled() and (is_updated or any(tensor.requires_grad for tensor in x))
         buffers = unchanged_buffers(self.module) if training and not is_updated else nullcontext()
@@ -145,10 +145,10 @@ class TorchNetwork:
             return flat_outputs(self(*x)), 0.0
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
-        loss, rule = fitted_loss(wanted, output, labels)
+        loss, rule = make_output_loss(wanted, output, labels)
         return (lambda labels, output: loss.mean(output, labels)), rule
 
-    def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
+    def with_gradients(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
         with torch.enable_grad():
             losses, results = function()
         gradients = []
@@ -157,7 +157,7 @@ class TorchNetwork:
             gradients.append([torch.zeros_like(part) if gradient is None else gradient for gradient, part in by_part])
         return (losses, results), gradients
 
-    def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
+    def compile(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         def call(x: Arrays, y: Arrays) -> list[np.ndarray]:
             with torch.no_grad():
                 results = function(weights, tensors(x), tensors(y))

@@ -9,7 +9,7 @@ import torch
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.models.framework_optimizers import created
+from mpi_learn.models.framework_optimizers import make_framework_optimizer
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.user_code import errors_of_user_code
 
@@ -40,7 +40,7 @@ class TorchRule:
         if not wanted.is_own:
             arguments = {"lr" if name == "learning_rate" else name: value for name, value in wanted.arguments.items()}
             wanted = Component.model_construct(name=wanted.name, **arguments)
-        self._optimizer = created(wanted, torch.optim, parameters)
+        self._optimizer = make_framework_optimizer(wanted, torch.optim, parameters)
         rates = [float(group["lr"]) for group in self._optimizer.param_groups]
         self.learning_rate = max(rates)
         self._shares = [rate / (self.learning_rate or 1.0) for rate in rates]
@@ -102,7 +102,7 @@ def _values_of(optimizer: torch.optim.Optimizer, parameters: Parameters, number:
 def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[StateKey, Any]:
     """The values in the state of the optimizer `wanted` after a step with other parameters of the same shapes."""
     copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in parameters]
-    optimizer, where = created(wanted, torch.optim, copies), f"optimizer: {wanted.name}"
+    optimizer, where = make_framework_optimizer(wanted, torch.optim, copies), f"optimizer: {wanted.name}"
     before = [*({} for _ in copies), *map(dict, optimizer.param_groups)]
     for parameter in copies:
         parameter.grad = torch.zeros_like(parameter)

@@ -14,7 +14,7 @@ from mpi_learn.models.example import Example, named
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.outputs import Outputs
 from mpi_learn.models.torch_.torch_inputs import flat_outputs
-from mpi_learn.models.torch_.torch_losses import Loss, fitted_loss, make_loss
+from mpi_learn.models.torch_.torch_losses import Loss, make_loss, make_output_loss
 from mpi_learn.settings.component import component
 
 
@@ -61,7 +61,7 @@ def make_total_loss(settings: ModelSettings, outputs: Outputs, example: Example)
         raise ConfigurationError("a PyTorch model needs a loss", where="loss", cure="write `loss: …`")
     loss = None if isinstance(settings.loss, list | dict) else make_loss(component(settings.loss))
     if loss is None or not loss.is_own:
-        losses = output_losses(outputs, settings.loss, example, fitted_loss)
+        losses = output_losses(outputs, settings.loss, example, make_output_loss)
         return TotalLoss(losses, outputs.factors(settings.loss_weights))
     if settings.loss_weights is not None:
         raise ConfigurationError(
