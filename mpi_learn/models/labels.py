@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product, starmap
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -66,7 +65,7 @@ class LabelRule:
         if self.class_axis is None and not self.is_elementwise:
             return
         entries, shape = self.output[1:-1], weights.shape[1:]
-        if not any(starmap(_fits, product(_squeezed(entries), _squeezed(shape)))):
+        if not any(_fits(one, other) for one in _squeezed(entries) for other in _squeezed(shape)):
             raise ModelError(
                 f"the data have weights of shape {shape} per sample, {self.loss} has losses of shape {entries}",
                 where="data.weights",
@@ -129,8 +128,8 @@ class OutputLosses(Generic[LossType]):
 
     def check_weights(self, weights: Sequence[np.ndarray]) -> None:
         """Raises ModelError unless Keras can multiply every loss by `weights` (at most one array)."""
-        for rule, array in product(self.rules, weights):
-            if rule is not None:
+        for rule in filter(None, self.rules):
+            for array in weights:
                 rule.check_weights(array)
 
 

@@ -100,14 +100,14 @@ class CompiledModel:
         self.losses = OutputLosses[Any]([], [], [], may_be_sums=settings.loss is None)
         self._outputs = self._outputs_of(example)
         network.bind()
-        self._compile(self._outputs, example)
+        self._compile(example)
         is_own = self.has_train_step or self._has_loss_method or bool(self.model.losses)
         self.has_own_loss = is_own or self.losses.may_be_sums
         self._build(example)
 
     @property
     def has_loss_in_inference(self) -> bool:
-        """Whether `test_step` can evaluate the model: not if only its `train_step` knows how to compute a loss."""
+        """Whether Keras' own `test_step` can evaluate the model: not if only its `train_step` computes a loss."""
         return not self.has_train_step or (self._outputs is not None and self.settings.is_validated)
 
     @property
@@ -190,8 +190,8 @@ class CompiledModel:
             raise not_taken(self.model, example, error) from error
         return described(self.model, outputs)
 
-    def _compile(self, outputs: Outputs | None, example: Example) -> None:
-        settings, arguments = self.settings, {}
+    def _compile(self, example: Example) -> None:
+        settings, outputs, arguments = self.settings, self._outputs, {}
         users_optimizer, is_compiled_by_user = self.network.compiled_by_user
         if is_compiled_by_user:
             self._check_users_compile(users_optimizer)
@@ -218,7 +218,7 @@ class CompiledModel:
         settings = self.settings
         problem = cure = ""
         if settings.metrics or settings.weighted_metrics or settings.loss_weights:
-            problem, cure = "the model is compiled with metrics of its own", "name the loss here as well, or leave out"
+            problem, cure = "the model is compiled with metrics of its own", "name the loss here too, or leave them out"
         elif getattr(self.model, "run_eagerly", False):
             problem, cure = "the model is compiled with run_eagerly: here steps are always traced", "leave it out"
         elif optimizer is not None and not settings.has_optimizer:
