@@ -11,7 +11,7 @@ import numpy as np
 
 from mpi_learn.algorithms.rank_layout import Layout
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.model import ModelState
+from mpi_learn.models.network import ModelState
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.optimizer import Optimizer

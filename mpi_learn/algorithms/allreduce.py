@@ -11,7 +11,7 @@ from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.algorithms.reduction import Reduction, make_reduction
 from mpi_learn.flat_layout import FAILED, N_SAMPLES, WEIGHT
-from mpi_learn.models.model import ModelState
+from mpi_learn.models.network import ModelState
 from mpi_learn.mpi.collectives import sum_in_place
 from mpi_learn.optimizers.optimizer import Optimizer
 

@@ -11,7 +11,7 @@ from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import errors_of_user_code, load_function
 
 
-def created(wanted: Component, package: ModuleType, *positional: Any) -> Any:
+def make_framework_optimizer(wanted: Component, package: ModuleType, *positional: Any) -> Any:
     """The optimizer that the configuration names.
 
     Args:

@@ -12,7 +12,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -30,14 +30,11 @@ Prepare = Callable[[ModuleType], None]
 @contextmanager
 def prepared(seed: int, precision: str) -> Iterator[None]:
     """Models that are built inside have weights drawn from `seed`; Keras layers compute in `precision`."""
-    n_threads = prepare_environment()
+    n_threads = prepare_environment()  # TensorFlow reads its numbers of threads from there
     before: list[Any] = []
 
     def prepare_tensorflow(tensorflow: Any) -> None:
-        with suppress(RuntimeError):  # TensorFlow was used in this process before: its threads stay as they are
-            tensorflow.config.threading.set_intra_op_parallelism_threads(n_threads)
-            tensorflow.config.threading.set_inter_op_parallelism_threads(1 if n_threads == 1 else 2)
-        tensorflow.zeros(1)
+        tensorflow.zeros(1)  # its first use writes to the terminal
 
     def prepare_keras(keras: Any) -> None:
         keras.backend.clear_session(free_memory=False)  # KerasNetwork.close has freed it

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,13 +20,13 @@ import numpy as np
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, FlatLayout, aligned_empty
 from mpi_learn.models.configuration import ModelSettings, Turn
+from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.frameworks import framework_of
 from mpi_learn.models.labels import output_losses
-from mpi_learn.models.model import Arrays, Example, Model, joined
-from mpi_learn.models.network import Network, Tensors
-from mpi_learn.models.outputs import Outputs, Shape
-from mpi_learn.settings.component import Component, component, make_component
-from mpi_learn.update_rule import UpdateRule
+from mpi_learn.models.model import Model
+from mpi_learn.models.network import Network, joined
+from mpi_learn.models.outputs import Outputs, Shape, shown
+from mpi_learn.settings.component import component, make_component
 
 NAMES = DISCRIMINATOR, GENERATOR = "discriminator", "generator"
 N_D, D_LOSS, N_G, G_LOSS, FIRST_GAN_METRIC = 3, 4, 5, 6, 7
@@ -53,11 +52,12 @@ class GanModel(Model):
     def __init__(self, networks: Mapping[str, Network], settings: ModelSettings, example: Example) -> None:
         assert settings.gan is not None
         self._settings, self.options = settings, settings.gan
+        self.networks = {name: networks[name] for name in NAMES}
         self._both = self.discriminator, self.generator = networks[DISCRIMINATOR], networks[GENERATOR]
         self.state = GanState(self._both)
         self.framework = self.generator.framework
         example = Example(_real(example.x), example.y)
-        self._make_losses(Outputs(tuple(self._tried(example))), example)
+        self._make_losses(Outputs(tuple(self._output_shapes(example)), owner="the discriminator"), example)
         self._metrics = [(component(metric).key, make_component(component(metric), 2)) for metric in settings.metrics]
         self.n_sums = FIRST_GAN_METRIC + len(self._metrics) + N_FLAGS
         self.layout = _joint_layout(*(network.layout for network in self._both))
@@ -67,7 +67,7 @@ class GanModel(Model):
         for network, span in zip(self._both, self._spans, strict=True):
             network.move_into(self.weights[span])
         self.has_constraints = any(network.has_constraints for network in self._both)
-        compiled = partial(self.generator.compiled, example=example, weights=self.weights)
+        compiled = partial(self.generator.compile, example=example, weights=self.weights)
         self._steps = {turn: compiled(partial(self._step, turn)) for turn in set(self.options.turns)}
         self._forward = compiled(self._evaluated)
 
@@ -102,27 +102,8 @@ class GanModel(Model):
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         """Generated samples; `x` is the generator's input: noise, and labels if it is conditioned on them."""
-        generate = self.generator.compiled(self._generated, Example(x, ()), self.weights)
+        generate = self.generator.compile(self._generated, Example(x, ()), self.weights)
         return tuple(generate(x, ()))
-
-    def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
-        return self._both[number].optimizer(wanted)
-
-    def current(self) -> dict[str, Any]:
-        """Both models, as the user's function returned them."""
-        return {name: network.current() for name, network in zip(NAMES, self._both, strict=True)}
-
-    def save(self, path: Path) -> Path:
-        """Writes ``NAME_discriminator`` and ``NAME_generator`` with the framework's suffix; returns the latter."""
-        for name, network in zip(NAMES, self._both, strict=True):
-            file = network.save(path.with_name(f"{path.name}_{name}"))
-        return file
-
-    def save_weights(self, path: Path) -> tuple[Path, str]:
-        """Writes two files, and returns the generator's."""
-        for name, network in zip(NAMES, self._both, strict=True):
-            file = network.save_weights(path.with_name(f"{path.name}_{name}"))
-        return file, f"{self._settings.call}\nmodel[{GENERATOR!r}].load_weights({file.name!r})"
 
     def close(self) -> None:
         self._steps.clear()
@@ -133,21 +114,22 @@ class GanModel(Model):
         """The labels that a model takes as further inputs."""
         return list(y) if name in self.options.condition else []
 
-    def _tried(self, example: Example) -> list[Shape]:
+    def _output_shapes(self, example: Example) -> list[Shape]:
         """The shapes of the discriminator's outputs, by calling both models on a few samples."""
         *real, noise = example.x
         inputs = [noise, *self._labels_for(GENERATOR, example.y)]
-        problem, where = f"the generator does not take samples of shape {_shown(inputs)}", "gan.latent"
+        shapes = shown(array.shape[1:] for array in inputs)
+        problem, where = f"the generator does not take samples of shape {shapes}", "gan.latent"
         try:
             generated = [shape[1:] for shape in self.generator.output_shapes(inputs)]
             problem, where = "the discriminator does not take the samples", "data.features"
             outputs = self.discriminator.output_shapes([*real, *self._labels_for(DISCRIMINATOR, example.y)])
         except Exception as error:
             raise ModelError(f"{problem}: {error}", where=where) from error
-        if generated != [array.shape[1:] for array in real]:
+        expected = [array.shape[1:] for array in real]
+        if generated != expected:
             raise ModelError(
-                f"the generator makes samples of shape {' and '.join(map(str, generated))}, the data have "
-                f"{_shown(real)}",
+                f"the generator makes samples of shape {shown(generated)}, the data have {shown(expected)}",
                 where="data.features",
                 cure="change the output of the generator, or data.features",
             )
@@ -174,7 +156,7 @@ class GanModel(Model):
         """Gradients of the mean losses by the arrays of the models that are updated, then losses and metrics."""
         parts = self._split(flat)
         run = partial(self._losses_of, parts, x, y, turn, training=True)
-        (losses, fake), gradients = self.generator.differentiated(
+        (losses, fake), gradients = self.generator.with_gradients(
             run, [own if is_updated else [] for is_updated, own in zip(turn, parts, strict=True)]
         )
         return [*(gradient for own in gradients for gradient in own), *losses, *self._measured(x, fake)]
@@ -184,7 +166,7 @@ class GanModel(Model):
         return [*losses, *self._measured(x, fake)]
 
     def _generated(self, flat: Any, x: Tensors, y: Tensors) -> list[Any]:
-        return list(self.generator.called(self._split(flat)[1], x, False, False)[0])
+        return list(self.generator.forward(self._split(flat)[1], x, False, False)[0])
 
     def _split(self, flat: Any) -> list[list[Any]]:
         return [network.parts(flat[span]) for network, span in zip(self._both, self._spans, strict=True)]
@@ -197,11 +179,11 @@ class GanModel(Model):
         losses: list[Any] = []
         condition = self._labels_for(DISCRIMINATOR, y)
         inputs = [noise, *self._labels_for(GENERATOR, y)]
-        fake, penalty = self.generator.called(parts[1], inputs, training, turn.generator)
+        fake, penalty = self.generator.forward(parts[1], inputs, training, turn.generator)
         if turn.discriminator:
-            outputs, own_penalty = judge.called(parts[0], [*real, *condition], training, True)
+            outputs, own_penalty = judge.forward(parts[0], [*real, *condition], training, True)
             losses.append(0.5 * self._loss(outputs, 1.0 - self.options.smoothing, y) + own_penalty)
-        outputs, _ = judge.called(parts[0], [*fake, *condition], training, turn.discriminator)
+        outputs, _ = judge.forward(parts[0], [*fake, *condition], training, turn.discriminator)
         if turn.discriminator:
             losses[0] = losses[0] + 0.5 * self._loss(outputs, 0.0, y)
         if turn.generator:
@@ -275,7 +257,3 @@ def _real(x: Arrays) -> list[np.ndarray]:
 def _joint_layout(discriminator: FlatLayout, generator: FlatLayout) -> FlatLayout:
     shapes = (*discriminator.shapes, (1,), *generator.shapes, (1,))
     return FlatLayout(shapes, (len(discriminator.shapes) + 1, len(generator.shapes) + 1))
-
-
-def _shown(arrays: Arrays) -> str:
-    return " and ".join(str(array.shape[1:]) for array in arrays)

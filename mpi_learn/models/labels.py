@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import product, starmap
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from mpi_learn.errors import DataError, ModelError
-from mpi_learn.models.model import Example
+from mpi_learn.models.example import Example
 from mpi_learn.models.outputs import Outputs, Shape
 from mpi_learn.settings.component import Component
 
@@ -36,11 +35,6 @@ class LabelRule:
     is_elementwise: bool = False
     is_probability: bool = False
     ignored: int | None = None
-
-    @property
-    def n_classes(self) -> int | None:
-        """The number of classes, if labels are class numbers."""
-        return None if self.class_axis is None else self.output[self.class_axis]
 
     def check_shape(self, labels: np.ndarray) -> None:
         """Raises ModelError unless labels of this shape and kind fit the output."""
@@ -71,7 +65,7 @@ class LabelRule:
         if self.class_axis is None and not self.is_elementwise:
             return
         entries, shape = self.output[1:-1], weights.shape[1:]
-        if not any(starmap(_fits, product(_squeezed(entries), _squeezed(shape)))):
+        if not any(_fits(one, other) for one in _squeezed(entries) for other in _squeezed(shape)):
             raise ModelError(
                 f"the data have weights of shape {shape} per sample, {self.loss} has losses of shape {entries}",
                 where="data.weights",
@@ -85,7 +79,7 @@ class LabelRule:
         if not labels.size:
             return
         low, high = labels.min(), labels.max()
-        n = self.n_classes
+        n = None if self.class_axis is None else self.output[self.class_axis]
         if n is not None and (low < 0 or high >= n):
             raise DataError(
                 f"label {int(low if low < 0 else high)} is outside of the model's {n} classes 0…{n - 1}",
@@ -117,25 +111,25 @@ class OutputLosses(Generic[LossType]):
     Attributes:
         losses: One per output; None for an output without one.
         rules: What the losses require of their labels; None if that is not known.
-        places: The number of the label of each output; None for an output without one.
+        labels: The number of the label of each output; None for an output without one.
         may_be_sums: Whether a loss may be a sum over the batch: the user's own, or one with a `reduction`.
     """
 
     losses: Sequence[LossType | None]
     rules: Sequence[LabelRule | None]
-    places: Sequence[int | None]
+    labels: Sequence[int | None]
     may_be_sums: bool
 
     def check_labels(self, y: Sequence[np.ndarray]) -> None:
         """Raises DataError if a label of `y` (one array per label, all samples) is impossible."""
-        for rule, place in zip(self.rules, self.places, strict=True):
-            if rule is not None and place is not None:
-                rule.check_range(y[place])
+        for rule, label in zip(self.rules, self.labels, strict=True):
+            if rule is not None and label is not None:
+                rule.check_range(y[label])
 
     def check_weights(self, weights: Sequence[np.ndarray]) -> None:
         """Raises ModelError unless Keras can multiply every loss by `weights` (at most one array)."""
-        for rule, array in product(self.rules, weights):
-            if rule is not None:
+        for rule in filter(None, self.rules):
+            for array in weights:
                 rule.check_weights(array)
 
 
@@ -150,18 +144,17 @@ def output_losses(outputs: Outputs, loss: Any, example: Example, make: MakeLoss[
         ConfigurationError, ModelError, DataError: There is no such loss, or it does not fit outputs and labels.
     """
     components = outputs.losses(loss)
-    places = outputs.labels(example.y_names, len(example.y), components)
+    labels = outputs.labels(example.y_names, len(example.y), components)
     losses: list[LossType | None] = [None] * len(outputs)
     rules: list[LabelRule | None] = [None] * len(outputs)
-    may_be_sums = False
-    for number, (wanted, place) in enumerate(zip(components, places, strict=True)):
-        if wanted is None or place is None:
-            continue
-        losses[number], rule = make(wanted, outputs.shapes[number], example.y[place])
-        if rule is not None:
-            rule.check_shape(example.y[place])
-        rules[number] = rule
-        may_be_sums |= wanted.is_own or "reduction" in wanted.arguments
-    made = OutputLosses(losses, rules, places, may_be_sums)
-    made.check_labels(example.y)
-    return made
+    for number, (wanted, label) in enumerate(zip(components, labels, strict=True)):
+        if wanted is not None and label is not None:
+            losses[number], rule = make(wanted, outputs.shapes[number], example.y[label])
+            if rule is not None:
+                rule.check_shape(example.y[label])
+            rules[number] = rule
+    given = [wanted for wanted in components if wanted is not None]
+    may_be_sums = any(wanted.is_own or "reduction" in wanted.arguments for wanted in given)
+    of_outputs = OutputLosses(losses, rules, labels, may_be_sums)
+    of_outputs.check_labels(example.y)
+    return of_outputs

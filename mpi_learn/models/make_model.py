@@ -8,9 +8,10 @@ from typing import Any
 
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example
 from mpi_learn.models.frameworks import NAMES, framework_of, load_framework, prepared
 from mpi_learn.models.gan import GanModel, check_pair
-from mpi_learn.models.model import Example, Model
+from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network
 from mpi_learn.settings.component import shown_arguments
 from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_function, signature_of
@@ -23,9 +24,9 @@ def make_model(settings: ModelSettings, example: Example) -> Model:
         ModelError, ConfigurationError: The model cannot be built, or does not fit the samples.
     """
     with prepared(settings.seed, settings.precision):
-        built = _built(settings)
+        built = _build_model(settings)
     framework = _framework(built, settings)
-    model = _wrapped(built, framework, settings, example)
+    model = _wrap(built, framework, settings, example)
     if settings.n_workers > 1 and model.synchronizes_statistics:
         raise ModelError(
             "a layer synchronises its batch statistics over replicas of its framework, which do not exist here",
@@ -37,10 +38,10 @@ def make_model(settings: ModelSettings, example: Example) -> Model:
     return model
 
 
-def _built(settings: ModelSettings) -> Any:
+def _build_model(settings: ModelSettings) -> Any:
     name = settings.model
     if not is_function(name):
-        return _loaded(load_framework("keras"), Path(name))
+        return _load_file(load_framework("keras"), Path(name))
     arguments = dict(settings.parameters)
     signature_of(name).check(arguments, name)
     with errors_of_user_code(f"building the model with ({shown_arguments(arguments)})", name, ModelError):
@@ -69,7 +70,7 @@ def _framework(built: Any, settings: ModelSettings) -> str:
     return framework
 
 
-def _wrapped(built: Any, framework: str, settings: ModelSettings, example: Example) -> Model:
+def _wrap(built: Any, framework: str, settings: ModelSettings, example: Example) -> Model:
     as_model: Callable[..., Model]
     as_network: Callable[..., Network]
     if framework == "keras":
@@ -113,7 +114,7 @@ def _check_mean(model: Model, settings: ModelSettings, example: Example) -> None
         )
 
 
-def _loaded(keras: Any, path: Path) -> Any:
+def _load_file(keras: Any, path: Path) -> Any:
     if path.suffix not in (".keras", ".json"):
         raise ConfigurationError(
             f"cannot load a model from {path.name}",

@@ -3,90 +3,24 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.example import Arrays
+from mpi_learn.models.network import ModelState, Network
 from mpi_learn.settings.component import Component
 from mpi_learn.update_rule import UpdateRule
-
-Arrays = Sequence[np.ndarray]
-
-
-@dataclass(frozen=True)
-class Example:
-    """A few samples, from which a model learns shapes, dtypes and names.
-
-    Attributes:
-        x: One array per input, the first axis being the samples.
-        y: One array per label.
-        weights: One array of sample weights, or none.
-        x_names, y_names: The names that the data configuration gives to `x` and `y`; empty if it gives none.
-    """
-
-    x: Arrays
-    y: Arrays
-    weights: Arrays = ()
-    x_names: tuple[str, ...] = ()
-    y_names: tuple[str, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.x[0])
-
-    def part(self, first: int, stop: int) -> Example:
-        """Samples `first` to `stop` - 1."""
-        return self._each(lambda array: array[first:stop])
-
-    def doubled(self) -> Example:
-        """Every sample twice."""
-        return self._each(lambda array: np.concatenate([array, array]))
-
-    def _each(self, change: Callable[[np.ndarray], np.ndarray]) -> Example:
-        x, y, weights = (list(map(change, arrays)) for arrays in (self.x, self.y, self.weights))
-        return Example(x, y, weights, self.x_names, self.y_names)
-
-
-def named(values: Sequence[Any], names: Sequence[str]) -> Any:
-    """`values` as user code takes them: a mapping if they have names, the value itself if it is the only one."""
-    if names:
-        return dict(zip(names, values, strict=True))
-    return values[0] if len(values) == 1 else list(values) or None
-
-
-class ModelState(Protocol):
-    """The values of a model that are not trained, as two vectors.
-
-    Ranks average the real numbers, such as moving means and variances. Each rank keeps its own integers, such as
-    counters and the states of random generators.
-    """
-
-    def floats(self) -> np.ndarray:
-        """The real numbers, float32, a copy."""
-
-    def set_floats(self, values: np.ndarray) -> None:
-        """Replaces them by the first of `values`."""
-
-    def integers(self) -> np.ndarray:
-        """The integers, int64, a copy."""
-
-    def set_integers(self, values: np.ndarray) -> None:
-        """Replaces them by the first of `values`."""
-
-
-def joined(arrays: Iterable[Any], dtype: type) -> np.ndarray:
-    """The elements of all arrays, tensors or variables as one vector, a copy."""
-    parts: list[np.ndarray] = [np.asarray(array).astype(dtype).ravel() for array in arrays]
-    return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 
 class Model(ABC):
     """A model of some framework, seen as one flat vector of weights.
 
     Attributes:
+        networks: The networks of which it consists, by name; a single network has an empty name.
         layout: Which part of `weights` is which trainable array.
         weights: (layout.size,) float32, the memory that the framework computes with; changed in place.
         state: The values that are not trained.
@@ -101,6 +35,7 @@ class Model(ABC):
         has_constraints: Whether the framework's optimizers constrain its weights after each step.
     """
 
+    networks: Mapping[str, Network]
     layout: FlatLayout
     weights: np.ndarray
     state: ModelState
@@ -148,33 +83,47 @@ class Model(ABC):
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         """The outputs in inference mode."""
 
-    @abstractmethod
     def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
-        """An optimizer of the framework, for `weights`.
+        """An optimizer of the framework, for the weights of one network.
 
         Args:
             wanted: Its name or the user's function, with arguments.
-            number: The model that it updates, if there are several in one vector.
+            number: Of the network.
 
         Raises:
             ConfigurationError: It is not available for this model.
         """
+        return list(self.networks.values())[number].optimizer(wanted)
 
-    @abstractmethod
     def current(self) -> Any:
-        """The framework's own model object, with the current weights."""
+        """The framework's own model object, with the current weights; for several networks one by name."""
+        models = {name: network.current() for name, network in self.networks.items()}
+        return models.get("", models)
 
-    @abstractmethod
     def save(self, path: Path) -> Path:
-        """Writes the model to `path` with the framework's suffix; returns the file. Atomic."""
+        """Writes the model to `path` with the framework's suffix, one file per network; returns the last one. Atomic.
 
-    @abstractmethod
+        With several networks, their names are part of the names of the files: ``model_generator.keras``.
+        """
+        for name, network in self.networks.items():
+            file = network.save(_path_of_network(path, name))
+        return file
+
     def save_weights(self, path: Path) -> tuple[Path, str]:
         """Writes only the weights, for models that `save` cannot write.
 
         Returns:
-            The file, and the lines of Python that load it.
+            The last file, and the lines of Python that load all files.
         """
+        lines = [network.settings.call for network in self.networks.values()][:1]
+        for name, network in self.networks.items():
+            file = network.save_weights(_path_of_network(path, name))
+            lines.append(network.line_to_load(file, f"model[{name!r}]" if name else "model"))
+        return file, "\n".join(lines)
 
     def close(self) -> None:  # noqa: B027 - optional
         """Ends the training: releases what the framework holds for it. The object of `current` stays usable."""
+
+
+def _path_of_network(path: Path, name: str) -> Path:
+    return path.with_name(f"{path.name}_{name}") if name else path

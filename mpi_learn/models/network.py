@@ -1,29 +1,56 @@
-"""The interface of one network of a framework, of which two make a generative adversarial model."""
+"""The interface of one network of a framework. A model consists of one network, or of the two of a GAN."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from mpi_learn.flat_layout import FlatLayout
+from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.model import Arrays, Example, ModelState
 from mpi_learn.models.outputs import Shape
 from mpi_learn.settings.component import Component
 from mpi_learn.update_rule import UpdateRule
 
-Tensors = Sequence[Any]
 Loss = Callable[[Any, Any], Any]
 """(labels, output) -> mean loss of a batch."""
+
+
+class ModelState(Protocol):
+    """The values of a model that are not trained, as two vectors.
+
+    Ranks average the real numbers, such as moving means and variances. Each rank keeps its own integers, such as
+    counters and the states of random generators.
+    """
+
+    def floats(self) -> np.ndarray:
+        """The real numbers, float32, a copy."""
+
+    def set_floats(self, values: np.ndarray) -> None:
+        """Replaces them by the first of `values`."""
+
+    def integers(self) -> np.ndarray:
+        """The integers, int64, a copy."""
+
+    def set_integers(self, values: np.ndarray) -> None:
+        """Replaces them by the first of `values`."""
+
+
+def joined(arrays: Iterable[Any], dtype: type) -> np.ndarray:
+    """The elements of all arrays, tensors or variables as one vector, a copy."""
+    parts: list[np.ndarray] = [np.asarray(array).astype(dtype).ravel() for array in arrays]
+    return np.concatenate(parts) if parts else np.zeros(0, dtype)
 
 
 class Network(ModelState, Protocol):
     """One model of a framework, whose trainable arrays are parts of a flat vector."""
 
     framework: str
+    settings: ModelSettings
     layout: FlatLayout
 
     @property
@@ -40,24 +67,27 @@ class Network(ModelState, Protocol):
         """The framework's own model, with the current weights."""
 
     def save(self, path: Path) -> Path:
-        """Writes the model; see `Model.save`."""
+        """Writes the model to `path` with the framework's suffix; returns the file. Atomic."""
 
     def save_weights(self, path: Path) -> Path:
-        """Writes the weights alone."""
+        """Writes only the weights; returns the file."""
+
+    def line_to_load(self, file: Path, name: str) -> str:
+        """The line of Python that loads the weights in `file` into the variable `name`."""
 
     def parts(self, flat: Any) -> list[Any]:
         """The trainable arrays in `flat`, as tensors."""
 
-    def called(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
-        """Outputs and penalty; moving means and variances are updated only if `is_updated`."""
+    def forward(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
+        """A forward pass: outputs and penalty. Moving means and variances are updated only if `is_updated`."""
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Loss, LabelRule | None]:
         """A function of (labels, output) for the mean loss of a batch, and what it requires of labels."""
 
-    def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
+    def with_gradients(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
         """(losses, further results) of `function`, and the gradient of each loss by its parts."""
 
-    def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
+    def compile(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         """`function` of (flat weights, x, y) and lists of tensors, as one of (x, y) and lists of arrays.
 
         Raises:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.settings.component import Component, component
 
 Shape = tuple[int | None, ...]
+
+
+def shown(shapes: Iterable[Shape]) -> str:
+    """Shapes for a message: ``(3,) and (8, 8)``."""
+    return " and ".join(map(str, shapes))
 
 
 @dataclass(frozen=True)
@@ -20,11 +25,13 @@ class Outputs:
         shapes: With the batch first; None is any length.
         names: One per output; empty if the model has no names for them.
         is_mapping: Whether the model returns them by name, in no particular order.
+        owner: The model, for messages.
     """
 
     shapes: tuple[Shape, ...]
     names: tuple[str, ...] = ()
     is_mapping: bool = False
+    owner: str = "the model"
 
     def __len__(self) -> int:
         return len(self.shapes)
@@ -33,10 +40,10 @@ class Outputs:
         """The same; outputs in an order, but without names, take them from the first complete mapping."""
         for mapping in mappings:
             if not self.names and isinstance(mapping, dict) and len(mapping) == len(self):
-                return Outputs(self.shapes, tuple(mapping))
+                return replace(self, names=tuple(mapping))
         return self
 
-    def spread(self, value: Any, where: str) -> list[Any]:
+    def by_output(self, value: Any, where: str) -> list[Any]:
         """One entry per output from a value for all of them, a list or a mapping; None where there is none.
 
         Raises:
@@ -58,21 +65,25 @@ class Outputs:
         if self.is_mapping and len(self) > 1:
             raise self._without_order(where)
         if len(value) != len(self):
-            raise ConfigurationError(f"{len(value)} entries for a model with {len(self)} outputs", where=where)
+            raise ConfigurationError(
+                f"expected one entry per output of {self.owner}, {len(self)} in all, found {len(value)}",
+                where=where,
+                cure=f"write [{', '.join(['…'] * len(self))}]",
+            )
         return value
 
     def factors(self, loss_weights: Any, where: str = "loss_weights") -> list[float]:
         """The factor of the loss of each output, 1 where there is none."""
-        return [1.0 if factor is None else float(factor) for factor in self.spread(loss_weights, where)]
+        return [1.0 if factor is None else float(factor) for factor in self.by_output(loss_weights, where)]
 
     def losses(self, loss: Any) -> list[Component | None]:
         """The loss of each output."""
-        return [None if entry is None else component(entry) for entry in self.spread(loss, "loss")]
+        return [None if entry is None else component(entry) for entry in self.by_output(loss, "loss")]
 
     def metrics(self, metrics: Any, where: str = "metrics") -> list[list[Component]]:
         """The metrics of each output; a plain list belongs to the only output."""
         if isinstance(metrics, dict):
-            return [list(map(component, of_output or [])) for of_output in self.spread(metrics, where)]
+            return [list(map(component, of_output or [])) for of_output in self.by_output(metrics, where)]
         if metrics and len(self) > 1:
             example = self.names or ("energy", "kind")
             raise ConfigurationError(
@@ -81,6 +92,10 @@ class Outputs:
                 cure=f"write a mapping: {{{', '.join(f'{name}: [mae]' for name in example[:2])}}}",
             )
         return [list(map(component, metrics))] + [[] for _ in range(len(self) - 1)]
+
+    def name(self, index: int) -> str:
+        """The name of an output, for messages."""
+        return self.names[index] if self.names else f"number {index}"
 
     def key(self, index: int, wanted: Component) -> str:
         """The name of a metric in the history: with the output's name before it if there are several outputs."""
@@ -120,8 +135,7 @@ class Outputs:
                 cure="give a label for each output, or `loss: {NAME: …}` for those that have labels",
             )
         if lacking := [number for number in wanted if label_of_output[number] is None]:
-            name = self.names[lacking[0]] if self.names else f"number {lacking[0]}"
-            raise ModelError(f"the output {name} has a loss but no label", where="data.labels")
+            raise ModelError(f"the output {self.name(lacking[0])} has a loss but no label", where="data.labels")
         return label_of_output
 
     def _without_order(self, where: str) -> ConfigurationError:

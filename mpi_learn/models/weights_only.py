@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.models.model import Arrays, Model
-from mpi_learn.settings.component import Component
-from mpi_learn.update_rule import UpdateRule
+from mpi_learn.models.example import Arrays
+from mpi_learn.models.model import Model
+from mpi_learn.models.network import Network
 
 
 class ModelSizes(NamedTuple):
@@ -65,18 +63,11 @@ class WeightsOnly(Model):
         self.state = StateOnly(sizes.n_floats, sizes.n_integers)
         self._build = build
 
-    def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
-        raise ConfigurationError("a master has no model, which an optimizer of a framework needs", where="optimizer")
-
-    def current(self) -> Any:
+    @property
+    def networks(self) -> Mapping[str, Network]:  # type: ignore[override]  # read only
+        """Those of the whole model, with these weights."""
         with closing(self.whole()) as model:
-            return model.current()
-
-    def save(self, path: Path) -> Path:
-        return self.whole().save(path)
-
-    def save_weights(self, path: Path) -> tuple[Path, str]:
-        return self.whole().save_weights(path)
+            return model.networks
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         """A master has no samples."""

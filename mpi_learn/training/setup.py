@@ -18,8 +18,9 @@ from mpi_learn.data.samples.streamed_batches import StreamedBatches
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
-from mpi_learn.models.model import Example, Model
+from mpi_learn.models.model import Model
 from mpi_learn.models.weights_only import ModelSizes, WeightsOnly
 from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
 from mpi_learn.mpi.collectives import broadcast_in_place

@@ -11,8 +11,8 @@ from mpi_learn import train
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
-from mpi_learn.models.model import Example
 from mpi_learn.training import xla_choice
 from tests.mpi_learn.models_for_tests import digits
 from tests.mpi_learn.test_models import CLASSES, KERAS, TORCH, X64
@@ -72,8 +72,8 @@ def test_timing_leaves_weights_and_state_as_they_were(model):
 
 
 def test_xla_compiles_once_however_often_it_is_chosen(model, monkeypatch):
-    traced, step = [], model._eager_step
-    monkeypatch.setattr(model, "_eager_step", lambda *a, **k: (traced.append(1), step(*a, **k))[1])
+    traced, step = [], model._compute_step
+    monkeypatch.setattr(model, "_compute_step", lambda *a, **k: (traced.append(1), step(*a, **k))[1])
     for by_xla in (True, False, True):
         model.compile_step(by_xla=by_xla)
         model.gradient((X64,), (CLASSES,))

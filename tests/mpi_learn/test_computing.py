@@ -12,8 +12,8 @@ from mpi_learn import train
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
-from mpi_learn.models.model import Example
 from tests.mpi_learn.models_for_tests import digits
 
 HERE = Path(__file__).parent
@@ -110,7 +110,7 @@ def test_torch_computes_the_modules_again_and_keeps_less():
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-            loss, _ = model._loss(model._called(X), [torch.from_numpy(Y[0])], [], 40)
+            loss, _ = model._loss(model._call(X), [torch.from_numpy(Y[0])], [], 40)
         forward_only = len(seen)
         loss.backward()
         calls.append((forward_only, len(seen)))

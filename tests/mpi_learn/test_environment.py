@@ -91,7 +91,7 @@ class Noting:
 sys.meta_path.insert(0, Noting())
 from mpi_learn.models.make_model import make_model
 from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.model import Example
+from mpi_learn.models.example import Example
 make_model(ModelSettings(model="model.keras", loss="mse"), Example((), ()))
 """
     ours = {"OMPI_COMM_WORLD_LOCAL_SIZE": "512", "OMPI_COMM_WORLD_LOCAL_RANK": "1"}

@@ -10,8 +10,9 @@ import pytest
 from mpi_learn.errors import ConfigurationError, DataError, ModelError
 from mpi_learn.flat_layout import LOSS, N_SAMPLES, WEIGHT
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
-from mpi_learn.models.model import Example, Model
+from mpi_learn.models.model import Model
 from tests.mpi_learn.models_for_tests import digits
 
 HERE = Path(__file__).parent
@@ -185,6 +186,23 @@ def test_loss_of_a_train_step_alone_is_trained_on_several_ranks_unless_it_is_a_s
         make("sum")
 
 
+def test_refused_pass_of_a_keras_model_changes_no_variable():
+    import keras
+
+    from mpi_learn.models.keras_.keras_network import KerasNetwork
+
+    module = keras.Sequential([keras.Input((3,)), keras.layers.BatchNormalization(), keras.layers.Dense(1)])
+    network = KerasNetwork(module, ModelSettings("no function"))
+    network.bind()
+    before = network.floats()
+    with network.scope([variable.value for variable in module.trainable_variables]) as scope:
+        network(X3, training=True)
+        module.layers[-1].bias.assign([1.0])
+    with pytest.raises(ModelError, match="bias is trainable, and the model changes it"):
+        network.store_assigned(scope)
+    np.testing.assert_array_equal(network.floats(), before)
+
+
 @pytest.mark.parametrize(("name", "weight"), [("masked_pair", 30), ("masked_apart", 20)])
 def test_weight_of_a_batch_is_its_unmasked_labels_unless_masks_differ_between_outputs(name, weight):
     x = rng.normal(size=(20, 4, 3)).astype("f")
@@ -239,6 +257,10 @@ WRONG = {
     ),
     "class numbers that are no whole ones": (
         f"{TORCH}:build_classes", "cross_entropy", [], (X64,), (CLASSES.astype("f"),), ModelError, "stored as integers",
+    ),
+    "metrics of an output without a label": (
+        f"{TORCH_KINDS}:two_by_two", {"energy": None, "kind": "cross_entropy"}, {"energy": ["mae"]}, BOTH[0],
+        BOTH[1][1:], ModelError, "the output energy has metrics but no label",
     ),
     "no module": (f"{TORCH}:build_nothing", "mse", [], (X3,), (X3,), ModelError, "it returned NoneType"),
 }  # fmt: skip

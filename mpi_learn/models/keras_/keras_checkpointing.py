@@ -44,7 +44,7 @@ def recomputed(model: keras.Model) -> Iterator[None]:
     """
     layers = layers_of(model)
     for layer in layers:
-        object.__setattr__(layer, "call", _again(layer, layer.call))
+        object.__setattr__(layer, "call", _recomputing(layer, layer.call))
     try:
         yield
     finally:
@@ -52,7 +52,7 @@ def recomputed(model: keras.Model) -> Iterator[None]:
             object.__delattr__(layer, "call")
 
 
-def _again(layer: keras.layers.Layer, forward: Callable[..., Any]) -> Callable[..., Any]:
+def _recomputing(layer: keras.layers.Layer, forward: Callable[..., Any]) -> Callable[..., Any]:
     """Replaces a layer's ``call``, which is repeated in the backward pass.
 
     It runs inside of the stateless call that gives the layer its weights. Weights and inputs are handed to TensorFlow

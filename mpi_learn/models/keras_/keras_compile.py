@@ -12,13 +12,12 @@ import tensorflow as tf
 
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example, Tensors, named
 from mpi_learn.models.keras_.keras_inputs import described, input_names, not_taken
-from mpi_learn.models.keras_.keras_losses import compile_arguments, ruled_loss, structured
+from mpi_learn.models.keras_.keras_losses import compile_arguments, make_output_loss, structured
 from mpi_learn.models.keras_.keras_metrics import MetricStates
 from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, takes, tensors, tracing
 from mpi_learn.models.labels import OutputLosses, output_losses
-from mpi_learn.models.model import Example, named
-from mpi_learn.models.network import Tensors
 from mpi_learn.models.outputs import Outputs
 
 
@@ -99,20 +98,17 @@ class CompiledModel:
         self._loss_takes_training = takes(self.model.compute_loss, "training")
         self._inputs, self._labels = input_names(self.model, example), example.y_names
         self.losses = OutputLosses[Any]([], [], [], may_be_sums=settings.loss is None)
-        outputs = self._called(example)
-        self._has_outputs = outputs is not None
+        self._outputs = self._outputs_of(example)
         network.bind()
-        self.is_compiled_by_user = settings.loss is None and self.model.compiled
-        self._users_optimizer = getattr(self.model, "optimizer", None)
-        self._compile(outputs, example)
+        self._compile(example)
         is_own = self.has_train_step or self._has_loss_method or bool(self.model.losses)
         self.has_own_loss = is_own or self.losses.may_be_sums
         self._build(example)
 
     @property
-    def can_be_called(self) -> bool:
-        """Whether `test_step` can evaluate the model: not if only its `train_step` knows how to compute a loss."""
-        return not self.has_train_step or (self._has_outputs and self.settings.is_validated)
+    def has_loss_in_inference(self) -> bool:
+        """Whether Keras' own `test_step` can evaluate the model: not if only its `train_step` computes a loss."""
+        return not self.has_train_step or (self._outputs is not None and self.settings.is_validated)
 
     @property
     def recorder(self) -> GradientRecorder:
@@ -123,8 +119,8 @@ class CompiledModel:
     def packed(self, x: Tensors, y: Tensors, weights: Tensors) -> tuple[Any, Any, Any]:
         """Inputs, labels and sample weights in the structures in which `fit` takes them."""
         labels = named(y, self._labels)
-        if self.losses.losses:
-            labels = structured([None if place is None else y[place] for place in self.losses.places], self._outputs)
+        if self._outputs is not None and self.losses.losses:
+            labels = structured([None if label is None else y[label] for label in self.losses.labels], self._outputs)
         return self.inputs(x), labels, weights[0] if weights else None
 
     def inputs(self, x: Tensors) -> Any:
@@ -178,21 +174,7 @@ class CompiledModel:
         finally:
             self.network.reseed()
 
-    @contextmanager
-    def as_returned(self) -> Iterator[None]:
-        """Inside, the model is compiled as the user's function returned it, or not at all."""
-        recorder, was_compiled = self.model.optimizer, self.model.compiled
-        self.restore()
-        try:
-            yield
-        finally:
-            self.model.optimizer, self.model.compiled = recorder, was_compiled
-
-    def restore(self) -> None:
-        """The training is over: the model is compiled as the user's function returned it, or not at all."""
-        self.model.optimizer, self.model.compiled = self._users_optimizer, self.is_compiled_by_user
-
-    def _called(self, example: Example) -> Outputs | None:
+    def _outputs_of(self, example: Example) -> Outputs | None:
         """The model's outputs, by calling it on the example, which builds it; None for a nested structure.
 
         None as well for a model without `call`, whose `train_step` does everything.
@@ -208,19 +190,19 @@ class CompiledModel:
             raise not_taken(self.model, example, error) from error
         return described(self.model, outputs)
 
-    def _compile(self, outputs: Outputs | None, example: Example) -> None:
-        settings, arguments = self.settings, {}
-        if self.is_compiled_by_user:
-            self._check_users_compile()
+    def _compile(self, example: Example) -> None:
+        settings, outputs, arguments = self.settings, self._outputs, {}
+        users_optimizer, is_compiled_by_user = self.network.compiled_by_user
+        if is_compiled_by_user:
+            self._check_users_compile(users_optimizer)
             if outputs is not None and outputs.is_mapping and not example.y_names and len(example.y) > 1:
                 outputs.labels((), len(example.y), [])
             self.model.optimizer = GradientRecorder()
             return
         if outputs is not None:
-            self._outputs = outputs
             arguments = compile_arguments(settings, outputs)
             if settings.loss is not None:
-                self.losses = output_losses(outputs, settings.loss, example, ruled_loss)
+                self.losses = output_losses(outputs, settings.loss, example, make_output_loss)
                 self.losses.check_weights(example.weights)
                 arguments["loss"] = structured(self.losses.losses, outputs)
         elif settings.loss is not None or settings.metrics:
@@ -232,11 +214,11 @@ class CompiledModel:
         with tracing("loss"):
             self.model.compile(optimizer=GradientRecorder(), **arguments)
 
-    def _check_users_compile(self) -> None:
-        settings, optimizer = self.settings, self._users_optimizer
+    def _check_users_compile(self, optimizer: Any) -> None:
+        settings = self.settings
         problem = cure = ""
         if settings.metrics or settings.weighted_metrics or settings.loss_weights:
-            problem, cure = "the model is compiled with metrics of its own", "name the loss here as well, or leave out"
+            problem, cure = "the model is compiled with metrics of its own", "name the loss here too, or leave them out"
         elif getattr(self.model, "run_eagerly", False):
             problem, cure = "the model is compiled with run_eagerly: here steps are always traced", "leave it out"
         elif optimizer is not None and not settings.has_optimizer:
@@ -271,7 +253,7 @@ class CompiledModel:
                 self.model.train_step(as_data(x, y, weights))
             if self.has_test_step:
                 self.model.test_step(as_data(x, y, weights))
-            if self.can_be_called and not (self.has_train_step and self.has_test_step):
+            if self.has_loss_in_inference and not (self.has_train_step and self.has_test_step):
                 outputs = self._in_inference(x)
                 self.loss(x, y, outputs, weights, training=False)
                 self.model.compute_metrics(x, y, outputs, weights)

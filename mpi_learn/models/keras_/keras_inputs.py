@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import keras
 
 from mpi_learn.errors import ModelError
+from mpi_learn.models.example import Example
 from mpi_learn.models.keras_.keras_network import error_text
-from mpi_learn.models.model import Example
-from mpi_learn.models.outputs import Outputs
+from mpi_learn.models.outputs import Outputs, shown
 
 
 def input_names(model: keras.Model, example: Example) -> tuple[str, ...]:
@@ -58,14 +57,10 @@ def not_taken(model: keras.Model, example: Example, error: Exception) -> ModelEr
     expected = [tuple(tensor.shape[1:]) for tensor in getattr(model, "inputs", None) or ()]
     if expected and expected != shapes:
         return ModelError(
-            f"the model takes samples of shape {_shown(expected)}, the data have {_shown(shapes)}",
+            f"the model takes samples of shape {shown(expected)}, the data have {shown(shapes)}",
             where="data.features",
             cure="change the input shape of the model, or data.features",
         )
     return ModelError(
-        f"the model does not take samples of shape {_shown(shapes)}: {error_text(error)}", where="data.features"
+        f"the model does not take samples of shape {shown(shapes)}: {error_text(error)}", where="data.features"
     )
-
-
-def _shown(shapes: Sequence[tuple[int | None, ...]]) -> str:
-    return " and ".join(str(shape) for shape in shapes)

@@ -67,7 +67,7 @@ def make_metric(wanted: Component) -> Any:
     return metric
 
 
-def ruled_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
+def make_output_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
     """The loss of `make_loss` and the labels that it accepts; None if this is not known, as for user functions."""
     loss = make_loss(wanted)
     if wanted.is_own or wanted.name in SHORT or not output:

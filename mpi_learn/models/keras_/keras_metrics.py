@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.model import Example
+from mpi_learn.models.example import Example
 
 
 class Run(NamedTuple):

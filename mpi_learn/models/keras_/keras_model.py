@@ -14,7 +14,8 @@ outputs have different divisors, the weight is the number of samples: then sever
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import keras
@@ -23,6 +24,7 @@ import tensorflow as tf
 
 from mpi_learn.flat_layout import N_FLAGS, N_SAMPLES, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.keras_.keras_compile import CompiledModel
 from mpi_learn.models.keras_.keras_network import (
     KerasNetwork,
@@ -33,11 +35,14 @@ from mpi_learn.models.keras_.keras_network import (
     tensors,
     tracing,
 )
-from mpi_learn.models.keras_.keras_passes import Pass, PassResult, StatefulPass, StatelessPass
-from mpi_learn.models.model import Arrays, Example, Model
-from mpi_learn.models.network import Tensors
-from mpi_learn.settings.component import Component
-from mpi_learn.update_rule import UpdateRule
+from mpi_learn.models.keras_.keras_passes import (
+    PassResult,
+    check_train_step,
+    inference_pass,
+    run_eagerly,
+    training_pass,
+)
+from mpi_learn.models.model import Model
 
 LOSS_OF_N, FIRST_STATE = 3, 4
 """Indices of sums: the loss times the number of samples, and the first metric state."""
@@ -53,15 +58,17 @@ class KerasModel(Model):
     framework = "keras"
 
     def __init__(self, model: keras.Model, settings: ModelSettings, example: Example) -> None:
-        self._settings = settings
         self.network = self.state = KerasNetwork(model, settings)
+        self.networks = {"": self.network}
         self.compiled = CompiledModel(self.network, settings, example)
         self.network.add_integers(self.compiled.recorder.iterations)
         self.layout, self.has_own_loss = self.network.layout.counted(), self.compiled.has_own_loss
         self.weights = aligned_empty(self.layout.size)
         self.weights[:] = 0
         self.network.move_into(self.weights)
-        self._training, self._inference = self._passes(example)
+        self._training, self._inference = training_pass(self.compiled), inference_pass(self.compiled)
+        self.can_evaluate = self.compiled.has_test_step or self.compiled.has_loss_in_inference
+        self._names = self._checked_names(example)
         self.has_constraints = self.network.has_constraints
         self.synchronizes_statistics = any(getattr(layer, "synchronized", False) for layer in model._flatten_layers())
         self.has_xla = not self.compiled.has_train_step
@@ -73,14 +80,14 @@ class KerasModel(Model):
         self._n_by_xla = 0
         flat = tf.TensorSpec([self.layout.size], tf.float32)
         signature = [flat, specs(example.x), specs(example.y), specs(example.weights)]
-        step = tf.function(self._eager_step, input_signature=signature, autograph=False)
+        step = tf.function(self._compute_step, input_signature=signature, autograph=False)
         with tracing():  # before the first step, and called without binding arguments
             self._step = step.get_concrete_function()
-        self._forward: Any = tf.function(self._eager_forward, input_signature=signature, autograph=False)
+        self._forward: Any = tf.function(self._compute_sums, input_signature=signature, autograph=False)
         if settings.is_validated:
             with tracing():
                 self._forward = self._forward.get_concrete_function()
-        self._predict: Any = tf.function(self._eager_predict, input_signature=signature[:2], autograph=False)
+        self._predict: Any = tf.function(self._compute_outputs, input_signature=signature[:2], autograph=False)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         if len(x[0]) == 0:
@@ -93,7 +100,7 @@ class KerasModel(Model):
 
     def compile_step(self, by_xla: bool) -> None:
         if by_xla and self._by_xla is None:
-            self._by_xla = tf.function(self._eager_step, autograph=False, jit_compile=True)
+            self._by_xla = tf.function(self._compute_step, autograph=False, jit_compile=True)
         self._n_by_xla, self.is_xla = 0, by_xla
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
@@ -112,55 +119,34 @@ class KerasModel(Model):
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         return tuple(output.numpy() for output in self._predict(self._flat(), tensors(x)))
 
-    def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
-        return self.network.optimizer(wanted)
-
-    def current(self) -> keras.Model:
-        return self.network.current()
-
-    def save(self, path: Path) -> Path:
-        with self.compiled.as_returned():
-            return self.network.save(path)
-
-    def save_weights(self, path: Path) -> tuple[Path, str]:
-        file = self.network.save_weights(path)
-        return file, f"{self._settings.call}\nmodel.load_weights({file.name!r})"
-
     def close(self) -> None:
-        """Drops the compiled functions and Keras' global state, so that memory does not grow from model to model.
-
-        The model is compiled again as the user's function returned it, or not at all.
-        """
-        self.compiled.restore()
+        """Drops the compiled functions and Keras' global state, so that memory does not grow from model to model."""
         self._step = self._forward = self._predict = self._by_xla = None
         self.network.close()
 
-    def _passes(self, example: Example) -> tuple[Pass, Pass]:
-        """The training and the inference pass, checked on the example; finds the names of values without a metric."""
-        training = (StatefulPass if self.compiled.has_train_step else StatelessPass)(self.compiled, training=True)
-        inference = (StatefulPass if self.compiled.has_test_step else StatelessPass)(self.compiled, training=False)
-        names: list[str] = []
-        if isinstance(training, StatefulPass):
-            training.check(example)
-            names += self.compiled.metrics.check(training.run, example)
-        self.can_evaluate = self.compiled.has_test_step or self.compiled.can_be_called
+    def _checked_names(self, example: Example) -> list[str]:
+        """The names of values that a pass returns and no metric holds; checks the passes on the example."""
+        passes = []
+        if self.compiled.has_train_step:
+            check_train_step(self.compiled, example)
+            passes.append(self._training)
         if self.can_evaluate:
-            names += self.compiled.metrics.check(inference.run, example)
-        self._names = list(dict.fromkeys(names))
-        return training, inference
+            passes.append(self._inference)
+        found = [self.compiled.metrics.check(partial(run_eagerly, self.compiled, one), example) for one in passes]
+        return list(dict.fromkeys(chain.from_iterable(found)))
 
-    def _eager_step(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
+    def _compute_step(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
         parts = self.network.parts(flat)
-        result = self._training(parts, x, y, weights, self._initial)
+        result = self._training(parts, (x, y, weights), self._initial)
         pairs = zip(result.gradients, parts, strict=True)
         gradients = [flattened(tf.zeros_like(part) if gradient is None else gradient) for gradient, part in pairs]
         counts = [0.0 if gradient is None else 1.0 for gradient in result.gradients]
         return tf.concat([*gradients, counts, self._sums(result)], 0)
 
-    def _eager_forward(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
-        return self._sums(self._inference(self.network.parts(flat), x, y, weights, self._initial))
+    def _compute_sums(self, flat: tf.Tensor, x: Tensors, y: Tensors, weights: Tensors) -> tf.Tensor:
+        return self._sums(self._inference(self.network.parts(flat), (x, y, weights), self._initial))
 
-    def _eager_predict(self, flat: tf.Tensor, x: Tensors) -> list[tf.Tensor]:
+    def _compute_outputs(self, flat: tf.Tensor, x: Tensors) -> list[tf.Tensor]:
         parts = self.network.parts(flat)
         with self.network.scope(parts):
             outputs = self.network(self.compiled.inputs(x), training=False)

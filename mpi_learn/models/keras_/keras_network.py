@@ -17,12 +17,12 @@ import tensorflow as tf
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Arrays, Example, Tensors, named
 from mpi_learn.models.keras_.keras_checkpointing import check_precision, recomputed
-from mpi_learn.models.keras_.keras_losses import mean_loss, ruled_loss
+from mpi_learn.models.keras_.keras_losses import make_output_loss, mean_loss
 from mpi_learn.models.keras_.keras_optimizer import KerasRule
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.model import Arrays, Example, joined, named
-from mpi_learn.models.network import Tensors
+from mpi_learn.models.network import joined
 from mpi_learn.models.outputs import Shape
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
@@ -44,12 +44,16 @@ class KerasNetwork:
     Attributes:
         layout: Of the trainable arrays.
         weights: (layout.size,) float32, their values; see `move_into`.
+        compiled_by_user: The optimizer with which the user's function has compiled the model, and whether the training
+            uses the losses and metrics of `compile`.
     """
 
     framework = "keras"
 
     def __init__(self, model: keras.Model, settings: ModelSettings) -> None:
         self.model, self.settings = model, settings
+        uses_compile = model.compiled and (settings.loss is None or settings.gan is not None)
+        self.compiled_by_user = getattr(model, "optimizer", None), uses_compile
         self.takes_training = takes(model.call, "training")
         self.layout = FlatLayout(())
         self._floats: list[Any] = []
@@ -92,14 +96,22 @@ class KerasNetwork:
 
     def save(self, path: Path) -> Path:
         file = path.with_name(f"{path.name}.keras")
-        with replacing(file) as temporary:
-            self.current().save(temporary)
+        in_training = getattr(self.model, "optimizer", None), self.model.compiled
+        self.model.optimizer, self.model.compiled = self.compiled_by_user
+        try:
+            with replacing(file) as temporary:
+                self.current().save(temporary)
+        finally:
+            self.model.optimizer, self.model.compiled = in_training
         return file
 
     def save_weights(self, path: Path) -> Path:
         file = path.with_name(f"{path.name}.weights.h5")
         self.current().save_weights(file)
         return file
+
+    def line_to_load(self, file: Path, name: str) -> str:
+        return f"{name}.load_weights({file.name!r})"
 
     def parts(self, flat: Any) -> list[Any]:
         """See `Network.parts`; in the dtypes that the model computes with. Counts may follow in `flat`."""
@@ -110,7 +122,7 @@ class KerasNetwork:
             for piece, variable in zip(pieces, variables, strict=True)
         ]
 
-    def scope(self, parts: list[Any], more: Sequence[tuple[Any, Any]] = ()) -> RecordingScope:
+    def scope(self, parts: Tensors, more: Sequence[tuple[Any, Any]] = ()) -> RecordingScope:
         """Inside, the model computes with `parts`; assignments to its variables stay in the scope.
 
         Args:
@@ -126,7 +138,7 @@ class KerasNetwork:
         with recomputed(self.model):
             return self.model(x, **arguments)
 
-    def keep(self, scope: RecordingScope, known: Sequence[Any] = (), *, with_floats: bool = True) -> None:
+    def store_assigned(self, scope: RecordingScope, known: Sequence[Any] = (), *, with_floats: bool = True) -> None:
         """Stores the values that a pass in `scope` has assigned.
 
         A variable outside of the model, such as Keras' global generator of random numbers, is part of the model's state
@@ -139,14 +151,14 @@ class KerasNetwork:
         Raises:
             ModelError: The pass has changed a trainable array.
         """
-        trainable = {id(variable) for variable in self.model.trainable_variables}
-        for key, variable in scope.assigned.items():
-            if key in trainable:
+        for variable in self.model.trainable_variables:
+            if id(variable) in scope.assigned:
                 raise ModelError(
                     f"{variable.path} is trainable, and the model changes it when it is called",
                     where="model",
                     cure="change only weights that are not trainable; SpectralNormalization is not available",
                 )
+        for variable in scope.assigned.values():
             of_kind = self._floats if is_float(variable) else self._integers
             if any(variable is other for other in known) or (of_kind is self._floats and not with_floats):
                 continue
@@ -175,19 +187,19 @@ class KerasNetwork:
         self.bind()
         return [(None, *output.shape[1:]) for output in outputs]
 
-    def called(self, parts: list[Any], x: Sequence[Any], training: bool, is_updated: bool) -> tuple[Tensors, Any]:
+    def forward(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
         with self.scope(parts) as scope:
             outputs = self(named(x, ()), training)
             losses = [tf.reduce_sum(tf.cast(loss, tf.float32)) for loss in self.model.losses]
         if training:
-            self.keep(scope, with_floats=is_updated)
+            self.store_assigned(scope, with_floats=is_updated)
         return [tf.cast(output, tf.float32) for output in keras.tree.flatten(outputs)], tf.add_n(losses or [0.0])
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
-        loss, rule = ruled_loss(wanted, output, labels)
+        loss, rule = make_output_loss(wanted, output, labels)
         return mean_loss(loss), rule
 
-    def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
+    def with_gradients(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
         with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
             tape.watch(parts)
             losses, results = function()
@@ -197,7 +209,7 @@ class KerasNetwork:
         gradients = [tape.gradient(loss, own, unconnected_gradients=zero) for loss, own in pairs]
         return (losses, results), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # of embeddings: slices
 
-    def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
+    def compile(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         flat, signature = as_tensor(weights), [tf.TensorSpec([weights.size]), specs(example.x), specs(example.y)]
         with tracing():
             traced = tf.function(function, input_signature=signature, autograph=False).get_concrete_function()
@@ -211,6 +223,8 @@ class KerasNetwork:
         return any(variable.constraint is not None for variable in self.model.trainable_variables)
 
     def close(self) -> None:
+        """The model is compiled again as the user's function returned it, or not at all."""
+        self.model.optimizer, self.model.compiled = self.compiled_by_user
         keras.backend.clear_session(free_memory=False)  # else memory grows from model to model
         gc.collect()
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
-from mpi_learn.models.framework_optimizers import created
+from mpi_learn.models.framework_optimizers import make_framework_optimizer
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.user_code import errors_of_user_code
 
@@ -38,7 +38,7 @@ class KerasRule:
     def __init__(self, wanted: Component, variables: Sequence[Any], layout: FlatLayout, split: Split) -> None:
         self.layout, self._variables, self._split = layout, variables, split
         where = f"optimizer: {wanted.name}"
-        self._optimizer = created(wanted, keras.optimizers)
+        self._optimizer = make_framework_optimizer(wanted, keras.optimizers)
         with errors_of_user_code("building it", where):
             self._optimizer.build(self._variables)
         parts = getattr(self._optimizer, "optimizers", [self._optimizer])  # those of a MultiOptimizer
@@ -79,11 +79,11 @@ class KerasRule:
     def _traced(self, used: tuple[bool, ...]) -> Callable[..., tf.Tensor]:
         """The step in which some of the variables have a gradient."""
         signature = [tf.TensorSpec([self.layout.size]), tf.TensorSpec([self.layout.size]), tf.TensorSpec([3])]
-        step = tf.function(partial(self._eager_step, used), input_signature=signature, autograph=False)
+        step = tf.function(partial(self._compute_step, used), input_signature=signature, autograph=False)
         traced: Callable[..., tf.Tensor] = step.get_concrete_function()
         return traced
 
-    def _eager_step(
+    def _compute_step(
         self, used: tuple[bool, ...], weights: tf.Tensor, gradient: tf.Tensor, numbers: tf.Tensor
     ) -> tf.Tensor:
         rate, scale, keep = tf.unstack(numbers)

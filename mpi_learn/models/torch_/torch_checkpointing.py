@@ -43,13 +43,13 @@ def blocks_of(module: torch.nn.Module) -> list[Block]:
 
 
 def _block(module: torch.nn.Module) -> Block:
-    return module, _again(module.forward, [module])
+    return module, _recomputing(module.forward, [module])
 
 
 def _in_stretches(module: torch.nn.Sequential) -> Forward:
     parts, width = list(module), math.ceil(math.sqrt(len(module)))
     stretches = [parts[first : first + width] for first in range(0, len(parts), width)]
-    runs = [_again(lambda x, stretch=stretch: _run(stretch, x), stretch) for stretch in stretches]
+    runs = [_recomputing(lambda x, stretch=stretch: _run(stretch, x), stretch) for stretch in stretches]
     return lambda x: _run(runs, x)
 
 
@@ -59,7 +59,7 @@ def _run(steps: Sequence[Forward], x: Any) -> Any:
     return x
 
 
-def _again(forward: Forward, modules: list[torch.nn.Module]) -> Forward:
+def _recomputing(forward: Forward, modules: list[torch.nn.Module]) -> Forward:
     """The same function; for the backward pass it is called once more, with the same random numbers."""
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:

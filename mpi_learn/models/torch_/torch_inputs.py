@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from mpi_learn.errors import ModelError
-from mpi_learn.models.model import named
-from mpi_learn.models.network import Tensors
+from mpi_learn.models.example import Tensors, named
 from mpi_learn.models.outputs import Outputs
 
 

@@ -2,61 +2,56 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional
+from torch import nn
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.outputs import Shape
-from mpi_learn.settings.component import Component, make_component
+from mpi_learn.settings.component import Component, make_component, shown_arguments
 from mpi_learn.settings.suggestions import suggestion
+from mpi_learn.settings.user_code import errors_of_user_code, load_function
 
-Function = Callable[..., Any]
+Function = Callable[[Any, Any], Any]
 
-NAMES = {
-    "sparse_categorical_crossentropy": "cross_entropy",
-    "categorical_crossentropy": "cross_entropy",
-    "binary_crossentropy": "binary_cross_entropy",
-    "mse": "mse_loss",
-    "mean_squared_error": "mse_loss",
-    "mae": "l1_loss",
-    "mean_absolute_error": "l1_loss",
-    "huber": "huber_loss",
-    "smooth_l1": "smooth_l1_loss",
-    "poisson": "poisson_nll_loss",
+OF_CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss)
+"""Losses whose targets can be class numbers."""
+LOSSES: dict[str, type[nn.Module]] = {
+    "cross_entropy": nn.CrossEntropyLoss,
+    "sparse_categorical_crossentropy": nn.CrossEntropyLoss,
+    "categorical_crossentropy": nn.CrossEntropyLoss,
+    "nll_loss": nn.NLLLoss,
+    "binary_cross_entropy": nn.BCELoss,
+    "binary_crossentropy": nn.BCELoss,
+    "binary_cross_entropy_with_logits": nn.BCEWithLogitsLoss,
+    "mse_loss": nn.MSELoss,
+    "mse": nn.MSELoss,
+    "mean_squared_error": nn.MSELoss,
+    "l1_loss": nn.L1Loss,
+    "mae": nn.L1Loss,
+    "mean_absolute_error": nn.L1Loss,
+    "huber_loss": nn.HuberLoss,
+    "huber": nn.HuberLoss,
+    "smooth_l1_loss": nn.SmoothL1Loss,
+    "smooth_l1": nn.SmoothL1Loss,
+    "poisson_nll_loss": nn.PoissonNLLLoss,
+    "poisson": nn.PoissonNLLLoss,
+    "kl_div": nn.KLDivLoss,
+    "soft_margin_loss": nn.SoftMarginLoss,
+    "multilabel_soft_margin_loss": nn.MultiLabelSoftMarginLoss,
+    "hinge_embedding_loss": nn.HingeEmbeddingLoss,
 }
-"""Names of Keras, and the functions of `torch.nn.functional` that they stand for. Cross entropies take logits.
+"""Names of functions of PyTorch and of losses of Keras. The targets of all but `OF_CLASSES` have the output's shape.
 
-``poisson`` takes rates, as in Keras. There is no ``kl_divergence``, because PyTorch's ``kl_div`` takes logarithms of
-probabilities.
+Cross entropies take logits. ``poisson`` takes rates, as in Keras. There is no ``kl_divergence``, because PyTorch's
+``kl_div`` takes logarithms of probabilities.
 """
-OF_CLASSES = ("cross_entropy", "nll_loss")
-OF_SHAPE = (
-    "binary_cross_entropy", "binary_cross_entropy_with_logits", "mse_loss", "l1_loss", "huber_loss", "smooth_l1_loss",
-    "poisson_nll_loss", "kl_div", "soft_margin_loss",
-)  # fmt: skip
-"""Losses whose targets have the shape of the output."""
-MODULES = {
-    "CrossEntropyLoss": "cross_entropy",
-    "NLLLoss": "nll_loss",
-    "BCELoss": "binary_cross_entropy",
-    "BCEWithLogitsLoss": "binary_cross_entropy_with_logits",
-    "MSELoss": "mse_loss",
-    "L1Loss": "l1_loss",
-    "HuberLoss": "huber_loss",
-    "SmoothL1Loss": "smooth_l1_loss",
-    "PoissonNLLLoss": "poisson_nll_loss",
-    "KLDivLoss": "kl_div",
-}
-"""Classes of `torch.nn`, and the functions that they call."""
 
 
 @dataclass(frozen=True)
@@ -64,27 +59,21 @@ class Loss:
     """The loss of one output, or of all outputs together.
 
     Attributes:
-        function: Of (outputs, targets).
-        name: Its name in `torch.nn.functional`; empty for a user function.
+        function: Of (outputs, targets): a loss of `torch.nn`, or a callable of the user.
+        of_each: The same without the mean over the batch, if `function` lets one choose.
         key: Its name in messages.
         rule: What it requires of the targets, if that is known.
     """
 
     function: Function
-    name: str
+    of_each: Function
     key: str
     rule: LabelRule | None = None
 
-    def fitted(self, output: Shape, labels: np.ndarray) -> Loss:
-        """The same for an output of this shape and such labels, with its rule."""
-        is_class_number = labels.dtype.kind in "biu" and self.key != "categorical_crossentropy"
-        if self.name in OF_CLASSES and (is_class_number or labels.shape[1:] == output[2:]):
-            rule = LabelRule(self.key, output, class_axis=1, ignored=self._option("ignore_index", -100))
-        else:
-            is_probability = self.name == "binary_cross_entropy"
-            is_elementwise = self.name in (*OF_CLASSES, *OF_SHAPE)
-            rule = LabelRule(self.key, output, is_elementwise=is_elementwise, is_probability=is_probability)
-        return replace(self, rule=rule) if self.name else self
+    @property
+    def is_own(self) -> bool:
+        """Whether it is not one of `torch.nn`."""
+        return not _is_of_torch(type(self.function))
 
     def mean(self, outputs: Any, targets: Any, weights: torch.Tensor | None = None) -> torch.Tensor:
         """The mean loss of a batch.
@@ -102,7 +91,7 @@ class Loss:
         if weights is None:
             values: torch.Tensor = self.function(outputs, targets)
             return values if values.ndim == 0 else _checked(values, outputs, targets).float().mean()
-        values = self._of_each(outputs, targets)
+        values = self.of_each(outputs, targets)
         if values.ndim == 0:
             raise ConfigurationError(
                 "with sample weights the loss must not return one number for the whole batch",
@@ -123,26 +112,12 @@ class Loss:
         """The divisor in `mean`: the number of samples, or the sum of the weights of their classes."""
         if self.rule is None or self.rule.class_axis is None:
             return float(n)
-        kept, factors = targets[targets != self.rule.ignored], self._option("weight")
+        kept, factors = targets[targets != self.rule.ignored], getattr(self.function, "weight", None)
         return n * kept.numel() / max(targets.numel(), 1) if factors is None else float(factors[kept].sum())
 
     def buffers(self) -> list[torch.Tensor]:
         """The buffers of a loss that is a module."""
-        return list(self.function.buffers()) if isinstance(self.function, torch.nn.Module) else []
-
-    def _option(self, name: str, default: Any = None) -> Any:
-        if isinstance(self.function, partial):
-            return self.function.keywords.get(name, default)
-        return getattr(self.function, name, default)
-
-    def _of_each(self, outputs: Any, targets: Any) -> Any:
-        """The values that `mean` reduces, if the loss can give them."""
-        if isinstance(self.function, torch.nn.Module):
-            function = copy(self.function)
-            if hasattr(function, "reduction"):
-                vars(function)["reduction"] = "none"
-            return function(outputs, targets)
-        return self.function(outputs, targets, **({"reduction": "none"} if self.name else {}))
+        return list(self.function.buffers()) if isinstance(self.function, nn.Module) else []
 
 
 def _checked(values: torch.Tensor, outputs: Any, targets: Any) -> torch.Tensor:
@@ -173,48 +148,56 @@ def make_loss(wanted: Component) -> Loss:
     Raises:
         ConfigurationError: There is none, or it does not take the arguments.
     """
-    if wanted.is_own:
-        function = make_component(with_tensors(wanted) if wanted.name.startswith("torch.") else wanted, 2)
-        if not callable(function):
-            raise ConfigurationError(f"expected a loss, found {type(function).__name__}", where=f"loss: {wanted.name}")
-        parameters = function.parameters() if isinstance(function, torch.nn.Module) else ()
-        if any(parameter.requires_grad for parameter in parameters):
+    kind = _class_of_torch(wanted)
+    if kind is None:
+        function = make_component(wanted, 2)
+    else:
+        arguments = ({"log_input": False} if wanted.name == "poisson" else {}) | wanted.arguments
+        with errors_of_user_code(f"{wanted.name} with ({shown_arguments(arguments)})", "loss"):
+            function = kind(**{name: _as_argument(value) for name, value in arguments.items()})
+    if not callable(function):
+        raise ConfigurationError(f"expected a loss, found {type(function).__name__}", where=f"loss: {wanted.name}")
+    of_each = function
+    if isinstance(function, nn.Module):
+        if any(parameter.requires_grad for parameter in function.parameters()):
             raise ConfigurationError(
                 "the loss has parameters, which would not be trained",
                 where=f"loss: {wanted.name}",
                 cure="make them parameters of the model, which returns them with its outputs",
             )
-        return Loss(function, _name_of(function), wanted.key)
-    name = NAMES.get(wanted.name, wanted.name)
-    function = getattr(functional, name, None)
-    if function is None or name.startswith("_"):
-        cure = suggestion(wanted.name, [*NAMES, *OF_CLASSES, *OF_SHAPE])
-        raise ConfigurationError(f"PyTorch has no loss {wanted.name}", where="loss", cure=cure)
-    known = list(inspect.signature(function).parameters)[2:]
-    if unknown := [name for name in wanted.arguments if name not in known]:
-        raise ConfigurationError(
-            f"{name} has no argument {unknown[0]}", where="loss", cure=f"its arguments are: {', '.join(known)}"
-        )
-    arguments = ({"log_input": False} if wanted.name == "poisson" else {}) | with_tensors(wanted).arguments
-    return Loss(partial(function, **arguments) if arguments else function, name, wanted.key)
+        if hasattr(function, "reduction"):
+            of_each = copy(function)
+            vars(of_each)["reduction"] = "none"
+    return Loss(function, of_each, wanted.key)
 
 
-def fitted_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Loss, LabelRule | None]:
+def make_output_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Loss, LabelRule | None]:
     """The loss of an output of this shape and such labels, and what it requires of them; see `make_loss`."""
-    loss = make_loss(wanted).fitted(output, labels)
-    return loss, loss.rule
+    loss = make_loss(wanted)
+    kind, rule = type(loss.function), None
+    is_class_number = labels.dtype.kind in "biu" and loss.key != "categorical_crossentropy"
+    if kind in OF_CLASSES and (is_class_number or labels.shape[1:] == output[2:]):
+        rule = LabelRule(loss.key, output, class_axis=1, ignored=getattr(loss.function, "ignore_index", None))
+    elif kind in LOSSES.values():
+        rule = LabelRule(loss.key, output, is_elementwise=True, is_probability=kind is nn.BCELoss)
+    return replace(loss, rule=rule), rule
 
 
-def with_tensors(wanted: Component) -> Component:
-    """The same with lists of numbers as tensors, as PyTorch takes the weights of classes."""
-    lists = {key: value for key, value in wanted.arguments.items() if isinstance(value, list)}
-    tensors = {key: torch.tensor(value, dtype=torch.float32) for key, value in lists.items()}
-    return Component.model_construct(name=wanted.name, **(wanted.arguments | tensors))
+def _class_of_torch(wanted: Component) -> type[nn.Module] | None:
+    """The class of `torch.nn` that a name stands for; None for a loss of the user."""
+    found: Any = load_function(wanted.name) if wanted.is_own else LOSSES.get(wanted.name)
+    if getattr(found, "__module__", "") == "torch.nn.functional":
+        found = LOSSES.get(found.__name__, found)
+    if found is None:
+        cure = f"{suggestion(wanted.name, LOSSES)}; or write torch.nn:CLASS or file.py:function"
+        raise ConfigurationError(f"PyTorch has no loss {wanted.name}", where="loss", cure=cure)
+    return found if _is_of_torch(found) else None
 
 
-def _name_of(function: Any) -> str:
-    """The name in `torch.nn.functional` of a loss from there, or of one of the modules of `torch.nn`."""
-    if isinstance(function, torch.nn.Module):
-        return MODULES.get(type(function).__name__, "") if type(function).__module__ == "torch.nn.modules.loss" else ""
-    inner = function.func if isinstance(function, partial) else function
-    return inner.__name__ if getattr(inner, "__module__", "") == "torch.nn.functional" else ""
+def _is_of_torch(kind: Any) -> bool:
+    return isinstance(kind, type) and kind.__module__ == "torch.nn.modules.loss"
+
+
+def _as_argument(value: Any) -> Any:
+    """A list of numbers as a tensor, as PyTorch takes the weights of classes."""
+    return torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value

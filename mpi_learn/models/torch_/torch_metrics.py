@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
@@ -23,10 +24,10 @@ N_THRESHOLDS = 200
 """Of curves, as in Keras: with them the state of a curve is a sum over samples."""
 SAME = {"acc": "accuracy", "mean_absolute_error": "mae", "mean_squared_error": "mse", "AUC": "AUROC"}
 Function = Callable[[Any, Any], Any]
-ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
-    "cross_entropy": lambda outputs: outputs.softmax(1),
-    "nll_loss": torch.exp,
-    "binary_cross_entropy_with_logits": torch.sigmoid,
+ACTIVATIONS: dict[type, Callable[[Any], Any]] = {
+    nn.CrossEntropyLoss: lambda outputs: outputs.softmax(1),
+    nn.NLLLoss: torch.exp,
+    nn.BCEWithLogitsLoss: torch.sigmoid,
 }
 """From the outputs that a loss takes to probabilities."""
 
@@ -67,7 +68,7 @@ class OfTorchmetrics:
 
     def __init__(self, metric: Any, key: str, loss: Loss | None) -> None:
         is_of_classes = type(metric).__module__.startswith("torchmetrics.classification")
-        self._activation = ACTIVATIONS.get(loss.name) if loss is not None and is_of_classes else None
+        self._activation = ACTIVATIONS.get(type(loss.function)) if loss is not None and is_of_classes else None
         add = importlib.import_module("torchmetrics.utilities").dim_zero_sum
         self.metric, self.initial = metric, dict(metric.metric_state)
         is_sum = all(metric._reductions[name] is add for name in self.initial)
@@ -132,13 +133,13 @@ def make_metric(wanted: Component, loss: Loss | None, output: Shape, labels: np.
 def _accuracy(wanted: Component, loss: Loss | None, output: Shape, is_class: bool) -> Function:
     if len(output) > 1 and output[1] != 1:
         return lambda out, labels: out.argmax(1) == _classes(labels, out)
-    if loss is not None and not loss.name and "threshold" not in wanted.arguments:
+    if loss is not None and loss.is_own and "threshold" not in wanted.arguments:
         raise ConfigurationError(
             "with one column and a loss of your own it is unknown whether outputs are logits or probabilities",
             where="metrics: accuracy",
             cure="write {name: accuracy, threshold: 0.0} for logits, 0.5 for probabilities",
         )
-    is_logit = loss is not None and loss.name == "binary_cross_entropy_with_logits"
+    is_logit = loss is not None and isinstance(loss.function, nn.BCEWithLogitsLoss)
     edge = wanted.arguments.get("threshold", 0.0 if is_logit else 0.5)
     return lambda out, labels: (out > edge) == (matched(labels, out) > 0.5)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,14 @@ import torch
 from mpi_learn.errors import ConfigurationError, ModelError
 from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empty
 from mpi_learn.models.configuration import ModelSettings
-from mpi_learn.models.model import Arrays, Example, Model, named
+from mpi_learn.models.example import Arrays, Example, named
+from mpi_learn.models.model import Model
 from mpi_learn.models.outputs import Outputs
 from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, tensors, trainable_parameters
-from mpi_learn.models.torch_.torch_total_loss import JointLoss, SumOfLosses, make_total_loss
-from mpi_learn.settings.component import Component, component
-from mpi_learn.update_rule import UpdateRule
+from mpi_learn.models.torch_.torch_total_loss import make_total_loss
+from mpi_learn.settings.component import component
 
 FIRST_STATE = 3
 """Index of the first metric state in the sums."""
@@ -41,24 +40,21 @@ class TorchModel(Model):
     def __init__(self, module: torch.nn.Module, settings: ModelSettings, example: Example) -> None:
         self.settings, self.module = settings, module
         self.network = self.state = TorchNetwork(module, settings)
+        self.networks = {"": self.network}
         self.layout = self.network.layout.counted()
         self.synchronizes_statistics = any(isinstance(part, torch.nn.SyncBatchNorm) for part in module.modules())
         self._arguments, self._label_names = arguments_of(module, example.x_names), example.y_names
         self._casts = False
-        with self.network.unchanged() as changed:
-            tried = self._tried(example)
+        with self.network.unchanged() as before:
+            tried = self._outputs_of(example)
             outputs = tried.named_by(settings.loss, settings.metrics)
             self._loss = make_total_loss(settings, outputs, example)
             self.has_own_loss = self._loss.of_outputs.may_be_sums
             self._metrics = self._made_metrics(outputs, example)
             self.n_sums = FIRST_STATE + sum(metric.size for _, _, metric in self._metrics) + N_FLAGS
             self._check(example, tried)
-            if settings.n_workers > 1 and (names := changed()):
-                raise ModelError(
-                    f"the parameter {names[0]} changes when the module is called, on each rank in another way",
-                    where="model",
-                    cure="train on one rank, or change parameters only by the optimizer (max_norm is not available)",
-                )
+            if settings.n_workers > 1:
+                self._check_parameters(before)
         self.weights = aligned_empty(self.layout.size)
         self.weights[:] = 0
         self._step = aligned_empty(self.layout.size + self.n_sums)
@@ -78,7 +74,7 @@ class TorchModel(Model):
                 parameter.grad = gradient
         if not self.module.training:
             self.module.train()
-        outputs, labels = self._called(x), tensors(y)
+        outputs, labels = self._call(x), tensors(y)
         loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
         if weight > 0:
             torch.autograd.backward(weight * loss)
@@ -88,7 +84,7 @@ class TorchModel(Model):
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         self.module.eval()
         with torch.no_grad():
-            outputs, labels = self._called(x), tensors(y)
+            outputs, labels = self._call(x), tensors(y)
             loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
             return self._sums(outputs, labels, weight, loss.item(), len(x[0]))
 
@@ -106,22 +102,9 @@ class TorchModel(Model):
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         self.module.eval()
         with torch.no_grad():
-            return tuple(output.numpy() for output in flat_outputs(self._called(x)))
+            return tuple(output.numpy() for output in flat_outputs(self._call(x)))
 
-    def optimizer(self, wanted: Component, number: int = 0) -> UpdateRule:
-        return self.network.optimizer(wanted)
-
-    def current(self) -> torch.nn.Module:
-        return self.network.current()
-
-    def save(self, path: Path) -> Path:
-        return self.network.save(path)
-
-    def save_weights(self, path: Path) -> tuple[Path, str]:
-        file = self.save(path)
-        return file, f"import torch\n{self.settings.call}\nmodel.load_state_dict(torch.load({file.name!r}))"
-
-    def _called(self, x: Arrays) -> Any:
+    def _call(self, x: Arrays) -> Any:
         """The outputs of the module."""
         positional, by_name = self._arguments([tensor.float() if self._casts else tensor for tensor in tensors(x)])
         return self.network(*positional, **by_name)
@@ -130,15 +113,12 @@ class TorchModel(Model):
         states, loss = [], loss if weight > 0 else 0.0  # a mean over nothing is not a number
         with torch.no_grad():
             flat, all_labels = flat_outputs(outputs), named(labels, self._label_names)
-            for _, number, metric in self._metrics:
-                if number is None:
-                    state = metric.state(outputs, all_labels, n)
-                else:
-                    state = metric.state(flat[number], labels[self._loss.of_outputs.places[number] or 0], n)
-                states.append(state.numpy())
+            for _, pair, metric in self._metrics:
+                output, label = (outputs, all_labels) if pair is None else (flat[pair[0]], labels[pair[1]])
+                states.append(metric.state(output, label, n).numpy())
         return np.concatenate([[weight, weight * loss, n], *states, [0.0] * N_FLAGS])
 
-    def _tried(self, example: Example) -> Outputs:
+    def _outputs_of(self, example: Example) -> Outputs:
         """The outputs, by calling the module on the example: with integers as they are, or else as float32."""
         self.module.eval()
         has_integers = any(array.dtype.kind != "f" for array in example.x)
@@ -146,7 +126,7 @@ class TorchModel(Model):
         for self._casts in (False, True) if has_integers else (False,):
             try:
                 with torch.no_grad():
-                    return described(self._called(example.x))
+                    return described(self._call(example.x))
             except NOT_TAKEN as error:
                 errors.append(error)
         shapes = " and ".join(f"{array.shape[1:]} ({array.dtype})" for array in example.x)
@@ -154,22 +134,27 @@ class TorchModel(Model):
             f"the model does not take samples of shape {shapes}: {errors[0]}", where="data.features"
         ) from errors[0]
 
-    def _made_metrics(self, outputs: Outputs, example: Example) -> list[tuple[str, int | None, Metric]]:
-        """(key, number of the output or None for all of them, metric) of each metric."""
+    def _made_metrics(self, outputs: Outputs, example: Example) -> list[tuple[str, tuple[int, int] | None, Metric]]:
+        """(key, numbers of its output and label, metric) of each metric; None for all outputs and labels together.
+
+        Raises:
+            ModelError, ConfigurationError: There is no such metric, or an output has metrics but no label.
+        """
         metrics, losses = self.settings.metrics, self._loss.of_outputs
         if self.settings.weighted_metrics:
             raise ConfigurationError("weighted metrics are available for Keras models only", where="weighted_metrics")
-        if isinstance(self._loss, JointLoss) and not isinstance(metrics, dict):
+        if self._loss.joint is not None and not isinstance(metrics, dict):
             of_all = list(map(component, metrics))
             if all(wanted.is_own for wanted in of_all):
                 return [(wanted.key, None, make_metric(wanted, None, (), None)) for wanted in of_all]
-        made: list[tuple[str, int | None, Metric]] = []
+        made: list[tuple[str, tuple[int, int] | None, Metric]] = []
         for number, of_output in enumerate(outputs.metrics(metrics)):
-            place = losses.places[number]
-            labels = None if place is None else example.y[place]
+            label = losses.labels[number]
             for wanted in of_output:
-                metric = make_metric(wanted, losses.losses[number], outputs.shapes[number], labels)
-                made.append((outputs.key(number, wanted), number, metric))
+                if label is None:
+                    raise ModelError(f"the output {outputs.name(number)} has metrics but no label", where="data.labels")
+                metric = make_metric(wanted, losses.losses[number], outputs.shapes[number], example.y[label])
+                made.append((outputs.key(number, wanted), (number, label), metric))
         return made
 
     def _check(self, example: Example, in_evaluation: Outputs) -> None:
@@ -203,17 +188,27 @@ class TorchModel(Model):
         with torch.no_grad():
             try:
                 self.module.train()
-                self._called(example.part(0, 1).x)
+                self._call(example.part(0, 1).x)
             except Exception:  # noqa: BLE001 - of batch normalisation, or of squeezing the axis of the samples
                 self.least_samples = 2
+
+    def _check_parameters(self, before: dict[str, torch.Tensor]) -> None:
+        """Raises ModelError if a trained parameter differs from its value `before` the module was called."""
+        for name, parameter in self.module.named_parameters():
+            if parameter.requires_grad and not torch.equal(parameter, before[name]):
+                raise ModelError(
+                    f"the parameter {name} changes when the module is called, on each rank in another way",
+                    where="model",
+                    cure="train on one rank, or change parameters only by the optimizer (max_norm is not available)",
+                )
 
     def _loss_buffers(self) -> list[torch.Tensor]:
         return [buffer for loss in self._loss.of_outputs.losses if loss is not None for buffer in loss.buffers()]
 
     def _check_training(self, example: Example, in_evaluation: Outputs) -> None:
         self.module.train()
-        outputs = self._called(example.x)
-        if isinstance(self._loss, SumOfLosses):
+        outputs = self._call(example.x)
+        if self._loss.joint is None:
             _check_same(described(outputs), in_evaluation)
         loss, _ = self._loss(outputs, tensors(example.y), tensors(example.weights), len(example))
         if loss.requires_grad:

@@ -14,13 +14,13 @@ from torch.nn.parameter import UninitializedParameter
 from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Arrays, Example, Tensors
 from mpi_learn.models.labels import LabelRule
-from mpi_learn.models.model import Arrays, Example, joined
-from mpi_learn.models.network import Tensors
+from mpi_learn.models.network import joined
 from mpi_learn.models.outputs import Shape
 from mpi_learn.models.torch_.torch_checkpointing import blocks_of, recomputed, unchanged_buffers
 from mpi_learn.models.torch_.torch_inputs import flat_outputs, in_float32
-from mpi_learn.models.torch_.torch_losses import fitted_loss
+from mpi_learn.models.torch_.torch_losses import make_output_loss
 from mpi_learn.models.torch_.torch_optimizer import TorchRule
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.paths import replacing
@@ -46,7 +46,7 @@ class TorchNetwork:
 
     def __init__(self, module: torch.nn.Module, settings: ModelSettings) -> None:
         _check_parameters(module)
-        self.module, self._is_mixed = module, settings.precision == "mixed_bfloat16"
+        self.module, self.settings, self._is_mixed = module, settings, settings.precision == "mixed_bfloat16"
         if self._is_mixed and not torch.amp.autocast_mode.is_autocast_available("cpu"):
             raise ModelError(
                 "this PyTorch has no autocast on the CPU", where="precision", cure="write precision: float32"
@@ -90,6 +90,9 @@ class TorchNetwork:
         """A state dict is all that is ever saved."""
         return self.save(path)
 
+    def line_to_load(self, file: Path, name: str) -> str:
+        return f"import torch; {name}.load_state_dict(torch.load({file.name!r}))"
+
     def _state(self, *, is_real: bool) -> list[torch.Tensor]:
         """Buffers and frozen parameters, as they are now: ``self.mean = …`` in `forward` replaces a buffer."""
         frozen = (parameter for parameter in self.module.parameters() if not parameter.requires_grad)
@@ -98,28 +101,18 @@ class TorchNetwork:
         return [tensor for tensor in real if tensor.is_floating_point() == is_real]
 
     @contextmanager
-    def unchanged(self) -> Iterator[Callable[[], list[str]]]:
-        """Restores parameters, buffers and random numbers at the end.
-
-        Inside, the function that it yields returns the names of the trained parameters that have changed.
-        """
-        generator = torch.get_rng_state()
-        parameters = dict(self.module.named_parameters())
-        before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
-
-        def changed() -> list[str]:
-            trained = [name for name, parameter in parameters.items() if parameter.requires_grad]
-            return [name for name in trained if not torch.equal(parameters[name], before[name])]
-
+    def unchanged(self) -> Iterator[dict[str, torch.Tensor]]:
+        """Restores parameters, buffers and random numbers at the end; yields copies of the parameters by name."""
+        before = {name: parameter.detach().clone() for name, parameter in self.module.named_parameters()}
         try:
-            with unchanged_buffers(self.module):
-                yield changed
+            with torch.random.fork_rng(devices=[]), unchanged_buffers(self.module):
+                yield before
         finally:
-            torch.set_rng_state(generator)
             with torch.no_grad():
-                for name, parameter in parameters.items():
+                for name, value in before.items():
+                    parameter = self.module.get_parameter(name)
                     parameter.grad = None
-                    parameter.copy_(before[name])
+                    parameter.copy_(value)
 
     def floats(self) -> np.ndarray:
         return joined((tensor.float() for tensor in self._state(is_real=True)), np.float32)
@@ -144,7 +137,7 @@ class TorchNetwork:
         with torch.no_grad():
             return [tuple(output.shape) for output in flat_outputs(self(*tensors(x)))]
 
-    def called(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
+    def forward(self, parts: list[Any], x: Tensors, training: bool, is_updated: bool) -> tuple[Tensors, Any]:
         self.module.train(training)
         has_gradient = torch.is_grad_enabled() and (is_updated or any(tensor.requires_grad for tensor in x))
         buffers = unchanged_buffers(self.module) if training and not is_updated else nullcontext()
@@ -152,10 +145,10 @@ class TorchNetwork:
             return flat_outputs(self(*x)), 0.0
 
     def loss(self, wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Any, LabelRule | None]:
-        loss, rule = fitted_loss(wanted, output, labels)
+        loss, rule = make_output_loss(wanted, output, labels)
         return (lambda labels, output: loss.mean(output, labels)), rule
 
-    def differentiated(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
+    def with_gradients(self, function: Callable[[], Any], parts: Sequence[list[Any]]) -> tuple[Any, list[list[Any]]]:
         with torch.enable_grad():
             losses, results = function()
         gradients = []
@@ -164,7 +157,7 @@ class TorchNetwork:
             gradients.append([torch.zeros_like(part) if gradient is None else gradient for gradient, part in by_part])
         return (losses, results), gradients
 
-    def compiled(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
+    def compile(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         def call(x: Arrays, y: Arrays) -> list[np.ndarray]:
             with torch.no_grad():
                 results = function(weights, tensors(x), tensors(y))

@@ -9,22 +9,20 @@ import torch
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout, aligned_empty
-from mpi_learn.models.framework_optimizers import created
+from mpi_learn.models.framework_optimizers import make_framework_optimizer
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.user_code import errors_of_user_code
 
 Parameters = list[torch.nn.Parameter]
-
-
-Entry = tuple[int, str]
-"""The place of a value in the state of an optimizer: the number of the parameter or group, and the key."""
+StateKey = tuple[int, str]
+"""The number of a parameter, or after the last parameter of a group, and a key of its state in the optimizer."""
 
 
 class TorchRule:
     """Applies an optimizer to the parameters of a module, which are views of the weights.
 
-    See `UpdateRule`. PyTorch's optimizers create their state in the first step. The entries of the state are
-    therefore read from a second optimizer, after a step with copies of the parameters.
+    See `UpdateRule`. PyTorch's optimizers create their state in the first step. The keys of the state are
+    therefore those of a second optimizer after a step with copies of the parameters.
 
     Args:
         wanted: The optimizer; a function receives the parameters, then the arguments.
@@ -42,13 +40,13 @@ class TorchRule:
         if not wanted.is_own:
             arguments = {"lr" if name == "learning_rate" else name: value for name, value in wanted.arguments.items()}
             wanted = Component.model_construct(name=wanted.name, **arguments)
-        self._optimizer = created(wanted, torch.optim, parameters)
+        self._optimizer = make_framework_optimizer(wanted, torch.optim, parameters)
         rates = [float(group["lr"]) for group in self._optimizer.param_groups]
         self.learning_rate = max(rates)
         self._shares = [rate / (self.learning_rate or 1.0) for rate in rates]
-        self._examples = _state_after_a_step(wanted, parameters)
+        self._first_state = _state_after_a_step(wanted, parameters)
         name = type(self._optimizer).__name__
-        arrays = [np.array(torch.as_tensor(value)) for value in self._examples.values()]
+        arrays = [np.array(torch.as_tensor(value)) for value in self._first_state.values()]
         self._arrays = {f"{name}.{number}": array for number, array in enumerate(arrays)}
         self._has_state = np.zeros(len(parameters), np.int64)  # of each parameter; a checkpoint can fill an array
         self._may_be_changed = False
@@ -81,17 +79,17 @@ class TorchRule:
         self._optimizer.step()
         self._has_state[used] = 1
 
-    def _filled(self) -> list[tuple[Entry, np.ndarray]]:
-        """The entries that the optimizer has by now, and their arrays: it creates those of a parameter when needed."""
+    def _filled(self) -> list[tuple[StateKey, np.ndarray]]:
+        """The keys that the optimizer has by now, and their arrays: it creates those of a parameter when needed."""
         n, has = len(self._parameters), self._has_state
-        pairs = zip(self._examples, self._arrays.values(), strict=True)
-        return [(entry, array) for entry, array in pairs if (has[entry[0]] if entry[0] < n else has.any())]
+        pairs = zip(self._first_state, self._arrays.values(), strict=True)
+        return [(key, array) for key, array in pairs if (has[key[0]] if key[0] < n else has.any())]
 
     def _fill(self) -> None:
         """Copies the arrays, which a checkpoint may have filled, into the optimizer."""
         for (number, key), array in self._filled():
-            example = self._examples[number, key]
-            value = torch.from_numpy(array.copy()) if isinstance(example, torch.Tensor) else type(example)(array)
+            kind = type(self._first_state[number, key])
+            value = torch.from_numpy(array.copy()) if issubclass(kind, torch.Tensor) else kind(array)
             _values_of(self._optimizer, self._parameters, number)[key] = value
 
 
@@ -101,16 +99,16 @@ def _values_of(optimizer: torch.optim.Optimizer, parameters: Parameters, number:
     return optimizer.state[parameters[number]] if number < n else optimizer.param_groups[number - n]
 
 
-def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[Entry, Any]:
+def _state_after_a_step(wanted: Component, parameters: Parameters) -> dict[StateKey, Any]:
     """The values in the state of the optimizer `wanted` after a step with other parameters of the same shapes."""
     copies = [torch.nn.Parameter(parameter.detach().clone()) for parameter in parameters]
-    optimizer, where = created(wanted, torch.optim, copies), f"optimizer: {wanted.name}"
+    optimizer, where = make_framework_optimizer(wanted, torch.optim, copies), f"optimizer: {wanted.name}"
     before = [*({} for _ in copies), *map(dict, optimizer.param_groups)]
     for parameter in copies:
         parameter.grad = torch.zeros_like(parameter)
     with errors_of_user_code("a step with a gradient", where):
         optimizer.step()
-    state: dict[Entry, Any] = {}
+    state: dict[StateKey, Any] = {}
     for number, previous in enumerate(before):
         for key, value in _values_of(optimizer, copies, number).items():
             is_group = number >= len(copies)

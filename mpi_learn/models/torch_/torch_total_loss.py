@@ -3,58 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example, named
 from mpi_learn.models.labels import OutputLosses, output_losses
-from mpi_learn.models.model import Example, named
 from mpi_learn.models.outputs import Outputs
 from mpi_learn.models.torch_.torch_inputs import flat_outputs
-from mpi_learn.models.torch_.torch_losses import Loss, fitted_loss, make_loss
+from mpi_learn.models.torch_.torch_losses import Loss, make_loss, make_output_loss
 from mpi_learn.settings.component import component
 
 
-class JointLoss:
-    """A user's loss of all outputs and all labels together.
+@dataclass(frozen=True)
+class TotalLoss:
+    """The sum over the outputs of factor × loss, or one loss of all outputs and all labels.
 
     Attributes:
-        of_outputs: The loss for each output, which the metrics of the output refer to.
+        of_outputs: The loss of each output, which the metrics of the output refer to.
+        factors: One per output.
+        joint: The user's loss of all outputs together, which replaces the sum; None if there is none.
+        label_names: The names by which `joint` receives the labels; empty for a tensor or a list.
     """
 
-    def __init__(self, loss: Loss, of_outputs: OutputLosses[Loss], label_names: tuple[str, ...]) -> None:
-        self.of_outputs, self._loss, self._label_names = of_outputs, loss, label_names
+    of_outputs: OutputLosses[Loss]
+    factors: Sequence[float] = ()
+    joint: Loss | None = None
+    label_names: tuple[str, ...] = ()
 
     def __call__(
         self, outputs: Any, labels: list[torch.Tensor], weights: list[torch.Tensor], n: int
     ) -> tuple[torch.Tensor, float]:
         """The mean loss of a batch of `n` samples, and its divisor; see `mpi_learn.flat_layout`."""
-        return self._loss.mean(outputs, named(labels, self._label_names), weights[0] if weights else None), float(n)
-
-
-class SumOfLosses:
-    """The sum over the outputs of factor × loss; see `JointLoss`."""
-
-    def __init__(self, of_outputs: OutputLosses[Loss], factors: Sequence[float]) -> None:
-        self.of_outputs, self._factors = of_outputs, factors
-
-    def __call__(
-        self, outputs: Any, labels: list[torch.Tensor], weights: list[torch.Tensor], n: int
-    ) -> tuple[torch.Tensor, float]:
-        flat, sample_weights = flat_outputs(outputs), weights[0] if weights else None
-        losses, means = self.of_outputs.losses, []
-        for loss, place, output, factor in zip(losses, self.of_outputs.places, flat, self._factors, strict=True):
-            if loss is not None and place is not None:
-                mean = loss.mean(output, labels[place], sample_weights)
+        sample_weights = weights[0] if weights else None
+        if self.joint is not None:
+            return self.joint.mean(outputs, named(labels, self.label_names), sample_weights), float(n)
+        flat, losses, means = flat_outputs(outputs), self.of_outputs.losses, []
+        for loss, label, output, factor in zip(losses, self.of_outputs.labels, flat, self.factors, strict=True):
+            if loss is not None and label is not None:
+                mean = loss.mean(output, labels[label], sample_weights)
                 means.append(mean if factor == 1 else factor * mean)
         if len(flat) == 1 and losses[0] is not None and sample_weights is None:
             return means[0], losses[0].weight(labels[0], n)
         return sum(means[1:], means[0]), float(n)
-
-
-TotalLoss = JointLoss | SumOfLosses
 
 
 def make_total_loss(settings: ModelSettings, outputs: Outputs, example: Example) -> TotalLoss:
@@ -65,22 +59,17 @@ def make_total_loss(settings: ModelSettings, outputs: Outputs, example: Example)
     """
     if settings.loss is None:
         raise ConfigurationError("a PyTorch model needs a loss", where="loss", cure="write `loss: …`")
-    if not isinstance(settings.loss, list | dict):
-        loss = make_loss(component(settings.loss))
-        if not loss.name:
-            return _joint_loss(loss, settings, outputs, example)
-    losses = output_losses(outputs, settings.loss, example, fitted_loss)
-    return SumOfLosses(losses, outputs.factors(settings.loss_weights))
-
-
-def _joint_loss(loss: Loss, settings: ModelSettings, outputs: Outputs, example: Example) -> JointLoss:
-    """The loss takes all labels. Metrics of outputs get the labels that can be matched with outputs."""
+    loss = None if isinstance(settings.loss, list | dict) else make_loss(component(settings.loss))
+    if loss is None or not loss.is_own:
+        losses = output_losses(outputs, settings.loss, example, make_output_loss)
+        return TotalLoss(losses, outputs.factors(settings.loss_weights))
     if settings.loss_weights is not None:
         raise ConfigurationError(
             "expected several losses, found one", where="loss_weights", cure="write one loss per output"
         )
     n = len(outputs)
-    places: Sequence[int | None] = [None] * n
+    labels: Sequence[int | None] = [None] * n  # metrics of outputs get the labels that can be matched with outputs
     if settings.metrics and len(example.y) and (isinstance(settings.metrics, dict) or n == 1):
-        places = outputs.labels(example.y_names, len(example.y), outputs.losses(settings.loss))
-    return JointLoss(loss, OutputLosses([loss] * n, [None] * n, places, may_be_sums=True), example.y_names)
+        labels = outputs.labels(example.y_names, len(example.y), outputs.losses(settings.loss))
+    of_outputs = OutputLosses([loss] * n, [None] * n, labels, may_be_sums=True)
+    return TotalLoss(of_outputs, joint=loss, label_names=example.y_names)

@@ -260,7 +260,7 @@ ROWS: dict[str, Row] = {
     ),
     "moving mean of the weights": row(
         "`train_step` that uses the weights after its step", "Teacher", {"loss": "mse"},
-        refused="uses the weights after self.optimizer has moved them",
+        refused="uses the weights after self.optimizer has updated them",
     ),
     "sum over the batch": row(
         "losses that are sums over the batch, on several ranks", "dense",

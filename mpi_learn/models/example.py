@@ -1,0 +1,53 @@
+"""A few samples, from which a model learns shapes, dtypes and names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Arrays = Sequence[np.ndarray]
+Tensors = Sequence[Any]
+"""Arrays of a framework."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """Some samples.
+
+    Attributes:
+        x: One array per input, the first axis being the samples.
+        y: One array per label.
+        weights: One array of sample weights, or none.
+        x_names, y_names: The names that the data configuration gives to `x` and `y`; empty if it gives none.
+    """
+
+    x: Arrays
+    y: Arrays
+    weights: Arrays = ()
+    x_names: tuple[str, ...] = ()
+    y_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.x[0])
+
+    def part(self, first: int, stop: int) -> Example:
+        """Samples `first` to `stop` - 1."""
+        return self._each(lambda array: array[first:stop])
+
+    def doubled(self) -> Example:
+        """Every sample twice."""
+        return self._each(lambda array: np.concatenate([array, array]))
+
+    def _each(self, change: Callable[[np.ndarray], np.ndarray]) -> Example:
+        x, y, weights = (list(map(change, arrays)) for arrays in (self.x, self.y, self.weights))
+        return Example(x, y, weights, self.x_names, self.y_names)
+
+
+def named(values: Sequence[Any], names: Sequence[str]) -> Any:
+    """`values` as user code takes them: a mapping if they have names, the value itself if it is the only one."""
+    if names:
+        return dict(zip(names, values, strict=True))
+    return values[0] if len(values) == 1 else list(values) or None
