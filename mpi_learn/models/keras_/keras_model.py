@@ -96,7 +96,10 @@ class KerasModel(Model):
         if self.is_xla:  # compiled for one batch size: others, like the last one of an epoch, run without XLA
             self._n_by_xla = self._n_by_xla or len(x[0])
             step = self._by_xla if len(x[0]) == self._n_by_xla else step
-        return memory_of(step(self._flat(), tensors(x), tensors(y), tensors(weights)))
+        vector = memory_of(step(self._flat(), tensors(x), tensors(y), tensors(weights)))
+        if not self.compiled.has_train_step:  # else that counts itself
+            self.compiled.recorder.count_step()
+        return vector
 
     def compile_step(self, by_xla: bool) -> None:
         if by_xla and self._by_xla is None:

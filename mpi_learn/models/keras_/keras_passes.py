@@ -110,7 +110,6 @@ def _stateless_pass(
         return PassResult((), n, weight, loss, change, logs)
     gradients = tape.gradient(total, parts)
     network.store_assigned(scope, states)
-    compiled.recorder.iterations.assign_add(1)
     return PassResult(gradients, n, weight, loss, change, logs)
 
 

@@ -112,8 +112,11 @@ class Loss:
         """The divisor in `mean`: the number of samples, or the sum of the weights of their classes."""
         if self.rule is None or self.rule.class_axis is None:
             return float(n)
-        kept, factors = targets[targets != self.rule.ignored], getattr(self.function, "weight", None)
-        return n * kept.numel() / max(targets.numel(), 1) if factors is None else float(factors[kept].sum())
+        labels, factors = targets.numpy(), getattr(self.function, "weight", None)  # indexing is slow in PyTorch
+        is_kept = labels != self.rule.ignored
+        if factors is None:
+            return float(n * np.count_nonzero(is_kept) / max(labels.size, 1))
+        return float(factors[targets[torch.from_numpy(is_kept)]].sum())
 
     def buffers(self) -> list[torch.Tensor]:
         """The buffers of a loss that is a module."""
