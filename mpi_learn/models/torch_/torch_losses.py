@@ -59,21 +59,23 @@ class Loss:
     """The loss of one output, or of all outputs together.
 
     Attributes:
-        function: Of (outputs, targets): a loss of `torch.nn`, or a callable of the user.
-        of_each: The same without the mean over the batch, if `function` lets one choose.
+        function: Of (outputs, targets).
+        of_each: The same without the mean over the batch, if `module` lets one choose.
         key: Its name in messages.
+        module: The loss of `torch.nn` or of the user, if it is a module.
         rule: What it requires of the targets, if that is known.
     """
 
     function: Function
     of_each: Function
     key: str
+    module: nn.Module | None = None
     rule: LabelRule | None = None
 
     @property
     def is_own(self) -> bool:
         """Whether it is not one of `torch.nn`."""
-        return not _is_of_torch(type(self.function))
+        return not _is_of_torch(type(self.module))
 
     def mean(self, outputs: Any, targets: Any, weights: torch.Tensor | None = None) -> torch.Tensor:
         """The mean loss of a batch.
@@ -112,7 +114,7 @@ class Loss:
         """The divisor in `mean`: the number of samples, or the sum of the weights of their classes."""
         if self.rule is None or self.rule.class_axis is None:
             return float(n)
-        labels, factors = targets.numpy(), getattr(self.function, "weight", None)  # indexing is slow in PyTorch
+        labels, factors = targets.numpy(), getattr(self.module, "weight", None)  # indexing is slow in PyTorch
         is_kept = labels != self.rule.ignored
         if factors is None:
             return float(n * np.count_nonzero(is_kept) / max(labels.size, 1))
@@ -120,7 +122,7 @@ class Loss:
 
     def buffers(self) -> list[torch.Tensor]:
         """The buffers of a loss that is a module."""
-        return list(self.function.buffers()) if isinstance(self.function, nn.Module) else []
+        return [] if self.module is None else list(self.module.buffers())
 
 
 def _checked(values: torch.Tensor, outputs: Any, targets: Any) -> torch.Tensor:
@@ -160,27 +162,29 @@ def make_loss(wanted: Component) -> Loss:
             function = kind(**{name: _as_argument(value) for name, value in arguments.items()})
     if not callable(function):
         raise ConfigurationError(f"expected a loss, found {type(function).__name__}", where=f"loss: {wanted.name}")
-    of_each = function
-    if isinstance(function, nn.Module):
-        if any(parameter.requires_grad for parameter in function.parameters()):
+    module = of_each = function
+    if isinstance(module, nn.Module):
+        if any(parameter.requires_grad for parameter in module.parameters()):
             raise ConfigurationError(
                 "the loss has parameters, which would not be trained",
                 where=f"loss: {wanted.name}",
                 cure="make them parameters of the model, which returns them with its outputs",
             )
-        if hasattr(function, "reduction"):
-            of_each = copy(function)
+        if hasattr(module, "reduction"):
+            of_each = copy(module)
             vars(of_each)["reduction"] = "none"
-    return Loss(function, of_each, wanted.key)
+    if kind is not None:
+        return Loss(function.forward, of_each.forward, wanted.key, module)  # 2 µs faster than a call of the module
+    return Loss(function, of_each, wanted.key, module if isinstance(module, nn.Module) else None)
 
 
 def make_output_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tuple[Loss, LabelRule | None]:
     """The loss of an output of this shape and such labels, and what it requires of them; see `make_loss`."""
     loss = make_loss(wanted)
-    kind, rule = type(loss.function), None
+    kind, rule = type(loss.module), None
     is_class_number = labels.dtype.kind in "biu" and loss.key != "categorical_crossentropy"
     if kind in OF_CLASSES and (is_class_number or labels.shape[1:] == output[2:]):
-        rule = LabelRule(loss.key, output, class_axis=1, ignored=getattr(loss.function, "ignore_index", None))
+        rule = LabelRule(loss.key, output, class_axis=1, ignored=getattr(loss.module, "ignore_index", None))
     elif kind in LOSSES.values():
         rule = LabelRule(loss.key, output, is_elementwise=True, is_probability=kind is nn.BCELoss)
     return replace(loss, rule=rule), rule

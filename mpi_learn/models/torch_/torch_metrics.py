@@ -68,7 +68,7 @@ class OfTorchmetrics:
 
     def __init__(self, metric: Any, key: str, loss: Loss | None) -> None:
         is_of_classes = type(metric).__module__.startswith("torchmetrics.classification")
-        self._activation = ACTIVATIONS.get(type(loss.function)) if loss is not None and is_of_classes else None
+        self._activation = ACTIVATIONS.get(type(loss.module)) if loss is not None and is_of_classes else None
         add = importlib.import_module("torchmetrics.utilities").dim_zero_sum
         self.metric, self.initial = metric, dict(metric.metric_state)
         is_sum = all(metric._reductions[name] is add for name in self.initial)
@@ -139,7 +139,7 @@ def _accuracy(wanted: Component, loss: Loss | None, output: Shape, is_class: boo
             where="metrics: accuracy",
             cure="write {name: accuracy, threshold: 0.0} for logits, 0.5 for probabilities",
         )
-    is_logit = loss is not None and isinstance(loss.function, nn.BCEWithLogitsLoss)
+    is_logit = loss is not None and isinstance(loss.module, nn.BCEWithLogitsLoss)
     edge = wanted.arguments.get("threshold", 0.0 if is_logit else 0.5)
     return lambda out, labels: (out > edge) == (matched(labels, out) > 0.5)
 
