@@ -101,9 +101,8 @@ class History:
 
     def replace(self, epoch: int, metrics: dict[str, float]) -> None:
         """Replaces values of an epoch."""
-        n = len(self)
         for name, value in metrics.items():
-            self.columns.setdefault(name, [math.nan] * n)[epoch] = value
+            self.columns.setdefault(name, [math.nan] * len(self))[epoch] = value
 
 
 @dataclass(frozen=True)
