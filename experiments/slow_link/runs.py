@@ -53,7 +53,6 @@ def low_rank(matrix_rank: int) -> dict:
     return ALLREDUCE | {"compression": "power-sgd", "matrix_rank": matrix_rank}
 
 
-
 RUNS = {
     "allreduce, rate 0.002": [Run(ALLREDUCE, 0.002)],
     "allreduce": seeds(Run(ALLREDUCE, 0.003)),
