@@ -36,6 +36,7 @@ class Row:
         delay: Steps from the snapshot until the result is applied.
         outer: Learning rate and momentum of the outer optimizer; None: the mean.
         compression: ``int8``: differences from the weights at the start of the epoch are rounded to 8 bits.
+        matrix_rank: Rank of the gradients of ``allreduce`` with ``compression: power-sgd``; 0: whole gradients.
         schedule: ``cosine``: the learning rate falls to 0.
     """
 
@@ -48,6 +49,7 @@ class Row:
     outer: tuple[float, float] | None = None
     compression: str = "none"
     schedule: str = "constant"
+    matrix_rank: int = 0
 
 
 ROWS = (
@@ -67,13 +69,15 @@ ROWS = (
     Row(0.004, 1, 256, schedule="cosine"),
     Row(0.006, 1, 256, schedule="cosine"),
     Row(0.006, delay=2, neighbours="random", compression="int8", schedule="cosine"),
+    *(Row(0.003, 1, 256, matrix_rank=rank) for rank in (4, 8, 16, 32, 64)),
+    *(Row(0.006, 1, 256, matrix_rank=rank, schedule="cosine") for rank in (4, 8, 16, 32, 64)),
 )
 
 
 class Replicas:
     """A network of two hidden layers per cluster, all with the same initial weights; Adam."""
 
-    def __init__(self, n: int, seed: int) -> None:
+    def __init__(self, n: int, seed: int, matrix_rank: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
         first = torch.empty(1, N_WEIGHTS)
         for array, n_inputs in zip(arrays(first), (784, 784, 788, 788, 788, 788), strict=True):
@@ -81,6 +85,7 @@ class Replicas:
         self.weights = first.repeat(n, 1).requires_grad_()
         self.optimizer = torch.optim.Adam([self.weights], eps=1e-7, fused=True)
         self.n_steps = 0
+        self.low_rank = LowRank(matrix_rank, generator) if matrix_rank else None
 
     def step(self, x: torch.Tensor, y: torch.Tensor, rate: float) -> None:
         """One step of each replica.
@@ -92,9 +97,34 @@ class Replicas:
         """
         losses = torch.nn.functional.cross_entropy(outputs(self.weights, x).flatten(0, 1), y.flatten(), reduction="sum")
         (self.weights.grad,) = torch.autograd.grad(losses / y.shape[1], self.weights)
+        if self.low_rank is not None:
+            self.low_rank.apply(self.weights.grad)
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.step()
         self.n_steps += 1
+
+
+class LowRank:
+    """PowerSGD with error feedback. It is linear in the ranks' gradients, so that their mean is enough."""
+
+    def __init__(self, matrix_rank: int, generator: torch.Generator) -> None:
+        self.right = {
+            number: torch.randn(shape[1], matrix_rank, generator=generator)
+            for number, shape in enumerate(SHAPES)
+            if matrix_rank * sum(shape) < math.prod(shape)
+        }
+        self.held_back = torch.zeros(1, N_WEIGHTS)
+
+    def apply(self, gradient: torch.Tensor) -> None:
+        """Replaces `gradient`, (1, n), by what reaches all ranks."""
+        gradient += self.held_back
+        self.held_back.zero_()
+        for number, right in self.right.items():
+            matrix, held_back = arrays(gradient)[number][0], arrays(self.held_back)[number][0]
+            left, _ = torch.linalg.qr(matrix @ right)
+            self.right[number] = matrix.T @ left
+            held_back += matrix - left @ self.right[number].T
+            matrix -= held_back
 
 
 def arrays(weights: torch.Tensor) -> list[torch.Tensor]:
@@ -155,7 +185,7 @@ def rounded(vectors: torch.Tensor) -> torch.Tensor:
 def train(row: Row, samples: tuple[torch.Tensor, ...], seed: int, n_steps: int) -> Iterator[float]:
     """The validation loss after each epoch of `n_steps` steps."""
     x, y, x_validation, y_validation = samples
-    replicas = Replicas(row.n_replicas, seed)
+    replicas = Replicas(row.n_replicas, seed, row.matrix_rank)
     weights = replicas.weights.detach()
     exchanges, width = Exchanges(row, weights), row.batch_size * row.n_replicas
     for epoch in range(N_EPOCHS):
@@ -189,7 +219,8 @@ def cells(row: Row, losses: list[float]) -> list[str]:
     found = [str(len(losses)), f"{np.mean(losses):.3f}{spread}"]
     rate = f"{row.learning_rate}{' cosine' if row.schedule == 'cosine' else ''}"
     if row.n_replicas == 1:
-        return ["`allreduce`", str(row.batch_size), rate, "–", "–", *found]
+        name = f"`allreduce`, rank {row.matrix_rank}" if row.matrix_rank else "`allreduce`"
+        return [name, str(row.batch_size), rate, "–", "–", *found]
     name = f"outer {row.outer[0]}, {row.outer[1]}" if row.outer is not None else row.neighbours
     name += ", 8 bits" if row.compression == "int8" else ""
     return [name, str(row.batch_size), rate, str(row.exchange_every), str(row.delay), *found]

@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 
 import numpy as np
+from numba import njit
 
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.flat_layout import WEIGHT, FlatLayout
@@ -110,8 +111,11 @@ class LowRank(Reduction):
     begins with this Q. Arrays of more than two dimensions are cut into rows and columns where
     their sum is smallest. Vectors, and matrices that would not become smaller, are summed exactly.
 
-    As in `TopFraction`, what is held back is a mean over samples. For an array that no rank has used, nothing is sent
-    later: what is held back stays.
+    As in `TopFraction`, what is held back is a mean over samples. For an array that no rank has used, nothing is sent,
+    and what is held back stays.
+
+    P is the same on all ranks to the last bit, also on different processors. The products that follow may differ in
+    their last digits.
 
     Args:
         matrix_rank: Rank of the approximations, the number of columns of P and Q.
@@ -141,7 +145,8 @@ class LowRank(Reduction):
         lefts = [own * mean @ self._rights[number] for number, mean in means.items()]
         *lefts, exact = _summed(comm, [*lefts, np.concatenate([step[place] for place in self._exact])])
         self._write_exact(step, exact)
-        lefts = [np.linalg.qr(left)[0] for left in lefts]
+        for left in lefts:
+            orthonormalize(left)
         found = _summed(comm, [own * mean.T @ left for mean, left in zip(means.values(), lefts, strict=True)])
         total = float(step[self._layout.size + WEIGHT])
         used = self._layout.arrays.used(step[: self._layout.size])
@@ -149,7 +154,8 @@ class LowRank(Reduction):
             place, approximation = self._places[number], left @ right.T
             step[place] = approximation.ravel() if used[number] else 0
             if used[number] and total != 0:
-                self._rights[number][:] = right
+                is_known = right.any(axis=0)  # a gradient of zeros has no direction
+                self._rights[number][:, is_known] = right[:, is_known]
                 if own != 0:
                     self._held_back[place] = (means[number] - approximation / total).ravel()
 
@@ -170,6 +176,34 @@ class LowRank(Reduction):
             part = step[place]
             part[:] = values[first : first + part.size]
             first += part.size
+
+
+def _orthonormalize(matrix: np.ndarray) -> None:
+    """Makes the columns of a float32 matrix orthonormal in place, by the modified Gram-Schmidt process.
+
+    Compiled without reordering of sums, so that every processor rounds alike. Columns of zeros stay.
+    """
+    n_rows, n_columns = matrix.shape
+    columns = matrix.T.copy()
+    for j in range(n_columns):
+        column = columns[j]
+        for i in range(j):
+            product = 0.0
+            for row in range(n_rows):
+                product += float(columns[i, row]) * float(column[row])
+            for row in range(n_rows):
+                column[row] -= np.float32(product) * columns[i, row]
+        square = 0.0
+        for row in range(n_rows):
+            square += float(column[row]) * float(column[row])
+        if square > 0:
+            scale = np.float32(1 / math.sqrt(square))
+            for row in range(n_rows):
+                column[row] *= scale
+    matrix[:] = columns.T
+
+
+orthonormalize = njit(cache=True, error_model="numpy")(_orthonormalize)
 
 
 def _matrix_shape(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -178,7 +178,7 @@ class Training:
             history=state.history.columns,
             parameters=self.configuration.parameters,
             seconds=state.seconds,
-            samples_per_second=dataset.n_training * len(state.history) / max(state.steps_s, 1e-9),
+            samples_per_second=state.n_samples / max(state.steps_s, 1e-9),
             epochs=len(state.history),
             stopped_by=self.stopped_by,
             best_epoch=stopping.best_epoch if stopping.best_weights is not None else None,
@@ -242,6 +242,7 @@ class Training:
         if self.configuration.monitor:
             metrics |= combined(self.comm.allgather(usage))
         self.state.steps_s += steps_s
+        self.state.n_samples += self.dataset.n_training
         return Epoch(number, metrics, started_s, steps_s, finish_validation, weights, statistics)
 
     def _steps(self, epoch: int, sums: np.ndarray) -> Iterator[np.ndarray]:

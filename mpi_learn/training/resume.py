@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,7 @@ class Checkpointing:
             "history": self.state.history.columns,
             "seconds": self.state.seconds,
             "steps_s": self.state.steps_s,
+            "n_samples": self.state.n_samples,
             "callbacks": self.state.callbacks,
             "stopping": stopping.state(),
             "learning_rate": self.rate.chosen,
@@ -117,14 +118,15 @@ class Checkpointing:
         arrays = checkpoint.arrays
         self.model.weights[:] = arrays["weights"]
         self.model.state.set_floats(arrays["moving"])
-        if len(arrays["counters"]) == self.comm.size:  # otherwise each rank keeps its fresh random numbers
-            self.model.state.set_integers(arrays["counters"][self.comm.rank])
+        if arrays["counters"].shape == (self.comm.size, len(self.model.state.integers())):
+            self.model.state.set_integers(arrays["counters"][self.comm.rank])  # else: fresh random numbers
         for name, array in self.algorithm.state().items():
             if f"algorithm.{name}" in arrays:
                 array[...] = arrays[f"algorithm.{name}"]
         self.state.epoch = int(checkpoint.metadata["epoch"])
         self.state.seconds = checkpoint.metadata.get("seconds", 0.0)
         self.state.steps_s = checkpoint.metadata.get("steps_s", 0.0)
+        self.state.n_samples = checkpoint.metadata.get("n_samples", 0)
         self.state.history.columns = dict(checkpoint.metadata["history"])
 
     def _restore_same(self, checkpoint: Checkpoint, rank_arrays: Arrays) -> None:
@@ -201,6 +203,8 @@ def distributed(comm: Communicator, folder: Path, n_ranks: int) -> Arrays:
 
 def check_same(then: dict[str, Any], now: dict[str, Any], where: str) -> None:
     """Raises ConfigurationError if two configurations differ in a key that must not change."""
+    with suppress(ValueError):  # options that are new since then have their default values
+        then = TrainingConfiguration.model_validate(then).model_dump(mode="json")
     for key in now:
         if key not in MAY_DIFFER and then.get(key) != now[key]:
             raise ConfigurationError(

@@ -154,6 +154,7 @@ class State:
         epoch: Number of finished epochs.
         seconds: Wall time of the training loop so far, with that of earlier runs.
         steps_s: Wall time of all training steps so far, with those of earlier runs.
+        n_samples: Samples of these steps, of all ranks.
         callbacks: What the callbacks remember; see `Callbacks.state`.
         ended_by: Why no epoch follows, if an earlier run of the same training ended before its last epoch.
     """
@@ -163,5 +164,6 @@ class State:
     epoch: int = 0
     seconds: float = 0.0
     steps_s: float = 0.0
+    n_samples: int = 0
     callbacks: list[dict[str, float]] = field(default_factory=list)
     ended_by: str | None = None

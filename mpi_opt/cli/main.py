@@ -22,6 +22,8 @@ from mpi_opt.errors import MPILearnError, UserError, without_passwords
 if TYPE_CHECKING:
     import typer
 
+    from mpi_opt.configuration.plan import Plan
+
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and ends the process with its exit status."""
@@ -63,9 +65,13 @@ def _search_everywhere(arguments: list[str], request: StopRequest) -> int:
             end_unfinished("rank 0 was lost before the search began")
     if isinstance(task, int):
         return task
+    return int(_guarded(partial(_run_search, task, request), debug))
+
+
+def _run_search(plan: Plan, request: StopRequest) -> int:
     from mpi_opt.cli.search_commands import run_search
 
-    return int(_guarded(partial(run_search, task, request), debug))
+    return run_search(plan, request)
 
 
 def _world() -> Any:

@@ -134,11 +134,12 @@ class Watchdog:
             TrialTimeout: Raised later, if the code exceeds its time limit and can be interrupted.
             TrialGivenUp: Raised later, if the rank must leave its block.
         """
+        left_s = NEVER if timeout_s is None else max(timeout_s - spent_s, 0.0)
         with self._lock:
             self._comm, self._timeout_s, self._why = comm, timeout_s, None
-            self._deadline = NEVER if timeout_s is None else time.monotonic() + timeout_s - spent_s
+            self._deadline = time.monotonic() + left_s
         if timeout_s is not None:
-            self._arm(max(timeout_s - spent_s, 0.0) + 2 * GRACE_S)
+            self._arm(left_s + 2 * GRACE_S)
 
     def stop_guarding(self) -> None:
         """Ends the watch after user code. May be called more than once."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mpi_learn.algorithms.configuration import AllReduce
-from mpi_learn.algorithms.reduction import make_reduction
+from mpi_learn.algorithms.reduction import make_reduction, orthonormalize
 from mpi_learn.flat_layout import FlatLayout
 from tests.mpi_learn.thread_ranks import run_ranks
 
@@ -107,6 +107,31 @@ def test_what_power_sgd_holds_back_arrives_later_also_after_steps_without_a_grad
 
     for total in run_ranks(2, run):
         np.testing.assert_allclose(total, matrix.ravel(), atol=1e-3)
+
+
+def test_columns_become_orthonormal():
+    matrix = np.random.default_rng(0).normal(size=(50, 7)).astype(np.float32)
+    matrix[:, 3] = matrix[:, 1] + 1e-3 * matrix[:, 3]
+    columns = matrix.copy()
+    orthonormalize(columns)
+    np.testing.assert_allclose(columns.T @ columns, np.eye(7), atol=1e-3)
+    np.testing.assert_allclose(columns @ columns.T @ matrix, matrix, atol=1e-3)
+
+
+def test_power_sgd_sends_a_gradient_after_one_of_zeros():
+    """Its first rows are zeros, like the weights of pixels at the border of images."""
+    gradient = np.zeros((3, 2, 6), np.float32)
+    gradient[2] = np.arange(12).reshape(2, 6)
+
+    def run(comm):
+        reduction = make_reduction(AllReduce(compression="power-sgd", matrix_rank=2), FlatLayout(SHAPES))
+        for factor in (0, 1):
+            step = np.concatenate([factor * gradient.ravel(), np.zeros(5), [1, 0, 1, 0, 0]]).astype(np.float32)
+            reduction.sum(comm, step)
+        return step[:36] / step[N]
+
+    for found in run_ranks(2, run):
+        np.testing.assert_allclose(found, gradient.ravel(), atol=1e-4)
 
 
 def test_a_rank_without_samples_keeps_what_power_sgd_holds_back():

@@ -221,7 +221,7 @@ def test_a_trial_that_a_workload_system_runs_is_not_run_by_the_search():
 def test_a_study_continues_although_a_pruned_trial_was_as_good_as_the_target():
     """The values of a pruned trial are provisional: it did not end the search in which it ran."""
     records = [TrialRecord(0, "pruned", {"x": 0}, 0.5), TrialRecord(1, "queued", {"x": 1})]
-    _, store = search(ScriptedLink(squares), trials=3, store=ListedStore(records), target=0.5)
+    _, store = search(ScriptedLink(squares), trials=3, store=ListedStore(records), target=(0.5,))
     assert [start.proposal.number for start in store.started][:1] == [1]
 
 
