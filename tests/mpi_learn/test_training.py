@@ -13,6 +13,7 @@ from mpi_learn import train
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ConfigurationError, DataError, ModelError, TrainingError, UserError
+from mpi_learn.training.checkpoint_file import load_checkpoint, save_checkpoint
 from tests.mpi_learn.models_for_tests import digits, line
 
 HERE = Path(__file__).parent
@@ -355,6 +356,29 @@ def test_seconds_and_speed_include_the_runs_before(comm, tmp_path):
     assert again.samples_per_second == pytest.approx(first.samples_per_second)
     longer = train(configuration | {"epochs": 6}, comm, data=line())
     assert longer.seconds > again.seconds
+
+
+def test_checkpoint_from_before_an_option_and_a_counter_existed_is_continued(comm, tmp_path):
+    configuration = NUMBERS | {"algorithm": {"name": "allreduce"}, "checkpoint": {"path": str(tmp_path)}}
+    first = train(configuration | {"epochs": 2}, comm, data=line())
+    checkpoint = load_checkpoint(tmp_path)
+    del checkpoint.metadata["training"]["algorithm"]["matrix_rank"]
+    checkpoint.arrays["counters"] = checkpoint.arrays["counters"][:, 1:]
+    save_checkpoint(tmp_path, checkpoint, [])
+    longer = train(configuration | {"epochs": 4}, comm, data=line())
+    assert longer.history["loss"][:2] == first.history["loss"]
+    assert len(longer.history["loss"]) == 4
+
+
+def test_speed_after_a_start_from_other_data_is_that_of_the_samples_that_were_trained(comm, tmp_path):
+    common = NUMBERS | {"epochs": 2}
+    train(common | {"checkpoint": {"path": str(tmp_path / "a")}}, comm, data=line())
+    checkpoint = load_checkpoint(tmp_path / "a")
+    checkpoint.metadata |= {"steps_s": 1000.0, "n_samples": 5000}
+    save_checkpoint(tmp_path / "a", checkpoint, [])
+    start = {"path": str(tmp_path / "b"), "start_from": str(tmp_path / "a")}
+    continued = train(common | {"epochs": 3, "checkpoint": start}, comm, data=line())
+    assert continued.samples_per_second == pytest.approx((5000 + line().n_training) / 1000, rel=0.05)
 
 
 @pytest.mark.parametrize("mode", ["distributed", "thread"])
