@@ -6,12 +6,12 @@ import math
 from abc import ABC, abstractmethod
 
 import numpy as np
-from numba import njit
 
 from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.flat_layout import WEIGHT, FlatLayout
 from mpi_learn.mpi.collectives import all_to_all, gathered, sum_in_place
 from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.optimizers.rules.rule import fused
 
 LARGEST_HALF = 6e4
 """Slightly less than the largest value of float16, 65504."""
@@ -108,14 +108,14 @@ class LowRank(Reduction):
 
     PowerSGD (Vogels, Karimireddy & Jaggi 2019, algorithms 1 and 2). With the sum over ranks M = Σ Mᵢ of a matrix, one
     power iteration is ``P ← orthonormal(Σ Mᵢ Q)``, ``Q ← Σ Mᵢᵀ P``, and the approximation is ``P Qᵀ``. The next step
-    begins with this Q. Arrays of more than two dimensions are cut into rows and columns where
-    their sum is smallest. Vectors, and matrices that would not become smaller, are summed exactly.
+    begins with this Q. An array with more than two axes becomes the matrix with the smallest sum of rows and columns.
+    Vectors, and matrices that would not become smaller, are summed exactly.
 
     As in `TopFraction`, what is held back is a mean over samples. For an array that no rank has used, nothing is sent,
     and what is held back stays.
 
-    P is the same on all ranks to the last bit, also on different processors. The products that follow may differ in
-    their last digits.
+    Every rank orthonormalises P in the same order of operations. The products that follow are computed by BLAS, and may
+    differ in their last digits between different processors.
 
     Args:
         matrix_rank: Rank of the approximations, the number of columns of P and Q.
@@ -142,12 +142,12 @@ class LowRank(Reduction):
             return
         own = float(step[self._layout.size + WEIGHT])
         means = {number: self._mean(number, step, own) for number in self._shapes}
-        lefts = [own * mean @ self._rights[number] for number, mean in means.items()]
+        lefts = [own * (mean @ self._rights[number]) for number, mean in means.items()]
         *lefts, exact = _summed(comm, [*lefts, np.concatenate([step[place] for place in self._exact])])
         self._write_exact(step, exact)
         for left in lefts:
             orthonormalize(left)
-        found = _summed(comm, [own * mean.T @ left for mean, left in zip(means.values(), lefts, strict=True)])
+        found = _summed(comm, [own * (mean.T @ left) for mean, left in zip(means.values(), lefts, strict=True)])
         total = float(step[self._layout.size + WEIGHT])
         used = self._layout.arrays.used(step[: self._layout.size])
         for number, left, right in zip(means, lefts, found, strict=True):
@@ -181,7 +181,8 @@ class LowRank(Reduction):
 def _orthonormalize(matrix: np.ndarray) -> None:
     """Makes the columns of a float32 matrix orthonormal in place, by the modified Gram-Schmidt process.
 
-    Compiled without reordering of sums, so that every processor rounds alike. Columns of zeros stay.
+    The order of its sums is fixed, unlike that of `numpy.linalg.qr`. Ranks with different processors would otherwise
+    use different columns where the matrix has a lower rank. Columns of zeros stay.
     """
     n_rows, n_columns = matrix.shape
     columns = matrix.T.copy()
@@ -203,7 +204,7 @@ def _orthonormalize(matrix: np.ndarray) -> None:
     matrix[:] = columns.T
 
 
-orthonormalize = njit(cache=True, error_model="numpy")(_orthonormalize)
+orthonormalize = fused(_orthonormalize)
 
 
 def _matrix_shape(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -199,7 +199,7 @@ class TrainingConfiguration(Section):
             ),
             "gan needs a loss for the discriminator's outputs": self.loss is not None,
             "with gan, each of metrics is a file.py:function of (real, generated) samples": is_of_functions,
-            "gan supports no compression but float16: the others would send the gradient of a resting model": not (
+            "gan supports only compression: float16; the others would send gradients of a model that rests": not (
                 isinstance(algorithm, AllReduce) and algorithm.compression in ("top-k", "power-sgd")
             ),
             "gan with accumulate needs `exchange: batch`: with `model` the two models take turns": not (

@@ -191,7 +191,7 @@ def make_output_loss(wanted: Component, output: Shape, labels: np.ndarray) -> tu
 
 
 def _class_of_torch(wanted: Component) -> type[nn.Module] | None:
-    """The class of `torch.nn` that a name stands for; None for a loss of the user."""
+    """The class of `torch.nn` that a name refers to; None for a loss of the user."""
     found: Any = load_function(wanted.name) if wanted.is_own else LOSSES.get(wanted.name)
     if getattr(found, "__module__", "") == "torch.nn.functional":
         found = LOSSES.get(found.__name__, found)
