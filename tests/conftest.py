@@ -32,7 +32,6 @@ NOT_INSTALLABLE = re.compile(
     r"are not here$"  # data sets that are not part of the project
     r"|needs the right to|needs Linux and root|no network namespaces|only root is refused"  # rights
     r"|Linux says|Linux lists"  # /proc
-    r"|a store in memory has|one process$|ends with its process$"  # a case that does not apply to one of the parameters
 )
 """Reasons to skip a test that no installation removes; these tests skip with ``REQUIRE_ALL=1`` too."""
 

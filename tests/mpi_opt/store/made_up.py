@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pytest
 
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.store import Store
 from mpi_opt.store.records import Finish, Start, StudyRecord
+
+SEVERAL_SESSIONS = pytest.mark.parametrize("url", ["file", "postgresql"], indirect=True)
+"""For tests that open a store more than once: a store in memory ends with its session."""
 
 SPACE = Space(
     {

@@ -14,7 +14,7 @@ from mpi_opt.core.trial import FoldOutcome, Outcome, Proposal
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.store.records import Finish, StudyRecord
-from tests.mpi_opt.store.made_up import CONFIGURATION, SPACE, finish, make_study, start
+from tests.mpi_opt.store.made_up import CONFIGURATION, SEVERAL_SESSIONS, SPACE, finish, make_study, start
 
 ONE = Space({"x": Real(0, 1)})
 
@@ -109,9 +109,8 @@ def test_ended_trials_are_in_the_order_of_ending(store: Store) -> None:
     assert [trial.number for trial in store.trials(study.id)] == [0, 1, 2, 3]
 
 
+@SEVERAL_SESSIONS
 def test_order_of_ending_continues_in_a_second_session(store: Store, url: str) -> None:
-    if url == "sqlite://":
-        pytest.skip("a store in memory has one session")
     study = create(store)
     store.start(study.id, [start(0), start(1), start(2)])
     store.finish(study.id, [finish(2)])
@@ -123,9 +122,8 @@ def test_order_of_ending_continues_in_a_second_session(store: Store, url: str) -
         assert [trial.number for trial in second.ended_trials(study.id)] == [2, 1, 0]
 
 
+@SEVERAL_SESSIONS
 def test_order_of_ending_is_one_for_all_processes(store: Store, url: str) -> None:
-    if url == "sqlite://":
-        pytest.skip("a store in memory has one session")
     study = create(store)
     store.start(study.id, [start(number) for number in range(6)])
     with Store.open(url) as other:
@@ -159,9 +157,8 @@ def test_trials_of_older_versions_that_share_a_place_come_by_time_and_number(sto
     assert [trial.number for trial in store.ended_trials(study.id)] == [3, 0, 1, 2]
 
 
+@SEVERAL_SESSIONS
 def test_trial_that_another_process_has_ended_is_refused_and_nothing_changes(store: Store, url: str) -> None:
-    if url == "sqlite://":
-        pytest.skip("a store in memory has one session")
     study = create(store)
     store.start(study.id, [start(0), start(1), start(2)])
     with Store.open(url) as other:
@@ -360,9 +357,8 @@ def test_any_error_text_is_kept(store: Store) -> None:
     assert store.trials(study.id)[0].error == "bad file name ?t?, a NUL � and a % 'quote'"
 
 
+@SEVERAL_SESSIONS
 def test_two_searches_share_a_store(store: Store, url: str) -> None:
-    if url == "sqlite://":
-        pytest.skip("a store in memory has one session")
     with Store.open(url) as other:
         first, second = create(store, "first"), create(other, "second")
         for number in range(20):

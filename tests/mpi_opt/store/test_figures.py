@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from sqlalchemy import create_engine, inspect, text
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
@@ -12,7 +11,7 @@ from mpi_opt.core.space import Integer, Real, Space
 from mpi_opt.core.trial import FoldOutcome, Outcome
 from mpi_opt.store import Store, schema
 from mpi_opt.store.records import Finish
-from tests.mpi_opt.store.made_up import finish, make_study, start
+from tests.mpi_opt.store.made_up import SEVERAL_SESSIONS, finish, make_study, start
 
 TWO = FiguresOfMerit(("accuracy", "seconds"), ("maximize", "minimize"))
 SPACE = Space({"x": Real(0, 1), "seconds": Integer(1, 3)})
@@ -44,9 +43,8 @@ def test_the_front_contains_the_trials_that_no_complete_trial_dominates_in_any_o
     assert [row[0] for row in found] == sorted(expected)
 
 
+@SEVERAL_SESSIONS
 def test_front_is_right_with_several_that_write(url):
-    if url == "sqlite://":
-        pytest.skip("one process")
     with Store.open(url) as one, Store.open(url) as other:
         study = create(one)
         one.start(study.id, [start(n) for n in range(3)])
@@ -104,9 +102,8 @@ def test_figures_of_merit_of_a_study_are_read_back(store):
     assert store.sql("SELECT selection FROM studies ORDER BY id")[1] == [("median",), ("mean+std",)]
 
 
+@SEVERAL_SESSIONS
 def test_store_of_the_first_schema_becomes_one_of_this(url):
-    if url == "sqlite://":
-        pytest.skip("it ends with its process")
     with Store.open(url) as store:
         make_study(store, n_trials=12)
         before = store.trials(1)

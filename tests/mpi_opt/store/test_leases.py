@@ -17,7 +17,7 @@ from mpi_opt.store.errors import StoreLockedError
 from mpi_opt.store.leases import Leases
 from mpi_opt.store.records import LeaseRecord, now
 from mpi_opt.study import lease
-from tests.mpi_opt.store.made_up import make_study
+from tests.mpi_opt.store.made_up import SEVERAL_SESSIONS, make_study
 
 ONE = LeaseRecord("one", "node1", "node1 boot", 17, 5, "2026-01-01T00:00:00", "2026-01-01T00:00:00")
 OTHER = replace(ONE, token="other", host="node2")
@@ -73,9 +73,8 @@ def test_studies_of_a_store_have_leases_of_their_own(store: Store) -> None:
     assert store.leases.read(first) == ONE
 
 
+@SEVERAL_SESSIONS
 def test_of_many_that_ask_at_once_one_gets_the_study(url: str) -> None:
-    if url == "sqlite://":
-        pytest.skip("a store in memory has one session")
     with Store.open(url) as store:
         study = make_study(store, n_trials=1).id
     interval, barrier, owners = sys.getswitchinterval(), threading.Barrier(6), []
