@@ -9,6 +9,7 @@ import multiprocessing
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,15 +33,25 @@ class CountingFiles(http.server.SimpleHTTPRequestHandler):
     """Serves a folder and counts whole downloads."""
 
     downloads: ClassVar[list[str]] = []
-    delay_s: ClassVar[float] = 0.0
+    is_ready: ClassVar[Callable[[], bool]] = lambda: True
+    """A download waits until this is true, for at most 30 s."""
 
     def do_GET(self):
         self.downloads.append(self.path)
-        time.sleep(self.delay_s)
+        last = time.monotonic() + 30
+        while not type(self).is_ready() and time.monotonic() < last:
+            time.sleep(0.01)
         super().do_GET()
 
     def log_message(self, *_):
         pass
+
+
+def n_waiting_for_a_lock_in(folder: Path) -> int:
+    """How many processes wait for a lock on a file in this folder, as the kernel lists them."""
+    inodes = {str(lock.stat().st_ino) for lock in folder.glob(".*.lock")}
+    waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines() if " -> " in line]
+    return sum(words[6].rpartition(":")[2] in inodes for words in waiting)
 
 
 @contextlib.contextmanager
@@ -182,9 +193,9 @@ def test_a_web_server_is_asked_for_a_file_once(remote_folder, tmp_path):
 @pytest.mark.parametrize(("together", "keep"), [(True, True), (False, True), (False, False)])
 def test_ranks_of_a_host_fetch_one_copy_together(remote_folder, tmp_path, monkeypatch, together, keep):
     pytest.importorskip("aiohttp")
-    # so that all of them come while the first one fetches; a copy that nobody keeps is gone when the last one leaves
-    monkeypatch.setattr(CountingFiles, "delay_s", 0.5 if together or keep else 3.0)
     cache, program = tmp_path / "cache", str(Path(__file__).with_name("load_remote.py"))
+    if not together:  # a copy that nobody keeps is gone when the last one leaves, so all of them must have come
+        monkeypatch.setattr(CountingFiles, "is_ready", lambda: n_waiting_for_a_lock_in(cache) == 3)
     with served(remote_folder) as server:
         done = in_world(4, program, f"{server}/part_1.h5", str(cache), str(int(together)), str(int(keep)), timeout=60)
     assert done.returncode == 0, done.stderr
