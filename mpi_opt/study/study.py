@@ -15,7 +15,7 @@ from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
-from mpi_opt.study.trial_table import LAST_COLUMNS, html_table, trial_columns, trial_row
+from mpi_opt.study.trial_table import LAST_COLUMNS, html_table, trial_columns, trial_rows
 
 if TYPE_CHECKING:
     import pandas
@@ -146,7 +146,7 @@ class Study:
             import pandas
         except ImportError:
             raise StoreError("a data frame needs pandas", cure="pip install mpi-opt[plots]") from None
-        rows = [trial_row(trial, self.record) for trial in self.trials]
+        rows = trial_rows(self.trials, self.record)
         return pandas.DataFrame(rows, columns=trial_columns(self.record))
 
     def folds(self, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
@@ -202,7 +202,7 @@ class Study:
         counts = ", ".join(f"{n} {state}" for state, n in self.record.counts.items()) or "no trials"
         method = html.escape(f"{self.direction}, {self.record.strategy}")
         columns = trial_columns(self.record, without=LAST_COLUMNS)
-        rows = [trial_row(trial, self.record) for trial in self.ranked(("complete",))[:N_SHOWN]]
+        rows = trial_rows(self.ranked(("complete",))[:N_SHOWN], self.record)
         return f"<div><b>{html.escape(self.name)}</b>: {counts}; {method}{html_table(columns, rows)}</div>"
 
 

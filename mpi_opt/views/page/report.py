@@ -26,7 +26,7 @@ from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store.records import AttemptRecord, EventRecord, readable
 from mpi_opt.study.study import Study
-from mpi_opt.study.trial_table import LAST_COLUMNS, cell, html_table, trial_columns, trial_row
+from mpi_opt.study.trial_table import LAST_COLUMNS, cell, html_table, trial_columns, trial_rows
 from mpi_opt.views import series
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
@@ -129,7 +129,7 @@ def _best_table(study: Study) -> str:
     if not trials:
         return '<p class="empty">no trial is complete yet</p>'
     index = {trial.number: i for i, trial in enumerate(study.trials)}
-    rows = [trial_row(trial, study.record) for trial in trials]
+    rows = trial_rows(trials, study.record)
     attributes = [f' data-trial="{index[trial.number]}"' for trial in trials]
     attributes[0] += " class=is-best"
     return html_table(trial_columns(study.record, without=("state", *LAST_COLUMNS)), rows, attributes)
