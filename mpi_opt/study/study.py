@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed", "search_stopped"
 """Events that a search records: the study is finished; a study continues; the search ended before it was finished."""
 
+SEARCH_FINISHED = "search_finished"
+"""Event of a search that leaves only trials of a workload system. The study is finished when these have ended."""
+
 N_SHOWN = 10
 """How many trials a notebook shows."""
 
@@ -36,9 +39,9 @@ class Study:
         record: The study without its trials.
         trials: All trials, by number.
         store: The store's URL.
-        is_finished: Whether the last search finished the study: all trials have ended, the target was reached, or the
-            strategy has no more proposals. For a study that no search has run (`ask` and `tell`): whether as many
-            trials have ended as the configuration says.
+        is_finished: Whether the last search finished the study: all trials have ended, also those of a workload system,
+            the target was reached, or the strategy has no more proposals. For a study that no search has run (`ask` and
+            `tell`): whether as many trials have ended as the configuration says.
     """
 
     record: StudyRecord
@@ -226,7 +229,8 @@ def _found(store: Store, name: str | None) -> StudyRecord:
 
 def _is_finished(store: Store, record: StudyRecord) -> bool:
     kinds = [event.kind for event in store.events(record.id)]
-    searches = [kind for kind in kinds if kind in (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED)]
+    searches = [kind for kind in kinds if kind in (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED, SEARCH_FINISHED)]
     if searches:
-        return searches[-1] == STUDY_FINISHED
+        has_all_ended = record.n_ended == record.n_trials
+        return searches[-1] == STUDY_FINISHED or (searches[-1] == SEARCH_FINISHED and has_all_ended)
     return bool(record.n_ended >= record.configuration.get("search", {}).get("trials", 1))

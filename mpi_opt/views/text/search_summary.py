@@ -23,9 +23,15 @@ def search_summary(study: Study, store: str, n_expected: int | None) -> str:
         lines = ["", "the best trials:", trials_table(study, study.ranked(("complete",))[:5]), ""]
     if study.best is not None and (changes := schedule_text(study, study.best)):
         lines += ["hyperparameters of the best trial that changed during its training:", changes, ""]
-    n_ended = study.record.n_ended
+    n_ended, n_running = study.record.n_ended, study.record.counts.get("running", 0)
     if n_expected is not None and n_ended < n_expected:
-        lines.append(f"{n_ended} of {n_expected} trials have ended; to resume, run the same command again")
+        is_left_to_others = n_ended + n_running >= n_expected  # no trial of this search is running any more
+        rest = (
+            f"a workload system still runs {n_running}"
+            if is_left_to_others
+            else "to resume, run the same command again"
+        )
+        lines.append(f"{n_ended} of {n_expected} trials have ended; {rest}")
     if not is_in_memory(parsed(store)):
         store = without_passwords(store)
         lines += [f"all trials are in {store}; try", f'  mpi-opt results --store {store} --sql "{_query(study)}"']
