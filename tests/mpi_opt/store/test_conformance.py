@@ -203,7 +203,7 @@ from tests.mpi_opt.store.made_up import make_study, start
 with Store.open(sys.argv[1]) as store:
     study = make_study(store, n_trials=4)
     try:
-        store.start(study.id, [start(4), start(0)])
+        store.start(study.id, [start(0), start(4)])
     except StoreConflictError:
         print("refused")
 """
