@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 from datetime import UTC, datetime
 
 import pytest
@@ -193,25 +191,6 @@ def test_outcome_of_an_attempt_that_was_given_up_is_refused(store: Store) -> Non
         store.finish(study.id, [finish(0, 1.0)])
     store.finish(study.id, [finish(0, 2.0, attempt=2)])
     assert store.trials(study.id)[0].figure_of_merit == 2.0
-
-
-CONFLICT = """
-import sys
-from mpi_opt.store import Store
-from mpi_opt.store.errors import StoreConflictError
-from tests.mpi_opt.store.made_up import make_study, start
-with Store.open(sys.argv[1]) as store:
-    study = make_study(store, n_trials=4)
-    try:
-        store.start(study.id, [start(0), start(4)])
-    except StoreConflictError:
-        print("refused")
-"""
-
-
-def test_refused_transaction_prints_nothing(url: str) -> None:
-    done = subprocess.run([sys.executable, "-c", CONFLICT, url], capture_output=True, text=True, timeout=60)
-    assert (done.stdout, done.stderr) == ("refused\n", "")
 
 
 def test_trial_that_is_not_in_the_queue_is_not_started_again(store: Store) -> None:
