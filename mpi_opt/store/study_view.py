@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import Dialect, literal
+from sqlalchemy.engine.default import DefaultDialect
 
 from mpi_opt.core import space
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
@@ -17,6 +18,9 @@ FIRST_COLUMNS = ("number", "state", "figure_of_merit", "uncertainty", "duration_
 """The first columns of the view of a study; those of figures of merit and hyperparameters follow."""
 
 LARGEST_BIGINT = 2**63 - 1
+
+STANDARD_SQL = DefaultDialect()
+"""The rules for names in queries that must be valid in every database."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,11 @@ class StudyColumns:
         columns = {name: (untaken(name, "merit"), untaken(f"{name}_uncertainty", "merit")) for name in names}
         pareto = untaken("pareto", "trial") if names else None
         return cls(columns, pareto, {name: untaken(name, "parameter") for name in dimensions})
+
+
+def quoted(name: str) -> str:
+    """`name` in a query for any database: in double quotes if it has capitals, or is a word of SQL."""
+    return STANDARD_SQL.identifier_preparer.quote(name)
 
 
 def view_name(study: str, taken: Collection[str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import pytest
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
@@ -11,6 +13,8 @@ from mpi_opt.store import Store
 from mpi_opt.store.records import Finish, StudyRecord
 from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import LAST_COLUMNS, trial_columns, trial_rows
+from mpi_opt.views.text.search_summary import search_summary
+from mpi_opt.views.text.tables import trials_table
 from tests.mpi_opt.store.made_up import start
 
 
@@ -65,6 +69,22 @@ def test_hyperparameter_named_like_a_column_of_the_table_alone_keeps_its_name_in
     assert (row["parameter_error"], row["parameter_attempts"], row["error"], row["attempts"]) == (100, 101, None, 1)
 
 
+@pytest.mark.parametrize("figures", [FiguresOfMerit(), FiguresOfMerit(("a", "Pareto"), SEVERAL)], ids=["one", "two"])
+def test_query_that_a_search_prints_is_valid_whatever_the_names_are(store, figures):
+    space = Space({name: Integer(0, 9) for name in ("number", "order", "Rate", "x")})
+    study = store.create_study(
+        "Digits", figures_of_merit=figures, strategy="random", seed=1, configuration={}, space=space
+    )
+    store.start(study.id, [start(0, {"number": 4, "order": 5, "Rate": 6, "x": 7})])
+    outcome = figures.outcome(0, "complete", [0.5, 1.5][: len(figures.names)], None, 9.0, [])
+    store.finish(study.id, [Finish(outcome, 1, 0)])
+    summary = search_summary(Study.read(store, "Digits"), "sqlite:///digits.db", 1)
+    columns, (row,) = store.sql(shlex.split(summary.splitlines()[-1])[-1])
+    shown = dict(zip(columns, row, strict=True))
+    assert [shown[name] for name in ("number", "parameter_number", "order", "Rate", "x")] == [0, 4, 5, 6, 7]
+    assert shown["figure_of_merit"] == 0.5
+
+
 def test_categories_that_are_whole_numbers_keep_all_their_digits_in_the_view(store):
     large = 2**60 + 1
     space = Space({"mask": Categorical([large, 7]), "huge": Categorical([10**30, 3]), "mixed": Categorical([1, 2.5])})
@@ -76,8 +96,6 @@ def test_categories_that_are_whole_numbers_keep_all_their_digits_in_the_view(sto
 
 
 def test_shown_table_marks_the_front_beside_a_figure_with_its_name(store):
-    from mpi_opt.views.text.tables import trials_table
-
     one_trial(store, ["x"], FiguresOfMerit(("a", "pareto"), SEVERAL))
     study = Study.read(store, "names")
     heading, line = trials_table(study, study.trials).splitlines()
@@ -86,8 +104,6 @@ def test_shown_table_marks_the_front_beside_a_figure_with_its_name(store):
 
 
 def test_shown_table_hides_uncertainties_that_no_trial_has(store):
-    from mpi_opt.views.text.tables import trials_table
-
     figures = FiguresOfMerit(("a", "state"), SEVERAL)
     study = store.create_study(
         "plain",
