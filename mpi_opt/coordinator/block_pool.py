@@ -102,6 +102,11 @@ class BlockPool:
         """The world ranks of a block, the leader first."""
         return self.membership.blocks[block]
 
+    def fold_leaders(self, block: int, folds: int) -> list[int]:
+        """The world rank of the first rank of each fold group of a block."""
+        ranks = self.ranks(block)
+        return [ranks[group[0]] for group in fold_groups(len(ranks), folds)]
+
     def hosts(self, block: int) -> str:
         """The hosts of a block, separated by commas."""
         return self._hosts.get(block, "")

@@ -20,7 +20,8 @@ from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost
 from mpi_opt.store.records import Finish
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
-from mpi_opt.study.study import SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
+from mpi_opt.study.past_trials import PastTrials
+from mpi_opt.study.study import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.worker.watchdog import STOPPING_S
 
 ELSEWHERE = -1
@@ -74,19 +75,24 @@ class Coordinator:
 
     def _resume(self) -> None:
         """Continues from the trials of the study in the store."""
-        past = self.state.resume()
-        if not past:
-            return
+        if past := self.state.resume():
+            self._stop_if_reached(past, "the target was reached before")
+            self._event(STUDY_RESUMED, str(past))
+
+    def _stop_if_reached(self, past: PastTrials, why: str) -> None:
+        """Stops the search if one of the trials that were read from the store reaches the target."""
         if any(self.limits.is_reached(record) for record in past.ended):
             self.has_reached_target = True
-            self._stop("the target was reached before")
-        self._event(STUDY_RESUMED, str(past))
+            self._stop(why)
+            self._stop_running()
 
     def _conclude(self) -> None:
         """Records whether the study is finished."""
         is_complete = not self.queue.running and (self.queue.is_done or not self.why_stopped)
-        if is_complete or self.has_reached_target:
+        if self.has_reached_target or (is_complete and not self.state.n_external):
             self.store.event(STUDY_FINISHED, self.why_stopped or "all trials have ended")
+        elif is_complete:
+            self.store.event(SEARCH_FINISHED, f"a workload system still runs {self.state.n_external} of the trials")
         else:
             self.store.event(SEARCH_STOPPED, self.why_stopped)
 
@@ -104,7 +110,7 @@ class Coordinator:
             case Outcome():
                 self._handle_outcome(rank, message)
             case Report():
-                self._handle_report(rank, message)
+                self._handle_report(message)
             case Ready():
                 if self.pool.mark_ready(message):
                     self.progress.ready(message.block)
@@ -127,10 +133,10 @@ class Coordinator:
         del self.queue.running[outcome.number]
         self._outcomes.append((running, outcome))
 
-    def _handle_report(self, rank: int, report: Report) -> None:
+    def _handle_report(self, report: Report) -> None:
         """Passes an intermediate value to the strategy, and stops the trial if the strategy prunes it."""
         running = self.queue.running.get(report.number)
-        if running is not None and self.state.prunes(running, rank, report):
+        if running is not None and self.state.prunes(running, report):
             self._stop_trial(running)
 
     def _handle_broken(self, broken: Broken) -> None:
@@ -193,8 +199,10 @@ class Coordinator:
             return
         pairs = zip(trials, self.pool.free, strict=False)
         started = [self.pool.assign(proposal, attempt, block, self.settings) for (proposal, attempt), block in pairs]
-        if not self.state.begin([self.pool.start_of(running) for running in started]):
-            return  # a workload system has received one of these trials
+        past = self.state.begin([self.pool.start_of(running) for running in started])
+        if past is not None:  # a workload system has received one of these trials
+            self._stop_if_reached(past, "a trial of a workload system reached the target")
+            return
         del self.pool.free[: len(started)]
         for running in started:
             self.queue.running[running.number] = running
@@ -281,8 +289,8 @@ class Coordinator:
             self._stop_trial(running)
 
     def _stop_trial(self, running: Running) -> None:
-        """Asks the ranks that report intermediate values, the first ones of the fold groups, to stop a trial."""
-        for rank in sorted({self.pool.ranks(running.block)[0], *running.reports.reporters}):
+        """Asks the first rank of each fold group, which decides whether its fold continues, to stop a trial."""
+        for rank in self.pool.fold_leaders(running.block, self.settings.folds):
             self.link.send(rank, Stop(running.number))
 
     def _event(self, kind: str, detail: str) -> None:

@@ -13,18 +13,15 @@ class FoldReports:
 
     Attributes:
         n_groups: Number of folds that run in parallel.
-        reporters: The world ranks that have reported a value.
     """
 
     def __init__(self, n_groups: int, figures: FiguresOfMerit) -> None:
         self.n_groups, self._figures = n_groups, figures
-        self.reporters: set[int] = set()
         self._values: dict[int, dict[int, float]] = {}
         self._only_fold: int | None = None  # with folds one after the other
 
-    def add(self, rank: int, fold: int, step: int, value: float) -> float | None:
+    def add(self, fold: int, step: int, value: float) -> float | None:
         """Records the value of a fold; returns the value of the trial once, when all parallel folds have reported."""
-        self.reporters.add(rank)
         self._only_fold = fold if self._only_fold is None else self._only_fold
         if self.n_groups == 1 and fold != self._only_fold:  # an early stop may have left it fewer steps
             return None

@@ -53,11 +53,12 @@ class StudyState:
         """At most `count` trials to start, each with the number of its attempt."""
         return self.queue.next(count, self._strategy.ask)
 
-    def begin(self, starts: list[Start]) -> bool:
+    def begin(self, starts: list[Start]) -> PastTrials | None:
         """Records trials as running.
 
         Returns:
-            False if a workload system has received one of them. Then none is recorded, and the study is read again.
+            None; if a workload system has received one of them, the trials of the study, which is read again. Then none
+            of `starts` is recorded.
 
         Raises:
             StoreConflictError: Another search has started one of them.
@@ -69,8 +70,8 @@ class StudyState:
                 raise
             self._strategy = self._new_strategy()
             self._replay(past)
-            return False
-        return True
+            return past
+        return None
 
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
         """Passes the outcome of a trial to the strategy."""
@@ -81,9 +82,9 @@ class StudyState:
             folds = {fold.fold: fold.figure_of_merit for fold in outcome.folds}
             self._complete_trials.add(proposal, outcome.figure_of_merit, folds)
 
-    def prunes(self, running: Running, rank: int, report: Report) -> bool:
-        """Records an intermediate value of a trial from a rank; returns whether the strategy prunes the trial."""
-        value = running.reports.add(rank, report.fold, report.step, report.value)
+    def prunes(self, running: Running, report: Report) -> bool:
+        """Records an intermediate value of a trial; returns whether the strategy prunes the trial."""
+        value = running.reports.add(report.fold, report.step, report.value)
         if value is None:
             return False
         decision = self._strategy.report(running.proposal, report.step, self._limits.figures_of_merit.sign * value)
@@ -113,6 +114,11 @@ class StudyState:
             return False
         is_all = self.is_exhausted and not self.is_waiting_for_results
         return self.n_failed >= min(HOPELESS, self._limits.trials) or is_all
+
+    @property
+    def n_external(self) -> int:
+        """Number of trials that a workload system runs."""
+        return len(self._external.running)
 
     @property
     def is_waiting_for_results(self) -> bool:

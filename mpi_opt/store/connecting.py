@@ -7,6 +7,7 @@ provide; on these SQLite uses the rollback journal.
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import time
@@ -19,6 +20,9 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
 from mpi_opt.errors import StoreError, without_passwords
 from mpi_opt.store import schema
 from mpi_opt.store.errors import damaged, explained
+
+# psycopg warns of each transaction that fails because of another process, which this program expects and repeats
+logging.getLogger("psycopg").addHandler(logging.NullHandler())
 
 WAIT_S = 10.0
 """How long to wait for a database that another program has locked, in seconds."""

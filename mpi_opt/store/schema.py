@@ -7,14 +7,11 @@ JSON is stored in text columns, which every database has; the view of a study ex
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Collection
 from typing import Any
 
 from sqlalchemy import (
     BigInteger,
     Column,
-    Dialect,
     Float,
     ForeignKey,
     Index,
@@ -24,12 +21,10 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    literal,
 )
 
-from mpi_opt.core import space
 from mpi_opt.core.figures_of_merit import Direction, FiguresOfMerit, Selection
-from mpi_opt.core.space import DIMENSIONS, Dimension, Space
+from mpi_opt.core.space import DIMENSIONS, Space
 
 VERSION = 3
 """The version of the schema that this program reads and writes."""
@@ -196,9 +191,6 @@ leases = Table(
     Column("renewed_at", String(32), nullable=False),
 )
 
-VIEW_COLUMNS = ("number", "state", "figure_of_merit", "uncertainty", "duration_s")
-"""The first columns of the view of a study; those of the hyperparameters follow."""
-
 
 def space_to_json(dimensions: Space) -> str:
     """The space as JSON, in the form of a ``space:`` section."""
@@ -223,69 +215,3 @@ def figures_from_json(text: str | None, direction: Direction, selection: Selecti
     entries = json.loads(text)
     names, directions = (tuple(entry[key] for entry in entries) for key in ("name", "direction"))
     return FiguresOfMerit(names, directions, selection)
-
-
-def view_name(study: str, taken: Collection[str]) -> str:
-    """``study_NAME`` with every character but letters, digits and _ replaced; numbered if the name is `taken`."""
-    first = name = "study_" + re.sub(r"[^A-Za-z0-9_]", "_", study)
-    n = 1
-    while name.lower() in {other.lower() for other in taken}:
-        n += 1
-        name = f"{first}_{n}"
-    return name
-
-
-def create_view(name: str, study_id: int, dimensions: Space, figures: FiguresOfMerit, dialect: Dialect) -> str:
-    """The statement that creates a study's view: a row for each trial, a column for each hyperparameter.
-
-    Each of several figures of merit has two columns, ``NAME`` and ``NAME_uncertainty``, and ``pareto`` is 1 on the
-    front. Columns whose names are taken become ``merit_NAME`` (figure of merit) or ``parameter_NAME`` (hyperparameter).
-    """
-    quote = dialect.identifier_preparer.quote
-    columns, taken = list(VIEW_COLUMNS), set(VIEW_COLUMNS)
-
-    def add(sql: str, column: str, prefix: str) -> None:
-        while column.lower() in taken:
-            column = f"{prefix}_{column}"
-        taken.add(column.lower())
-        columns.append(f"{sql} AS {quote(column)}")
-
-    for figure in figures.names if figures.are_several else ():
-        add(_figure("value", figure, dialect), figure, "merit")
-        add(_figure("uncertainty", figure, dialect), f"{figure}_uncertainty", "merit")
-    if figures.are_several:
-        add("pareto", "pareto", "trial")
-    for parameter, dimension in dimensions.items():
-        add(_extracted(parameter, dimension, dialect), parameter, "parameter")
-    return f"CREATE VIEW {quote(name)} AS SELECT {', '.join(columns)} FROM trials WHERE study_id = {int(study_id)}"
-
-
-def _figure(column: str, name: str, dialect: Dialect) -> str:
-    """SQL for one figure of merit, or for its uncertainty, of a trial."""
-    wanted = f"f.trial_id = trials.id AND f.name = {_text(name, dialect)}"
-    return f"(SELECT f.{column} FROM figures_of_merit f WHERE {wanted})"
-
-
-def _extracted(parameter: str, dimension: Dimension, dialect: Dialect) -> str:
-    """SQL for one value in the column `parameters`, with the type of its dimension."""
-    if dialect.name == "postgresql":
-        return f"CAST(CAST(parameters AS json) ->> {_text(parameter, dialect)} AS {_sql_type(dimension)})"
-    path = _text(f"$.{json.dumps(parameter, ensure_ascii=False)}", dialect)
-    function = "json_extract" if dialect.name == "sqlite" else "JSON_VALUE"
-    return f"{function}(parameters, {path})"
-
-
-def _text(value: str, dialect: Dialect) -> str:
-    return str(literal(value).compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
-
-
-def _sql_type(dimension: Dimension) -> str:
-    if isinstance(dimension, space.Real):
-        return "double precision"
-    if isinstance(dimension, space.Integer):
-        return "bigint"
-    categories = dimension.categories if isinstance(dimension, space.Categorical) else ()
-    kinds = {type(category) for category in categories if category is not None}
-    if kinds == {bool}:
-        return "boolean"
-    return "double precision" if kinds and kinds <= {int, float} else "text"

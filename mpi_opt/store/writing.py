@@ -31,7 +31,7 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import UNFINISHED, Outcome
 from mpi_opt.errors import without_passwords
-from mpi_opt.store import pareto_flags, schema
+from mpi_opt.store import pareto_flags, schema, study_view
 from mpi_opt.store.errors import conflict
 from mpi_opt.store.records import EarlierTrial, Finish, GivenUp, Start, now
 from mpi_opt.store.schema import (
@@ -83,7 +83,7 @@ def create_study(
     earlier: Sequence[EarlierTrial],
 ) -> None:
     """Inserts a study, its view, and the trials `earlier` of another study that are transferred to it."""
-    view = schema.view_name(name, connection.scalars(select(studies.c.view_name)).all())
+    view = study_view.view_name(name, connection.scalars(select(studies.c.view_name)).all())
     row = {
         "name": name,
         "direction": figures.directions[0],
@@ -98,7 +98,7 @@ def create_study(
     }
     connection.execute(insert(studies).values(row))
     study_id = connection.scalars(select(studies.c.id).where(studies.c.name == name)).one()
-    connection.exec_driver_sql(schema.create_view(view, study_id, space, figures, connection.dialect))
+    connection.exec_driver_sql(study_view.create_view(view, study_id, space, figures, connection.dialect))
     rows = [
         {"position": position, "parameters": json.dumps(trial.parameters, ensure_ascii=False)}
         | {"study_id": study_id, "figure_of_merit": trial.figure_of_merit}

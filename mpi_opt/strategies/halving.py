@@ -53,7 +53,8 @@ class HalvingOptions(Options):
         await_refit_up_to: With at most this many trials pending, a new configuration of ``bayesian`` waits for a model
             of all outcomes. With more, it is prepared in the background.
         resume: Promoted trials are new trials that resume from a checkpoint. If false, every trial has the full budget
-            and is stopped at a rung unless the value that it reports is among the best there.
+            and is stopped at a rung unless the value that it reports is among the best there. Values that were
+            reported before a search was continued do not count, and ``reproducible`` stops no trial.
     """
 
     min_budget: float | None = Field(default=None, gt=0)

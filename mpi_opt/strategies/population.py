@@ -50,8 +50,8 @@ class PopulationOptions(Options):
         change: A number with a log-uniform prior is multiplied or divided by 1 + `change`; any other number moves by
             a sixth of `change` times its range.
         resample: Probability that a number is drawn at random instead. For categories it is at least 0.1.
-        perturb: The hyperparameters that may change during a training; by default the real ones. Hyperparameters that
-            define the shape of the network must not change.
+        perturb: The hyperparameters that may change during a training; by default the real ones on which no
+            other depends. Hyperparameters that define the shape of the network must not change.
     """
 
     population: int = Field(default=8, ge=2)
@@ -225,11 +225,13 @@ class Population(Strategy):
 
     def _names_to_perturb(self) -> set[str]:
         names, where = self._options.perturb, "search.options.perturb"
+        parents = {parent for dimension in self._space.values() for parent in dimension.when or ()}
         if names is None:
-            return {name for name, dimension in self._space.items() if isinstance(dimension, Real)}
+            numbers = {name for name, dimension in self._space.items() if isinstance(dimension, Real)}
+            return numbers - parents
         for name in names:
             if name not in self._space:
                 raise unknown_hyperparameter(name, self._space, where)
-            if any(name in (dimension.when or ()) for dimension in self._space.values()):
+            if name in parents:
                 raise ConfigurationError(f"{name}: other hyperparameters depend on it", where=where)
         return set(names)

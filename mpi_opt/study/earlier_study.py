@@ -6,10 +6,13 @@ Only `read_earlier` reads a store. The new study keeps the mapped trials, and co
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 from mpi_opt.configuration.configuration import StudyConfiguration
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Dimension, Integer, Parameters, Real, Space, Value
 from mpi_opt.core.thinning import thinned
+from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_same, may_exist
@@ -42,7 +45,7 @@ def read_earlier(configuration: StudyConfiguration, space: Space) -> list[Earlie
         raise _undecided(f"there is no other study in {url}", ())
     with Store.open(url, read_only=True) as store:
         earlier = Study.read(store, section.study or _only_study(store, own_name))
-    return mapped(earlier, space, configuration.figures_of_merit().sign)
+    return mapped(earlier, space, configuration.figures_of_merit())
 
 
 def _only_study(store: Store, own_name: str | None) -> str:
@@ -58,13 +61,16 @@ def _undecided(problem: str, names: Sequence[str]) -> ConfigurationError:
     return ConfigurationError(problem, where=f"{WHERE}.study", cure=cure)
 
 
-def mapped(earlier: Study, space: Space, sign: float) -> list[EarlierTrial]:
+def mapped(earlier: Study, space: Space, figures: FiguresOfMerit) -> list[EarlierTrial]:
     """Maps the complete trials of `earlier` to points of `space`; duplicate points are left out.
+
+    If `earlier` has several figures of merit, that with the name of the first one of the new study counts, or else its
+    first one. For a new study with several figures of merit the best trials are those of the Pareto front.
 
     Args:
         earlier: The earlier study.
         space: The space of the new study.
-        sign: -1 if the new study maximizes, else 1.
+        figures: The figures of merit of the new study.
 
     Returns:
         The best trials first, with figures of merit in the direction of the new study.
@@ -81,16 +87,24 @@ def mapped(earlier: Study, space: Space, sign: float) -> list[EarlierTrial]:
             cure=f"the hyperparameters of this study are {', '.join(space)}",
         )
     found: dict[str, EarlierTrial] = {}
-    for trial in earlier.ranked(("complete",)):
+    for trial, cost in _ranked(earlier, figures):
         parameters = _mapped(trial.parameters, space, common)
-        if parameters and trial.figure_of_merit is not None:
-            value = sign * earlier.figures_of_merit.sign * trial.figure_of_merit
-            found.setdefault(repr(parameters), EarlierTrial(parameters, value))
+        if parameters:
+            found.setdefault(repr(parameters), EarlierTrial(parameters, figures.sign * cost))
     if not found:
         raise ConfigurationError(
             f"{earlier.name} has no complete trial to transfer", where=WHERE, cure="remove the key"
         )
     return list(thinned(list(found.values()), MOST))
+
+
+def _ranked(earlier: Study, figures: FiguresOfMerit) -> list[tuple[TrialRecord, float]]:
+    """The complete trials of `earlier`, best first, each with the cost that counts in the new study."""
+    theirs, wanted = earlier.figures_of_merit, figures.names[0]
+    index = theirs.names.index(wanted) if wanted in theirs.names else 0
+    complete = [trial for trial in earlier.ranked(("complete",)) if trial.figure_of_merit is not None]
+    ranked = [(trial, theirs.costs(theirs.values(trial))[index]) for trial in complete]
+    return ranked if figures.are_several else sorted(ranked, key=itemgetter(1))
 
 
 def _mapped(parameters: Parameters, space: Space, common: Sequence[str]) -> Parameters:

@@ -15,7 +15,7 @@ from mpi_opt.errors import StoreError
 from mpi_opt.store import Store
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, StudyRecord
-from mpi_opt.study.trial_table import LAST_COLUMNS, html_table, trial_columns, trial_row
+from mpi_opt.study.trial_table import LAST_COLUMNS, html_table, trial_columns, trial_rows
 
 if TYPE_CHECKING:
     import pandas
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed", "search_stopped"
 """Events that a search records: the study is finished; a study continues; the search ended before it was finished."""
+
+SEARCH_FINISHED = "search_finished"
+"""Event of a search that leaves only trials of a workload system. The study is finished when these have ended."""
 
 N_SHOWN = 10
 """How many trials a notebook shows."""
@@ -36,9 +39,9 @@ class Study:
         record: The study without its trials.
         trials: All trials, by number.
         store: The store's URL.
-        is_finished: Whether the last search finished the study: all trials have ended, the target was reached, or the
-            strategy has no more proposals. For a study that no search has run (`ask` and `tell`): whether as many
-            trials have ended as the configuration says.
+        is_finished: Whether the last search finished the study: all trials have ended, also those of a workload system,
+            the target was reached, or the strategy has no more proposals. For a study that no search has run (`ask` and
+            `tell`): whether as many trials have ended as the configuration says.
     """
 
     record: StudyRecord
@@ -146,7 +149,7 @@ class Study:
             import pandas
         except ImportError:
             raise StoreError("a data frame needs pandas", cure="pip install mpi-opt[plots]") from None
-        rows = [trial_row(trial, self.record) for trial in self.trials]
+        rows = trial_rows(self.trials, self.record)
         return pandas.DataFrame(rows, columns=trial_columns(self.record))
 
     def folds(self, numbers: Sequence[int] | None = None) -> list[FoldRecord]:
@@ -202,7 +205,7 @@ class Study:
         counts = ", ".join(f"{n} {state}" for state, n in self.record.counts.items()) or "no trials"
         method = html.escape(f"{self.direction}, {self.record.strategy}")
         columns = trial_columns(self.record, without=LAST_COLUMNS)
-        rows = [trial_row(trial, self.record) for trial in self.ranked(("complete",))[:N_SHOWN]]
+        rows = trial_rows(self.ranked(("complete",))[:N_SHOWN], self.record)
         return f"<div><b>{html.escape(self.name)}</b>: {counts}; {method}{html_table(columns, rows)}</div>"
 
 
@@ -226,7 +229,8 @@ def _found(store: Store, name: str | None) -> StudyRecord:
 
 def _is_finished(store: Store, record: StudyRecord) -> bool:
     kinds = [event.kind for event in store.events(record.id)]
-    searches = [kind for kind in kinds if kind in (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED)]
+    searches = [kind for kind in kinds if kind in (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED, SEARCH_FINISHED)]
     if searches:
-        return searches[-1] == STUDY_FINISHED
+        has_all_ended = record.n_ended == record.n_trials
+        return searches[-1] == STUDY_FINISHED or (searches[-1] == SEARCH_FINISHED and has_all_ended)
     return bool(record.n_ended >= record.configuration.get("search", {}).get("trials", 1))

@@ -10,7 +10,7 @@ from typing import Any
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import StudyRecord
-from mpi_opt.store.schema import VIEW_COLUMNS
+from mpi_opt.store.study_view import FIRST_COLUMNS, StudyColumns
 
 CELL_WIDTH = 60
 
@@ -18,32 +18,33 @@ LAST_COLUMNS = ("started_at", "finished_at", "attempts", "error")
 """The columns of a table of trials after those of the SQL view of a study."""
 
 
+def study_columns(study: StudyRecord) -> StudyColumns:
+    """The names of the columns of a table of trials, as in the SQL view unless they are among `LAST_COLUMNS`."""
+    return StudyColumns.of(study.space, study.figures_of_merit, (*FIRST_COLUMNS, *LAST_COLUMNS))
+
+
 def trial_columns(study: StudyRecord, without: Container[str] = ()) -> list[str]:
-    """The columns of a table of trials, as in the SQL view of a study, except those in `without`.
-
-    Columns whose names are taken become ``merit_NAME`` (figure of merit) or ``parameter_NAME`` (hyperparameter).
-    """
-    return [column for column in trial_row(TrialRecord(0, "queued", {}), study) if column not in without]
+    """All columns of a table of trials, except those in `without`."""
+    (row,) = trial_rows([TrialRecord(0, "queued", {})], study)
+    return [column for column in row if column not in without]
 
 
-def trial_row(trial: TrialRecord, study: StudyRecord) -> dict[str, Any]:
-    """A trial as a flat row; inactive hyperparameters are None."""
-    row, tail = ({name: getattr(trial, name) for name in names} for names in (VIEW_COLUMNS, LAST_COLUMNS))
-    if study.figures_of_merit.are_several:
-        row |= _figures(trial, study.figures_of_merit, taken={*row, *tail})
-    for name in study.space:
-        column = f"parameter_{name}" if name in row or name in tail else name
-        row[column] = trial.parameters.get(name)
-    return row | tail
+def trial_rows(trials: Iterable[TrialRecord], study: StudyRecord) -> list[dict[str, Any]]:
+    """Trials as flat rows with the columns of the SQL view, then `LAST_COLUMNS`; inactive hyperparameters are None."""
+    columns = study_columns(study)
+    return [_trial_row(trial, columns) for trial in trials]
 
 
-def _figures(trial: TrialRecord, figures: FiguresOfMerit, taken: set[str]) -> dict[str, Any]:
-    """Several figures of merit and their uncertainties as columns, and whether the trial is on the Pareto front."""
-    row: dict[str, Any] = {}
-    for name in figures.names:
-        for column, values in ((name, trial.figures_of_merit), (f"{name}_uncertainty", trial.uncertainties)):
-            row[f"merit_{column}" if column in taken else column] = values.get(name)
-    return row | {"pareto": trial.pareto}
+def _trial_row(trial: TrialRecord, columns: StudyColumns) -> dict[str, Any]:
+    row: dict[str, Any] = {name: getattr(trial, name) for name in FIRST_COLUMNS}
+    for figure, (value, uncertainty) in columns.figures.items():
+        row[value] = trial.figures_of_merit.get(figure)
+        row[uncertainty] = trial.uncertainties.get(figure)
+    if columns.pareto is not None:
+        row[columns.pareto] = trial.pareto
+    for parameter, column in columns.parameters.items():
+        row[column] = trial.parameters.get(parameter)
+    return row | {name: getattr(trial, name) for name in LAST_COLUMNS}
 
 
 def figures_as_text(trial: TrialRecord, figures_of_merit: FiguresOfMerit, name: str) -> list[tuple[str, str]]:

@@ -86,6 +86,9 @@ class ScriptedLink(CoordinatorLink):
         run: What a trial gives.
         order: Which of the running trials ends next, by its place in the list of running ones.
         error: What every block says instead of being ready.
+
+    Attributes:
+        stopped: Rank and number of the trial of each message `Stop`.
     """
 
     def __init__(
@@ -98,7 +101,7 @@ class ScriptedLink(CoordinatorLink):
         self.waiting: list[tuple[int, ToCoordinator]] = []
         self.assigned: dict[int, tuple[int, Assignment]] = {}
         self.log: list[str] = []
-        self.stopped: list[int] = []
+        self.stopped: list[tuple[int, int]] = []
         self.called: list[tuple[int, str]] = []
         self.dismissed: set[int] = set()
         self.spoke_at_s = time.monotonic()
@@ -115,7 +118,7 @@ class ScriptedLink(CoordinatorLink):
                 self.assigned[message.number] = (rank, message)
                 self.log.append(f"start {message.number}")
             case Stop():
-                self.stopped += [message.number] * (message.number not in self.stopped)
+                self.stopped.append((rank, message.number))
             case Disband() | End():
                 self.call_watchdog(rank, message)
             case Dismissal():

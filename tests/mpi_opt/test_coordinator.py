@@ -17,7 +17,7 @@ from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import SearchFailed, UserError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Report
-from mpi_opt.store.errors import StoreFullError
+from mpi_opt.store.errors import StoreConflictError, StoreFullError
 from mpi_opt.store.records import AttemptRecord
 from mpi_opt.strategies.strategy import Decision
 from mpi_opt.study.past_trials import EXTERNAL_RANKS
@@ -97,7 +97,22 @@ def test_a_reached_target_ends_the_search(direction, target, n_trials):
 def test_a_reached_target_stops_the_trials_that_still_run():
     link = ScriptedLink(squares)
     search(link, trials=50, target=(0.0,), blocks=3)
-    assert link.stopped == [1, 2]
+    assert link.stopped == [(2, 1), (3, 2)]
+
+
+def test_a_stop_goes_to_the_first_rank_of_each_fold_also_before_it_has_reported():
+    class Reaching(ScriptedLink):
+        """The second block, ranks 4 to 6, reaches the target while the first one runs."""
+
+        def receive(self, timeout_s):
+            self.order = lambda numbers: -1
+            return super().receive(timeout_s)
+
+    link = Reaching(lambda assignment: Outcome(assignment.number, "complete", 0.0, None, 1.0))
+    pool = BlockPool(link, BlockMembership.of(BlockLayout(11, 5, folds=2)))
+    limits = SearchLimits(9, target=(0.0,))
+    Coordinator(pool, ListedStrategy(), ListedStore(), 1, SearchSettings(limits, folds=2)).run()
+    assert link.stopped == [(1, 0), (4, 0)]  # folds of ranks 1 to 3, and of ranks 4 and 5
 
 
 def test_a_target_that_an_earlier_search_reached_ends_the_search_before_a_trial():
@@ -218,6 +233,44 @@ def test_a_trial_that_a_workload_system_runs_is_not_run_by_the_search():
     assert [start.proposal.number for start in store.started] == [1, 2]
 
 
+class ShareStore(ListedStore):
+    """A store to which a workload system reports a trial at the time of the second start."""
+
+    def __init__(self, told: TrialRecord) -> None:
+        super().__init__()
+        self.told = told
+
+    def start(self, study_id, starts) -> None:
+        if self.told.number in [one.proposal.number for one in starts] and self.told not in self.records:
+            self.records = [TrialRecord(n, "complete", {"x": n}, 1.0) for n in range(self.told.number)] + [self.told]
+            raise StoreConflictError("another process has started this trial")
+        super().start(study_id, starts)
+
+
+def test_a_target_that_a_workload_system_reached_between_two_trials_ends_the_search():
+    store = ShareStore(TrialRecord(2, "complete", {"x": 2}, 0.0))
+    link, strategies = ScriptedLink(lambda one: Outcome(one.number, "complete", 1.0, None, 1.0)), []
+
+    def new_strategy():
+        strategies.append(ListedStrategy())
+        return strategies[-1]
+
+    pool = BlockPool(link, BlockMembership.of(BlockLayout(2, 1)))
+    settings = SearchSettings(SearchLimits(50, target=(0.5,)), new_strategy=new_strategy)
+    Coordinator(pool, ListedStrategy(), store, 1, settings).run()
+    assert [start.proposal.number for start in store.started] == [0, 1]
+    assert store.events == ["study_finished"]
+
+
+def test_a_search_does_not_finish_the_study_while_a_workload_system_runs_one_of_its_trials():
+    store = ListedStore([TrialRecord(0, "running", {"x": 0}, attempts=1)])
+    store.attempted = [AttemptRecord(0, 1, 0, EXTERNAL_RANKS, "", "", "", "running", "")]
+    search(ScriptedLink(squares), trials=3, store=store)
+    assert store.events == ["study_resumed", "search_finished"]
+    search(ScriptedLink(squares), trials=3, store=store, target=(1.0,))
+    assert store.events[2:] == ["study_resumed", "study_finished"]  # the target is reached
+
+
 def test_a_study_continues_although_a_pruned_trial_was_as_good_as_the_target():
     """The values of a pruned trial are provisional: it did not end the search in which it ran."""
     records = [TrialRecord(0, "pruned", {"x": 0}, 0.5), TrialRecord(1, "queued", {"x": 1})]
@@ -253,7 +306,7 @@ def test_a_pruned_trial_is_stopped_once_all_its_folds_have_reported(direction, s
     limits = SearchLimits(1, figures_of_merit=FiguresOfMerit(directions=(direction,)))
     Coordinator(pool, strategy, ListedStore(), 1, SearchSettings(limits, folds=2)).run()
     assert strategy.seen == [(3, sign * 1.5)]
-    assert link.stopped == [0]
+    assert link.stopped == [(1, 0), (3, 0)]
 
 
 class Deaths(ScriptedLink):

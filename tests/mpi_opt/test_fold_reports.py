@@ -8,10 +8,10 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit
 
 def test_values_of_later_folds_are_not_used_although_the_first_fold_ended_early():
     reports = FoldReports(1, FiguresOfMerit())
-    values = [reports.add(1, fold, step, 10.0 * fold + step) for fold, n in ((0, 2), (1, 4)) for step in range(n)]
+    values = [reports.add(fold, step, 10.0 * fold + step) for fold, n in ((0, 2), (1, 4)) for step in range(n)]
     assert values == [0.0, 1.0, None, None, None, None]
 
 
 def test_parallel_folds_are_aggregated_when_all_have_reported():
     reports = FoldReports(2, FiguresOfMerit())
-    assert [reports.add(rank, fold, 3, float(fold)) for rank, fold in ((1, 0), (3, 1))] == [None, 0.5]
+    assert [reports.add(fold, 3, float(fold)) for fold in (0, 1)] == [None, 0.5]

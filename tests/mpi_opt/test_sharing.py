@@ -111,12 +111,15 @@ def test_a_search_ends_without_waiting_for_trials_of_a_workload_system(program, 
         process = searching(trials=10)
         wait_for(tmp_path, 1)
         _, (theirs,), _ = program("ask", "space.yaml")
-    assert process.wait(60) == 0, (tmp_path / "out").read_text()
+    assert process.wait(60) == 75, (tmp_path / "out").read_text()  # the study is not finished
+    assert "a workload system still runs 1" in (tmp_path / "out").read_text()
     assert Counter(trial.state for trial in trials(tmp_path)) == {"complete": 9, "running": 1}
-    assert searching(trials=10).wait(60) == 0  # again: nothing is left for it
+    assert searching(trials=10).wait(60) == 75  # again: nothing is left for it
     assert trials(tmp_path)[theirs["number"]].state == "running"
+    assert not Study.open(f"sqlite:///{tmp_path}/shared.db", "shared").is_finished
     assert program("tell", "space.yaml", "--number", str(theirs["number"]), "--value", "2")[0] == 0
     assert {trial.state for trial in trials(tmp_path)} == {"complete"}
+    assert Study.open(f"sqlite:///{tmp_path}/shared.db", "shared").is_finished
 
 
 def test_a_trial_that_others_lost_is_run_by_the_search(program, searching, tmp_path):  # noqa: F811

@@ -7,8 +7,10 @@ from mpi_opt.configuration.configuration import read_study
 from mpi_opt.configuration.plan import Plan
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Integer, Real, Space
+from mpi_opt.core.trial import Outcome
 from mpi_opt.errors import ConfigurationError, StoreError
 from mpi_opt.store import Store
+from mpi_opt.store.records import Finish
 from mpi_opt.strategies import STRATEGIES, Transfer, make_strategy
 from mpi_opt.strategies.surrogates.earlier_study_model import EarlierStudyModel
 from mpi_opt.strategies.surrogates.observations import Observations
@@ -68,7 +70,7 @@ def begun(path, transfer, **search):
 
 
 def test_points_are_mapped_to_the_common_hyperparameters_best_first(tmp_path):
-    found = mapped(earlier_study(tmp_path / "a.db"), read_study(configuration_dict()).dimensions(), 1.0)
+    found = mapped(earlier_study(tmp_path / "a.db"), read_study(configuration_dict()).dimensions(), FiguresOfMerit())
     assert [(one.parameters, one.figure_of_merit) for one in found] == [
         ({"rate": pytest.approx(0.01), "units": 64}, 1.0),
         ({"rate": pytest.approx(0.02), "units": 128, "kind": "relu"}, 2.0),
@@ -82,8 +84,33 @@ def configuration_dict():
 
 def test_best_of_a_study_that_maximises_are_the_largest(tmp_path):
     study = earlier_study(tmp_path / "a.db", direction="maximize")
-    found = mapped(study, read_study(configuration_dict()).dimensions(), 1.0)
+    found = mapped(study, read_study(configuration_dict()).dimensions(), FiguresOfMerit())
     assert [one.figure_of_merit for one in found] == [-3.0, -2.5, -1.0]
+
+
+@pytest.mark.parametrize(
+    ("names", "directions", "best"),
+    [
+        (("seconds",), ("minimize",), [(4, 1.0), (3, 2.0), (1, 3.0), (2, 9.0)]),  # the figure of this name
+        (("seconds",), ("maximize",), [(4, -1.0), (3, -2.0), (1, -3.0), (2, -9.0)]),
+        (("loss",), ("minimize",), [(2, -0.9), (1, -0.8), (3, -0.7), (4, -0.2)]),  # no figure of this name: the first
+        (("accuracy", "seconds"), ("maximize", "minimize"), [(2, 0.9), (1, 0.8), (3, 0.7), (4, 0.2)]),
+    ],
+)
+def test_study_with_several_figures_of_merit_is_ranked_by_that_of_the_new_study(tmp_path, names, directions, best):
+    two = FiguresOfMerit(("accuracy", "seconds"), ("maximize", "minimize"))
+    space = Space({"units": Integer(1, 9)})
+    figures = {1: (0.8, 3.0), 2: (0.9, 9.0), 3: (0.7, 2.0), 4: (0.2, 1.0), 5: None}
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = store.create_study("a", figures_of_merit=two, strategy="random", seed=1, configuration={}, space=space)
+        for units, values in figures.items():
+            store.start(study.id, [start(units, {"units": units})])
+            failed = Outcome(units, "failed", error="it failed")
+            outcome = failed if values is None else two.outcome(units, "complete", values, None, 1.0, [])
+            store.finish(study.id, [Finish(outcome, 1, 0)])
+        earlier = Study.read(store, "a")
+    found = mapped(earlier, space, FiguresOfMerit(names, directions))
+    assert [(one.parameters["units"], one.figure_of_merit) for one in found] == best
 
 
 @pytest.mark.parametrize("name", sorted(STRATEGIES))
@@ -215,7 +242,7 @@ def test_bayesian_with_an_earlier_study_proposes_the_same_after_resuming():
 
 def test_values_of_another_direction_change_their_sign(tmp_path):
     study = earlier_study(tmp_path / "a.db")
-    found = mapped(study, read_study(configuration_dict()).dimensions(), FiguresOfMerit(directions=("maximize",)).sign)
+    found = mapped(study, read_study(configuration_dict()).dimensions(), FiguresOfMerit(directions=("maximize",)))
     assert [one.figure_of_merit for one in found] == [-1.0, -2.0, -3.0]
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.space import Space
-from mpi_opt.core.trial import Failed, Proposal
+from mpi_opt.core.trial import Failed, Measured, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.strategy import Cost
 
@@ -40,8 +40,8 @@ def observed_cost(proposal: Proposal, outcome: object, n_figures: int) -> Cost |
     """The cost that was passed to `Strategy.tell`.
 
     Returns:
-        A float, or a tuple of `n_figures` floats if there are several. None for a failed trial, which includes costs
-        that are not finite.
+        A float, or a tuple of `n_figures` floats if there are several; a `Measured` keeps its uncertainty. None for a
+        failed trial, which includes costs that are not finite.
 
     Raises:
         ConfigurationError: `outcome` is neither `Failed` nor `n_figures` real numbers.
@@ -59,7 +59,7 @@ def observed_cost(proposal: Proposal, outcome: object, n_figures: int) -> Cost |
             where="tell",
             cure="pass a float to be minimised, or Failed(reason) for a trial without a result",
         )
-    costs = tuple(map(float, values))
+    costs = tuple(value if isinstance(value, Measured) else float(value) for value in values)
     if not all(map(math.isfinite, costs)):
         return None
     return costs if n_figures > 1 else costs[0]

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata, resources
 from pathlib import Path
+from typing import TypeVar
 
 from mpi_learn.cli.terminal import duration
 from mpi_learn.settings.yaml_file import dumped
@@ -24,9 +25,9 @@ from mpi_opt.core.fold_splits import number_of_folds
 from mpi_opt.core.space import Categorical
 from mpi_opt.core.trial import State, TrialRecord
 from mpi_opt.errors import ConfigurationError
-from mpi_opt.store.records import AttemptRecord, EventRecord, readable
+from mpi_opt.store.records import AttemptRecord, CurveRecord, EventRecord, FoldRecord, readable
 from mpi_opt.study.study import Study
-from mpi_opt.study.trial_table import LAST_COLUMNS, cell, html_table, trial_columns, trial_row
+from mpi_opt.study.trial_table import LAST_COLUMNS, cell, html_table, trial_columns, trial_rows
 from mpi_opt.views import series
 from mpi_opt.views.figures.importance import MIN_TRIALS, Forest
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
@@ -34,6 +35,9 @@ from mpi_opt.views.output_file import written_aside
 from mpi_opt.views.page.report_data import as_script, report_data
 from mpi_opt.views.text.best_trial import trial_yaml
 from mpi_opt.views.text.tables import error_line
+
+OfTrial = TypeVar("OfTrial", AttemptRecord, CurveRecord, FoldRecord)
+"""Records in the store with the number of a trial."""
 
 SCRIPTS = ("charts.js", "figures.js", "more_figures.js", "report.js")
 N_BEST, N_REASONS = 20, 30
@@ -43,9 +47,10 @@ PACKAGES = ("mpi-opt", "numpy", "scikit-optimize", "mpi4py", "keras", "tensorflo
 
 def report(study: Study) -> str:
     """The complete page of a study as HTML. Reads folds, curves, attempts and events from the store."""
-    attempts, events = study.attempts(), study.events()
+    attempts, events = _of_known_trials(study, study.attempts()), study.events()
+    folds, curves = _of_known_trials(study, study.folds()), _of_known_trials(study, series.curves_to_draw(study))
     spans = make_timeline(attempts)
-    data = report_data(study, Forest.of(study), spans, study.folds(), series.curves_to_draw(study))
+    data = report_data(study, Forest.of(study), spans, folds, curves)
     nonce = secrets.token_urlsafe(16)
     parts = {
         "nonce": nonce,
@@ -66,6 +71,12 @@ def report(study: Study) -> str:
         "footer": escaped(f"written by MPI Opt {_version('mpi-opt')} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC"),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], _page("report.html"))
+
+
+def _of_known_trials(study: Study, records: Sequence[OfTrial]) -> list[OfTrial]:
+    """The records of the trials of `study`: a search may have begun others since the study was read."""
+    known = {trial.number for trial in study.trials}
+    return [record for record in records if record.number in known]
 
 
 def save_report(study: Study, path: Path) -> None:
@@ -129,7 +140,7 @@ def _best_table(study: Study) -> str:
     if not trials:
         return '<p class="empty">no trial is complete yet</p>'
     index = {trial.number: i for i, trial in enumerate(study.trials)}
-    rows = [trial_row(trial, study.record) for trial in trials]
+    rows = trial_rows(trials, study.record)
     attributes = [f' data-trial="{index[trial.number]}"' for trial in trials]
     attributes[0] += " class=is-best"
     return html_table(trial_columns(study.record, without=("state", *LAST_COLUMNS)), rows, attributes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mpi_opt.errors import without_passwords
 from mpi_opt.store.connecting import is_in_memory, parsed
+from mpi_opt.store.study_view import StudyColumns, quoted
 from mpi_opt.study.study import Study
 from mpi_opt.views.text.schedule import schedule_text
 from mpi_opt.views.text.tables import trials_table
@@ -23,19 +24,27 @@ def search_summary(study: Study, store: str, n_expected: int | None) -> str:
         lines = ["", "the best trials:", trials_table(study, study.ranked(("complete",))[:5]), ""]
     if study.best is not None and (changes := schedule_text(study, study.best)):
         lines += ["hyperparameters of the best trial that changed during its training:", changes, ""]
-    n_ended = study.record.n_ended
+    n_ended, n_running = study.record.n_ended, study.record.counts.get("running", 0)
     if n_expected is not None and n_ended < n_expected:
-        lines.append(f"{n_ended} of {n_expected} trials have ended; to resume, run the same command again")
+        is_left_to_others = n_ended + n_running >= n_expected  # no trial of this search is running any more
+        rest = (
+            f"a workload system still runs {n_running}"
+            if is_left_to_others
+            else "to resume, run the same command again"
+        )
+        lines.append(f"{n_ended} of {n_expected} trials have ended; {rest}")
     if not is_in_memory(parsed(store)):
         store = without_passwords(store)
-        lines += [f"all trials are in {store}; try", f'  mpi-opt results --store {store} --sql "{_query(study)}"']
+        query = _query(study).replace('"', r"\"")
+        lines += [f"all trials are in {store}; try", f'  mpi-opt results --store {store} --sql "{query}"']
     return "\n".join(lines)
 
 
 def _query(study: Study) -> str:
     """A query in SQL for the best trials."""
-    order = "DESC" if study.record.maximize else "ASC"
-    if study.figures_of_merit.are_several:
-        return f"SELECT * FROM {study.view} WHERE pareto = 1 ORDER BY figure_of_merit {order}"
-    columns = ", ".join(["number", *study.space, "figure_of_merit"])
-    return f"SELECT {columns} FROM {study.view} WHERE state = 'complete' ORDER BY figure_of_merit {order} LIMIT 5"
+    order, view = "DESC" if study.record.maximize else "ASC", quoted(study.view)
+    named = StudyColumns.of(study.space, study.figures_of_merit)
+    if named.pareto is not None:
+        return f"SELECT * FROM {view} WHERE {named.pareto} = 1 ORDER BY figure_of_merit {order}"
+    columns = ", ".join(["number", *map(quoted, named.parameters.values()), "figure_of_merit"])
+    return f"SELECT {columns} FROM {view} WHERE state = 'complete' ORDER BY figure_of_merit {order} LIMIT 5"

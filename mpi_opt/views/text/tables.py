@@ -15,7 +15,7 @@ from mpi_opt.core.fold_splits import number_of_folds
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.store.records import AttemptRecord, CurveRecord, FoldRecord, StudyRecord, readable
 from mpi_opt.study.study import Study
-from mpi_opt.study.trial_table import cell, figures_as_text, printable, trial_columns, trial_row
+from mpi_opt.study.trial_table import cell, figures_as_text, printable, study_columns, trial_columns, trial_rows
 
 COLOURS = {
     "complete": "32",
@@ -78,24 +78,29 @@ def studies_table(studies: Sequence[StudyRecord], *, colour: bool = False) -> st
 
 def trials_table(study: Study, trials: Sequence[TrialRecord], *, colour: bool = False) -> str:
     """A table with one line for each of `trials`."""
-    rows = [_short_row(study, trial) for trial in trials]
+    rows = _short_rows(study, trials)
     shown = trial_columns(study.record, without=_hidden_columns(study, rows))
     return aligned(shown, [[row[column] for column in shown] for row in rows], colour=colour)
 
 
 def _hidden_columns(study: Study, rows: Sequence[dict[str, Any]]) -> set[str]:
     """The columns that a table of trials leaves out: times, and optional columns without a value."""
-    optional = {"uncertainty", "error", *(f"{name}_uncertainty" for name in study.figures_of_merit.names)}
-    hidden = {column for column in optional if all(row.get(column) is None for row in rows)}
+    uncertainties = {uncertainty for _, uncertainty in study_columns(study.record).figures.values()}
+    optional = {"uncertainty", "error"} | uncertainties
+    hidden = {column for column in optional if all(row[column] is None for row in rows)}
     if study.figures_of_merit.are_several:  # the first figure of merit also has a column of its name
         hidden |= {"figure_of_merit", "uncertainty"}
     return hidden | {"started_at", "finished_at", "attempts"}
 
 
-def _short_row(study: Study, trial: TrialRecord) -> dict[str, Any]:
-    """The row of a trial with one line of its error, and a star on the Pareto front."""
-    row = trial_row(trial, study.record) | {"error": error_line(trial.error)}
-    return row | ({"pareto": "*" if trial.pareto else None} if study.figures_of_merit.are_several else {})
+def _short_rows(study: Study, trials: Sequence[TrialRecord]) -> list[dict[str, Any]]:
+    """The rows of trials with one line of their errors, and a star on the Pareto front."""
+    rows, pareto = trial_rows(trials, study.record), study_columns(study.record).pareto
+    for row, trial in zip(rows, trials, strict=True):
+        row["error"] = error_line(trial.error)
+        if pareto is not None:
+            row[pareto] = "*" if trial.pareto else None
+    return rows
 
 
 def error_line(error: str | None) -> str | None:
@@ -194,7 +199,7 @@ def study_object(study: StudyRecord) -> dict[str, Any]:
 
 def table_of(study: Study, trials: Sequence[TrialRecord]) -> tuple[list[str], list[list[Any]]]:
     """The columns and rows of a complete table of `trials`."""
-    rows = [trial_row(trial, study.record) for trial in trials]
+    rows = trial_rows(trials, study.record)
     return trial_columns(study.record), [list(row.values()) for row in rows]
 
 

@@ -305,8 +305,10 @@ def test_view_has_a_typed_column_for_each_hyperparameter(store: Store) -> None:
 
 
 def test_views_of_odd_names_do_not_collide(store: Store) -> None:
-    odd = Space({"state": Integer(0, 9), "Größe": Real(0, 1), "a'b%s": Categorical([True, False])})
-    point = {"state": 4, "Größe": 0.5, "a'b%s": True}
+    odd = Space(
+        {"state": Integer(0, 9), "Größe": Real(0, 1), "a'b%s": Categorical([True, False]), 'a"b\\': Integer(0, 9)}
+    )
+    point = {"state": 4, "Größe": 0.5, "a'b%s": True, 'a"b\\': 7}
     views = []
     for name in ("a-b", "a b", "A_B"):
         study = create(store, name, space=odd)
@@ -315,9 +317,9 @@ def test_views_of_odd_names_do_not_collide(store: Store) -> None:
     assert views == ["study_a_b", "study_a_b_2", "study_A_B_3"]
     for view in views:
         quoted = f'"{view}"'
-        columns, ((*_, state, size, flag),) = store.sql(f"SELECT * FROM {quoted}")
-        assert columns[5:] == ["parameter_state", "Größe", "a'b%s"]
-        assert (state, size, bool(flag)) == (4, 0.5, True)
+        columns, ((*_, state, size, flag, quoted_name),) = store.sql(f"SELECT * FROM {quoted}")
+        assert columns[5:] == ["parameter_state", "Größe", "a'b%s", 'a"b\\']
+        assert (state, size, bool(flag), quoted_name) == (4, 0.5, True, 7)
 
 
 def test_tables_hold_the_contracts_columns(store: Store) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -275,3 +277,9 @@ def test_nothing_can_be_changed_through_a_server_open_for_reading(postgresql: st
             with pytest.raises(StoreError, match="open for reading only"):
                 store.sql("DELETE FROM metrics")
         assert store.sql("SELECT count(*) FROM metrics WHERE name LIKE '%'")[1] == n_metrics
+
+
+def test_warnings_of_the_driver_about_transactions_that_are_repeated_are_not_printed() -> None:
+    code = "import logging, mpi_opt.store; logging.getLogger('psycopg').warning('pipeline aborted')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from mpi_opt.core.space import Integer, Real, Space
-from mpi_opt.core.trial import Failed, Proposal
+from mpi_opt.core.trial import Failed, Measured, Proposal
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies import Decision, make_strategy
 from mpi_opt.strategies.surrogates.rung_model import RungModel
@@ -151,6 +151,27 @@ def test_configurations_come_from_the_highest_rung_that_says_enough():
     assert abs(model.point(points, [low, high, {0: 1.0}], 0)["x"] - 0.8) < 0.1
     failed = high | dict.fromkeys(range(20, 30))
     assert model.point(points, [low, failed, {}], 0)["x"] < 0.75
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_model_of_a_rung_weights_costs_by_their_uncertainties(is_resumed):
+    """One cost at the second rung is excellent. Whether it is certain matters there alone."""
+
+    def proposed(uncertainty):
+        strategy = make_strategy("halving", SPACE, seed=0, options=OPTIONS)
+        told = []
+        while sum(one.budget == 3 for one, _ in told) < 8:
+            (one,) = strategy.ask(1)
+            x = one.parameters["x"]
+            is_outlier = one.budget == 3 and sum(other.budget == 3 for other, _ in told) == 4
+            told.append((one, Measured(-5.0 if is_outlier else x**2, uncertainty if is_outlier else 1e-3)))
+            strategy.tell(*told[-1])
+        if is_resumed:
+            strategy = make_strategy("halving", SPACE, seed=0, options=OPTIONS)
+            strategy.resume(told)
+        return [one for one in strategy.ask(6) if one.resume_from is None]
+
+    assert proposed(1e-6) == proposed(1e-6) != proposed(100.0)
 
 
 def test_with_many_pending_configurations_are_prepared_by_that_model():

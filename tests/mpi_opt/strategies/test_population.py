@@ -142,6 +142,18 @@ def test_hyperparameter_that_others_depend_on_cannot_change():
         make_strategy("population", space, options={"perturb": ["kind"]})
 
 
+def test_number_that_others_depend_on_is_not_changed_by_default():
+    space = Space({"drop": Real(0, 1, step=0.1), "rate": Real(0, 1, when={"drop": [0.0, 0.1, 0.2, 0.3, 0.4]})})
+    strategy = make_strategy("population", space, seed=1, options={"population": 4})
+    told = []
+    for _ in range(60):  # the best networks are on the border of the condition
+        (proposal,) = strategy.ask(1)
+        space.check(proposal.parameters)
+        told.append((proposal, abs(proposal.parameters["drop"] - 0.45)))
+        strategy.tell(*told[-1])
+    make_strategy("population", space).resume(told)
+
+
 def trained(weights, rate, n_steps, rng):
     """Stochastic gradient descent on a quadratic with noisy gradients: needs a large rate first, then a small one."""
     for _ in range(n_steps):

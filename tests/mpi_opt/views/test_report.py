@@ -43,6 +43,20 @@ def test_report_contains_all_data_that_it_draws(page: str, digits: Study) -> Non
     assert page.count(f'<tr data-trial="{digits.best.number}" class=is-best>') == 1
 
 
+def test_report_leaves_out_trials_that_began_after_the_study_was_read(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "results.db")) as store:
+        make_study(store, n_trials=20)
+        study = Study.read(store, "digits")
+        number = study.record.n_trials
+        parameters, folds = study.trials[0].parameters, [FoldOutcome(0, 0.1, 1.0, {"val_loss": [0.3, 0.1]})]
+        store.start(study.record.id, [Start(Proposal(number, parameters), 1, 9, "1-3", "node1")])
+        store.finish(study.record.id, [Finish(Outcome(number, "complete", 0.1, None, 1.0, folds), 1, 9)])
+    data = data_of(report(study))
+    assert data["trials"]["number"] == list(range(20))
+    assert len(data["folds"]) == 20
+    assert data["blocks"]["names"] == [0, 1, 2, 3]
+
+
 def test_report_needs_nothing_from_elsewhere(page: str) -> None:
     assert not re.findall(r'(?:src|href)\s*=\s*["\']?(?!#)[^"\'> ]+', page.split("<script", 1)[0])
     assert "http://" not in page and "https://" not in page

@@ -1,0 +1,123 @@
+"""The SQL view of a study: a row for each trial, a column for each hyperparameter."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from sqlalchemy import Dialect, literal
+from sqlalchemy.engine.default import DefaultDialect
+
+from mpi_opt.core import space
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.space import Dimension, Space
+
+FIRST_COLUMNS = ("number", "state", "figure_of_merit", "uncertainty", "duration_s")
+"""The first columns of the view of a study; those of figures of merit and hyperparameters follow."""
+
+LARGEST_BIGINT = 2**63 - 1
+
+STANDARD_SQL = DefaultDialect()
+"""The rules for names in queries that must be valid in every database."""
+
+
+@dataclass(frozen=True)
+class StudyColumns:
+    """The names of the columns of a study, all different, also if upper and lower case are the same.
+
+    Attributes:
+        figures: Figure of merit -> the columns of its value and of its uncertainty; empty for a single one.
+        pareto: The column that marks the Pareto front; None with a single figure of merit.
+        parameters: Hyperparameter -> its column.
+    """
+
+    figures: dict[str, tuple[str, str]]
+    pareto: str | None
+    parameters: dict[str, str]
+
+    @classmethod
+    def of(cls, dimensions: Space, figures: FiguresOfMerit, others: Collection[str] = FIRST_COLUMNS) -> StudyColumns:
+        """Names the columns of a study, which also has the columns `others`.
+
+        Names that are taken become ``merit_NAME`` (figure of merit) or ``parameter_NAME`` (hyperparameter).
+        """
+        taken = {column.lower() for column in others}
+
+        def untaken(column: str, prefix: str) -> str:
+            while column.lower() in taken:
+                column = f"{prefix}_{column}"
+            taken.add(column.lower())
+            return column
+
+        names = figures.names if figures.are_several else ()
+        columns = {name: (untaken(name, "merit"), untaken(f"{name}_uncertainty", "merit")) for name in names}
+        pareto = untaken("pareto", "trial") if names else None
+        return cls(columns, pareto, {name: untaken(name, "parameter") for name in dimensions})
+
+
+def quoted(name: str) -> str:
+    """`name` in a query for any database: in double quotes if it has capitals, or is a word of SQL."""
+    return STANDARD_SQL.identifier_preparer.quote(name)
+
+
+def view_name(study: str, taken: Collection[str]) -> str:
+    """``study_NAME`` with every character but letters, digits and _ replaced; numbered if the name is `taken`."""
+    first = name = "study_" + re.sub(r"[^A-Za-z0-9_]", "_", study)
+    n = 1
+    while name.lower() in {other.lower() for other in taken}:
+        n += 1
+        name = f"{first}_{n}"
+    return name
+
+
+def create_view(name: str, study_id: int, dimensions: Space, figures: FiguresOfMerit, dialect: Dialect) -> str:
+    """The statement that creates a study's view, with the columns of `StudyColumns`."""
+    quote = dialect.identifier_preparer.quote
+    named = StudyColumns.of(dimensions, figures)
+    columns = list(FIRST_COLUMNS)
+    for figure, (value, uncertainty) in named.figures.items():
+        columns.append(f"{_figure('value', figure, dialect)} AS {quote(value)}")
+        columns.append(f"{_figure('uncertainty', figure, dialect)} AS {quote(uncertainty)}")
+    if named.pareto is not None:
+        columns.append(f"pareto AS {quote(named.pareto)}")
+    for parameter, column in named.parameters.items():
+        columns.append(f"{_extracted(parameter, dimensions[parameter], dialect)} AS {quote(column)}")
+    return f"CREATE VIEW {quote(name)} AS SELECT {', '.join(columns)} FROM trials WHERE study_id = {int(study_id)}"
+
+
+def _figure(column: str, name: str, dialect: Dialect) -> str:
+    """SQL for one figure of merit, or for its uncertainty, of a trial."""
+    wanted = f"f.trial_id = trials.id AND f.name = {_text(name, dialect)}"
+    return f"(SELECT f.{column} FROM figures_of_merit f WHERE {wanted})"
+
+
+def _extracted(parameter: str, dimension: Dimension, dialect: Dialect) -> str:
+    """SQL for one value in the column `parameters`, with the type of its dimension."""
+    if dialect.name == "postgresql":
+        return f"CAST(CAST(parameters AS json) ->> {_text(parameter, dialect)} AS {_sql_type(dimension)})"
+    if dialect.name == "sqlite" and '"' in parameter:  # which a path in SQLite cannot contain
+        return f"(SELECT value FROM json_each(parameters) WHERE key = {_text(parameter, dialect)})"
+    path = _text(f"$.{json.dumps(parameter, ensure_ascii=False)}", dialect)
+    function = "json_extract" if dialect.name == "sqlite" else "JSON_VALUE"
+    return f"{function}(parameters, {path})"
+
+
+def _text(value: str, dialect: Dialect) -> str:
+    return str(literal(value).compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+
+
+def _sql_type(dimension: Dimension) -> str:
+    if isinstance(dimension, space.Real):
+        return "double precision"
+    if isinstance(dimension, space.Integer):
+        return "bigint"
+    categories = dimension.categories if isinstance(dimension, space.Categorical) else ()
+    known = [category for category in categories if category is not None]
+    kinds = {type(category) for category in known}
+    if kinds == {bool}:
+        return "boolean"
+    if kinds == {int} and all(abs(category) <= LARGEST_BIGINT for category in known if isinstance(category, int)):
+        return "bigint"
+    return "double precision" if kinds and kinds <= {int, float} else "text"

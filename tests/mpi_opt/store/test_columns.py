@@ -1,0 +1,122 @@
+"""Names that collide: hyperparameters and figures of merit that are named like other columns."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.space import Categorical, Integer, Space
+from mpi_opt.core.trial import Outcome
+from mpi_opt.store import Store
+from mpi_opt.store.records import Finish, StudyRecord
+from mpi_opt.study.study import Study
+from mpi_opt.study.trial_table import LAST_COLUMNS, trial_columns, trial_rows
+from mpi_opt.views.text.search_summary import search_summary
+from mpi_opt.views.text.tables import trials_table
+from tests.mpi_opt.store.made_up import start
+
+
+def one_trial(store: Store, names: list[str], figures: FiguresOfMerit) -> StudyRecord:
+    """A study with one complete trial: the hyperparameters are 100, 101, …, the figures of merit 0.5, 1.5, …."""
+    space = Space({name: Integer(0, 999) for name in names})
+    study = store.create_study(
+        "names", figures_of_merit=figures, strategy="random", seed=1, configuration={}, space=space
+    )
+    store.start(study.id, [start(0, {name: 100 + index for index, name in enumerate(names)})])
+    values = [0.5 + index for index in range(len(figures.names))]
+    uncertainties = [value + 0.25 for value in values]
+    store.finish(study.id, [Finish(figures.outcome(0, "complete", values, uncertainties, 9.0, []), 1, 0)])
+    return study
+
+
+SEVERAL = ("minimize", "minimize")
+HYPERPARAMETERS = [
+    ["number", "parameter_number"],
+    ["parameter_number", "number"],
+    ["rate", "Rate", "RATE", "parameter_Rate"],
+    ["State", "pareto", "a", "merit_a", "trial_pareto"],
+]
+FIGURES = [
+    FiguresOfMerit(),
+    FiguresOfMerit(("a", "pareto"), SEVERAL),
+    FiguresOfMerit(("a", "a_uncertainty"), SEVERAL),
+    FiguresOfMerit(("a_uncertainty", "a"), SEVERAL),
+    FiguresOfMerit(("figure_of_merit", "state"), SEVERAL),
+    FiguresOfMerit(("Seconds", "seconds"), SEVERAL),
+]
+
+
+@pytest.mark.parametrize("names", HYPERPARAMETERS, ids=",".join)
+@pytest.mark.parametrize("figures", FIGURES, ids=lambda figures: ",".join(figures.names))
+def test_each_value_has_a_column_of_its_own_with_the_same_name_in_view_and_table(store, names, figures):
+    study = one_trial(store, names, figures)
+    columns, ((*values,),) = store.sql(f"SELECT * FROM {study.view}")
+    assert len({column.lower() for column in columns}) == len(columns)
+    (row,) = trial_rows(store.trials(study.id), store.study("names"))
+    assert list(row) == [*columns, *LAST_COLUMNS] == trial_columns(store.study("names"))
+    assert [row[column] for column in columns] == values
+    assert set(range(100, 100 + len(names))) < set(values)
+    if figures.are_several:
+        assert {0.5, 0.75, 1.5, 1.75, 1} < set(values)
+
+
+def test_hyperparameter_named_like_a_column_of_the_table_alone_keeps_its_name_in_the_view(store):
+    study = one_trial(store, ["error", "attempts"], FiguresOfMerit())
+    assert store.sql(f"SELECT error, attempts FROM {study.view}")[1] == [(100, 101)]
+    (row,) = trial_rows(store.trials(study.id), store.study("names"))
+    assert (row["parameter_error"], row["parameter_attempts"], row["error"], row["attempts"]) == (100, 101, None, 1)
+
+
+@pytest.mark.parametrize("figures", [FiguresOfMerit(), FiguresOfMerit(("a", "Pareto"), SEVERAL)], ids=["one", "two"])
+def test_query_that_a_search_prints_is_valid_whatever_the_names_are(store, figures):
+    space = Space({name: Integer(0, 9) for name in ("number", "order", "Rate", "x")})
+    study = store.create_study(
+        "Digits", figures_of_merit=figures, strategy="random", seed=1, configuration={}, space=space
+    )
+    store.start(study.id, [start(0, {"number": 4, "order": 5, "Rate": 6, "x": 7})])
+    outcome = figures.outcome(0, "complete", [0.5, 1.5][: len(figures.names)], None, 9.0, [])
+    store.finish(study.id, [Finish(outcome, 1, 0)])
+    summary = search_summary(Study.read(store, "Digits"), "sqlite:///digits.db", 1)
+    columns, (row,) = store.sql(shlex.split(summary.splitlines()[-1])[-1])
+    shown = dict(zip(columns, row, strict=True))
+    assert [shown[name] for name in ("number", "parameter_number", "order", "Rate", "x")] == [0, 4, 5, 6, 7]
+    assert shown["figure_of_merit"] == 0.5
+
+
+def test_categories_that_are_whole_numbers_keep_all_their_digits_in_the_view(store):
+    large = 2**60 + 1
+    space = Space({"mask": Categorical([large, 7]), "huge": Categorical([10**30, 3]), "mixed": Categorical([1, 2.5])})
+    study = store.create_study("ints", strategy="random", seed=1, configuration={}, space=space)
+    store.start(study.id, [start(0, {"mask": large, "huge": 3, "mixed": 1})])
+    ((mask, huge, mixed),) = store.sql(f"SELECT mask, huge, mixed FROM {study.view}")[1]
+    assert (mask, type(mask)) == (large, int)
+    assert (huge, mixed) == (3, 1)
+
+
+def test_shown_table_marks_the_front_beside_a_figure_with_its_name(store):
+    one_trial(store, ["x"], FiguresOfMerit(("a", "pareto"), SEVERAL))
+    study = Study.read(store, "names")
+    heading, line = trials_table(study, study.trials).splitlines()
+    shown = dict(zip(heading.split(), line.split(), strict=True))
+    assert (shown["pareto"], shown["trial_pareto"], shown["pareto_uncertainty"]) == ("1.5", "*", "1.75")
+
+
+def test_shown_table_hides_uncertainties_that_no_trial_has(store):
+    figures = FiguresOfMerit(("a", "state"), SEVERAL)
+    study = store.create_study(
+        "plain",
+        figures_of_merit=figures,
+        strategy="random",
+        seed=1,
+        configuration={},
+        space=Space({"x": Integer(0, 9)}),
+    )
+    store.start(study.id, [start(0, {"x": 1})])
+    by_name = figures.by_name((0.5, 1.5))
+    store.finish(study.id, [Finish(Outcome(0, "complete", 0.5, figures_of_merit=by_name), 1, 0)])
+    shown = Study.read(store, "plain")
+    assert trials_table(shown, shown.trials).splitlines()[0].split() == [
+        "number", "state", "duration_s", "a", "merit_state", "pareto", "x",
+    ]  # fmt: skip
