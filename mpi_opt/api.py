@@ -139,7 +139,7 @@ def world_communicator() -> Communicator | None:
         return None
     from mpi_learn.mpi.library import MPI
 
-    check_world(MPI.COMM_WORLD.size, MPI.Get_library_version().split(",")[0].split("\n")[0])
+    check_world(MPI.COMM_WORLD.size, MPI.Get_library_version())
     return MPI.COMM_WORLD if MPI.COMM_WORLD.size > 1 else None
 
 

@@ -69,7 +69,7 @@ class Algorithm(ABC):
     Every epoch, all ranks of the training call `run`, agree on whether one of them failed, and call `synchronize`.
 
     Attributes:
-        dealing: Gives this worker its samples where they are dealt out; else None.
+        dealing: Returns the next samples of this worker, if samples are dealt out during an epoch; else None.
     """
 
     dealing: SampleDealing | None = None

@@ -60,7 +60,7 @@ def train(
 
     world = MPI.COMM_WORLD
     with reported(None, debug):
-        check_world(world.size, MPI.Get_library_version().split(",")[0].split("\n")[0])
+        check_world(world.size, MPI.Get_library_version())
     with reported(world, debug):
         configuration = _configuration(training, world, {"epochs": epochs, "seed": seed}, output)
         is_finished = _train(configuration, world, request, output)

@@ -176,7 +176,7 @@ def launch_flags(mpirun: str) -> list[str]:
 def launch_environment() -> dict[str, str]:
     """This environment. For root, which is often the only user of a container, Open MPI's two permissions are added."""
     environment = dict(os.environ)
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
+    if os.geteuid() == 0:
         environment |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     return environment
 

@@ -125,7 +125,7 @@ def check_world(size: int, library: str) -> None:
 
     Args:
         size: The size of ``MPI.COMM_WORLD``.
-        library: The name of the MPI library in use.
+        library: The name of the MPI library in use; a comma or a line end begins its details.
 
     Raises:
         UserError: Each process would do all the work alone.
@@ -133,6 +133,7 @@ def check_world(size: int, library: str) -> None:
     launcher, n = launched().by, launched().size
     if size > 1 or n == 1:
         return
+    library = library.split(",")[0].split("\n")[0]
     cure = f"use the launcher of the MPI library that mpi4py uses ({library}), e.g. mpi-opt search … -n {n}"
     if launcher == "srun" or "SLURM_STEP_NUM_TASKS" in os.environ:
         cure = (

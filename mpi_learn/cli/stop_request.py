@@ -127,8 +127,7 @@ def _restore_in_child() -> None:
         _set(handlers)
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_restore_in_child)
+os.register_at_fork(after_in_child=_restore_in_child)
 
 
 def _end_now() -> None:

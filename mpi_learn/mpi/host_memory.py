@@ -231,8 +231,7 @@ def _forget() -> None:
         own.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)
 
 
 def _is_own_user(other: socket.socket) -> bool:

@@ -67,7 +67,7 @@ def train(
             on all ranks. It returns whether to stop, the same on all ranks.
         progress: Called on rank 0 after every epoch.
         on_unsavable: Called on rank 0 before the first step if the model cannot be saved as a whole, with the reason
-            and the lines of Python that load its weights. None: this is not tested. On all ranks or on none.
+            and the lines of Python that load its weights. None: this is not tested. Given on all ranks or on none.
 
     Returns:
         The result, the same on every rank, with the trained model.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -35,12 +36,12 @@ def plot(
     with _needing("matplotlib", "plots"):
         from mpi_opt.views.figures import plots
     options = {name: value for name, value in (("x", x), ("y", y), ("metric", metric)) if value is not None}
-    fitting = {"contour": {"x", "y"}, "pareto": {"x", "y"}, "curves": {"metric"}}.get(kind, set())
+    draw = plots.KINDS[kind]
     for name in options:
-        if name not in fitting:
+        if name not in signature(draw).parameters:
             raise ConfigurationError(f"{kind} has no such option", where=f"--{name}", cure="mpi-opt plot --help")
     path = output or Path(f"{file_name(chosen.name)}-{kind}.png")
-    plots.save(plots.KINDS[kind](chosen, **options), path)
+    plots.save(draw(chosen, **options), path)
     print(path)
 
 

@@ -64,8 +64,7 @@ class Coordinator:
                     self._handle_external(record)
                 self._give_up_unresponsive()
                 self._stop_if_due()
-                if self.settings.lease is not None:
-                    self.settings.lease.check()
+                self.settings.check_lease()
                 self._record()
                 self._dispatch()
                 self.progress.tick()

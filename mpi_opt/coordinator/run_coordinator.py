@@ -85,7 +85,7 @@ def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, re
         progress=progress,
         stopping=StopCondition(request, plan.configuration.search.time_limit_s, request.job_end_s),
         new_strategy=study.new_strategy,
-        lease=lease,
+        check_lease=lease.check,
         study=study.record.key,
         discard=plan.objective.discard,
     )

@@ -9,7 +9,6 @@ from mpi_opt.coordinator.stopping import StopCondition
 from mpi_opt.core.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
 from mpi_opt.strategies.strategy import Strategy
-from mpi_opt.study.lease import Lease
 from mpi_opt.study.progress import Progress
 
 
@@ -25,7 +24,7 @@ class SearchSettings:
         stopping: When the search ends before all trials are done.
         new_strategy: Builds a strategy without trials, for a study that other processes change during the search; None
             if they must not.
-        lease: The lease of the study; None if no other search can run it.
+        check_lease: Raises `StudyOwnedError` if another search has taken the study over.
         study: The study's key, as in `Trial.study`.
         discard: Removes the checkpoints of trials from which no other trial will resume.
     """
@@ -36,6 +35,6 @@ class SearchSettings:
     progress: Progress = field(default_factory=Progress)
     stopping: StopCondition = field(default_factory=StopCondition)
     new_strategy: Callable[[], Strategy] | None = None
-    lease: Lease | None = None
+    check_lease: Callable[[], None] = lambda: None
     study: str = ""
     discard: Callable[[str, list[int]], None] = lambda study, numbers: None

@@ -6,15 +6,15 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
+from mpi_opt.core.interval import PRIORS, Grid, Interval
 from mpi_opt.errors import SpaceError
 
 Value = bool | int | float | str | None
-
-PRIORS = ("uniform", "log-uniform")
 
 
 class Dimension(ABC):
@@ -30,7 +30,7 @@ class Dimension(ABC):
 
     def entry(self) -> dict[str, Any]:
         """The dimension as in a ``space.yaml``, of JSON types."""
-        fields = {name: value for name, value in vars(self).items() if value is not None}
+        fields = {n: value for n, value in vars(self).items() if value is not None and not n.startswith("_")}
         return {"type": self.kind} | {n: list(v) if isinstance(v, tuple) else v for n, v in fields.items()}
 
     @property
@@ -91,19 +91,14 @@ class Real(Dimension):
 
     @property
     def size(self) -> float:
-        return math.inf if self.step is None else _n_steps(self.low, self.high, self.step)
+        return self._numbers.size
 
     def encode(self, value: Value) -> float:
-        if self.step is not None:
-            index = round((_number(value) - self.low) / self.step)
-            return _cell_middle(index, self.low, self.step, int(self.size), self.prior)
-        return _to_unit(_number(value), self.low, self.high, self.prior)
+        return self._numbers.encode(_number(value))
 
     def decode(self, unit: float) -> float:
-        if self.step is not None:
-            index = _cell_at(unit, self.low, self.step, int(self.size), self.prior)
-            return _tidy(self.low + index * self.step, self.step)
-        return float(min(max(_from_unit(unit, self.low, self.high, self.prior), self.low), self.high))
+        number = self._numbers.decode(unit)
+        return number if self.step is None else _tidy(number, self.step)
 
     def exact(self, value: Value) -> float:
         return _number(value) if self.step is None else self.decode(self.encode(value))
@@ -118,6 +113,12 @@ class Real(Dimension):
             return False
         n_steps = 0.0 if self.step is None else (value - self.low) / self.step
         return abs(n_steps - round(n_steps)) <= 1e-6
+
+    @cached_property
+    def _numbers(self) -> Interval | Grid:
+        if self.step is None:
+            return Interval(self.low, self.high, self.prior)
+        return Grid(self.low, self.high, self.step, self.prior)
 
 
 @dataclass(frozen=True)
@@ -154,14 +155,13 @@ class Integer(Dimension):
 
     @property
     def size(self) -> float:
-        return _n_steps(self.low, self.high, self.step)
+        return self._numbers.size
 
     def encode(self, value: Value) -> float:
-        index = round((int(_number(value)) - self.low) / self.step)
-        return _cell_middle(index, self.low, self.step, int(self.size), self.prior)
+        return self._numbers.encode(int(_number(value)))
 
     def decode(self, unit: float) -> int:
-        return self.low + self.step * _cell_at(unit, self.low, self.step, int(self.size), self.prior)
+        return int(self._numbers.decode(unit))
 
     def all_values(self) -> range:
         return range(self.low, self.high + 1, self.step)
@@ -173,6 +173,10 @@ class Integer(Dimension):
             and self.low <= value <= self.high
             and (value - self.low) % self.step == 0
         )
+
+    @cached_property
+    def _numbers(self) -> Grid:
+        return Grid(self.low, self.high, self.step, self.prior)
 
 
 @dataclass(frozen=True)
@@ -256,40 +260,6 @@ def _check_interval(low: float, high: float, prior: str, step: float | None) -> 
             where="step",
             cure="write a smaller positive step, or remove it",
         )
-
-
-def _n_steps(low: float, high: float, step: float) -> int:
-    return math.floor((high - low) / step + 1e-9) + 1
-
-
-def _to_unit(value: float, low: float, high: float, prior: str) -> float:
-    if prior == "log-uniform":
-        value, low, high = math.log(value), math.log(low), math.log(high)
-    return min(max((value - low) / (high - low), 0.0), 1.0)
-
-
-def _from_unit(unit: float, low: float, high: float, prior: str) -> float:
-    if prior == "log-uniform":
-        return math.exp(math.log(low) + unit * (math.log(high) - math.log(low)))
-    return low + unit * (high - low)
-
-
-def _cell_edges(low: float, step: float, n: int, prior: str) -> tuple[float, float]:
-    """The ends of the grid, extended by half a step so that every value has a cell; positive for a log prior."""
-    below = max(low - 0.5 * step, 0.5 * low) if prior == "log-uniform" else low - 0.5 * step
-    return below, low + (n - 0.5) * step
-
-
-def _cell_at(unit: float, low: float, step: float, n: int, prior: str) -> int:
-    below, above = _cell_edges(low, step, n, prior)
-    return min(max(round((_from_unit(unit, below, above, prior) - low) / step), 0), n - 1)
-
-
-def _cell_middle(index: int, low: float, step: float, n: int, prior: str) -> float:
-    below, above = _cell_edges(low, step, n, prior)
-    left = below if index == 0 else low + (index - 0.5) * step
-    ends = (_to_unit(left, below, above, prior), _to_unit(low + (index + 0.5) * step, below, above, prior))
-    return 0.5 * sum(ends)
 
 
 def _tidy(value: float, step: float) -> float:

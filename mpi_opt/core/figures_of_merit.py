@@ -143,13 +143,11 @@ class FiguresOfMerit:
         if ended.figure_of_merit is None:
             return Failed(ended.error or "failed")
         uncertainties = ended.uncertainties if self.are_several else {self.names[0]: ended.uncertainty}
-        costs = tuple(
-            cost
-            if (uncertainty := uncertainties.get(name)) is None
-            else Measured(cost, uncertainty * self._error(folds))
-            for name, cost in zip(self.names, self.costs(self.values(ended)), strict=True)
-        )
-        return costs if self.are_several else costs[0]
+        costs = []
+        for name, cost in zip(self.names, self.costs(self.values(ended)), strict=True):
+            uncertainty = uncertainties.get(name)
+            costs.append(cost if uncertainty is None else Measured(cost, uncertainty * self._error(folds)))
+        return tuple(costs) if self.are_several else costs[0]
 
     def is_reached(self, target: Target | None, ended: Outcome | TrialRecord) -> bool:
         """Whether a trial is as good as `target` in every figure that has a target."""
@@ -232,8 +230,10 @@ def read_target(target: float | Sequence[float | None] | None, figures: FiguresO
     Raises:
         ConfigurationError: The numbers of targets and figures of merit differ.
     """
-    wanted = (target,) if isinstance(target, int | float) else None if target is None else tuple(target)
-    if wanted is not None and len(wanted) != len(figures.names):
+    if target is None:
+        return None
+    wanted = (target,) if isinstance(target, int | float) else tuple(target)
+    if len(wanted) != len(figures.names):
         raise ConfigurationError(
             f"expected a target for each of {', '.join(figures.names)}; found {len(wanted)}",
             where="search.target",

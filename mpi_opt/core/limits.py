@@ -9,13 +9,13 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit, Target
 from mpi_opt.core.trial import Outcome, TrialRecord
 
 LIKELY = 0.9
-"""A trial starts if at least this fraction of the earlier durations would end before the time limit."""
+"""A trial starts if at least this fraction of the earlier trials, started now, would end before the time limit."""
 
 HOPELESS = 10
 """A search ends if its first `HOPELESS` trials all failed, because all others would probably fail as well."""
 
 FATAL = 3
-"""A trial that was running each time when a search was killed is assumed to be the cause after this many times."""
+"""A trial that was running whenever its search was killed is assumed to be the cause after this number of times."""
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@
 
 The leader of a block is its first rank. Messages with the tag `TO_WATCHDOG` are received even while user code runs. All
 messages are small Python objects; arrays are never sent this way.
+
+In every message, `number` is the number of the trial, and `block` the index of the block, which is never used twice.
 """
 
 from __future__ import annotations
@@ -40,7 +42,6 @@ class Join:
     """The receiver becomes a member of a block.
 
     Attributes:
-        block: The index of the block; never used before.
         ranks: The world ranks of all members, the leader first.
     """
 
@@ -53,9 +54,6 @@ class Present:
     """The sender is ready to form its block. Sent over the world communicator, before the block has its own.
 
     From a member to the leader: this member is ready. From the leader to the members: all are.
-
-    Attributes:
-        block: The index of the block.
     """
 
     block: int
@@ -66,7 +64,6 @@ class Ready:
     """A block is ready for trials, or the preparation of its objective has failed.
 
     Attributes:
-        block: The index of the block.
         hosts: The distinct hosts of its ranks, separated by commas.
         error: The error of the preparation: a user's mistake, or an unexpected error with the rank that raised it.
     """
@@ -111,13 +108,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether the next fold of a trial runs.
-
-    Attributes:
-        number: The number of the trial.
-        fold: The fold that has ended.
-        continues: Whether the next fold runs.
-    """
+    """Whether the next fold of a trial runs after the end of `fold`."""
 
     number: int
     fold: int
@@ -129,7 +120,6 @@ class Broken:
     """Communication in the sender's block has failed; the block can run no more trials.
 
     Attributes:
-        block: The index of the block.
         reason: MPI's error, in one line.
     """
 
@@ -142,8 +132,6 @@ class Abandoned:
     """The sender's part of a trial has failed, and other ranks may wait for it forever. Sent without protection only.
 
     Attributes:
-        block: The index of the block.
-        number: The number of the trial.
         error: The same text as in its `PartOutcome`.
     """
 
@@ -198,7 +186,6 @@ class PartOutcome:
     """The outcome of one rank's part of a trial.
 
     Attributes:
-        number: The number of the trial.
         folds: The outcomes of the folds whose first rank is the sender.
         error: The reason, rank, host and traceback of a failure, as text.
         is_consequence: Whether the error is only the consequence of another rank's failure.
@@ -216,11 +203,7 @@ class PartOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Ranks have died. Created by the link, not sent by a rank.
-
-    Attributes:
-        ranks: The world ranks that have died.
-    """
+    """The world ranks `ranks` have died. Created by the link, not sent by a rank."""
 
     ranks: frozenset[int]
 

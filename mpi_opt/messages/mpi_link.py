@@ -11,7 +11,6 @@ from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.mpi.lost_ranks import RankLost
 from mpi_learn.mpi.messaging import Outbox, Pause
 from mpi_opt.messages.link import CoordinatorLink, WorkerLink
-from mpi_opt.messages.lost_ranks import LostRanks
 from mpi_opt.messages.messages import (
     STOP,
     TAGS,
@@ -23,6 +22,7 @@ from mpi_opt.messages.messages import (
     Freed,
     FromCoordinator,
     Join,
+    Lost,
     Present,
     ToCoordinator,
     ToRank,
@@ -60,7 +60,7 @@ class MPICoordinatorLink(CoordinatorLink):
         self.world = world
         self.has_called = False
         self.ended: set[int] = set()
-        self._lost = LostRanks(world)
+        self._lost: set[int] = set()
         self._outbox = Outbox(world)
         self._is_new = True
 
@@ -95,7 +95,7 @@ class MPICoordinatorLink(CoordinatorLink):
             results: The return value of `MPIWorkerLink.receive_results` on the other ranks.
             may_finalize: Whether the processes continue after the search.
         """
-        gone = self._lost.all() | self.ended
+        gone = lost_ranks.acknowledge(self.world) | self.ended
         is_final = bool(gone) or (self.is_protected and (self.has_called or not may_finalize))
         reachable = [rank for rank in range(1, self.world.size) if rank not in gone]
         # a rank that has not received the results would report the end of this process as a loss
@@ -120,8 +120,10 @@ class MPICoordinatorLink(CoordinatorLink):
         return messages
 
     def _losses(self) -> list[tuple[int, ToCoordinator]]:
-        lost = self._lost.report()
-        return [] if lost is None else [(0, lost)]
+        """The ranks that have died since the last call. Receives from any source then work again."""
+        new = lost_ranks.acknowledge(self.world) - self._lost
+        self._lost |= new
+        return [(0, Lost(frozenset(new)))] if new else []
 
 
 class MPIWorkerLink(WorkerLink):

@@ -131,7 +131,8 @@ class Constructive(Strategy):
 def _one_of_the_best(networks: list[tuple[Cost, Parameters]], rng: np.random.Generator) -> Parameters:
     """The network with the smallest cost; with several figures of merit a random one of the Pareto front."""
     front = [network for cost, network in networks if not any(dominates(other, cost) for other, _ in networks)]
-    return front[0 if len(front) == 1 or not isinstance(networks[0][0], tuple) else int(rng.integers(len(front)))]
+    has_one_figure = not isinstance(networks[0][0], tuple)
+    return front[0] if has_one_figure or len(front) == 1 else front[int(rng.integers(len(front)))]
 
 
 def _is_integer(space: Space, name: str) -> bool:

@@ -14,7 +14,7 @@ It differs from these papers as follows:
   earlier trials (Regis and Shoemaker, INFORMS J. Comput. 19, 2007). The prediction is a cubic radial basis function of
   the logarithm of the costs. The weights are used in turn, so that some trials explore.
 
-What each of these contributes is measured in ``experiments/search_quality``.
+The contribution of each is measured in ``experiments/search_quality``.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Population(Strategy):
     def obsolete(self) -> list[int]:
         """Trials that neither wait, nor can be compared with others, nor are resumed by a pending one.
 
-        Once no new network can start, none is compared any more with trials of fewer epochs than every network has.
+        Once no new network can start, trials with fewer epochs than all networks are not compared any more.
         """
         pending = self._bookkeeping.pending.values()
         alive = [proposal.budget or 0.0 for proposal in (*pending, *(self._trials[number] for number in self._waiting))]

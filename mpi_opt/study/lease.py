@@ -30,13 +30,13 @@ RETRY_S = 1.0
 """The pause after a failed renewal, and the time limit for a locked SQLite file, in seconds."""
 
 GONE_S = 15.0
-"""An owner on another machine that has not renewed its lease for this long no longer exists, in seconds."""
+"""Time without a renewal, in seconds, after which an owner on another machine is assumed not to exist any more."""
 
 POLL_S = 0.5
 """The interval at which a waiting search reads the lease, in seconds."""
 
 SLOW_S = 1.0
-"""A slower read of the lease, in seconds, does not count: the same delay may have kept the owner from renewing it."""
+"""A read that takes longer, in seconds, restarts the count of `GONE_S`: the owner may have been delayed as well."""
 
 _OWN_TOKENS: set[str] = set()
 """The leases that this process owns."""

@@ -117,9 +117,9 @@ class Study:
 
         With one figure of merit: the best trial, and those with the same figure of merit.
         """
-        if self.figures_of_merit.are_several:
-            return [trial for trial in self.ranked(("complete",)) if trial.pareto]
         ranked = self.ranked(("complete",))
+        if self.figures_of_merit.are_several:
+            return [trial for trial in ranked if trial.pareto]
         return [trial for trial in ranked if trial.figure_of_merit == ranked[0].figure_of_merit]
 
     def ranked(

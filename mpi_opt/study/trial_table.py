@@ -49,11 +49,10 @@ def _trial_row(trial: TrialRecord, columns: StudyColumns) -> dict[str, Any]:
 
 def figures_as_text(trial: TrialRecord, figures_of_merit: FiguresOfMerit, name: str) -> list[tuple[str, str]]:
     """The name of each figure of merit of a trial, and its value ± its uncertainty. `name` is that of a single one."""
-    figures, uncertainties = {name: trial.figure_of_merit}, {name: trial.uncertainty}
-    if figures_of_merit.are_several:
-        figures = {name: trial.figures_of_merit.get(name) for name in figures_of_merit.names}
-        uncertainties = {name: trial.uncertainties.get(name) for name in figures_of_merit.names}
-    return [(name, _with_uncertainty(figure, uncertainties[name])) for name, figure in figures.items()]
+    if not figures_of_merit.are_several:
+        return [(name, _with_uncertainty(trial.figure_of_merit, trial.uncertainty))]
+    figures, uncertainties = trial.figures_of_merit, trial.uncertainties
+    return [(n, _with_uncertainty(figures.get(n), uncertainties.get(n))) for n in figures_of_merit.names]
 
 
 def _with_uncertainty(figure: float | None, uncertainty: float | None) -> str:

@@ -40,8 +40,7 @@ class FunctionObjective(Objective):
             self.function = load_function(self.function, self.directory)
 
     def __call__(self, trial: Trial) -> tuple[object, History | None]:
-        if isinstance(self.function, str):
-            raise AssertionError("the objective is called before it is prepared")
+        assert not isinstance(self.function, str), "`prepare` was called before"
         return self.function(trial), None
 
     def discard(self, study: str, numbers: Iterable[int]) -> None:

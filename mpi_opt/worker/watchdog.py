@@ -50,8 +50,6 @@ GRACE_S = 5.0
 
 NEVER = float("inf")
 
-WAKE = getattr(signal, "SIGUSR2", None)
-
 
 class TrialTimeout(Exception):
     """The trial has taken longer than ``trial.timeout``."""
@@ -94,7 +92,7 @@ class Watchdog:
     def open(self) -> None:
         """Starts the second thread. The calling thread must be the one that will run user code."""
         self._watched = threading.get_ident()
-        self._signal = WAKE if is_main_thread() else None
+        self._signal = signal.SIGUSR2 if is_main_thread() else None
         if self._signal is not None:
             self._previous_handler = signal.signal(self._signal, self._raise_why)
         self._listener = threading.Thread(target=self._listen, name="watchdog", daemon=True)

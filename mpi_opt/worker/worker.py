@@ -99,8 +99,7 @@ class Worker:
             if renew:
                 block.renew()
             outcome = block.run(message)
-            if outcome is None:
-                raise AssertionError("the leader of a block has no outcome")
+            assert outcome is not None, "the leader of a block has the outcome"
             renew = outcome.state == "failed"
             self.link.send(outcome)
 

@@ -144,8 +144,7 @@ def _forget() -> None:
         os.close(_HELD.pop())
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_forget)
 
 
 def _is_current(lock: int, path: Path) -> bool:

@@ -58,9 +58,11 @@ class StreamedBatches:
     @property
     def least_samples(self) -> int:
         """The size of the smallest batch of any worker that is not empty."""
-        n, size, n_workers = self.dataset.n_training, self.options.batch_size, self.options.n_workers
-        sizes = {n * (worker + 1) // n_workers - n * worker // n_workers for worker in range(n_workers)}
-        return size if self.options.drop_last else min(share % size or size for share in sizes if share)
+        size, n_workers = self.options.batch_size, self.options.n_workers
+        if self.options.drop_last:
+            return size
+        parts = [shares(self.dataset.n_training, n_workers, worker) for worker in range(n_workers)]
+        return min((part.stop - part.start) % size or size for part in parts if part.stop > part.start)
 
     def epoch(self, epoch: int) -> Iterator[Samples]:
         """The `n_steps` batches of an epoch, counted from 0."""

@@ -37,8 +37,9 @@ class Transfer:
         constraints = [Constraint(text, space) for text in options.get("constraints", ())]
         remaining = self.best
         for position, (parameters, _) in enumerate(self.found):
-            rng = np.random.default_rng([seed, position, 3])
-            point = None if remaining == 0 else _allowed(space, parameters, constraints, rng)
+            if remaining == 0:
+                break
+            point = _allowed(space, parameters, constraints, np.random.default_rng([seed, position, 3]))
             if point is not None and point not in initial:
                 initial.append(point)
                 remaining -= 1

@@ -84,9 +84,14 @@ class Proposer:
         log_success = None if success is None else success.log_probability
         regions: dict[bool, Region] = {}
         rows: list[Floats] = []
+        taken = pending
+
+        def is_free(row: Floats) -> bool:
+            return not is_near(row, taken) and is_allowed(row)
+
         with _threads().limit(limits=1):  # rank 0 shares its core with the coordinator, and the host with other ranks
             for index in range(count):
-                is_local, taken = self._is_local(number + index, len(succeeded.values)), np.vstack([pending, *rows])
+                is_local = self._is_local(number + index, len(succeeded.values))
                 if is_local not in regions:
                     regions[is_local] = self._neighbourhood(succeeded) if is_local else self._whole_space(succeeded)
                     regions[is_local].model.add_pending(taken)
@@ -95,11 +100,11 @@ class Proposer:
                 acquisition = Acquisition(region.model, region.best, self._criterion, log_success, excluded)
                 rng = np.random.default_rng([self._seed, number + index, 1])
                 effort = 1.0 if index < N_THOROUGH else 0.25
-                is_free = lambda row, taken=taken: not is_near(row, taken) and is_allowed(row)  # noqa: E731
                 row = self._best_row(region, acquisition, success, rng, effort, is_free)
                 if row is None:
                     break
                 rows.append(row)
+                taken = np.vstack([taken, row])
                 for known in regions.values():
                     known.model.add_pending(row[None, :])
         return rows
@@ -158,12 +163,15 @@ class Proposer:
 
         If a trial is likely to succeed at some of the candidates, only rows of which this is true are allowed.
         """
-        candidates = self._candidates(region, rng, effort)
+        candidates, requirement = self._candidates(region, rng, effort), None
         if success is not None and (is_likely := success.is_likely(candidates)).any():
-            candidates, is_free = candidates[is_likely], is_allowed
-            is_allowed = lambda row: bool(success.is_likely(row[None, :])[0]) and is_free(row)  # noqa: E731
+            candidates, requirement = candidates[is_likely], success.is_likely
+
+        def may_be_proposed(row: Floats) -> bool:
+            return is_allowed(row) and (requirement is None or bool(requirement(row[None, :])[0]))
+
         n_starts = math.ceil(effort * N_STARTS)
-        return maximise(acquisition, self._encoding, candidates, region.low, region.high, is_allowed, n_starts)
+        return maximise(acquisition, self._encoding, candidates, region.low, region.high, may_be_proposed, n_starts)
 
     def _candidates(self, region: Region, rng: np.random.Generator, effort: float) -> Floats:
         """Random rows of the region, and rows near its best five: shape (n, n_dimensions)."""
