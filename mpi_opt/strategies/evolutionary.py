@@ -13,6 +13,9 @@ It differs from these papers as follows:
 - One of `children` candidates is tried: the one with the best weighted score of predicted cost and distance from
   earlier trials (Regis and Shoemaker, INFORMS J. Comput. 19, 2007). The prediction is a cubic radial basis function of
   the logarithm of the costs. The weights are used in turn, so that some trials explore.
+- With several figures of merit, half of the children are a parent moved by a part of the difference between two other
+  parents (Storn and Price, J. Global Optim. 11, 1997). Crossover and mutation make short steps once all parents are
+  close to one end of the front. If the front is not convex, such a search often stays there.
 
 The contribution of each is measured in ``experiments/search_quality``.
 """
@@ -45,6 +48,10 @@ from mpi_opt.strategies.surrogates.warp import warped
 
 N_ATTEMPTS = 4
 CROSSOVER_ETA = 5.0
+DIFFERENTIAL = 0.5
+"""Probability that a child is made from the difference of two parents, with several figures of merit."""
+DIFFERENTIAL_STEPS = (0.3, 1.0)
+"""Smallest and largest part of the difference."""
 LARGEST_INTERPOLATION = 150
 PREDICTION_WEIGHTS = (0.5, 0.8, 0.95, 1.0)
 """Weights of the predicted cost, in turn; the remainder weighs the distance from earlier trials."""
@@ -166,10 +173,18 @@ class Evolutionary(Strategy):
         return points[int(np.argmin(scores))]
 
     def _child(self) -> Floats:
+        if self._bookkeeping.n_figures > 1 and self._random.random() < DIFFERENTIAL:
+            return self._mutated(self._moved(self._parent()))
         first, second = self._parent().tolist(), self._parent().tolist()
         if self._random.random() < self._options.crossover:
             self._cross(first, second, eta=CROSSOVER_ETA, low=0.0, up=1.0)
         return self._mutated(np.clip(first if self._random.random() < 0.5 else second, 0.0, 1.0))
+
+    def _moved(self, genes: Floats) -> Floats:
+        """`genes` plus a part of the difference between two parents; the categories stay."""
+        start, end = self._random.choice(self._parents).genes, self._random.choice(self._parents).genes
+        moved = genes + self._random.uniform(*DIFFERENTIAL_STEPS) * (end - start)
+        return np.where(self._encoding.is_category, genes, np.clip(moved, 0.0, 1.0))
 
     def _parent(self) -> Floats:
         """The genes of the better of two parents drawn at random (a binary tournament)."""

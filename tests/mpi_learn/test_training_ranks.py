@@ -36,13 +36,14 @@ class LinearModel(WeightsOnly):
 
     Attributes:
         averaged: The batch statistic before and after each average over the ranks.
+        sums_of_steps: The sums behind each gradient: weight, loss, samples, and two zeros.
     """
 
     def __init__(self, rank, failing=None):
         super().__init__(SIZES, build=None)
         self.weights[:] = 0
         self.rank, self.failing, self.n_calls = rank, failing, {}
-        self.samples_of_steps, self.averaged = [], []
+        self.samples_of_steps, self.sums_of_steps, self.averaged = [], [], []
         self.state = RecordingState(self)
         self.sample_weight = 0.001 * (rank + 1)
 
@@ -61,7 +62,8 @@ class LinearModel(WeightsOnly):
         if len(x[0]):
             self.state.statistic += 0.3 * (x[0].mean() - self.state.statistic)
         gradient = 2 * self.sample_weight * (x[0] @ self.weights - y[0]) @ x[0]
-        return np.concatenate([gradient, self._sums(x, y)]).astype(np.float32)
+        self.sums_of_steps.append(self._sums(x, y))
+        return np.concatenate([gradient, self.sums_of_steps[-1]]).astype(np.float32)
 
     def evaluate(self, x, y, weights=()):
         self._called("evaluate")
@@ -163,6 +165,15 @@ def test_synchronized_batch_statistics_are_averaged_by_the_samples_since_the_las
         check_averages(models, 0, [sum(taken) for taken in steps])
     assert len(models[0].averaged) == 2 // accumulate + 1
     assert models[0].averaged[-1][0] == pytest.approx(models[0].averaged[-1][1], rel=1e-6)
+
+
+def test_history_has_the_loss_of_the_samples_of_all_ranks(build):
+    models = {}
+    build(lambda rank: models.setdefault(rank, LinearModel(rank)))
+    results = run_ranks(3, lambda comm: train(configured(epochs=1), comm, data=dataset()))
+    weight, loss, n_samples, *_ = np.sum([sums for model in models.values() for sums in model.sums_of_steps], axis=0)
+    assert n_samples == N_TRAINING
+    assert [result.history["loss"] for result in results] == [[pytest.approx(loss / weight, rel=1e-5)]] * 3
 
 
 TRAININGS = {

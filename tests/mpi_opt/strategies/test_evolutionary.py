@@ -77,6 +77,16 @@ def test_search_neither_uses_nor_changes_the_random_numbers_of_the_program():
     random.setstate(state)
 
 
+def test_children_of_several_figures_are_also_made_from_the_difference_of_two_parents():
+    """Without crossover and mutation. The parents are on a line, and so are points that a difference has moved."""
+    strategy = make_strategy("evolutionary", SPACE, seed=3, n_figures=2, options={"mutation": 0.0, "crossover": 0.0})
+    points = [{"x": number / 10, "y": number / 10, "kind": "ac"[number % 2]} for number in range(10)]
+    strategy.resume((Proposal(number, point), (point["x"], 1 - point["x"])) for number, point in enumerate(points))
+    found = [proposal.parameters for proposal in strategy.ask(20)]
+    assert [point["y"] for point in found] == pytest.approx([point["x"] for point in found])
+    assert {point["kind"] for point in found} == {"a", "c"}, "a difference of categories has no meaning"
+
+
 def test_generational_evolution_waits_for_the_whole_generation():
     strategy = make_strategy("evolutionary", SPACE, options={"generational": True, "population": 6})
     asked = strategy.ask(10)

@@ -98,14 +98,19 @@ def found(name, options, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "least"), [("evolutionary", 0.36), ("bayesian", 0.42)])
-def test_front_that_is_not_convex_is_found_all_along(name, least):
-    points = found(name, {}, seed=1)
+@pytest.mark.parametrize(("name", "n_seeds", "least"), [("evolutionary", 20, 0.42), ("bayesian", 3, 0.42)])
+def test_front_that_is_not_convex_is_found_all_along(name, n_seeds, least):
+    """In the median over seeds: some searches of `evolutionary` find one end of the front only."""
+    searches = [found(name, {}, seed) for seed in range(n_seeds)]
     by_chance = [hypervolume(found("random", {}, seed)) for seed in range(5)]
-    assert hypervolume(points) > max(least, 2 * np.median(by_chance))
+    assert np.median([hypervolume(points) for points in searches]) > max(least, 2 * np.median(by_chance))
+    assert np.median([n_parts(points) for points in searches]) == 4, "a part of the front was not found"
+
+
+def n_parts(points):
+    """In how many quarters of the range of the first figure of merit there are points of the front."""
     front = np.array(points)[ranks(np.array(points)) == 0]
-    counts = np.histogram(front[:, 0], bins=4, range=(0, 1))[0]
-    assert (counts > 0).all(), "a part of the front was not found"
+    return (np.histogram(front[:, 0], bins=4, range=(0, 1))[0] > 0).sum()
 
 
 def test_a_strategy_that_knows_one_figure_is_refused_at_the_start():
