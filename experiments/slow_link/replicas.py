@@ -1,6 +1,7 @@
 """Clusters as replicas in one process: the loss as a function of the steps that an exchange takes. No network, no MPI.
 
-    python experiments/slow_link/replicas.py --data mnist.h5            # prints the table of the README; ten minutes
+    python experiments/slow_link/replicas.py --data mnist.h5            # the first table of the README; ten minutes
+    python experiments/slow_link/replicas.py --data mnist.h5 --exact-steps --seeds 5    # its second table
     python experiments/slow_link/replicas.py --data mnist.h5 --smoke    # a few steps of each row
 
 The replicas follow the equations of ``mpi_learn/algorithms/clusters.py``. The loss is that of the images on which
@@ -11,8 +12,8 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import h5py
@@ -37,6 +38,7 @@ class Row:
         outer: Learning rate and momentum of the outer optimizer; None: the mean.
         compression: ``int8``: differences from the weights at the start of the epoch are rounded to 8 bits.
         matrix_rank: Rank of the gradients of ``allreduce`` with ``compression: power-sgd``; 0: whole gradients.
+        exact_steps: The first steps of ``allreduce``, with whole gradients also if there is a rank.
         schedule: ``cosine``: the learning rate falls to 0.
     """
 
@@ -50,6 +52,7 @@ class Row:
     compression: str = "none"
     schedule: str = "constant"
     matrix_rank: int = 0
+    exact_steps: int = 0
 
 
 ROWS = (
@@ -72,19 +75,23 @@ ROWS = (
     *(Row(0.003, 1, 256, matrix_rank=rank) for rank in (4, 8, 16, 32, 64)),
     *(Row(0.006, 1, 256, matrix_rank=rank, schedule="cosine") for rank in (4, 8, 16, 32, 64)),
 )
+WHOLE = (Row(0.003, 1, 256), Row(0.006, 1, 256, schedule="cosine"))
+EXACT_STEPS = tuple(
+    replace(row, matrix_rank=rank, exact_steps=n) for row in WHOLE for rank in (24, 28, 32) for n in (0, 2, 3, 4, 5)
+)
 
 
 class Replicas:
     """A network of two hidden layers per cluster, all with the same initial weights; Adam."""
 
-    def __init__(self, n: int, seed: int, matrix_rank: int = 0) -> None:
+    def __init__(self, n: int, seed: int, matrix_rank: int = 0, exact_steps: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
         first = torch.empty(1, N_WEIGHTS)
         for array, n_inputs in zip(arrays(first), (784, 784, 788, 788, 788, 788), strict=True):
             array.uniform_(-1 / math.sqrt(n_inputs), 1 / math.sqrt(n_inputs), generator=generator)
         self.weights = first.repeat(n, 1).requires_grad_()
         self.optimizer = torch.optim.Adam([self.weights], eps=1e-7, fused=True)
-        self.n_steps = 0
+        self.n_steps, self.exact_steps = 0, exact_steps
         self.low_rank = LowRank(matrix_rank, generator) if matrix_rank else None
 
     def step(self, x: torch.Tensor, y: torch.Tensor, rate: float) -> None:
@@ -97,7 +104,7 @@ class Replicas:
         """
         losses = torch.nn.functional.cross_entropy(outputs(self.weights, x).flatten(0, 1), y.flatten(), reduction="sum")
         (self.weights.grad,) = torch.autograd.grad(losses / y.shape[1], self.weights)
-        if self.low_rank is not None:
+        if self.low_rank is not None and self.n_steps >= self.exact_steps:
             self.low_rank.apply(self.weights.grad)
         self.optimizer.param_groups[0]["lr"] = rate
         self.optimizer.step()
@@ -185,7 +192,7 @@ def rounded(vectors: torch.Tensor) -> torch.Tensor:
 def train(row: Row, samples: tuple[torch.Tensor, ...], seed: int, n_steps: int) -> Iterator[float]:
     """The validation loss after each epoch of `n_steps` steps."""
     x, y, x_validation, y_validation = samples
-    replicas = Replicas(row.n_replicas, seed, row.matrix_rank)
+    replicas = Replicas(row.n_replicas, seed, row.matrix_rank, row.exact_steps)
     weights = replicas.weights.detach()
     exchanges, width = Exchanges(row, weights), row.batch_size * row.n_replicas
     for epoch in range(N_EPOCHS):
@@ -213,7 +220,7 @@ def read(file: Path) -> tuple[torch.Tensor, ...]:
     return x[:N_TRAINING], y[:N_TRAINING], x[N_TRAINING:], y[N_TRAINING:]
 
 
-def cells(row: Row, losses: list[float]) -> list[str]:
+def cells(row: Row, losses: Sequence[float]) -> list[str]:
     """A row of the table."""
     spread = f" ± {np.std(losses, ddof=1):.3f}" if len(losses) > 1 else ""
     found = [str(len(losses)), f"{np.mean(losses):.3f}{spread}"]
@@ -226,14 +233,37 @@ def cells(row: Row, losses: list[float]) -> list[str]:
     return [name, str(row.batch_size), rate, str(row.exchange_every), str(row.delay), *found]
 
 
+def compare_exact_steps(samples: tuple[torch.Tensor, ...], n_steps: int, n_seeds: int) -> None:
+    """Prints the losses of `EXACT_STEPS`, and their differences from whole gradients with the same seeds."""
+    print("| rank | exact steps | learning rate | runs | loss | difference from whole gradients |")
+    print("|---|---|---|---|---|---|")
+
+    def losses(row: Row) -> np.ndarray:
+        return np.array([list(train(row, samples, seed, n_steps))[-1] for seed in range(n_seeds)])
+
+    of_whole = {row.schedule: losses(row) for row in WHOLE}
+    for row in EXACT_STEPS:
+        *_, rate, _, _, n_runs, loss = cells(row, found := losses(row))
+        whole = of_whole[row.schedule]
+        differences = 100 * (found - whole) / whole.mean()
+        error = f" ± {differences.std(ddof=1) / math.sqrt(n_seeds):.1f}" if n_seeds > 1 else ""
+        shown = [str(row.matrix_rank), str(row.exact_steps), rate, n_runs, loss, f"{differences.mean():+.1f}{error} %"]
+        print("| " + " | ".join(shown) + " |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, required=True, help="the file that `mpi-learn prepare mnist --to` wrote")
     parser.add_argument("--seeds", type=int, default=3, help="runs of each row")
+    parser.add_argument("--exact-steps", action="store_true", help="the table of exact steps and ranks")
     parser.add_argument("--smoke", action="store_true", help="two steps per epoch, one run of each row")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     samples = read(arguments.data)
+    if arguments.exact_steps:
+        n_steps, n_seeds = (2, 1) if arguments.smoke else (N_TRAINING // WHOLE[0].batch_size, arguments.seeds)
+        compare_exact_steps(samples, n_steps, n_seeds)
+        return
     print("| exchange | samples per step | learning rate | exchange every n steps | duration in steps | runs | loss |")
     print("|---|---|---|---|---|---|---|")
     for row in ROWS:

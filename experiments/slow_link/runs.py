@@ -48,9 +48,9 @@ OUTER = {"name": "nesterov", "learning_rate": 0.7, "momentum": 0.7}
 ALLREDUCE = {"name": "allreduce"}
 
 
-def low_rank(matrix_rank: int) -> dict:
+def low_rank(matrix_rank: int, **options: object) -> dict:
     """`ALLREDUCE` with gradients of low rank."""
-    return ALLREDUCE | {"compression": "power-sgd", "matrix_rank": matrix_rank}
+    return ALLREDUCE | {"compression": "power-sgd", "matrix_rank": matrix_rank, **options}
 
 
 RUNS = {
@@ -59,6 +59,8 @@ RUNS = {
     "allreduce, rate 0.004": seeds(Run(ALLREDUCE, 0.004)),
     "low rank 32": seeds(Run(low_rank(32), 0.003)),
     "low rank 32, rate 0.006, cosine": seeds(Run(low_rank(32), 0.006, schedule="cosine")),
+    "low rank 28, 3 exact steps": seeds(Run(low_rank(28, exact_steps=3), 0.003)),
+    "low rank 28, 3 exact steps, rate 0.006, cosine": seeds(Run(low_rank(28, exact_steps=3), 0.006, schedule="cosine")),
     "low rank 64": seeds(Run(low_rank(64), 0.003)),
     "low rank 64, rate 0.006, cosine": seeds(Run(low_rank(64), 0.006, schedule="cosine")),
     "downpour": [Run({"name": "downpour"}, 0.001)],

@@ -18,7 +18,7 @@ OURS = (
 )
 OTHERS = {"downpour": 10.0, "allreduce": 5.0}
 """Algorithm -> how many times faster the other algorithms should be."""
-LOW_RANK = ("low rank 32", "low rank 64")
+LOW_RANK = ("low rank 32", "low rank 28, 3 exact steps", "low rank 64")
 COSINE = ", rate 0.006, cosine"
 TARGETS = (
     *product((*OURS, *LOW_RANK), OTHERS.items()),

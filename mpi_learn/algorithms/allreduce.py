@@ -58,10 +58,10 @@ class SynchronousAllReduce(Algorithm):
         """All ranks have the same weights already."""
 
     def state(self) -> dict[str, np.ndarray]:
-        return self.optimizer.arrays()
+        return {**self.optimizer.arrays(), **self.reduction.state()}
 
     def rank_state(self) -> dict[str, np.ndarray]:
-        return self.reduction.arrays()
+        return self.reduction.rank_state()
 
     def _exchange(self, step: np.ndarray) -> bool:
         """Sums a step vector over all ranks and updates the weights; False if a rank failed. Collective."""

@@ -25,6 +25,12 @@ class AllReduce(Section):
     matrix_rank: int = Field(
         32, ge=1, description="power-sgd: the rank of the matrices that are sent instead of larger ones."
     )
+    exact_steps: int = Field(
+        0,
+        ge=0,
+        description="float16, top-k, power-sgd: exchanges at the start of a training that send gradients unchanged. "
+        "The first steps change the weights most.",
+    )
 
 
 class ParameterServer(Section):

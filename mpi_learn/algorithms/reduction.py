@@ -24,8 +24,12 @@ class Reduction(ABC):
     def sum(self, comm: Communicator, step: np.ndarray) -> None:
         """Replaces `step`, (n + sums,) float32, by its sum over all ranks, the same on all. Collective over `comm`."""
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The remainders that this rank keeps for later steps: the arrays themselves, to be read or filled."""
+    def state(self) -> dict[str, np.ndarray]:
+        """The arrays that are the same on all ranks: the arrays themselves, to be read or filled."""
+        return {}
+
+    def rank_state(self) -> dict[str, np.ndarray]:
+        """The arrays that belong to this rank, such as remainders for later steps: to be read or filled."""
         return {}
 
 
@@ -99,7 +103,7 @@ class TopFraction(Reduction):
             step[places] += values[:k]
         step[n:] = all_values[:, k:].sum(0)
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def rank_state(self) -> dict[str, np.ndarray]:
         return {"held_back": self._held_back}
 
 
@@ -159,7 +163,7 @@ class LowRank(Reduction):
                 if own != 0:
                     self._held_back[place] = (means[number] - approximation / total).ravel()
 
-    def arrays(self) -> dict[str, np.ndarray]:
+    def rank_state(self) -> dict[str, np.ndarray]:
         return {"held_back": self._held_back, "right": self._right}
 
     def _mean(self, number: int, step: np.ndarray, weight: float) -> np.ndarray:
@@ -176,6 +180,33 @@ class LowRank(Reduction):
             part = step[place]
             part[:] = values[first : first + part.size]
             first += part.size
+
+
+class ExactAtFirst(Reduction):
+    """Exact sums in the first steps of a training, in which the weights change most; then another reduction.
+
+    `start_powerSGD_iter` of PyTorch's PowerSGD hook. All steps are counted, also those without samples, so that all
+    ranks change to the other reduction in the same step.
+
+    Args:
+        n_steps: Number of exact steps.
+        reduction: Sums the later steps.
+    """
+
+    def __init__(self, n_steps: int, reduction: Reduction) -> None:
+        self._n_exact, self._exact, self._reduction = n_steps, ExactSum(), reduction
+        self._n_exchanges = np.zeros(1, np.int64)  # an array, so that a checkpoint can fill it
+
+    def sum(self, comm: Communicator, step: np.ndarray) -> None:
+        reduction = self._exact if self._n_exchanges[0] < self._n_exact else self._reduction
+        self._n_exchanges += 1
+        reduction.sum(comm, step)
+
+    def state(self) -> dict[str, np.ndarray]:
+        return {"n_exchanges": self._n_exchanges, **self._reduction.state()}
+
+    def rank_state(self) -> dict[str, np.ndarray]:
+        return self._reduction.rank_state()
 
 
 def _orthonormalize(matrix: np.ndarray) -> None:
@@ -228,8 +259,15 @@ def _scale(vector: np.ndarray) -> np.float32:
 
 def make_reduction(options: AllReduce, layout: FlatLayout) -> Reduction:
     """The reduction that ``compression:`` names, for gradients of this layout, with or without counts."""
+    if options.compression == "none":
+        return ExactSum()
+    compressed = _compressed(options, layout)
+    return ExactAtFirst(options.exact_steps, compressed) if options.exact_steps else compressed
+
+
+def _compressed(options: AllReduce, layout: FlatLayout) -> Reduction:
     if options.compression == "float16":
         return HalfPrecision(layout.arrays.size)
     if options.compression == "top-k":
         return TopFraction(options.fraction, layout)
-    return LowRank(options.matrix_rank, layout) if options.compression == "power-sgd" else ExactSum()
+    return LowRank(options.matrix_rank, layout)

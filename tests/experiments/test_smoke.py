@@ -69,6 +69,8 @@ def test_the_short_form_trains_replicas_of_clusters_in_one_process(tmp_path):
     output = run_experiment("slow_link/replicas.py", "--smoke", "--data", str(file), cwd=tmp_path)
     assert re.search(r"\| `allreduce` \| 256 \| 0.002 \| – \| – \| 1 \| \d\.\d{3} \|", output), output
     assert re.search(r"\| outer 0.7, 0.7 \| 32 \|", output), output
+    output = run_experiment("slow_link/replicas.py", "--exact-steps", "--smoke", "--data", str(file), cwd=tmp_path)
+    assert re.search(r"\| 28 \| 3 \| 0.006 cosine \| 1 \| \d\.\d{3} \| [+-]\d+\.\d %", output), output
 
 
 def test_searches_with_and_without_early_stopping_are_compared(tmp_path):

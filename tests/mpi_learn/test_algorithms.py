@@ -166,7 +166,7 @@ def test_the_remainders_of_full_batches_do_not_dominate_a_small_one():
         reduction.sum(MPI.COMM_SELF, step)
         assert np.count_nonzero(step[:N]) == N // 10
         total += step[:N] / n_samples
-    np.testing.assert_allclose(total + reduction.arrays()["held_back"], 12 * gradient, rtol=1e-4)
+    np.testing.assert_allclose(total + reduction.rank_state()["held_back"], 12 * gradient, rtol=1e-4)
     assert total.max() < 13
 
 

@@ -56,6 +56,10 @@ WRONG = {
     "dealt samples without a master": (
         {"data": GOOD["data"] | {"share": "dynamic"}}, "data.share: dynamic needs downpour, easgd or gem", "",
     ),
+    "exact steps below zero": (
+        {"algorithm": {"name": "allreduce", "compression": "power-sgd", "exact_steps": -1}}, "algorithm.exact_steps",
+        "0 or more, found -1",
+    ),
     "two bounds": ({"target": {"metric": "loss", "below": 1, "above": 2}}, "target", "exactly one of above and below"),
 }  # fmt: skip
 

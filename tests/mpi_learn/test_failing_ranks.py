@@ -17,13 +17,15 @@ from tests.mpi_learn.thread_ranks import run_ranks
 
 N_STEPS = 4
 
+LOW_RANK = {"name": "allreduce", "compression": "power-sgd", "matrix_rank": 2}
 ALGORITHMS = {
     "allreduce": {"name": "allreduce"},
     "allreduce accumulated": {"name": "allreduce", "accumulate": 3},
     "allreduce accumulated evenly": {"name": "allreduce", "accumulate": 2},
     "allreduce in 16 bits": {"name": "allreduce", "compression": "float16"},
     "allreduce of the largest": {"name": "allreduce", "compression": "top-k", "fraction": 0.1},
-    "allreduce of low rank": {"name": "allreduce", "compression": "power-sgd", "matrix_rank": 2},
+    "allreduce of low rank": LOW_RANK,
+    "allreduce of low rank after exact steps": LOW_RANK | {"exact_steps": N_STEPS + 2},
     "downpour": {"name": "downpour"},
     "downpour every 3": {"name": "downpour", "sync_every": 3},
     "synchronous": {"name": "downpour", "synchronous": True},

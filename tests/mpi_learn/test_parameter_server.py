@@ -100,10 +100,14 @@ def test_one_rank_alone_is_dealt_all_samples():
     assert run_ranks(1, run) == [[*range(50)]]
 
 
+LOW_RANK = {"name": "allreduce", "compression": "power-sgd", "matrix_rank": 2}
 STATES = {
     "allreduce": ({"name": "allreduce"}, 3),
     "largest elements": ({"name": "allreduce", "compression": "top-k", "fraction": 0.2}, 3),
-    "low rank": ({"name": "allreduce", "compression": "power-sgd", "matrix_rank": 2}, 3),
+    "low rank": (LOW_RANK, 3),
+    "during exact steps": (LOW_RANK | {"exact_steps": 14}, 3),
+    "after exact steps": (LOW_RANK | {"exact_steps": 6}, 3),
+    "exact steps of accumulated gradients": (LOW_RANK | {"exact_steps": 5, "accumulate": 3}, 3),
     "downpour": ({"name": "downpour", "sync_every": 3}, 3),
     "easgd": ({"name": "easgd", "sync_every": 5}, 3),
     "easgd tree": ({"name": "easgd", "masters": 2}, 5),

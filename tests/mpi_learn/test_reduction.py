@@ -32,7 +32,7 @@ def reduced(n_steps, **options):
             step = step_vector(comm.rank, number).astype(np.float32)
             reduction.sum(comm, step)
             found.append(step)
-        return found, reduction.arrays()
+        return found, reduction.rank_state()
 
     return run_ranks(N_RANKS, run)
 
@@ -46,11 +46,15 @@ def test_sums_are_those_of_float64(compression, accuracy):
         np.testing.assert_allclose(found[N:], expected[N:], rtol=1e-6)
 
 
-def test_top_k_sends_the_largest_elements_and_adds_the_others_to_the_next_mean_gradient():
-    """Lin et al. 2018, algorithm 1, with remainders that are means over samples."""
+@pytest.mark.parametrize("exact_steps", [0, 2])
+def test_top_k_sends_the_largest_elements_and_adds_the_others_to_the_next_mean_gradient(exact_steps):
+    """Lin et al. 2018, algorithm 1, with remainders that are means over samples, after some exact steps."""
     held_back, expected = np.zeros((N_RANKS, N)), []
     for number in range(4):
         total = sum(step_vector(rank, number) for rank in range(N_RANKS))
+        if number < exact_steps:
+            expected.append(total)
+            continue
         total[:N] = 0
         for rank, kept in enumerate(held_back):
             kept += step_vector(rank, number)[:N] / WEIGHTS[rank]
@@ -58,17 +62,25 @@ def test_top_k_sends_the_largest_elements_and_adds_the_others_to_the_next_mean_g
             total[largest] += WEIGHTS[rank] * kept[largest]
             kept[largest] = 0
         expected.append(total)
-    for rank, (found, arrays) in enumerate(reduced(4, compression="top-k", fraction=N_SENT / N)):
+    options = {"compression": "top-k", "fraction": N_SENT / N, "exact_steps": exact_steps}
+    for rank, (found, arrays) in enumerate(reduced(4, **options)):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(arrays["held_back"], held_back[rank], rtol=1e-5, atol=1e-6)
 
 
-def test_power_sgd_sends_matrices_of_low_rank_and_adds_the_rest_to_the_next_mean_gradient():
-    """Vogels, Karimireddy & Jaggi 2019, algorithms 1 and 2, with projections instead of an orthogonalisation."""
+@pytest.mark.parametrize("exact_steps", [0, 2])
+def test_power_sgd_sends_matrices_of_low_rank_and_adds_the_rest_to_the_next_mean_gradient(exact_steps):
+    """Vogels, Karimireddy & Jaggi 2019, algorithms 1 and 2, with projections instead of an orthogonalisation.
+
+    Exact steps neither hold anything back nor change Q.
+    """
     held_back, right, expected = np.zeros((N_RANKS, 6, 6)), None, []
-    found = reduced(4, compression="power-sgd", matrix_rank=2)
+    found = reduced(4, compression="power-sgd", matrix_rank=2, exact_steps=exact_steps)
     for number in range(4):
         steps = [step_vector(rank, number) for rank in range(N_RANKS)]
+        if number < exact_steps:
+            expected.append(sum(steps))
+            continue
         means = [held + step[:36].reshape(6, 6) / step[N] for held, step in zip(held_back, steps, strict=True)]
         matrix = sum(weight * mean for weight, mean in zip(WEIGHTS, means, strict=True))
         if right is None:  # the first one is drawn at random; of the result, only the space of its columns matters
@@ -82,6 +94,34 @@ def test_power_sgd_sends_matrices_of_low_rank_and_adds_the_rest_to_the_next_mean
         np.testing.assert_allclose(vectors, expected, rtol=1e-4, atol=1e-3)
         np.testing.assert_allclose(arrays["held_back"][:36], held_back[rank].ravel(), rtol=1e-4, atol=1e-4)
         np.testing.assert_array_equal(arrays["held_back"][36:], 0)
+
+
+@pytest.mark.parametrize("compression", ["float16", "top-k", "power-sgd"])
+def test_exact_steps_are_those_of_whole_gradients_to_the_last_bit(compression):
+    options = {"compression": compression, "fraction": 0.1, "matrix_rank": 2}
+    for (whole, _), (found, _) in zip(reduced(3), reduced(3, **options, exact_steps=2), strict=True):
+        np.testing.assert_array_equal(found[:2], whole[:2])
+        assert not np.array_equal(found[2], whole[2])
+
+
+def test_a_rank_without_samples_is_compressed_from_the_same_step():
+    """With other operations than the other ranks', the communicator raises an error."""
+
+    def run(comm):
+        options = AllReduce(compression="power-sgd", matrix_rank=2, exact_steps=2)
+        reduction, found = make_reduction(options, FlatLayout(SHAPES)), []
+        for number in range(3):
+            step = step_vector(comm.rank, number).astype(np.float32)
+            if number == 0 and comm.rank == 1:
+                step[:] = 0
+            reduction.sum(comm, step)
+            found.append(step)
+        return found
+
+    for first, second, third in run_ranks(N_RANKS, run):
+        np.testing.assert_allclose(first, step_vector(0, 0) + step_vector(2, 0), rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(second, sum(step_vector(rank, 1) for rank in range(N_RANKS)), rtol=1e-5, atol=1e-4)
+        assert np.linalg.matrix_rank(third[:36].reshape(6, 6), tol=1e-3) == 2
 
 
 @pytest.mark.parametrize("empty", ["array", "step", "sum of the weights", "none"])
@@ -142,7 +182,7 @@ def test_a_rank_without_samples_keeps_what_power_sgd_holds_back():
             if number == 1 and comm.rank == 1:
                 step[:] = 0
             reduction.sum(comm, step)
-            held_back.append(reduction.arrays()["held_back"].copy())
+            held_back.append(reduction.rank_state()["held_back"].copy())
         return held_back
 
     for rank, (before, after) in enumerate(run_ranks(N_RANKS, run)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -368,6 +369,25 @@ def test_checkpoint_from_before_an_option_and_a_counter_existed_is_continued(com
     longer = train(configuration | {"epochs": 4}, comm, data=line())
     assert longer.history["loss"][:2] == first.history["loss"]
     assert len(longer.history["loss"]) == 4
+
+
+def test_exact_steps_are_counted_from_the_start_of_a_training_also_on_another_number_of_ranks(comm, tmp_path):
+    n_steps = 2 * math.ceil(line().n_training / 16)
+    largest = {"name": "allreduce", "compression": "top-k", "fraction": 0.05}
+
+    def losses(algorithm, epochs, folder, **changes):
+        checkpoint = {"path": str(tmp_path / folder)} | changes
+        configuration = NUMBERS | {"batch_size": 16, "algorithm": algorithm, "epochs": epochs, "checkpoint": checkpoint}
+        return train(configuration, comm, data=line()).history["loss"]
+
+    exact_first = largest | {"exact_steps": n_steps}
+    assert losses(exact_first, 2, "a") == losses({"name": "allreduce"}, 2, "b")
+    expected = losses(largest, 4, "c", start_from=str(tmp_path / "b"))
+    assert losses(exact_first, 4, "d", start_from=str(tmp_path / "a")) == expected
+    checkpoint = load_checkpoint(tmp_path / "a")
+    checkpoint.arrays["counters"] = checkpoint.arrays["counters"].repeat(2, axis=0)
+    save_checkpoint(tmp_path / "a", checkpoint, [])
+    assert losses(exact_first, 4, "a") == expected
 
 
 def test_speed_after_a_start_from_other_data_is_that_of_the_samples_that_were_trained(comm, tmp_path):

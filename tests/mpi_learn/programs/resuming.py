@@ -24,6 +24,7 @@ COMMON = {
 CASES = {
     "top-k": {"name": "allreduce", "compression": "top-k", "fraction": 0.05},
     "power-sgd": {"name": "allreduce", "compression": "power-sgd", "matrix_rank": 2},
+    "exact steps": {"name": "allreduce", "compression": "top-k", "fraction": 0.05, "exact_steps": 20},
     "downpour": {"name": "downpour", "sync_every": 3},
     "easgd": {"name": "easgd", "sync_every": 3},
     "gem": {"name": "gem", "sync_every": 2},
