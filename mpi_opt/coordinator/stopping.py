@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from mpi_learn.cli.launchers import all_ranks_live
+from mpi_learn.cli.launchers import all_ranks_live, launched
 from mpi_learn.cli.slurm import margin_s
 from mpi_learn.cli.stop_request import StopRequest
 from mpi_opt.core.limits import TimeLimit
@@ -61,10 +61,10 @@ class StopCondition:
     def may_be_a_death(self) -> bool:
         """Whether the request may be the consequence of a rank's death, without protection.
 
-        Open MPI's ``mpirun`` then sends SIGTERM to the other ranks. The request is a cancellation if all ranks are
-        alive or if a batch system has sent the signal as well.
+        Open MPI's ``mpirun`` then sends SIGTERM to the other ranks, and ``srun`` SIGKILL. The request is a cancellation
+        if all ranks are alive or if a batch system has sent the signal as well.
         """
-        if self.request.reason != "SIGTERM" or all_ranks_live():
+        if self.request.reason != "SIGTERM" or launched().by == "srun" or all_ranks_live():
             return False
         time.sleep(COPY_S)
         return not self.request.has_copies

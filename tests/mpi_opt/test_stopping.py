@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from mpi_learn.cli.launchers import Launched
 from mpi_learn.cli.stop_request import StopRequest
 from mpi_opt.coordinator.stopping import StopCondition
 
@@ -51,15 +52,18 @@ def test_no_trial_fits_that_would_end_after_the_batch_job():
 
 
 @pytest.mark.parametrize(
-    ("signals", "all_live", "may_be"),
+    ("signals", "launcher", "all_live", "may_be"),
     [
-        (["SIGTERM"], False, True),
-        (["SIGTERM", "SIGTERM"], False, False),  # mpirun's, and the batch system's
-        (["SIGTERM"], True, False),
-        (["SIGINT"], False, False),
-        (["SIGUSR1"], False, False),
+        (["SIGTERM"], "mpirun", False, True),
+        (["SIGTERM"], "mpiexec", False, True),
+        (["SIGTERM"], "srun", False, False),  # from scancel, which may end ranks on other nodes first
+        (["SIGTERM", "SIGTERM"], "mpirun", False, False),  # mpirun's, and the batch system's
+        (["SIGTERM"], "mpirun", True, False),
+        (["SIGINT"], "mpirun", False, False),
+        (["SIGUSR1"], "mpirun", False, False),
     ],
 )
-def test_a_lone_sigterm_may_come_from_a_death_unless_all_ranks_live(signals, all_live, may_be, monkeypatch):
+def test_a_lone_sigterm_may_come_from_a_death_unless_all_ranks_live(signals, launcher, all_live, may_be, monkeypatch):
+    monkeypatch.setattr("mpi_opt.coordinator.stopping.launched", lambda: Launched(launcher))
     monkeypatch.setattr("mpi_opt.coordinator.stopping.all_ranks_live", lambda: all_live)
     assert StopCondition(asked(*signals)).may_be_a_death() is may_be
