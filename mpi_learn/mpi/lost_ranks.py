@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 
 from mpi_learn.mpi.library import MPI
 
 LOSSES = tuple(getattr(MPI, name, -1) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED"))
 """MPI's error classes for a failed process and for a communicator that was revoked because of one."""
+
+SURVIVES_LOSSES = (5, 0, 11)
+"""The first version of Open MPI in which the tests of lost ranks pass. With 5.0.8 to 5.0.10 a search stands still."""
 
 
 class RankLost(Exception):
@@ -34,6 +38,12 @@ def acknowledge(comm: MPI.Comm) -> set[int]:
 def is_protected() -> bool:
     """Whether the job survives lost ranks: Open MPI 5 started with ``--with-ft ulfm``."""
     return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - Open MPI spells it so
+
+
+def too_old(library: str) -> str:
+    """The version of Open MPI in the name of an MPI library, if it is older than `SURVIVES_LOSSES`; otherwise empty."""
+    found = re.match(r"Open MPI v(\d+)\.(\d+)\.(\d+)", library)
+    return ".".join(found.groups()) if found and tuple(map(int, found.groups())) < SURVIVES_LOSSES else ""
 
 
 def is_communication_error(error: BaseException) -> bool:

@@ -22,8 +22,9 @@ from mpi_opt.study.study import Study
 
 UNPROTECTED = (
     "a lost rank would end this search (the same command would continue it); "
-    "mpirun --with-ft ulfm of Open MPI 5 or newer protects against this"
+    "mpirun --with-ft ulfm of Open MPI 5.0.11 or newer protects against this"
 )
+UNRELIABLE = "after the loss of a rank this search may stand still; protection needs Open MPI 5.0.11 or newer"
 
 
 def run_coordinator(
@@ -71,7 +72,7 @@ def run_coordinator(
             coordinator = Coordinator(pool, study.strategy, study.store, study.record.id, settings)
             if show is not None:
                 progress.resumed(Study.read(study.store, study.record.name))
-                _announce(progress, link.is_protected, request.job_end_s)
+                _announce(progress, link, request.job_end_s)
             coordinator.run()
         return Study.read(study.store, study.record.name)
 
@@ -91,10 +92,12 @@ def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, re
     )
 
 
-def _announce(progress: Progress, is_protected: bool, job_end_s: float | None) -> None:
+def _announce(progress: Progress, link: CoordinatorLink, job_end_s: float | None) -> None:
     """Shows the limits of the search."""
-    if not is_protected:
+    if not link.is_protected:
         progress.note(UNPROTECTED)
+    elif link.unreliable_version:
+        progress.note(f"{UNRELIABLE}; this one is {link.unreliable_version}")
     if job_end_s is not None:
         left_min = (job_end_s - time.time()) / 60
         progress.note(

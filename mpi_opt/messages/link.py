@@ -30,6 +30,11 @@ class CoordinatorLink(ABC):
     def is_protected(self) -> bool:
         """Whether the search survives lost ranks."""
 
+    @property
+    def unreliable_version(self) -> str:
+        """The version of the MPI library if a search may stand still in it after the loss of a rank."""
+        return ""
+
     @abstractmethod
     def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
         """Waits at most `timeout_s` seconds for messages.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mpi_learn.mpi import communicators, lost_ranks, messaging, process_end
 from mpi_learn.mpi.communicators import Communicator
+from mpi_learn.mpi.library import MPI
 from mpi_learn.mpi.lost_ranks import RankLost
 from mpi_learn.mpi.messaging import Outbox, Pause
 from mpi_opt.messages.link import CoordinatorLink, WorkerLink
@@ -77,6 +78,10 @@ class MPICoordinatorLink(CoordinatorLink):
     @property
     def is_protected(self) -> bool:
         return lost_ranks.is_protected()
+
+    @property
+    def unreliable_version(self) -> str:
+        return lost_ranks.too_old(MPI.Get_library_version())
 
     def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
         pause = Pause(LONGEST_PAUSE_S, YIELD_S)

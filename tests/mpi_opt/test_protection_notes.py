@@ -1,0 +1,48 @@
+"""What a search prints at its start about the loss of ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpi_learn.mpi.lost_ranks import too_old
+from mpi_opt.coordinator.run_coordinator import UNPROTECTED, UNRELIABLE, _announce
+from mpi_opt.study.progress import Progress
+from tests.mpi_opt.fakes import ScriptedLink
+
+
+class Notes(Progress):
+    def __init__(self):
+        self.texts = []
+
+    def note(self, text):
+        self.texts.append(text)
+
+
+@pytest.mark.parametrize(
+    ("library", "version"),
+    [
+        ("Open MPI v5.0.10, package: Open MPI conda Distribution, ident: 5.0.10, repo rev: v5.0.10", "5.0.10"),
+        ("Open MPI v5.0.11, package: Open MPI runner Distribution, ident: 5.0.11", ""),
+        ("Open MPI v5.1.0a1, package: Open MPI", ""),
+        ("MPICH Version:      4.2.1", ""),
+        ("", ""),
+    ],
+)
+def test_open_mpi_before_5_0_11_is_too_old_to_survive_losses(library, version):
+    assert too_old(library) == version
+
+
+@pytest.mark.parametrize(
+    ("is_protected", "version", "expected"),
+    [
+        (True, "", []),
+        (True, "5.0.8", [f"{UNRELIABLE}; this one is 5.0.8"]),
+        (False, "5.0.8", [UNPROTECTED]),
+    ],
+)
+def test_search_says_at_its_start_what_the_loss_of_a_rank_does(is_protected, version, expected, monkeypatch):
+    monkeypatch.setattr(ScriptedLink, "is_protected", is_protected)
+    monkeypatch.setattr(ScriptedLink, "unreliable_version", version)
+    notes = Notes()
+    _announce(notes, ScriptedLink(run=None), None)
+    assert notes.texts == expected
