@@ -12,7 +12,7 @@ WEIGHTS, ALARM = 100, 99
 """Tags. Two clusters exchange their rounds in the same order, so that all rounds may have the same tag."""
 NOTHING = np.zeros(0, np.float32)
 
-_UNDER_WAY: list[Exchange] = []
+_UNDER_WAY: set[Exchange] = set()
 """Keeps the memory of exchanges until MPI no longer uses it, also if the training that began them has failed."""
 
 
@@ -49,13 +49,14 @@ class Exchange:
         for partner in partners:
             self._requests.append(leaders.Irecv(self._by_rank[partner], source=partner, tag=WEIGHTS))
             self._requests.append(leaders.Isend(self.snapshot, dest=partner, tag=WEIGHTS))
-        _UNDER_WAY[:] = [*(one for one in _UNDER_WAY if not one._is_released()), self]
+        _UNDER_WAY.difference_update([one for one in tuple(_UNDER_WAY) if one._is_released()])
+        _UNDER_WAY.add(self)
 
     def is_complete(self) -> bool:
         """Whether all messages have been sent and received. Never waits."""
         self._requests = [request for request in self._requests if not request.Test()]
-        if not self._requests and self in _UNDER_WAY:
-            _UNDER_WAY.remove(self)
+        if not self._requests:
+            _UNDER_WAY.discard(self)
         return not self._requests
 
     def wait(self) -> None:

@@ -202,7 +202,7 @@ def test_failed_trainings_leave_no_exchanges_behind():
     for _ in range(3):
         error_of_each(ALGORITHMS["clusters in a ring"], 5, 2)
     gc.collect()
-    assert pair_exchange._UNDER_WAY == []
+    assert not pair_exchange._UNDER_WAY
 
 
 def test_an_exchange_whose_communicator_has_failed_is_kept_only_until_mpi_gives_it_up():

@@ -51,12 +51,13 @@ class _Receiving:
         self.comm, self.buffer, self.source, self.tag, self.is_done = comm, buffer, source, tag, False
 
     def Test(self):
-        if not self.is_done:
-            found = self.comm._taken(self.source, self.tag)
-            if found is not None:
-                self.buffer[:] = np.frombuffer(found[2], self.buffer.dtype)
-                self.is_done = True
-        return self.is_done
+        with self.comm._shared.lock:  # the threads share the list of exchanges, and each may test all of them
+            if not self.is_done:
+                found = self.comm._taken(self.source, self.tag)
+                if found is not None:
+                    self.buffer[:] = np.frombuffer(found[2], self.buffer.dtype)
+                    self.is_done = True
+            return self.is_done
 
 
 class _Message:
