@@ -330,7 +330,12 @@ def test_early_stopping_by_another_metric_begins_with_the_resumed_epochs(comm, t
 
 def test_steps_of_the_optimizer_that_a_model_reads_continue(comm, tmp_path):
     common = {"model": f"{MODELS}:build_annealed", "batch_size": 32}
-    whole = train(common | {"epochs": 4}, comm, data=line())
+    data = line()
+    whole = train(common | {"epochs": 4}, comm, data=data)
+    (x,), (y,) = data.validation.x, data.validation.y
+    error = np.mean((y - whole.model.predict(x, verbose=0)[:, 0]) ** 2)
+    n_steps = 4 * math.ceil(len(data.training) / 32)
+    assert whole.history["val_loss"][-1] == pytest.approx((1 + 0.1 * n_steps) * error, rel=1e-4)
     checkpoint = {"checkpoint": {"path": str(tmp_path)}}
     train(common | {"epochs": 2} | checkpoint, comm, data=line())
     assert train(common | {"epochs": 4} | checkpoint, comm, data=line()).history == whole.history
