@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from sqlalchemy import Dialect, literal
-from sqlalchemy.engine.default import DefaultDialect
+from sqlalchemy.dialects import postgresql, sqlite
 
 from mpi_opt.core import space
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
@@ -19,8 +19,8 @@ FIRST_COLUMNS = ("number", "state", "figure_of_merit", "uncertainty", "duration_
 
 LARGEST_BIGINT = 2**63 - 1
 
-STANDARD_SQL = DefaultDialect()
-"""The rules for names in queries that must be valid in every database."""
+RESERVED = {"nothing"}.union(*(kind.dialect().identifier_preparer.reserved_words for kind in (sqlite, postgresql)))
+"""Words that are names only in double quotes, in SQLite or in PostgreSQL. SQLAlchemy's list for SQLite lacks one."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,9 @@ class StudyColumns:
 
 
 def quoted(name: str) -> str:
-    """`name` in a query for any database: in double quotes if it has capitals, or is a word of SQL."""
-    return STANDARD_SQL.identifier_preparer.quote(name)
+    """`name` in a query for SQLite and PostgreSQL: in double quotes unless it is lower case and not a word of SQL."""
+    is_plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name) and name not in RESERVED
+    return name if is_plain else '"' + name.replace('"', '""') + '"'
 
 
 def view_name(study: str, taken: Collection[str]) -> str:
@@ -74,7 +75,7 @@ def view_name(study: str, taken: Collection[str]) -> str:
 
 def create_view(name: str, study_id: int, dimensions: Space, figures: FiguresOfMerit, dialect: Dialect) -> str:
     """The statement that creates a study's view, with the columns of `StudyColumns`."""
-    quote = dialect.identifier_preparer.quote
+    quote = dialect.identifier_preparer.quote_identifier
     named = StudyColumns.of(dimensions, figures)
     columns = list(FIRST_COLUMNS)
     for figure, (value, uncertainty) in named.figures.items():

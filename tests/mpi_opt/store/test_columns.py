@@ -85,6 +85,14 @@ def test_query_that_a_search_prints_is_valid_whatever_the_names_are(store, figur
     assert shown["figure_of_merit"] == 0.5
 
 
+@pytest.mark.parametrize("name", ["add", "index", "nothing", "raise", "returning", "update", "user", "values", "window"])
+def test_words_of_sql_are_names_of_hyperparameters(store, name):
+    one_trial(store, [name], FiguresOfMerit())
+    summary = search_summary(Study.read(store, "names"), "sqlite:///names.db", 1)
+    columns, (row,) = store.sql(shlex.split(summary.splitlines()[-1])[-1])
+    assert (columns[1], row[1]) == (name, 100)
+
+
 def test_categories_that_are_whole_numbers_keep_all_their_digits_in_the_view(store):
     large = 2**60 + 1
     space = Space({"mask": Categorical([large, 7]), "huge": Categorical([10**30, 3]), "mixed": Categorical([1, 2.5])})
