@@ -262,6 +262,25 @@ def test_a_target_that_a_workload_system_reached_between_two_trials_ends_the_sea
     assert store.events == ["study_finished"]
 
 
+def test_a_target_that_a_workload_system_reached_stops_the_trials_that_still_run():
+    class Share(ShareStore):
+        def start(self, study_id, starts) -> None:
+            try:
+                super().start(study_id, starts)
+            except StoreConflictError:
+                self.records[0] = TrialRecord(0, "running", {"x": 0}, attempts=1)
+                raise
+
+    store = Share(TrialRecord(2, "complete", {"x": 2}, 0.0))
+    outcome_of = lambda one: Outcome(one.number, "complete", 1.0, None, 1.0)  # noqa: E731
+    link = ScriptedLink(outcome_of, order=lambda numbers: -1)  # trial 1 ends before trial 0
+    pool = BlockPool(link, BlockMembership.of(BlockLayout(3, 1)))
+    settings = SearchSettings(SearchLimits(50, target=(0.5,)), new_strategy=ListedStrategy)
+    Coordinator(pool, ListedStrategy(), store, 1, settings).run()
+    assert link.stopped == [(1, 0)]
+    assert store.events == ["study_finished"]
+
+
 def test_a_search_does_not_finish_the_study_while_a_workload_system_runs_one_of_its_trials():
     store = ListedStore([TrialRecord(0, "running", {"x": 0}, attempts=1)])
     store.attempted = [AttemptRecord(0, 1, 0, EXTERNAL_RANKS, "", "", "", "running", "")]
