@@ -101,9 +101,7 @@ def run_search(plan: Plan, request: StopRequest) -> int:
     assert study is not None, "rank 0 has the study"
     from mpi_opt.views.text.search_summary import search_summary
 
-    wanted = plan.configuration.search
-    n_expected = wanted.trials if wanted.target is None else None
-    print(search_summary(study, plan.configuration.store, n_expected), flush=True)
+    print(search_summary(study, plan.configuration.store, plan.configuration.search.trials), flush=True)
     if plan.report:
         from mpi_opt.views.page.report import save_report
 

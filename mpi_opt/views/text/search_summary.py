@@ -10,13 +10,13 @@ from mpi_opt.views.text.schedule import schedule_text
 from mpi_opt.views.text.tables import trials_table
 
 
-def search_summary(study: Study, store: str, n_expected: int | None) -> str:
+def search_summary(study: Study, store: str, n_expected: int) -> str:
     """The text at the end of a search.
 
     Args:
         study: The study after the search.
         store: The URL of its store, as the user wrote it.
-        n_expected: The number of trials of the study; None if fewer are enough, because the search has a target.
+        n_expected: The configured number of trials.
     """
     if study.figures_of_merit.are_several:
         lines = ["", "the Pareto front:", trials_table(study, study.pareto()[:20]), ""]
@@ -24,8 +24,8 @@ def search_summary(study: Study, store: str, n_expected: int | None) -> str:
         lines = ["", "the best trials:", trials_table(study, study.ranked(("complete",))[:5]), ""]
     if study.best is not None and (changes := schedule_text(study, study.best)):
         lines += ["hyperparameters of the best trial that changed during its training:", changes, ""]
-    n_ended, n_running = study.record.n_ended, study.record.counts.get("running", 0)
-    if n_expected is not None and n_ended < n_expected:
+    if not study.is_finished:
+        n_ended, n_running = study.record.n_ended, study.record.counts.get("running", 0)
         is_left_to_others = n_ended + n_running >= n_expected  # no trial of this search is running any more
         rest = (
             f"a workload system still runs {n_running}"

@@ -1,0 +1,31 @@
+"""The text at the end of a search."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpi_opt.core.space import Integer, Space
+from mpi_opt.core.trial import Outcome
+from mpi_opt.store import Store
+from mpi_opt.store.records import Finish
+from mpi_opt.study.study import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED, Study
+from mpi_opt.views.text.search_summary import search_summary
+from tests.mpi_opt.store.made_up import start
+
+
+@pytest.mark.parametrize(
+    ("event", "n_running", "line"),
+    [
+        (STUDY_FINISHED, 0, None),  # a grid has fewer points than trials were requested, or the target is reached
+        (SEARCH_STOPPED, 0, "2 of 3 trials have ended; to resume, run the same command again"),
+        (SEARCH_FINISHED, 1, "2 of 3 trials have ended; a workload system still runs 1"),
+    ],
+)
+def test_summary_says_how_to_continue_unless_the_study_is_finished(tmp_path, event, n_running, line):
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = store.create_study("a", strategy="grid", seed=1, configuration={}, space=Space({"x": Integer(0, 9)}))
+        store.start(study.id, [start(number, {"x": number}) for number in range(2 + n_running)])
+        store.finish(study.id, [Finish(Outcome(number, "complete", 0.5, None, 1.0), 1, 0) for number in range(2)])
+        store.event(study.id, event, "")
+        lines = search_summary(Study.read(store, "a"), "sqlite:///a.db", 3).splitlines()
+    assert [one for one in lines if "trials have ended" in one] == ([] if line is None else [line])
