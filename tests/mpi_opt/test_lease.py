@@ -16,12 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from mpi_opt import Real, search
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreFullError, StudyOwnedError
 from mpi_opt.store.leases import Leases
 from mpi_opt.store.records import LeaseRecord, StudyRecord, now
 from mpi_opt.study import lease as module
-from mpi_opt.study.lease import described, leased
+from mpi_opt.study.lease import Lease, described, leased
 from tests.mpi_opt.store.made_up import finish, make_study, start
 
 OWNER = """
@@ -302,6 +303,25 @@ def test_search_that_was_suspended_checks_its_lease_before_it_writes(monkeypatch
         lease._verified_s -= module.GONE_S
         with pytest.raises(StudyOwnedError):
             lease.check()
+
+
+def test_search_checks_its_lease_before_each_outcome_is_recorded(monkeypatch, path):
+    def check(lease):
+        if has_run:
+            raise StudyOwnedError("another search has taken the study over", cure="")
+
+    def objective(trial):
+        has_run.append(trial.number)
+        return 1.0
+
+    has_run = []
+    monkeypatch.setattr(Lease, "check", check)
+    with pytest.raises(StudyOwnedError):
+        search(
+            objective, space={"x": Real(0, 1)}, trials=4, strategy="random", study="owned", store=f"sqlite:///{path}"
+        )
+    with Store.open(str(path)) as store:
+        assert store.study("owned").n_ended == 0
 
 
 def test_study_in_memory_needs_no_signs_of_life(fast):

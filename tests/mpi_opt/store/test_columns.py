@@ -85,7 +85,10 @@ def test_query_that_a_search_prints_is_valid_whatever_the_names_are(store, figur
     assert shown["figure_of_merit"] == 0.5
 
 
-@pytest.mark.parametrize("name", ["add", "index", "nothing", "raise", "returning", "update", "user", "values", "window"])
+WORDS_OF_SQL = ["add", "index", "nothing", "raise", "returning", "update", "user", "values", "window"]
+
+
+@pytest.mark.parametrize("name", WORDS_OF_SQL)
 def test_words_of_sql_are_names_of_hyperparameters(store, name):
     one_trial(store, [name], FiguresOfMerit())
     summary = search_summary(Study.read(store, "names"), "sqlite:///names.db", 1)
