@@ -22,9 +22,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from mpi_learn.algorithms.algorithm import Algorithm, AlgorithmSetup
+from mpi_learn.algorithms.cluster_exchange import Alarm, Exchange, partners
 from mpi_learn.algorithms.configuration import Clusters
 from mpi_learn.algorithms.outer_optimizer import OuterOptimizer
-from mpi_learn.algorithms.pair_exchange import Alarm, Exchange, partners
 from mpi_learn.flat_layout import FAILED, FLAG, WEIGHT
 from mpi_learn.mpi.collectives import broadcast_in_place, sum_in_place
 from mpi_learn.mpi.communicators import Communicator, subset

@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from mpi_learn.data.files.location import located
-from mpi_learn.settings import equivalents
+from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.section import Section, as_list
 from mpi_learn.settings.user_code import located_specification
 
@@ -37,7 +37,7 @@ class Transform(Section):
 class DataConfiguration(Section):
     """The training and validation samples: files, and the arrays to read from them."""
 
-    equivalents: ClassVar[Mapping[str, str]] = equivalents.DATA
+    equivalents: ClassVar[Mapping[str, str]] = keys_of_other_libraries.DATA
 
     train: Locations = Field(
         description="Files, globs or URLs of the training samples: .h5 .npz .npy .root .parquet .csv .csv.gz. Files "

@@ -10,8 +10,8 @@ from mpi_learn.mpi.library import MPI
 LOSSES = tuple(getattr(MPI, name, -1) for name in ("ERR_PROC_FAILED", "ERR_PROC_FAILED_PENDING", "ERR_REVOKED"))
 """MPI's error classes for a failed process and for a communicator that was revoked because of one."""
 
-SURVIVES_LOSSES = (5, 0, 11)
-"""The first version of Open MPI in which the tests of lost ranks pass. With 5.0.8 to 5.0.10 a search stands still."""
+FIRST_RELIABLE = (5, 0, 11)
+"""The first version of Open MPI in which the tests of lost ranks pass. With 5.0.8 to 5.0.10, searches hang."""
 
 
 class RankLost(Exception):
@@ -40,10 +40,14 @@ def is_protected() -> bool:
     return os.environ.get("OMPI_MCA_mpi_ft_enable") == "1"  # noqa: SIM112 - Open MPI spells it so
 
 
-def too_old(library: str) -> str:
-    """The version of Open MPI in the name of an MPI library, if it is older than `SURVIVES_LOSSES`; otherwise empty."""
+def unreliable_version(library: str) -> str:
+    """The version of Open MPI, if a program may hang in it after the loss of a rank; otherwise empty.
+
+    Args:
+        library: The name of the MPI library, as ``MPI_Get_library_version`` returns it.
+    """
     found = re.match(r"Open MPI v(\d+)\.(\d+)\.(\d+)", library)
-    return ".".join(found.groups()) if found and tuple(map(int, found.groups())) < SURVIVES_LOSSES else ""
+    return ".".join(found.groups()) if found and tuple(map(int, found.groups())) < FIRST_RELIABLE else ""
 
 
 def is_communication_error(error: BaseException) -> bool:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
-from mpi_learn.settings import equivalents
+from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.component import Component
 from mpi_learn.settings.section import Section, as_section
 from mpi_learn.settings.user_code import is_function
@@ -47,7 +47,7 @@ class Schedule(Section):
 class OptimizerOptions(Section):
     """The options of every optimizer."""
 
-    equivalents: ClassVar[Mapping[str, str]] = equivalents.OPTIMIZER
+    equivalents: ClassVar[Mapping[str, str]] = keys_of_other_libraries.OPTIMIZER
 
     clip_norm: float | None = Field(None, gt=0, description="Largest norm of the gradient; a longer one is scaled.")
     clip_value: float | None = Field(

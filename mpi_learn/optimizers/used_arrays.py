@@ -1,4 +1,4 @@
-"""Updates of the arrays that have a gradient: the others rest."""
+"""Updates of the arrays that have a gradient. The other arrays do not change."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from mpi_learn.optimizers.rules.rule import Float, Rule
 class UsedArraysRule:
     """Applies a rule to the arrays that the batch of some rank has used. See `UpdateRule`.
 
-    As with the optimizers of PyTorch and Keras, an array without a gradient rests: weight decay and momentum do not
-    change it, and the step does not count for the bias correction of its moments. Neighbouring arrays with equal
+    As with the optimizers of PyTorch and Keras, an array without a gradient keeps its values: weight decay and momentum
+    do not change it, and the step does not count for the bias correction of its moments. Neighbouring arrays with equal
     numbers of steps are updated in one pass.
     """
 

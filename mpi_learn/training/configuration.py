@@ -13,7 +13,7 @@ from mpi_learn.data.configuration import DataConfiguration
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.configuration import Framework, Gan, Losses, LossWeights, Metrics
 from mpi_learn.optimizers.configuration import Adam, NotFused, OptimizerConfiguration
-from mpi_learn.settings import equivalents
+from mpi_learn.settings import keys_of_other_libraries
 from mpi_learn.settings.component import Named, component, located
 from mpi_learn.settings.metric_direction import direction_of
 from mpi_learn.settings.section import Section
@@ -97,7 +97,7 @@ class GanSection(Gan):
 class TrainingConfiguration(Section):
     """A whole ``training.yaml``."""
 
-    equivalents: ClassVar[Mapping[str, str]] = equivalents.TRAINING
+    equivalents: ClassVar[Mapping[str, str]] = keys_of_other_libraries.TRAINING
 
     model: str = Field(
         description="file.py:function or package.module:function that returns a model; or .keras, .json."

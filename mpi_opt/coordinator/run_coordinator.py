@@ -13,7 +13,7 @@ from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.search_settings import SearchSettings
-from mpi_opt.coordinator.stopping import StopCondition
+from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.study.lease import Lease, leased
 from mpi_opt.study.open_study import OpenStudy, open_study
@@ -24,7 +24,7 @@ UNPROTECTED = (
     "a lost rank would end this search (the same command would continue it); "
     "mpirun --with-ft ulfm of Open MPI 5.0.11 or newer protects against this"
 )
-UNRELIABLE = "after the loss of a rank this search may stand still; protection needs Open MPI 5.0.11 or newer"
+UNRELIABLE = "this search may hang after the loss of a rank; protection against this needs Open MPI 5.0.11 or newer"
 
 
 def run_coordinator(
@@ -93,7 +93,7 @@ def _settings(plan: Plan, study: OpenStudy, lease: Lease, progress: Progress, re
 
 
 def _announce(progress: Progress, link: CoordinatorLink, job_end_s: float | None) -> None:
-    """Shows the limits of the search."""
+    """Shows notes at the start: what the loss of a rank does to this search, and when its batch job ends."""
     if not link.is_protected:
         progress.note(UNPROTECTED)
     elif link.unreliable_version:

@@ -9,7 +9,7 @@ from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.trial_queue import Running, TrialQueue
 from mpi_opt.core.fold_stopping import ReferenceTrial
-from mpi_opt.core.limits import FATAL, HOPELESS
+from mpi_opt.core.limits import MAX_CRASHES, MAX_FIRST_FAILURES
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.messages.messages import Report
 from mpi_opt.store.errors import StoreConflictError
@@ -37,7 +37,7 @@ class StudyState:
     def resume(self) -> PastTrials:
         """Reads the study from the store. Trials that ran when the last search was killed are queued again.
 
-        A trial that ran each of `FATAL` times when a search was killed has failed instead.
+        A trial that ran each of `MAX_CRASHES` times when a search was killed has failed instead.
         """
         past = self._read()
         if running := self._left_running(past):
@@ -109,11 +109,11 @@ class StudyState:
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether all trials so far have failed, and they are at least `HOPELESS` or the last ones."""
+        """Whether all trials so far have failed, and they are at least `MAX_FIRST_FAILURES` or the last ones."""
         if self.n_usable or not self.n_failed:
             return False
         is_all = self.is_exhausted and not self.is_waiting_for_results
-        return self.n_failed >= min(HOPELESS, self._limits.trials) or is_all
+        return self.n_failed >= min(MAX_FIRST_FAILURES, self._limits.trials) or is_all
 
     @property
     def n_external(self) -> int:
@@ -135,16 +135,16 @@ class StudyState:
 
     def _fatal(self, past: PastTrials) -> list[Finish]:
         """The outcomes of trials that probably kill every search that runs them."""
-        suspects = [record.number for record in past.unfinished if record.attempts >= FATAL]
+        suspects = [record.number for record in past.unfinished if record.attempts >= MAX_CRASHES]
         numbers = [number for number in suspects if number not in past.external]
         attempts = self._store.store.attempts(self._store.study_id, numbers) if numbers else []
         latest = {attempt.number: attempt for attempt in attempts}
         n_ends = Counter(attempt.number for attempt in attempts if attempt.outcome == "killed")
-        error = f"the search was killed each of the {FATAL} times that this trial ran, probably because of it"
+        error = f"the search was killed each of the {MAX_CRASHES} times that this trial ran, probably because of it"
         return [
             Finish(Outcome(attempt.number, "failed", error=error), attempt.attempt, attempt.block)
             for attempt in latest.values()
-            if n_ends[attempt.number] >= FATAL
+            if n_ends[attempt.number] >= MAX_CRASHES
         ]
 
     def _replay(self, past: PastTrials) -> None:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from mpi_opt.core.interval import PRIORS, Grid, Interval
+from mpi_opt.core.unit_interval import PRIORS, Grid, Interval
 from mpi_opt.errors import SpaceError
 
 Value = bool | int | float | str | None

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from mpi_opt.core.figures_of_merit import FiguresOfMerit, Target
 from mpi_opt.core.trial import Outcome, TrialRecord
 
-LIKELY = 0.9
+FRACTION_IN_TIME = 0.9
 """A trial starts if at least this fraction of the earlier trials, started now, would end before the time limit."""
 
-HOPELESS = 10
-"""A search ends if its first `HOPELESS` trials all failed, because all others would probably fail as well."""
+MAX_FIRST_FAILURES = 10
+"""A search ends if its first `MAX_FIRST_FAILURES` trials all failed, because all others would probably fail as well."""
 
-FATAL = 3
-"""A trial that was running whenever its search was killed is assumed to be the cause after this number of times."""
+MAX_CRASHES = 3
+"""A trial is assumed to be the cause if a search was killed this number of times while it was running."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class TimeLimit:
         if self.limit_s is None:
             return True
         ranked = self._durations_s
-        likely_s = ranked[min(int(LIKELY * len(ranked)), len(ranked) - 1)] if ranked else 0.0
+        likely_s = ranked[min(int(FRACTION_IN_TIME * len(ranked)), len(ranked) - 1)] if ranked else 0.0
         return elapsed_s + likely_s < self.limit_s
 
     def is_over(self, elapsed_s: float) -> bool:

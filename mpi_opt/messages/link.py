@@ -32,7 +32,7 @@ class CoordinatorLink(ABC):
 
     @property
     def unreliable_version(self) -> str:
-        """The version of the MPI library if a search may stand still in it after the loss of a rank."""
+        """The version of the MPI library, if a search may hang in it after the loss of a rank; otherwise empty."""
         return ""
 
     @abstractmethod

@@ -81,7 +81,7 @@ class MPICoordinatorLink(CoordinatorLink):
 
     @property
     def unreliable_version(self) -> str:
-        return lost_ranks.too_old(MPI.Get_library_version())
+        return lost_ranks.unreliable_version(MPI.Get_library_version())
 
     def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
         pause = Pause(LONGEST_PAUSE_S, YIELD_S)

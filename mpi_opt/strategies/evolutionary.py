@@ -13,9 +13,9 @@ It differs from these papers as follows:
 - One of `children` candidates is tried: the one with the best weighted score of predicted cost and distance from
   earlier trials (Regis and Shoemaker, INFORMS J. Comput. 19, 2007). The prediction is a cubic radial basis function of
   the logarithm of the costs. The weights are used in turn, so that some trials explore.
-- With several figures of merit, half of the children are a parent moved by a part of the difference between two other
-  parents (Storn and Price, J. Global Optim. 11, 1997). Crossover and mutation make short steps once all parents are
-  close to one end of the front. If the front is not convex, such a search often stays there.
+- With several figures of merit, half of the children are a parent moved by a part of the difference between two random
+  parents (Storn and Price, J. Global Optim. 11, 1997). Otherwise a search often finds only one end of a front that is
+  not convex: once all parents are close to that end, crossover and mutation make short steps.
 
 The contribution of each is measured in ``experiments/search_quality``.
 """

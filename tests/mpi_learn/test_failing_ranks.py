@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from mpi_learn.algorithms import pair_exchange
+from mpi_learn.algorithms import cluster_exchange
 from mpi_learn.data.samples.batches import Dealer
 from mpi_learn.errors import TrainingError
 from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
@@ -202,7 +202,7 @@ def test_failed_trainings_leave_no_exchanges_behind():
     for _ in range(3):
         error_of_each(ALGORITHMS["clusters in a ring"], 5, 2)
     gc.collect()
-    assert not pair_exchange._UNDER_WAY
+    assert not cluster_exchange._UNDER_WAY
 
 
 def test_an_exchange_whose_communicator_has_failed_is_kept_only_until_mpi_gives_it_up():
@@ -221,9 +221,9 @@ def test_an_exchange_whose_communicator_has_failed_is_kept_only_until_mpi_gives_
         Isend = Irecv
 
     for _ in range(5):
-        pair_exchange.Exchange(Comm(), np.zeros(3, np.float32), (1,))
-    assert len(pair_exchange._UNDER_WAY) == 1
-    pair_exchange._UNDER_WAY.clear()
+        cluster_exchange.Exchange(Comm(), np.zeros(3, np.float32), (1,))
+    assert len(cluster_exchange._UNDER_WAY) == 1
+    cluster_exchange._UNDER_WAY.clear()
 
 
 def test_result_of_one_rank_or_its_error_reaches_all_ranks():

@@ -9,7 +9,7 @@ from mpi_opt.coordinator.block_membership import BlockMembership
 from mpi_opt.coordinator.block_pool import BlockPool
 from mpi_opt.coordinator.coordinator import Coordinator
 from mpi_opt.coordinator.search_settings import SearchSettings
-from mpi_opt.coordinator.stopping import StopCondition
+from mpi_opt.coordinator.stop_condition import StopCondition
 from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.fold_stopping import CompleteTrials
@@ -626,7 +626,7 @@ def test_without_protection_a_running_trial_may_be_why_mpirun_ended_the_ranks(
     is_protected, timeout_s, outcome, condition, monkeypatch
 ):
     monkeypatch.setattr("mpi_opt.coordinator.coordinator.STOPPING_S", 0.1)
-    monkeypatch.setattr("mpi_opt.coordinator.stopping.all_ranks_live", lambda: True)
+    monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: True)
     link, store, requeued, request = Deaf(squares, 0), ListedStore(), [], StopRequest()
     link.is_protected = is_protected
     store.requeue = lambda study, *arguments: requeued.append(arguments)

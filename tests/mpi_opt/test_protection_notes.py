@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mpi_learn.mpi.lost_ranks import too_old
+from mpi_learn.mpi.lost_ranks import unreliable_version
 from mpi_opt.coordinator.run_coordinator import UNPROTECTED, UNRELIABLE, _announce
 from mpi_opt.study.progress import Progress
 from tests.mpi_opt.fakes import ScriptedLink
@@ -29,7 +29,7 @@ class Notes(Progress):
     ],
 )
 def test_open_mpi_before_5_0_11_is_too_old_to_survive_losses(library, version):
-    assert too_old(library) == version
+    assert unreliable_version(library) == version
 
 
 @pytest.mark.parametrize(

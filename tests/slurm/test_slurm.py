@@ -8,7 +8,7 @@ from datetime import datetime
 
 import pytest
 
-from mpi_opt.core.limits import FATAL
+from mpi_opt.core.limits import MAX_CRASHES
 from mpi_opt.views.text.rank_plan import slurm_script
 from tests.mpirun import patient_s
 from tests.slurm.cluster import wait_until
@@ -112,7 +112,7 @@ CANCELLED = {"-n": BY_US, "unprotected": ROOT + UNPROTECTED, "mpirun": ROOT + BY
 
 @pytest.mark.parametrize(
     ("name", "n_times"),
-    [("-n", 1), ("unprotected", 1), *(pytest.param(name, FATAL, marks=slow) for name in CANCELLED)],
+    [("-n", 1), ("unprotected", 1), *(pytest.param(name, MAX_CRASHES, marks=slow) for name in CANCELLED)],
 )
 def test_being_cancelled_counts_against_no_trial(study, cluster, name, n_times, request):
     command = CANCELLED[name]
