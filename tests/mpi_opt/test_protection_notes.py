@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from mpi_learn.mpi.library import MPI
 from mpi_learn.mpi.lost_ranks import unreliable_version
 from mpi_opt.coordinator.run_coordinator import UNPROTECTED, UNRELIABLE, _announce
+from mpi_opt.messages import mpi_link
 from mpi_opt.study.progress import Progress
 from tests.mpi_opt.fakes import ScriptedLink
 
@@ -30,6 +34,12 @@ class Notes(Progress):
 )
 def test_open_mpi_before_5_0_11_is_too_old_to_survive_losses(library, version):
     assert unreliable_version(library) == version
+
+
+def test_link_over_mpi_reports_the_version_of_its_library(monkeypatch):
+    link = mpi_link.MPICoordinatorLink(MPI.COMM_SELF)
+    monkeypatch.setattr(mpi_link, "MPI", SimpleNamespace(Get_library_version=lambda: "Open MPI v5.0.9, package: x"))
+    assert link.unreliable_version == "5.0.9"
 
 
 @pytest.mark.parametrize(
