@@ -22,7 +22,7 @@ class Start:
         proposal: The proposal of the strategy.
         attempt: The attempt to run it, 1-based.
         block: The index of the block.
-        ranks: The world ranks of the block, e.g. ``"1-4"``.
+        ranks: The world ranks of the block, e.g. ``"1,2,3"``.
         hosts: The hosts of these ranks without duplicates, separated by commas.
     """
 

@@ -64,8 +64,9 @@ def _undecided(problem: str, names: Sequence[str]) -> ConfigurationError:
 def mapped(earlier: Study, space: Space, figures: FiguresOfMerit) -> list[EarlierTrial]:
     """Maps the complete trials of `earlier` to points of `space`; duplicate points are left out.
 
-    If `earlier` has several figures of merit, that with the name of the first one of the new study counts, or else its
-    first one. For a new study with several figures of merit the best trials are those of the Pareto front.
+    If only `earlier` has several figures of merit, its trials are ranked by the one that has the same name as that of
+    the new study. If there is none, they are ranked by its first one. If the new study has several, the trials of the
+    Pareto front of `earlier` are the best.
 
     Args:
         earlier: The earlier study.

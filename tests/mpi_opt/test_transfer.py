@@ -91,16 +91,20 @@ def test_best_of_a_study_that_maximises_are_the_largest(tmp_path):
 @pytest.mark.parametrize(
     ("names", "directions", "best"),
     [
-        (("seconds",), ("minimize",), [(4, 1.0), (3, 2.0), (1, 3.0), (2, 9.0)]),  # the figure of this name
-        (("seconds",), ("maximize",), [(4, -1.0), (3, -2.0), (1, -3.0), (2, -9.0)]),
-        (("loss",), ("minimize",), [(2, -0.9), (1, -0.8), (3, -0.7), (4, -0.2)]),  # no figure of this name: the first
-        (("accuracy", "seconds"), ("maximize", "minimize"), [(2, 0.9), (1, 0.8), (3, 0.7), (4, 0.2)]),
+        (("seconds",), ("minimize",), [(4, 1.0), (3, 2.0), (1, 3.0), (2, 9.0), (6, 9.5)]),  # the figure of this name
+        (("seconds",), ("maximize",), [(4, -1.0), (3, -2.0), (1, -3.0), (2, -9.0), (6, -9.5)]),
+        (
+            ("loss",),
+            ("minimize",),
+            [(2, -0.9), (1, -0.8), (6, -0.75), (3, -0.7), (4, -0.2)],
+        ),  # no such figure: the first
+        (("accuracy", "seconds"), ("maximize", "minimize"), [(2, 0.9), (1, 0.8), (3, 0.7), (4, 0.2), (6, 0.75)]),
     ],
 )
 def test_study_with_several_figures_of_merit_is_ranked_by_that_of_the_new_study(tmp_path, names, directions, best):
     two = FiguresOfMerit(("accuracy", "seconds"), ("maximize", "minimize"))
     space = Space({"units": Integer(1, 9)})
-    figures = {1: (0.8, 3.0), 2: (0.9, 9.0), 3: (0.7, 2.0), 4: (0.2, 1.0), 5: None}
+    figures = {1: (0.8, 3.0), 2: (0.9, 9.0), 3: (0.7, 2.0), 4: (0.2, 1.0), 5: None, 6: (0.75, 9.5)}  # 2 dominates 6
     with Store.open(str(tmp_path / "a.db")) as store:
         study = store.create_study("a", figures_of_merit=two, strategy="random", seed=1, configuration={}, space=space)
         for units, values in figures.items():

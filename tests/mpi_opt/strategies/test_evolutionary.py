@@ -9,7 +9,7 @@ import pytest
 from mpi_opt.core.space import Categorical, Real, Space
 from mpi_opt.core.trial import Proposal
 from mpi_opt.strategies import make_strategy
-from mpi_opt.strategies.evolutionary import interpolated
+from mpi_opt.strategies.evolutionary import Evolutionary, interpolated
 from mpi_opt.strategies.surrogates.observations import Observations
 
 SPACE = Space({"x": Real(0, 1), "y": Real(0, 1), "kind": Categorical(("a", "b", "c"))})
@@ -85,6 +85,14 @@ def test_children_of_several_figures_are_also_made_from_the_difference_of_two_pa
     found = [proposal.parameters for proposal in strategy.ask(20)]
     assert [point["y"] for point in found] == pytest.approx([point["x"] for point in found])
     assert {point["kind"] for point in found} == {"a", "c"}, "a difference of categories has no meaning"
+
+
+def test_children_of_one_figure_are_not_made_from_differences(monkeypatch):
+    def moved(strategy, genes):
+        raise AssertionError("a child is made from a difference")
+
+    monkeypatch.setattr(Evolutionary, "_moved", moved)
+    assert len(children({})) == 20
 
 
 def test_generational_evolution_waits_for_the_whole_generation():
