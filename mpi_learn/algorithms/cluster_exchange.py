@@ -60,7 +60,7 @@ class Exchange:
         return not self._requests
 
     def wait(self) -> None:
-        """Waits for all messages without spinning."""
+        """Waits for all messages without busy waiting."""
         for request in self._requests:
             wait(request)
         self._requests = []

@@ -1,5 +1,4 @@
-"""Decentralized training in clusters: synchronous inside a cluster, weights exchanged in the background between
-clusters.
+"""Decentralized training: synchronous inside a cluster, with background exchanges of weights between clusters.
 
 In every step a cluster applies the mean gradient of its ranks. Every H steps its leader sends a snapshot of the weights
 to other clusters and continues to train. When their snapshots have arrived, the cluster applies the *delta rule*

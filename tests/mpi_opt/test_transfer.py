@@ -97,7 +97,7 @@ def test_best_of_a_study_that_maximises_are_the_largest(tmp_path):
             ("loss",),
             ("minimize",),
             [(2, -0.9), (1, -0.8), (6, -0.75), (3, -0.7), (4, -0.2)],
-        ),  # no such figure: the first
+        ),  # or the first
         (("accuracy", "seconds"), ("maximize", "minimize"), [(2, 0.9), (1, 0.8), (3, 0.7), (4, 0.2), (6, 0.75)]),
     ],
 )
