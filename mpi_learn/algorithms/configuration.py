@@ -28,8 +28,8 @@ class AllReduce(Section):
     exact_steps: int = Field(
         0,
         ge=0,
-        description="float16, top-k, power-sgd: exchanges at the start of a training that send gradients unchanged. "
-        "The first steps change the weights most.",
+        description="float16, top-k, power-sgd: number of exchanges at the start of a training in which gradients are "
+        "sent unchanged, because the first steps change the weights most.",
     )
 
 

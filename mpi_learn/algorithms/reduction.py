@@ -182,10 +182,10 @@ class LowRank(Reduction):
             first += part.size
 
 
-class ExactAtFirst(Reduction):
+class ExactFirstSteps(Reduction):
     """Exact sums in the first steps of a training, in which the weights change most; then another reduction.
 
-    `start_powerSGD_iter` of PyTorch's PowerSGD hook. All steps are counted, also those without samples, so that all
+    As `start_powerSGD_iter` of PyTorch's PowerSGD hook. All steps are counted, also those without samples, so that all
     ranks change to the other reduction in the same step.
 
     Args:
@@ -262,7 +262,7 @@ def make_reduction(options: AllReduce, layout: FlatLayout) -> Reduction:
     if options.compression == "none":
         return ExactSum()
     compressed = _compressed(options, layout)
-    return ExactAtFirst(options.exact_steps, compressed) if options.exact_steps else compressed
+    return ExactFirstSteps(options.exact_steps, compressed) if options.exact_steps else compressed
 
 
 def _compressed(options: AllReduce, layout: FlatLayout) -> Reduction:

@@ -34,7 +34,7 @@ class Centre(ABC):
 
     @abstractmethod
     def answer(self, vector: np.ndarray) -> None:
-        """Replaces `vector`, (n,) float32, which `absorb` has had, by the answer to a swap."""
+        """Replaces `vector`, (n,) float32, which `absorb` has received, by the answer to a swap."""
 
     def flush(self) -> None:  # noqa: B027 - most centres hold nothing back
         """Applies the collected messages, or sends them to the first master, at the end of a round or an epoch."""

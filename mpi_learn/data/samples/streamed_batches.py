@@ -62,7 +62,7 @@ class StreamedBatches:
         if self.options.drop_last:
             return size
         parts = [shares(self.dataset.n_training, n_workers, worker) for worker in range(n_workers)]
-        return min((part.stop - part.start) % size or size for part in parts if part.stop > part.start)
+        return min((part.stop - part.start) % size or size for part in parts)
 
     def epoch(self, epoch: int) -> Iterator[Samples]:
         """The `n_steps` batches of an epoch, counted from 0."""
