@@ -75,6 +75,16 @@ def is_launched() -> bool:
     return launched().by != ""
 
 
+def is_started_by_srun(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether ``srun`` started this process.
+
+    With ``srun --mpi=pmi2``, `launched` returns ``mpiexec``, because the variables of MPICH are set as well.
+    """
+    found = launched(environment)
+    is_pmi2 = environment.get("SLURM_MPI_TYPE") == "pmi2" and environment.get("SLURM_STEP_NUM_TASKS") == str(found.size)
+    return found.by == "srun" or (found.by == "mpiexec" and is_pmi2)
+
+
 def launched_rank() -> int:
     """The rank of this process according to its launcher; 0 without a launcher."""
     return launched().rank

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from mpi_learn.cli.launchers import all_ranks_live, launched
+from mpi_learn.cli.launchers import all_ranks_live, is_started_by_srun
 from mpi_learn.cli.slurm import margin_s
 from mpi_learn.cli.stop_request import StopRequest
 from mpi_opt.core.limits import TimeLimit
@@ -64,7 +64,7 @@ class StopCondition:
         Open MPI's ``mpirun`` then sends SIGTERM to the other ranks, and ``srun`` SIGKILL. The request is a cancellation
         if all ranks are alive or if a batch system has sent the signal as well.
         """
-        if self.request.reason != "SIGTERM" or launched().by == "srun" or all_ranks_live():
+        if self.request.reason != "SIGTERM" or is_started_by_srun() or all_ranks_live():
             return False
         time.sleep(COPY_S)
         return not self.request.has_copies

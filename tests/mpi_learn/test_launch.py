@@ -14,7 +14,14 @@ import pytest
 from mpi_learn.cli import launch as launching
 from mpi_learn.cli.exit_status import CONFIRMED, STATUS_FILE, VARIABLE, LaunchMode
 from mpi_learn.cli.launch import Launch, launch
-from mpi_learn.cli.launchers import LAUNCHERS, check_allocation, check_world, launched, n_hosts
+from mpi_learn.cli.launchers import (
+    LAUNCHERS,
+    check_allocation,
+    check_world,
+    is_started_by_srun,
+    launched,
+    n_hosts,
+)
 from mpi_learn.cli.slurm import job_end_s, margin_s, seconds_left
 from mpi_learn.cli.stop_request import StopRequest
 from mpi_learn.errors import UserError
@@ -54,6 +61,24 @@ def environment(monkeypatch):
 def test_the_launcher_is_recognised_by_its_variables(variables, by, rank, size):
     found = launched(variables)
     assert (found.by, found.rank, found.size) == (by, rank, size)
+
+
+PMI_2 = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_MPI_TYPE": "pmi2", "PMI_RANK": "0", "PMI_SIZE": "4"}
+
+
+@pytest.mark.parametrize(
+    ("variables", "is_srun"),
+    [
+        ({"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "4"}, True),
+        (PMI_2, True),
+        (PMI_2 | {"SLURM_STEP_NUM_TASKS": "2"}, False),  # mpiexec, which has started a daemon on each of two nodes
+        (PMI_2 | {"SLURM_MPI_TYPE": "none"}, False),
+        (PMI_2 | {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_RANK": "0"}, False),
+        ({}, False),
+    ],
+)
+def test_srun_is_recognised_also_if_it_sets_the_variables_of_mpich(variables, is_srun):
+    assert is_started_by_srun(variables) is is_srun
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,6 @@ import time
 
 import pytest
 
-from mpi_learn.cli.launchers import Launched
 from mpi_learn.cli.stop_request import StopRequest
 from mpi_opt.coordinator.stop_condition import StopCondition
 
@@ -64,6 +63,6 @@ def test_no_trial_fits_that_would_end_after_the_batch_job():
     ],
 )
 def test_a_lone_sigterm_may_come_from_a_death_unless_all_ranks_live(signals, launcher, all_live, may_be, monkeypatch):
-    monkeypatch.setattr("mpi_opt.coordinator.stop_condition.launched", lambda: Launched(launcher))
+    monkeypatch.setattr("mpi_opt.coordinator.stop_condition.is_started_by_srun", lambda: launcher == "srun")
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: all_live)
     assert StopCondition(asked(*signals)).may_be_a_death() is may_be

@@ -78,7 +78,7 @@ def slurm_script(arguments: str, n_ranks: int) -> str:
 #SBATCH --signal=B:USR1@120
 #SBATCH --open-mode=append
 
-# Load Python, mpi_opt and Open MPI 5 here, for example:
+# Load Python, mpi_opt and Open MPI 5.0.11 or newer here, for example:
 # source .venv/bin/activate
 
 # With exec, mpi-opt receives the signals of Slurm and sets the exit status: 0 finished; 75 not finished, submit again.
