@@ -162,11 +162,11 @@ def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
 def _progress(plan: Plan) -> PlainProgress:
     """The progress display: a panel on a terminal, plain lines otherwise."""
     from mpi_learn.cli.terminal import is_watched
-    from mpi_opt.views.text.counts import Counts
+    from mpi_opt.views.text.progress_counts import ProgressCounts
     from mpi_opt.views.text.progress_display import LivePanel, PlainProgress
     from mpi_opt.views.trackers import make_tracker
 
     configuration = plan.configuration
-    counts = Counts(configuration.search.trials, configuration.figures_of_merit().sign < 0)
+    counts = ProgressCounts(configuration.search.trials, configuration.figures_of_merit().sign < 0)
     tracker = None if configuration.track is None else make_tracker(configuration.track, configuration.study)
     return (LivePanel if is_watched() else PlainProgress)(counts, tracker)

@@ -14,7 +14,7 @@ from mpi_opt.errors import without_passwords
 from mpi_opt.study.progress import Progress
 from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import cell
-from mpi_opt.views.text.counts import Counts
+from mpi_opt.views.text.progress_counts import ProgressCounts
 from mpi_opt.views.trackers import Tracker
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MOST_CELLS = 256
 class PlainProgress(Progress):
     """Prints at most one line per second, without colours, for the logs of batch systems."""
 
-    def __init__(self, counts: Counts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
+    def __init__(self, counts: ProgressCounts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
         self.counts, self.tracker, self.stream = counts, tracker, stream or sys.stdout
         self._written = float("-inf")
 
@@ -80,7 +80,7 @@ class PlainProgress(Progress):
 class LivePanel(PlainProgress):
     """A panel on the terminal, which is updated at most four times a second."""
 
-    def __init__(self, counts: Counts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
+    def __init__(self, counts: ProgressCounts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
         super().__init__(counts, tracker, stream)
         from rich.live import Live
 
@@ -114,7 +114,7 @@ class LivePanel(PlainProgress):
         self._live.update(Group(panel(self.counts), ""), refresh=True)  # mpirun forwards only complete lines
 
 
-def panel(counts: Counts) -> Panel:
+def panel(counts: ProgressCounts) -> Panel:
     """The progress of a search as a panel of a few lines."""
     from rich.panel import Panel
     from rich.progress_bar import ProgressBar
@@ -139,7 +139,7 @@ def panel(counts: Counts) -> Panel:
     return Panel(grid, title="mpi-opt search", expand=False)
 
 
-def _states(counts: Counts) -> Text:
+def _states(counts: ProgressCounts) -> Text:
     from rich.text import Text
 
     states = [
@@ -151,7 +151,7 @@ def _states(counts: Counts) -> Text:
     return Text(", ").join(Text(f"{n} {name}", colour if n else "dim") for n, name, colour in states)
 
 
-def _blocks(counts: Counts) -> Text:
+def _blocks(counts: ProgressCounts) -> Text:
     """A symbol for each block, training, idle or lost, and the number of blocks of each kind."""
     from rich.text import Text
 

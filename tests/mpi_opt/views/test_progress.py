@@ -12,7 +12,7 @@ from rich.console import Console
 
 from mpi_opt.core.trial import Outcome
 from mpi_opt.views.text import progress_display
-from mpi_opt.views.text.counts import Counts
+from mpi_opt.views.text.progress_counts import ProgressCounts
 from mpi_opt.views.text.progress_display import LivePanel, PlainProgress, panel
 
 
@@ -20,7 +20,7 @@ def ended(number: int, value: float | None = None, state: str = "complete", erro
     return Outcome(number, state, value, None, 1.0, error=error)
 
 
-def drawn(counts: Counts, width: int = 100) -> str:
+def drawn(counts: ProgressCounts, width: int = 100) -> str:
     console = Console(file=io.StringIO(), width=width, force_terminal=False)
     console.print(panel(counts))
     return console.file.getvalue()
@@ -40,7 +40,7 @@ def clock():
 @pytest.fixture
 def counts(clock):
     """Three blocks, the last one lost; of ten trials three have ended and two run, 36 s after the beginning."""
-    made = Counts(10, maximize=False, clock=clock)
+    made = ProgressCounts(10, maximize=False, clock=clock)
     made.blocks.update({0: True, 1: True, 2: True, 3: True})
     for number in range(4):
         made.begin(number, number)
@@ -73,7 +73,7 @@ def test_panel_shows_pace_and_time_left(counts):
 
 
 def test_panel_of_a_search_that_has_not_begun_is_drawn():
-    text = drawn(Counts(10, maximize=True))
+    text = drawn(ProgressCounts(10, maximize=True))
     assert "0/10" in text
     assert "best" not in text
 
@@ -92,7 +92,7 @@ def test_control_characters_of_a_study_do_not_reach_the_terminal(counts):
 
 
 def test_most_is_best_when_maximizing():
-    made = Counts(3, maximize=True)
+    made = ProgressCounts(3, maximize=True)
     for number, value in enumerate((0.1, 0.9, 0.5)):
         made.begin(0, number)
         made.end(0, ended(number, value), {})
@@ -102,7 +102,7 @@ def test_most_is_best_when_maximizing():
 def test_many_short_trials_are_drawn_seldom_and_kept_in_little_memory(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stream = io.StringIO()
-    live = LivePanel(Counts(20_000, maximize=False), stream=stream)
+    live = LivePanel(ProgressCounts(20_000, maximize=False), stream=stream)
     live.ready(0)
     draws = []
     monkeypatch.setattr(live, "_draw", lambda: draws.append(time.monotonic()))
@@ -121,7 +121,7 @@ def test_many_short_trials_are_drawn_seldom_and_kept_in_little_memory(monkeypatc
 def test_live_panel_draws_itself_in_its_place_and_leaves_the_cursor_visible(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stream = io.StringIO()
-    live = LivePanel(Counts(2, maximize=False), stream=stream)
+    live = LivePanel(ProgressCounts(2, maximize=False), stream=stream)
     live.ready(0)
     live.started(0, 0)
     live.note("rank lost: rank 4")
@@ -137,7 +137,7 @@ def test_search_that_was_refused_before_it_began_shows_nothing(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     for display in (PlainProgress, LivePanel):
         stream = io.StringIO()
-        shown = display(Counts(2, maximize=False), stream=stream)
+        shown = display(ProgressCounts(2, maximize=False), stream=stream)
         before = stream.getvalue()
         shown.close()
         assert "0/2" not in stream.getvalue().removeprefix(before)
@@ -145,7 +145,7 @@ def test_search_that_was_refused_before_it_began_shows_nothing(monkeypatch):
 
 def test_lines_are_plain_without_a_terminal():
     stream = io.StringIO()
-    lines = PlainProgress(Counts(2, maximize=False), stream=stream)
+    lines = PlainProgress(ProgressCounts(2, maximize=False), stream=stream)
     lines.ready(0)
     lines.started(0, 0)
     lines.finished(0, ended(0, 0.5), {"rate": 0.1})

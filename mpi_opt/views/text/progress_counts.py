@@ -15,7 +15,7 @@ from mpi_opt.views.series import by_end_time
 
 
 @dataclass
-class Counts:
+class ProgressCounts:
     """The progress of a search.
 
     Attributes:
