@@ -20,6 +20,7 @@ import signal
 import sys
 from collections.abc import Callable, Generator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -122,7 +123,9 @@ def marked_mpi(file: Path) -> frozenset[str]:
 def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Skips tests that miss one of `EXTRAS`; see `_required`."""
     report = yield
-    missing = missing_extra(call.excinfo.value) if report.failed and call.excinfo else ""
+    missing = ""
+    if report.failed and call.excinfo:
+        missing = missing_extra(call.excinfo.value) or reported_extra(report.longreprtext)
     if missing:
         report.outcome, report.longrepr = "skipped", (*report.location[:2], f"Skipped: needs the package {missing}")
     return _required(report)
@@ -131,7 +134,7 @@ def pytest_runtest_makereport(call: pytest.CallInfo[None]) -> Generator[None, py
 def missing_extra(error: BaseException | None) -> str:
     """Returns which of `EXTRAS` the error, its cause or its context did not find; empty if none.
 
-    A failed assertion has none, even if it is about such an error.
+    A failed assertion has none, even if it is about such an error; see `reported_extra`.
     """
     if isinstance(error, AssertionError | pytest.fail.Exception):
         return ""
@@ -140,6 +143,15 @@ def missing_extra(error: BaseException | None) -> str:
             return error.name
         error = error.__cause__ or error.__context__
     return ""
+
+
+def reported_extra(text: str) -> str:
+    """Returns which of `EXTRAS` is not installed and missing according to the text of a failure; empty if none.
+
+    The text of a failed assertion may have the output of another process that did not find the package.
+    """
+    named = (name for name in EXTRAS if f"No module named '{name}'" in text)
+    return next((name for name in named if find_spec(name) is None), "")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -33,8 +33,8 @@ def test_that_runs(): pass
 """
 
 
-def run(folder: Path, *arguments: str, **environment: str) -> tuple[int, str]:
-    (folder / "conftest.py").write_text("from tests.conftest import *\n")
+def run(folder: Path, *arguments: str, extras: str = "", **environment: str) -> tuple[int, str]:
+    (folder / "conftest.py").write_text(f"from tests.conftest import *\n{extras}")
     command = [sys.executable, "-m", "pytest", "-c", "/dev/null", "--rootdir", str(folder), "-q", *arguments]
     # without CI: where that is set, pytest repeats every message in its summary
     inherited = {name: value for name, value in os.environ.items() if name not in ("CI", "BUILD_NUMBER")}
@@ -71,6 +71,15 @@ def test_a_test_without_pytorch_fails_where_all_are_required_and_skips_elsewhere
     status, out = run(tmp_path, REQUIRE_ALL="1")
     assert "3 failed" in out
     assert "REQUIRE_ALL=1: a component is missing: Skipped: needs the package torch" in out
+
+
+@pytest.mark.parametrize(("package", "outcome"), [("no_such_extra", "1 skipped"), ("pytest", "1 failed")])
+def test_output_that_names_an_extra_skips_a_test_unless_the_extra_is_installed(tmp_path, package, outcome):
+    out = f"ModuleNotFoundError: No module named '{package}'"
+    (tmp_path / "test_printing.py").write_text(f'def test_output():\n    out = "{out}"\n    assert "1 epoch" in out\n')
+    extras = f"import tests.conftest\ntests.conftest.EXTRAS = ('{package}',)\n"
+    _, printed = run(tmp_path, extras=extras, REQUIRE_ALL="0")
+    assert printed.splitlines()[-1].partition(" in ")[0] == outcome
 
 
 def test_a_file_that_skips_as_a_whole_fails_where_all_are_required(tmp_path):

@@ -23,15 +23,19 @@ class UsedArraysRule:
         self.rule, self.layout, self.learning_rate = rule, rule.layout, float(rule.options.learning_rate)
         self._n_steps = np.zeros(len(rule.layout.shapes), np.int64)
         self._parts: dict[tuple[int, int], tuple[slice, Rule]] = {}
+        self._used, self._runs = b"", _runs(self._n_steps)
 
     @property
     def state(self) -> dict[str, np.ndarray]:
+        self._used = b""  # the caller may fill the numbers of steps
         return {**self.rule.state, "n_steps_of_arrays": self._n_steps}
 
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
         used = self.layout.used(gradient)
         self._n_steps += used
-        for run in _runs(self._n_steps * used):
+        if used.tobytes() != self._used:  # otherwise all differences of the numbers are those of the last step
+            self._used, self._runs = used.tobytes(), _runs(self._n_steps * used)
+        for run in self._runs:
             if run not in self._parts:
                 self._parts[run] = self.rule.part(*run)
             place, part = self._parts[run]

@@ -106,6 +106,21 @@ def test_array_without_a_gradient_rests_as_in_pytorch(name, options_of_torch):
     assert ours.arrays()["n_steps_of_arrays"].tolist() == np.sum(USED, 0).tolist()
 
 
+def test_optimizer_that_has_made_a_step_continues_from_a_checkpoint():
+    expected, resumed = (make_optimizer(options(name="adam"), LAYOUT.counted()) for _ in range(2))
+    steps = [np.concatenate([one, np.array(used, np.float32)]) for one, used in zip(gradients(4), USED, strict=True)]
+    weights = np.concatenate([start(), np.zeros(len(SHAPES), np.float32)])
+    resumed.update(weights.copy(), steps[3])
+    for step in steps[:3]:
+        expected.update(weights, step)
+    for name, array in resumed.arrays().items():
+        array[...] = expected.arrays()[name]
+    copy = weights.copy()
+    resumed.update(copy, steps[3])  # with the arrays of its last step, whose numbers of steps are different now
+    expected.update(weights, steps[3])
+    np.testing.assert_array_equal(copy, weights)
+
+
 def test_lars_follows_its_equations():
     rate, momentum, decay, trust, epsilon = 0.1, 0.9, 0.01, 0.001, 1e-8
     weights = [view.astype(np.float64) for view in LAYOUT.views(start())]

@@ -84,11 +84,11 @@ class Samples:
         Returns:
             New arrays of length n.
         """
-        return replace(
-            self,
-            x=_taken(self.x, indices, self.format.x_dtypes, "features"),
-            y=_taken(self.y, indices, self.format.y_dtypes, "labels"),
-            weights=_taken(self.weights, indices, (), "weights"),
+        return Samples(
+            _taken(self.x, indices, self.format.x_dtypes, "features"),
+            _taken(self.y, indices, self.format.y_dtypes, "labels"),
+            _taken(self.weights, indices, (), "weights"),
+            self.format,
         )
 
 

@@ -28,10 +28,11 @@ class GradientRecorder(keras.optimizers.Optimizer):  # type: ignore[misc] # Kera
         super().__init__(learning_rate=0.01, name="mpi_learn")
         self.steps: list[list[tuple[Any, Any]]] = []
         self.shift = 0.0
+        self._one = tf.constant(1, self.iterations.dtype)
 
     def count_step(self) -> None:
         """Counts a step outside of a compiled function: inside, the assignment takes five times as long."""
-        self.iterations.value.assign_add(1, read_value=False)
+        self.iterations.value.assign_add(self._one, read_value=False)
 
     def apply(self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None) -> None:
         """Records the gradients and their variables, counts the step, and adds `shift` to the variables."""

@@ -13,7 +13,6 @@ outputs have different divisors, the weight is the number of samples: then sever
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -76,7 +75,7 @@ class KerasModel(Model):
         self._n_states = self.compiled.metrics.size
         self.n_sums = FIRST_STATE + self._n_states + len(self._names) + N_FLAGS
         self._flat = as_tensor(self.weights)
-        self._by_xla: Callable[..., tf.Tensor] | None = None
+        self._xla: Any = tf.function(self._compute_step, autograph=False, jit_compile=True)
         self._n_by_xla = 0
         flat = tf.TensorSpec([self.layout.size], tf.float32)
         signature = [flat, specs(example.x), specs(example.y), specs(example.weights)]
@@ -92,18 +91,17 @@ class KerasModel(Model):
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
         if len(x[0]) == 0:
             return np.zeros(self.layout.size + self.n_sums, np.float32)
-        step = self._step
-        if self.is_xla:  # compiled for one batch size: others, like the last one of an epoch, run without XLA
-            self._n_by_xla = self._n_by_xla or len(x[0])
-            step = self._by_xla if len(x[0]) == self._n_by_xla else step
-        vector = memory_of(step(self._flat(), tensors(x), tensors(y), tensors(weights)))
+        arguments = self._flat(), tensors(x), tensors(y), tensors(weights)
+        if self.is_xla and not self._n_by_xla:
+            self._n_by_xla, self._by_xla = len(x[0]), self._xla.get_concrete_function(*arguments)
+        # compiled for one batch size: others, like the last one of an epoch, run without XLA
+        step = self._by_xla if self.is_xla and len(x[0]) == self._n_by_xla else self._step
+        vector = memory_of(step(*arguments))
         if not self.compiled.has_train_step:  # else that counts itself
             self.compiled.recorder.count_step()
         return vector
 
     def compile_step(self, by_xla: bool) -> None:
-        if by_xla and self._by_xla is None:
-            self._by_xla = tf.function(self._compute_step, autograph=False, jit_compile=True)
         self._n_by_xla, self.is_xla = 0, by_xla
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
@@ -124,7 +122,7 @@ class KerasModel(Model):
 
     def close(self) -> None:
         """Drops the compiled functions and Keras' global state, so that memory does not grow from model to model."""
-        self._step = self._forward = self._predict = self._by_xla = None
+        self._step = self._forward = self._predict = self._xla = self._by_xla = None
         self.network.close()
 
     def _checked_names(self, example: Example) -> list[str]:

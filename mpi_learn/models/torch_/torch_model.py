@@ -77,7 +77,7 @@ class TorchModel(Model):
         outputs, labels = self._call(x), tensors(y)
         loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
         if weight > 0:
-            torch.autograd.backward(weight * loss)
+            loss.backward(torch.full_like(loss, weight))  # type: ignore[no-untyped-call]
         self._step[self.layout.size :] = self._sums(outputs, labels, weight, loss.item(), len(x[0]))
         return self._step
 
@@ -110,13 +110,16 @@ class TorchModel(Model):
         return self.network(*positional, **by_name)
 
     def _sums(self, outputs: Any, labels: list[Any], weight: float, loss: float, n: int) -> np.ndarray:
-        states, loss = [], loss if weight > 0 else 0.0  # a mean over nothing is not a number
+        sums = np.zeros(self.n_sums)
+        sums[:FIRST_STATE] = weight, weight * loss if weight > 0 else 0.0, n  # a mean over nothing is not a number
+        start = FIRST_STATE
         with torch.no_grad():
             flat, all_labels = flat_outputs(outputs), named(labels, self._label_names)
             for _, pair, metric in self._metrics:
                 output, label = (outputs, all_labels) if pair is None else (flat[pair[0]], labels[pair[1]])
-                states.append(metric.state(output, label, n).numpy())
-        return np.concatenate([[weight, weight * loss, n], *states, [0.0] * N_FLAGS])
+                sums[start : start + metric.size] = metric.state(output, label, n).numpy()
+                start += metric.size
+        return sums
 
     def _outputs_of(self, example: Example) -> Outputs:
         """The outputs, by calling the module on the example: with integers as they are, or else as float32."""
