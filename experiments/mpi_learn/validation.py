@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from itertools import product
 from pathlib import Path
 
 from training_runs import HERE, run, spread
@@ -50,11 +51,13 @@ def measure(work: Path, *, smoke: bool) -> dict[str, dict[str, list[float]]]:
         n_training, n_validation = (300, 200) if smoke else (N_TRAINING[n_workers], N_VALIDATION)
         prepare("jets", folder / "jets.h5", simulate=n_training, seed=1, particles=20)
         prepare("jets", folder / "jets_validation.h5", simulate=n_validation, seed=2, particles=20)
-        # The modes take turns, so that a change of the machine's load affects all of them.
-        turns = [(seed, *mode) for seed in range(n_runs) for mode in modes]
-        contents = [content(mode, folder, seed, n_epochs, every) for seed, _, mode, every in turns]
-        seconds = [result["seconds"] for result in run(contents, n_workers + 1, folder, warm_up=not smoke)]
-        found[str(n_workers)] = {name: seconds[i :: len(modes)] for i, (name, *_) in enumerate(modes)}
+        rows = found[str(n_workers)] = {name: [] for name, *_ in modes}
+        # The modes take turns, so that a change of the machine's load affects all of them. Each training has its own
+        # ranks, because TensorFlow's number of threads depends on the mode and is fixed when it starts.
+        for seed, (name, mode, every) in product(range(n_runs), modes):
+            asked = [content(mode, folder, seed, n_epochs, every)]
+            (result,) = run(asked, n_workers + 1, folder, warm_up=not smoke)
+            rows[name].append(result["seconds"])
     return found
 
 

@@ -15,6 +15,7 @@ from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.latent_noise import Noise
 from mpi_learn.data.samples.make_batches import make_batches
 from mpi_learn.data.samples.streamed_batches import StreamedBatches
+from mpi_learn.environment import allow_a_second_graph
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
@@ -180,6 +181,8 @@ def _one_model(configuration: TrainingConfiguration, rank: int, dataset: Dataset
         is_validated=dataset.n_validation > 0,
     )
     example = Example(batch.x, batch.y, batch.weights, few.format.x_names, few.format.y_names)
+    if configuration.validation.mode == "thread":
+        allow_a_second_graph()
     made = make_model(settings, example)
     if configuration.xla is True and not made.has_xla:
         raise ConfigurationError(

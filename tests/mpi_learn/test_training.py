@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -271,6 +272,14 @@ def test_validation_by_a_thread_gives_the_same_history(comm, tmp_path, model):
     checkpoint = {"path": str(tmp_path / "b"), "every": 3}
     threaded = configuration | {"validation": {"mode": "thread"}, "checkpoint": checkpoint}
     assert train(threaded, comm, data=digits()).history == plain.history
+
+
+@pytest.mark.parametrize(("mode", "n_threads"), [("thread", "2"), ("master", "1")])
+def test_tensorflow_may_compute_a_validation_in_a_thread_beside_the_training(comm, monkeypatch, mode, n_threads):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.delenv("TF_NUM_INTEROP_THREADS", raising=False)
+    train(NUMBERS | {"epochs": 1, "validation": {"mode": mode}}, comm, data=line())
+    assert os.environ["TF_NUM_INTEROP_THREADS"] == n_threads
 
 
 def test_validation_by_a_thread_stops_an_epoch_late_and_restores_the_best(comm):
