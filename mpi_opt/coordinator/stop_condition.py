@@ -15,6 +15,9 @@ LOSS_S = 0.5
 COPY_S = 0.05
 """A batch system's SIGTERM and ``mpirun``'s copy of it arrive within this time, in seconds."""
 
+POLL_S = 0.005
+"""Pause between two looks at the request, in seconds."""
+
 
 class StopCondition:
     """Whether the search must end, and whether there is time for another trial. The time starts with the object.
@@ -66,12 +69,14 @@ class StopCondition:
         """
         if self.request.reason != "SIGTERM" or is_started_by_srun() or all_ranks_live():
             return False
-        time.sleep(COPY_S)
+        until = time.monotonic() + COPY_S
+        while not self.request.has_copies and time.monotonic() < until:
+            time.sleep(POLL_S)  # ``mpirun`` kills its ranks soon: the time is needed to write the store
         return not self.request.has_copies
 
     def may_explain_a_loss(self) -> bool:
         """Whether a rank may be lost because the job is being cancelled. Waits at most `LOSS_S` for the request."""
         until = time.monotonic() + LOSS_S
         while self.request.reason is None and time.monotonic() < until:
-            time.sleep(COPY_S)
+            time.sleep(POLL_S)
         return self.request.reason is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pytest
@@ -66,3 +67,13 @@ def test_a_lone_sigterm_may_come_from_a_death_unless_all_ranks_live(signals, lau
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.is_started_by_srun", lambda: launcher == "srun")
     monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: all_live)
     assert StopCondition(asked(*signals)).may_be_a_death() is may_be
+
+
+def test_a_cancellation_is_not_waited_for_once_its_copy_has_arrived(monkeypatch):
+    request = asked("SIGTERM")
+    monkeypatch.setattr("mpi_opt.coordinator.stop_condition.all_ranks_live", lambda: False)
+    monkeypatch.setattr("mpi_opt.coordinator.stop_condition.COPY_S", 60.0)
+    threading.Timer(0.05, request.ask, ["SIGTERM"]).start()
+    began = time.monotonic()
+    assert not StopCondition(request).may_be_a_death()
+    assert time.monotonic() - began < 30.0
