@@ -14,7 +14,8 @@ from mpi_learn.errors import ModelError
 from mpi_learn.models.example import Example, Tensors
 from mpi_learn.models.keras_.keras_compile import CompiledModel, as_data
 from mpi_learn.models.keras_.keras_metrics import Run
-from mpi_learn.models.keras_.keras_network import SEED_STATE, RecordingScope, tensors, tracing
+from mpi_learn.models.keras_.keras_network import SEED_STATE, RecordingScope, tracing
+from mpi_learn.models.keras_.keras_tensors import tensors
 
 SHIFT = 0.01
 """Added to all weights, to detect a `train_step` that uses them after its optimizer's step."""
