@@ -26,7 +26,9 @@ class UsedArraysRule:
 
     @property
     def state(self) -> dict[str, np.ndarray]:
-        return {**self.rule.state, "n_steps_of_arrays": self._n_steps}
+        """See `UpdateRule`. The names begin with the rule, so that no other optimizer continues from this state."""
+        arrays = {**self.rule.state, "n_steps_of_arrays": self._n_steps}
+        return {f"{type(self.rule).__name__}.{name}": array for name, array in arrays.items()}
 
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
         used = self.layout.used(gradient)

@@ -200,6 +200,20 @@ def test_checkpoint_of_another_training_is_refused_unless_started_from(comm, tmp
     assert len(result.history["loss"]) == 3
 
 
+@pytest.mark.parametrize("before", ["sgd", "adagrad", "rmsprop"])
+def test_an_optimizer_that_starts_from_the_checkpoint_of_another_one_begins_with_its_first_step(comm, before, tmp_path):
+    """The first step of Adam changes every weight by at most the learning rate."""
+    file = Path(__file__).with_name("torch_models_for_tests.py")
+    common = {"model": f"{file}:build_classes", "loss": "cross_entropy", "batch_size": 2000}
+    first = common | {"optimizer": before, "epochs": 4, "checkpoint": {"path": str(tmp_path / "a")}}
+    train(first, comm, data=digits())
+    start = {"path": str(tmp_path / "b"), "start_from": str(tmp_path / "a")}
+    adam = common | {"optimizer": {"name": "adam", "learning_rate": 0.5}, "epochs": 5, "checkpoint": start}
+    train(adam, comm, data=digits())
+    one, two = (load_checkpoint(tmp_path / name).arrays["weights"] for name in "ab")
+    assert np.abs(two - one).max() == pytest.approx(0.5, rel=1e-3)
+
+
 WRONG = {
     "model of another input shape": (CLASSES, line(), ModelError, r"of shape \(64,\), the data have \(3,\)"),
     "labels outside of the classes": (
