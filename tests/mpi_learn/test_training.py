@@ -420,6 +420,16 @@ def test_speed_after_a_start_from_other_data_is_that_of_the_samples_that_were_tr
     assert continued.samples_per_second == pytest.approx((5000 + line().n_training) / 1000, rel=0.05)
 
 
+def test_speed_counts_only_the_samples_that_drop_last_leaves(comm, tmp_path):
+    left = {"train": "a.h5", "features": "x", "labels": "y", "drop_last": True}
+    configuration = NUMBERS | {"epochs": 1, "batch_size": 150, "data": left, "checkpoint": {"path": str(tmp_path)}}
+    reports = []
+    result = train(configuration, comm, data=line(), progress=reports.append)
+    assert line().n_training % 150
+    assert load_checkpoint(tmp_path).metadata["n_samples"] == line().n_training // 150 * 150
+    assert reports[0].samples_per_second == pytest.approx(result.samples_per_second)
+
+
 @pytest.mark.parametrize("mode", ["distributed", "thread"])
 def test_training_that_ends_early_is_validated_with_its_final_weights(comm, mode):
     def stopped(epoch, metrics):
