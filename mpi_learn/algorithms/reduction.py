@@ -75,7 +75,8 @@ class TopFraction(Reduction):
 
     After Lin et al. 2018, "Deep gradient compression", without its momentum correction. What is held back is a mean
     over samples, not a sum: otherwise the last step of an epoch, with few samples, would be dominated by the remainders
-    of steps with many samples.
+    of steps with many samples. A rank sends elements of an array only in steps in which its batch uses this array,
+    because the optimizer does not update arrays that no rank has used.
 
     Args:
         fraction: Fraction of the elements that is sent.
@@ -84,27 +85,37 @@ class TopFraction(Reduction):
 
     def __init__(self, fraction: float, layout: FlatLayout) -> None:
         n = layout.arrays.size
-        self.n_sent, self._weight = max(1, int(fraction * n)), layout.size + WEIGHT
+        self._layout, self.n_sent, self._weight = layout, max(1, int(fraction * n)), layout.size + WEIGHT
         self._held_back = np.zeros(n, np.float32)
 
     def sum(self, comm: Communicator, step: np.ndarray) -> None:
         held_back, k = self._held_back, self.n_sent
         n = held_back.size
-        weight = step[self._weight]
-        if weight != 0:
-            held_back += step[:n] / weight
-        places = np.argpartition(np.abs(held_back), n - k)[n - k :].astype(np.int32)
-        values = weight * held_back[places]
-        if weight != 0:
-            held_back[places] = 0
+        own = step[self._weight]
+        mean = held_back + step[:n] / own if own != 0 else held_back
+        magnitudes = self._magnitudes(mean, step)
+        places = np.argpartition(magnitudes, n - k)[n - k :].astype(np.int32)
+        is_sent = magnitudes[places] != 0
+        values = own * np.where(is_sent, mean[places], np.float32(0))
         all_places, all_values = gathered(comm, places), gathered(comm, np.concatenate([values, step[n:]]))
         step[:n] = 0
-        for places, values in zip(all_places, all_values, strict=True):
-            step[places] += values[:k]
+        for theirs, values in zip(all_places, all_values, strict=True):
+            step[theirs] += values[:k]
         step[n:] = all_values[:, k:].sum(0)
+        if own != 0 and step[self._weight] != 0:
+            held_back[:] = mean
+            held_back[places[is_sent]] = 0
 
     def rank_state(self) -> dict[str, np.ndarray]:
         return {"held_back": self._held_back}
+
+    def _magnitudes(self, mean: np.ndarray, step: np.ndarray) -> np.ndarray:
+        """The magnitude of each element, (n,); 0 in the arrays that the batch of this rank has not used."""
+        magnitudes: np.ndarray = np.abs(mean)
+        bounds = self._layout.bounds
+        for number in np.flatnonzero(~self._layout.arrays.used(step[: self._layout.size])):
+            magnitudes[bounds[number] : bounds[number + 1]] = 0
+        return magnitudes
 
 
 class LowRank(Reduction):

@@ -51,6 +51,12 @@ class GanModel(Model):
 
     def __init__(self, networks: Mapping[str, Network], settings: ModelSettings, example: Example) -> None:
         assert settings.gan is not None
+        if example.weights:
+            raise ConfigurationError(
+                "a gan does not use the weights of samples",
+                where="data",
+                cure="leave out data.weights and data.class_weight, or select the samples by their weights",
+            )
         self._settings, self.options = settings, settings.gan
         self.networks = {name: networks[name] for name in NAMES}
         self._both = self.discriminator, self.generator = networks[DISCRIMINATOR], networks[GENERATOR]

@@ -27,8 +27,10 @@ class UsedArraysRule:
 
     @property
     def state(self) -> dict[str, np.ndarray]:
+        """See `UpdateRule`. The names begin with the rule, so that no other optimizer continues from this state."""
         self._used = b""  # the caller may fill the numbers of steps
-        return {**self.rule.state, "n_steps_of_arrays": self._n_steps}
+        arrays = {**self.rule.state, "n_steps_of_arrays": self._n_steps}
+        return {f"{type(self.rule).__name__}.{name}": array for name, array in arrays.items()}
 
     def apply(self, weights: np.ndarray, gradient: np.ndarray, t: int, rate: Float, scale: Float, keep: Float) -> None:
         used = self.layout.used(gradient)

@@ -242,7 +242,7 @@ class Training:
         if self.configuration.monitor:
             metrics |= combined(self.comm.allgather(usage))
         self.state.steps_s += steps_s
-        self.state.n_samples += self.dataset.n_training
+        self.state.n_samples += self.batches.n_samples
         return Epoch(number, metrics, started_s, steps_s, finish_validation, weights, statistics)
 
     def _steps(self, epoch: int, sums: np.ndarray) -> Iterator[np.ndarray]:
@@ -295,7 +295,7 @@ class Training:
             if on_epoch is not None and on_epoch(epoch.number, dict(metrics)):
                 reason = reason or "callback"
             if progress is not None and self.comm.rank == 0:
-                seconds, speed = time.perf_counter() - epoch.started_s, self.dataset.n_training / epoch.steps_s
+                seconds, speed = time.perf_counter() - epoch.started_s, self.batches.n_samples / epoch.steps_s
                 progress(EpochReport(epoch.number, self.configuration.epochs, metrics, seconds, speed))
             self.timeline.write()
         return reason

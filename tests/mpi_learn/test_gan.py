@@ -15,6 +15,7 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.data.samples.batches import Batches, BatchOptions
+from mpi_learn.data.samples.class_weights import ClassWeights
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.data.samples.latent_noise import Noise
@@ -80,6 +81,17 @@ def test_workers_together_see_the_noise_of_one(n_workers):
             np.testing.assert_array_equal(joined, batch.x[place])
     assert not np.array_equal(whole[0].x[1], whole[1].x[1])
     assert len(next(validation_batches(dataset, batch_size=50)).x) == 2
+
+
+@pytest.mark.parametrize(
+    "changes", [{"weights": (np.ones(1797, np.float32),)}, {"class_weights": ClassWeights({1: 5})}]
+)
+def test_weights_of_samples_are_refused_because_a_gan_would_not_use_them(changes):
+    bare = digits()
+    samples = Samples(bare.training.x, bare.training.y, changes.pop("weights", ()))
+    dataset = replace(bare, training=samples, validation=samples, **changes)
+    with pytest.raises(ConfigurationError, match="does not use the weights of samples"):
+        train(configuration(TORCH), MPI.COMM_SELF, data=dataset)
 
 
 def test_rounds_name_the_models_that_are_updated():

@@ -13,6 +13,7 @@ from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Example
 from mpi_learn.models.make_model import make_model
 from mpi_learn.models.model import Model
+from mpi_learn.settings.component import Component
 from tests.mpi_learn.models_for_tests import digits
 
 HERE = Path(__file__).parent
@@ -299,3 +300,12 @@ def test_frozen_parameters_are_those_of_the_first_worker_and_of_the_checkpoint(t
     first, second = (train(configuration, MPI.COMM_SELF, data=digits()).model[0].weight for _ in range(2))
     assert not first.requires_grad
     np.testing.assert_array_equal(first.numpy(), second.numpy())
+
+
+def test_sum_as_a_loss_of_pytorch_is_refused_with_sample_weights():
+    """The weighted losses are divided by their number."""
+    loss = Component.model_validate({"name": "mse", "reduction": "sum"})
+    settings = ModelSettings(f"{TORCH}:build_regression", loss=loss)
+    make_model(settings, Example((X3,), (X3[:, 0],)))
+    with pytest.raises(ConfigurationError, match="must not be a sum over the batch"):
+        make_model(settings, Example((X3,), (X3[:, 0],), (np.ones(len(X3), np.float32),)))

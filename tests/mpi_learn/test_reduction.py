@@ -124,14 +124,16 @@ def test_a_rank_without_samples_is_compressed_from_the_same_step():
         assert np.linalg.matrix_rank(third[:36].reshape(6, 6), tol=1e-3) == 2
 
 
+@pytest.mark.parametrize("compression", ["top-k", "power-sgd"])
 @pytest.mark.parametrize("empty", ["array", "step", "sum of the weights", "none"])
-def test_what_power_sgd_holds_back_arrives_later_also_after_steps_without_a_gradient(empty):
-    """A matrix of rank 2 is sent as one of rank 1. Before it comes a gradient of zero, which has no direction."""
+def test_what_is_held_back_arrives_later_also_after_steps_without_a_gradient(empty, compression):
+    """A matrix of rank 2 is sent as one of rank 1, or in thirds of its elements. A gradient of zero precedes it."""
     matrix = np.outer(np.arange(1, 7), np.ones(6)) + 0.1 * np.outer(np.ones(6), np.arange(6))
     layout = FlatLayout(((6, 6),)).counted()
 
     def run(comm):
-        reduction, total = make_reduction(AllReduce(compression="power-sgd", matrix_rank=1), layout), np.zeros(36)
+        options = AllReduce(compression=compression, matrix_rank=1, fraction=1 / 3)
+        reduction, total = make_reduction(options, layout), np.zeros(36)
         for number in range(7):
             is_used, weight = number != 2 or empty != "array", 2
             if number == 2 and empty in ("step", "sum of the weights"):

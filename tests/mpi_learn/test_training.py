@@ -201,6 +201,20 @@ def test_checkpoint_of_another_training_is_refused_unless_started_from(comm, tmp
     assert len(result.history["loss"]) == 3
 
 
+@pytest.mark.parametrize("before", ["sgd", "adagrad", "rmsprop"])
+def test_an_optimizer_that_starts_from_the_checkpoint_of_another_one_begins_with_its_first_step(comm, before, tmp_path):
+    """The first step of Adam changes every weight by at most the learning rate."""
+    file = Path(__file__).with_name("torch_models_for_tests.py")
+    common = {"model": f"{file}:build_classes", "loss": "cross_entropy", "batch_size": 2000}
+    first = common | {"optimizer": before, "epochs": 4, "checkpoint": {"path": str(tmp_path / "a")}}
+    train(first, comm, data=digits())
+    start = {"path": str(tmp_path / "b"), "start_from": str(tmp_path / "a")}
+    adam = common | {"optimizer": {"name": "adam", "learning_rate": 0.5}, "epochs": 5, "checkpoint": start}
+    train(adam, comm, data=digits())
+    one, two = (load_checkpoint(tmp_path / name).arrays["weights"] for name in "ab")
+    assert np.abs(two - one).max() == pytest.approx(0.5, rel=1e-3)
+
+
 WRONG = {
     "model of another input shape": (CLASSES, line(), ModelError, r"of shape \(64,\), the data have \(3,\)"),
     "labels outside of the classes": (
@@ -413,6 +427,16 @@ def test_speed_after_a_start_from_other_data_is_that_of_the_samples_that_were_tr
     start = {"path": str(tmp_path / "b"), "start_from": str(tmp_path / "a")}
     continued = train(common | {"epochs": 3, "checkpoint": start}, comm, data=line())
     assert continued.samples_per_second == pytest.approx((5000 + line().n_training) / 1000, rel=0.05)
+
+
+def test_speed_counts_only_the_samples_that_drop_last_leaves(comm, tmp_path):
+    left = {"train": "a.h5", "features": "x", "labels": "y", "drop_last": True}
+    configuration = NUMBERS | {"epochs": 1, "batch_size": 150, "data": left, "checkpoint": {"path": str(tmp_path)}}
+    reports = []
+    result = train(configuration, comm, data=line(), progress=reports.append)
+    assert line().n_training % 150
+    assert load_checkpoint(tmp_path).metadata["n_samples"] == line().n_training // 150 * 150
+    assert reports[0].samples_per_second == pytest.approx(result.samples_per_second)
 
 
 @pytest.mark.parametrize("mode", ["distributed", "thread"])

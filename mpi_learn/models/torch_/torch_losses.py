@@ -93,6 +93,12 @@ class Loss:
         if weights is None:
             values: torch.Tensor = self.function(outputs, targets)
             return values if values.ndim == 0 else _checked(values, outputs, targets).float().mean()
+        if getattr(self.module, "reduction", "") == "sum":
+            raise ConfigurationError(
+                "with sample weights the loss must not be a sum over the batch",
+                where="loss",
+                cure="leave out reduction",
+            )
         values = self.of_each(outputs, targets)
         if values.ndim == 0:
             raise ConfigurationError(
