@@ -70,6 +70,7 @@ def study(**changes) -> dict:
 
 
 def test_search_keeps_and_shows_no_password(folder, capsys):
+    pytest.importorskip("tensorboardX")
     training = {"model": "m.py:m", "data": {"train": [URL]}}
     content = study(track=f"tensorboard:runs?password=secret&at={URL}", training=training)
     (folder / "one.yaml").write_text(yaml.safe_dump(content))
