@@ -76,7 +76,7 @@ class Checkpointing:
                 rank_arrays = distributed(self.comm, section.path, len(found.arrays["counters"]))
                 check_same(found.metadata["training"], self.configuration.model_dump(mode="json"), where)
                 self._restore(found, where)
-                self._restore_same(found, rank_arrays)
+                self._restore_same(found, rank_arrays, where)
             else:
                 self._restore(found, f"checkpoint {section.start_from}")
 
@@ -129,10 +129,16 @@ class Checkpointing:
         self.state.n_samples = checkpoint.metadata.get("n_samples", 0)
         self.state.history.columns = dict(checkpoint.metadata["history"])
 
-    def _restore_same(self, checkpoint: Checkpoint, rank_arrays: Arrays) -> None:
+    def _restore_same(self, checkpoint: Checkpoint, rank_arrays: Arrays, where: str) -> None:
         """Restores the part of a checkpoint that is valid only for the same training."""
         if rank_arrays:
             for name, array in self.algorithm.rank_state().items():
+                if name not in rank_arrays:
+                    raise ConfigurationError(
+                        f"another version of MPI Learn has written it: it has no {name}",
+                        where=where,
+                        cure="write another checkpoint.path, and this one as checkpoint.start_from",
+                    )
                 array[...] = rank_arrays[name]
         if self.model.has_xla and self.configuration.xla == "auto":  # another timing might choose differently
             self.model.compile_step(bool(checkpoint.metadata.get("is_xla")))

@@ -387,6 +387,16 @@ def test_seconds_and_speed_include_the_runs_before(comm, tmp_path):
     assert longer.seconds > again.seconds
 
 
+def test_checkpoint_without_an_array_of_a_rank_is_refused(comm, tmp_path):
+    path = str(tmp_path / "c")
+    algorithm = {"name": "allreduce", "compression": "top-k"}
+    configuration = NUMBERS | {"algorithm": algorithm, "epochs": 1, "checkpoint": {"path": path}}
+    train(configuration, comm, data=line())
+    save_checkpoint(Path(path), load_checkpoint(Path(path)), [(0, {"older": np.zeros(1)})])
+    with pytest.raises(ConfigurationError, match="another version of MPI Learn has written it: it has no held_back"):
+        train(configuration, comm, data=line())
+
+
 def test_checkpoint_from_before_an_option_and_a_counter_existed_is_continued(comm, tmp_path):
     configuration = NUMBERS | {"algorithm": {"name": "allreduce"}, "checkpoint": {"path": str(tmp_path)}}
     first = train(configuration | {"epochs": 2}, comm, data=line())
