@@ -120,7 +120,7 @@ def test_resting_model_keeps_weights_momentum_and_step_count():
     optimizer.update(weights, second)
     np.testing.assert_array_equal(weights[:3], expected)
     np.testing.assert_allclose(weights[4:], [-0.02, -0.01, 0], rtol=1e-6)
-    assert {"0.mean", "1.velocity", "0.n_steps"} <= set(optimizer.arrays())
+    assert {"0.AdaptiveMoments.mean", "1.StochasticGradientDescent.velocity", "0.n_steps"} <= set(optimizer.arrays())
 
 
 def keras_loop(options: Gan, epochs: int, dataset: Dataset) -> tuple[list[np.ndarray], list[np.ndarray]]:
