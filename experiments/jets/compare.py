@@ -33,6 +33,9 @@ MARK = "<!-- table -->"
 NETWORKS = ("deep_sets", "conv1d", "gru", "conv2d", "particle_net", "dijets")
 SEEDS = (1, 2, 3)
 N_TRAINING, N_TEST, N_PARTICLES = 6000, 10_000, 32
+OF_TRAINING = ("learning_rate", "batch_size")
+"""The hyperparameters that are not arguments of a model."""
+
 FIGURES = {"auc": "area under the ROC curve", "rejection": "background rejection at 50 % efficiency"}
 
 
@@ -85,7 +88,9 @@ def training(name: str, parameters: dict, work: Path) -> dict:
     del content["data"]["validation_fraction"]
     rate = parameters.get("learning_rate", content["optimizer"]["learning_rate"])
     content["optimizer"] = content["optimizer"] | {"learning_rate": rate}
-    return content | {"parameters": {key: value for key, value in parameters.items() if key != "learning_rate"}}
+    content["batch_size"] = parameters.get("batch_size", content["batch_size"])
+    of_model = {key: value for key, value in parameters.items() if key not in OF_TRAINING}
+    return content | {"parameters": of_model}
 
 
 def final(name: str, tuned: dict, work: Path, seeds: tuple[int, ...] = SEEDS, **changes) -> dict[str, list[dict]]:
