@@ -142,6 +142,7 @@ def test_search_and_training_agree_and_every_hyperparameter_is_used(name, folder
     alone["data"].pop("validation_fraction")
     assert space["training"].pop("optimizer") == {"name": "adam", "learning_rate": "$learning_rate"}
     assert alone.pop("optimizer") == {"name": "adam", "learning_rate": 0.001}
+    assert (space["training"].pop("batch_size"), alone.pop("batch_size")) == ("$batch_size", 64)
     assert space["training"] == alone
     path = folder / f"search_{name}.yaml"
     configuration = read_study(path)
