@@ -228,6 +228,17 @@ def test_label_outside_of_the_classes_is_refused():
             model.check_labels((np.array([3, 10]),))
 
 
+def test_torch_array_that_a_batch_does_not_use_has_no_gradient_of_an_earlier_batch():
+    model = made(f"{TORCH_KINDS}:experts", {}, "mse", [], (A,), (A[:, :1],))
+    n = model.layout.arrays.size
+    for sample in range(len(A)):
+        gradient = model.gradient([A[sample : sample + 1]], [A[sample : sample + 1, :1]])[: model.layout.size].copy()
+        used = model.layout.arrays.used(gradient)
+        assert not used.all()
+        for is_used, part in zip(used, model.layout.arrays.views(gradient[:n]), strict=True):
+            assert is_used or not part.any()
+
+
 def test_torch_batch_whose_labels_are_all_ignored_gives_nothing():
     """PyTorch's mean over no labels is NaN."""
     model = made(f"{TORCH}:build_classes", {}, "cross_entropy", [], (X64,), (CLASSES,))

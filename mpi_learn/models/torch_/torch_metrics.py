@@ -44,9 +44,9 @@ class Mean:
     def __init__(self, function: Function) -> None:
         self.function = function
 
-    def state(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:
-        """The state of a batch of `n` samples, (size,) float32."""
-        return (n * torch.as_tensor(self.function(outputs, targets)).float().mean()).reshape(1)
+    def state(self, outputs: Any, targets: Any, n: int) -> Any:
+        """The state of a batch of `n` samples: a number, or an array (size,) float32."""
+        return n * torch.as_tensor(self.function(outputs, targets)).mean(dtype=torch.float32).item()
 
     def result(self, state: np.ndarray, n: float) -> float:
         """The value from the summed states of `n` samples."""
@@ -81,7 +81,7 @@ class OfTorchmetrics:
         self._layout = FlatLayout.of(self.initial.values())
         self.size = self._layout.size
 
-    def state(self, outputs: Any, targets: Any, n: int) -> torch.Tensor:
+    def state(self, outputs: Any, targets: Any, n: int) -> Any:
         if isinstance(outputs, torch.Tensor) and outputs.shape[-1:] == (1,) and targets.ndim == outputs.ndim - 1:
             outputs = outputs.squeeze(-1)
         if self._activation is not None:
@@ -89,7 +89,7 @@ class OfTorchmetrics:
         self.metric.reset()
         self.metric.update(outputs, targets)
         changes = [getattr(self.metric, name) - start for name, start in self.initial.items()]
-        return torch.cat([change.reshape(-1).float() for change in changes])
+        return torch.cat([change.reshape(-1).float() for change in changes]).numpy()
 
     def result(self, state: np.ndarray, n: float) -> float:
         self.metric.reset()

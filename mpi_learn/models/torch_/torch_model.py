@@ -1,9 +1,8 @@
-"""PyTorch models: parameters and gradients are views of two flat vectors, so that nothing is gathered or copied."""
+"""PyTorch models: parameters are views of one flat vector, and gradients are copied into another."""
 
 from __future__ import annotations
 
 import warnings
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -58,26 +57,23 @@ class TorchModel(Model):
         self.weights = aligned_empty(self.layout.size)
         self.weights[:] = 0
         self._step = aligned_empty(self.layout.size + self.n_sums)
-        *gradients, counts = self.layout.views(self._step)
+        *gradients, self._counts = self.layout.views(self._step)
         self._gradients = list(map(torch.from_numpy, gradients))
-        for number, parameter in enumerate(self.network.parameters):
-            count = partial(_count, counts[number : number + 1])
-            parameter.register_post_accumulate_grad_hook(count)  # type: ignore[no-untyped-call]
         self.network.move_into(self.weights)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
-        self._step[:] = 0
         if len(x[0]) == 0:
+            self._step[:] = 0
             return self._step
-        for parameter, gradient in zip(self.network.parameters, self._gradients, strict=True):
-            if parameter.grad is not gradient:
-                parameter.grad = gradient
+        for parameter in self.network.parameters:
+            parameter.grad = None  # an optimizer of PyTorch or a callback may have left one
         if not self.module.training:
             self.module.train()
         outputs, labels = self._call(x), tensors(y)
         loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
         if weight > 0:
             loss.backward(torch.full_like(loss, weight))  # type: ignore[no-untyped-call]
+        self._take_gradients()
         self._step[self.layout.size :] = self._sums(outputs, labels, weight, loss.item(), len(x[0]))
         return self._step
 
@@ -104,6 +100,20 @@ class TorchModel(Model):
         with torch.no_grad():
             return tuple(output.numpy() for output in flat_outputs(self._call(x)))
 
+    def _take_gradients(self) -> None:
+        """Moves the parameters' gradients into the step vector, 0 for a parameter that was not used, and counts them.
+
+        Gradients that begin as None are faster than views of the step vector, to which PyTorch would add: this reads
+        and writes them once less, and shows which parameters were used.
+        """
+        for number, (parameter, place) in enumerate(zip(self.network.parameters, self._gradients, strict=True)):
+            gradient, parameter.grad = parameter.grad, None
+            self._counts[number] = gradient is not None
+            if gradient is None:
+                place.zero_()
+            else:
+                place.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+
     def _call(self, x: Arrays) -> Any:
         """The outputs of the module."""
         positional, by_name = self._arguments([tensor.float() if self._casts else tensor for tensor in tensors(x)])
@@ -117,7 +127,7 @@ class TorchModel(Model):
             flat, all_labels = flat_outputs(outputs), named(labels, self._label_names)
             for _, pair, metric in self._metrics:
                 output, label = (outputs, all_labels) if pair is None else (flat[pair[0]], labels[pair[1]])
-                sums[start : start + metric.size] = metric.state(output, label, n).numpy()
+                sums[start : start + metric.size] = metric.state(output, label, n)
                 start += metric.size
         return sums
 
@@ -216,11 +226,6 @@ class TorchModel(Model):
         loss, _ = self._loss(outputs, tensors(example.y), tensors(example.weights), len(example))
         if loss.requires_grad:
             torch.autograd.backward(loss)
-
-
-def _count(place: np.ndarray, parameter: torch.nn.Parameter) -> None:
-    """Called by PyTorch when a parameter has a gradient."""
-    place[:] = 1
 
 
 def _check_same(in_training: Outputs, in_evaluation: Outputs) -> None:

@@ -66,16 +66,17 @@ def segmentation():
 
 
 class Words(nn.Module):
-    def __init__(self):
+    def __init__(self, sparse):
         super().__init__()
-        self.embedding, self.cells, self.last = nn.Embedding(20, 4), nn.GRU(4, 4, batch_first=True), nn.Linear(4, 1)
+        self.embedding = nn.Embedding(20, 4, sparse=sparse)
+        self.cells, self.last = nn.GRU(4, 4, batch_first=True), nn.Linear(4, 1)
 
     def forward(self, ids):
         return self.last(self.cells(self.embedding(ids))[1][0])
 
 
-def words():
-    return Words()
+def words(sparse=False):
+    return Words(sparse)
 
 
 class Experts(nn.Module):

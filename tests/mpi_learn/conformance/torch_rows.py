@@ -123,6 +123,9 @@ ROWS: dict[str, Row] = {
         measured=lambda b: {"accuracy": (b["outputs"].argmax(1) == b["per_pixel"]).float().mean()},
     ),
     "words": row("embeddings of integers, recurrent cells", "words", mse, {"loss": "mse"}, x="ids"),
+    "sparse gradients": row(
+        "embeddings with sparse gradients", "words", mse, {"loss": "mse"}, x="ids", parameters={"sparse": True}
+    ),
     "used in some steps": row(
         "parameters that a batch does not use: they rest, also with weight decay and momentum", "experts", mse,
         {"loss": "mse", "optimizer": {"name": "adamw", "learning_rate": 0.05, "weight_decay": 0.5, "epsilon": 1e-12}},
