@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mpi_learn.training.check import rehearse
     from mpi_learn.training.configuration import read_configuration
-    from mpi_learn.training.loop import train
     from mpi_learn.training.result import Result
+    from mpi_learn.training.train import train
 
 __version__ = "0.1.0"
 
@@ -18,7 +18,7 @@ _HOMES = {
     "Result": "training.result",
     "read_configuration": "training.configuration",
     "rehearse": "training.check",
-    "train": "training.loop",
+    "train": "training.train",
 }
 
 

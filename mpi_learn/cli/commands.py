@@ -79,7 +79,7 @@ def _train(
     from mpi_learn.cli.epoch_view import make_view
     from mpi_learn.cli.interruption import Interruption
     from mpi_learn.mpi.agreement import agreed_errors
-    from mpi_learn.training.loop import train as train_model
+    from mpi_learn.training.train import train as train_model
 
     interruption = Interruption(request, world, has_checkpoint=configuration.checkpoint is not None)
     unsavable = _Unsavable()

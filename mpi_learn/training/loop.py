@@ -1,12 +1,12 @@
-"""The training loop: trains one model on all ranks of a communicator."""
+"""The training loop: epochs, steps and validation of one model on all ranks of a communicator."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext, suppress
+from contextlib import nullcontext, suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
@@ -21,18 +21,16 @@ from mpi_learn.errors import MPILearnError
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.agreement import agreed_errors
 from mpi_learn.mpi.collectives import sum_in_place
-from mpi_learn.mpi.communicators import Communicator, private
+from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.configuration import AnyOptimizer
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.optimizers.optimizer import Optimizer
 from mpi_learn.training.callbacks import Callbacks
-from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
-from mpi_learn.training.result import OnUnsavable, Result, as_pair, check_saving
+from mpi_learn.training.configuration import TrainingConfiguration
+from mpi_learn.training.result import Result, as_pair
 from mpi_learn.training.resume import Checkpointing
 from mpi_learn.training.setup import (
-    build_model,
     check_settings,
-    load_dataset,
     make_training_batches,
     make_training_optimizer,
     make_validator,
@@ -40,54 +38,9 @@ from mpi_learn.training.setup import (
 )
 from mpi_learn.training.state import Epoch, EpochReport, State, Stopping
 from mpi_learn.training.tracing import COMMUNICATION, COMPUTE, IDLE, Monitor, combined
-from mpi_learn.training.xla_choice import choose_compiler
 
 OnEpoch = Callable[[int, dict[str, float]], bool]
 Progress = Callable[[EpochReport], None]
-
-
-def train(
-    configuration: dict[str, Any] | TrainingConfiguration,
-    comm: Communicator,
-    *,
-    data: Dataset | None = None,
-    on_epoch: OnEpoch | None = None,
-    progress: Progress | None = None,
-    on_unsavable: OnUnsavable | None = None,
-) -> Result:
-    """Trains the model of `configuration` on all ranks of `comm`. Collective over `comm`.
-
-    All messages travel over a duplicate of `comm`: they do not mix with messages of the caller.
-
-    Args:
-        configuration: A validated one, or a training.yaml as a dict, whose paths are relative to the current folder.
-        comm: All its ranks call this function with the same configuration.
-        data: Used instead of ``configuration.data``; the same on all ranks.
-        on_epoch: Called on every rank after every epoch with the number of the epoch, from 0, and its metrics, the same
-            on all ranks. It returns whether to stop, the same on all ranks.
-        progress: Called on rank 0 after every epoch.
-        on_unsavable: Called on rank 0 before the first step if the model cannot be saved as a whole, with the reason
-            and the lines of Python that load its weights. None: this is not tested. Given on all ranks or on none.
-
-    Returns:
-        The result, the same on every rank, with the trained model.
-
-    Raises:
-        UserError: Invalid configuration, data or model; raised before the first step, the same on every rank.
-        TrainingError: A rank failed; the same on every rank, with the traceback of that rank.
-    """
-    with private(comm) as own:
-        with agreed_errors(own):
-            if isinstance(configuration, dict):
-                configuration = read_configuration(configuration)
-        dataset = load_dataset(configuration, own, data)
-        with closing(build_model(configuration, own, dataset)) as model:
-            choose_compiler(configuration, own, dataset, model)
-            with Training(configuration, own, dataset, model) as training:
-                if on_unsavable is not None:
-                    check_saving(own, model, training.layout.workers[0], on_unsavable)
-                training.run(on_epoch, progress)
-            return training.result()
 
 
 class Training:

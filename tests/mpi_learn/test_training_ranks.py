@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-import mpi_learn.training.loop
+import mpi_learn.training.train
 from mpi_learn import read_configuration, train
 from mpi_learn.algorithms.rank_layout import layout_of
 from mpi_learn.data.samples.dataset import Dataset
@@ -120,7 +120,7 @@ def build(monkeypatch):
             model.weights[:] = 0
             return model
 
-        monkeypatch.setattr(mpi_learn.training.loop, "build_model", build_model)
+        monkeypatch.setattr(mpi_learn.training.train, "build_model", build_model)
 
     return patch
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-import mpi_learn.training.loop
+import mpi_learn.training.train
 from mpi_learn import train
 from mpi_learn.data.samples.batches import Batches
 from mpi_learn.errors import MPILearnError
@@ -50,7 +50,7 @@ class FailingGradient:
 
 
 def attempt(where: str) -> str:
-    batches, built = mpi_learn.training.setup.make_batches, mpi_learn.training.loop.build_model
+    batches, built = mpi_learn.training.setup.make_batches, mpi_learn.training.train.build_model
     on_epoch = progress = None
     changes = {}
     if where == "progress":
@@ -74,7 +74,7 @@ def attempt(where: str) -> str:
                 model.gradient = FailingGradient(model)
             return model
 
-        mpi_learn.training.loop.build_model = failing
+        mpi_learn.training.train.build_model = failing
     if where == "validation":
 
         def failing(*arguments):
@@ -83,13 +83,13 @@ def attempt(where: str) -> str:
                 model.evaluate = boom
             return model
 
-        mpi_learn.training.loop.build_model = failing
+        mpi_learn.training.train.build_model = failing
     try:
         train(CONFIGURATION | changes, world, data=digits(), on_epoch=on_epoch, progress=progress)
     except MPILearnError as error:
         return f"{type(error).__name__} of rank {getattr(error, 'rank', LAST)}: {getattr(error, 'reason', error)}"
     finally:
-        mpi_learn.training.setup.make_batches, mpi_learn.training.loop.build_model = batches, built
+        mpi_learn.training.setup.make_batches, mpi_learn.training.train.build_model = batches, built
     return "no error"
 
 

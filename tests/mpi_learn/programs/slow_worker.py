@@ -10,7 +10,7 @@ from unittest.mock import patch
 import numpy as np
 from mpi4py import MPI
 
-import mpi_learn.training.loop
+import mpi_learn.training.train
 from mpi_learn import read_configuration, train
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
@@ -78,7 +78,7 @@ def trained(share):
     empty = Samples((np.zeros((0, 1), np.float32),), (np.zeros(0, np.float32),))
     counts.update(batches=0, ticks=0)
     request = world.isend("the caller's", dest=0, tag=1)
-    with patch.object(mpi_learn.training.loop, "build_model", lambda *arguments: Counter()):
+    with patch.object(mpi_learn.training.train, "build_model", lambda *arguments: Counter()):
         result = train(read_configuration(content), world, data=Dataset(samples, empty))
     kept = [world.recv() for _ in range(world.size)] if world.rank == 0 else []
     request.wait()

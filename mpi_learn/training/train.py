@@ -1,0 +1,59 @@
+"""`train`: the whole training, from the configuration to the result."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+from mpi_learn.data.samples.dataset import Dataset
+from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.communicators import Communicator, private
+from mpi_learn.training.configuration import TrainingConfiguration, read_configuration
+from mpi_learn.training.loop import OnEpoch, Progress, Training
+from mpi_learn.training.result import OnUnsavable, Result, check_saving
+from mpi_learn.training.setup import build_model, load_dataset
+from mpi_learn.training.xla_choice import choose_compiler
+
+
+def train(
+    configuration: dict[str, Any] | TrainingConfiguration,
+    comm: Communicator,
+    *,
+    data: Dataset | None = None,
+    on_epoch: OnEpoch | None = None,
+    progress: Progress | None = None,
+    on_unsavable: OnUnsavable | None = None,
+) -> Result:
+    """Trains the model of `configuration` on all ranks of `comm`. Collective over `comm`.
+
+    All messages travel over a duplicate of `comm`: they do not mix with messages of the caller.
+
+    Args:
+        configuration: A validated one, or a training.yaml as a dict, whose paths are relative to the current folder.
+        comm: All its ranks call this function with the same configuration.
+        data: Used instead of ``configuration.data``; the same on all ranks.
+        on_epoch: Called on every rank after every epoch with the number of the epoch, from 0, and its metrics, the same
+            on all ranks. It returns whether to stop, the same on all ranks.
+        progress: Called on rank 0 after every epoch.
+        on_unsavable: Called on rank 0 before the first step if the model cannot be saved as a whole, with the reason
+            and the lines of Python that load its weights. None: this is not tested. Given on all ranks or on none.
+
+    Returns:
+        The result, the same on every rank, with the trained model.
+
+    Raises:
+        UserError: Invalid configuration, data or model; raised before the first step, the same on every rank.
+        TrainingError: A rank failed; the same on every rank, with the traceback of that rank.
+    """
+    with private(comm) as own:
+        with agreed_errors(own):
+            if isinstance(configuration, dict):
+                configuration = read_configuration(configuration)
+        dataset = load_dataset(configuration, own, data)
+        with closing(build_model(configuration, own, dataset)) as model:
+            choose_compiler(configuration, own, dataset, model)
+            with Training(configuration, own, dataset, model) as training:
+                if on_unsavable is not None:
+                    check_saving(own, model, training.layout.workers[0], on_unsavable)
+                training.run(on_epoch, progress)
+            return training.result()
