@@ -26,6 +26,8 @@ CLASSES = rng.integers(0, 10, 20)
 A, B = rng.normal(size=(20, 5)).astype("f"), rng.normal(size=(20, 2)).astype("f")
 BOTH = ((A, B), (A.sum(1, keepdims=True), (B[:, 0] > 0).astype(np.int64)))
 
+FACTORS = Component.model_validate({"name": "cross_entropy", "weight": list(range(1, 11)), "ignore_index": 3})
+
 MODELS = {
     "keras regression": (f"{KERAS}:build_regression", {}, "mse", ["mae"], (X3,), (X3[:, 0],)),
     "keras classes": (
@@ -43,6 +45,12 @@ MODELS = {
     "torch one-hot": (
         f"{TORCH}:build_classes", {}, "categorical_crossentropy", ["accuracy"], (X64,),
         (np.eye(10, dtype="f")[CLASSES],),
+    ),
+    "torch class factors": (
+        f"{TORCH}:build_classes", {}, FACTORS, ["accuracy"], (X64,), (CLASSES,),
+    ),
+    "torch class factors of single losses": (
+        f"{TORCH}:build_classes", {}, FACTORS.model_copy(update={"reduction": "none"}), [], (X64,), (CLASSES,),
     ),
     "torch own loss": (f"{TORCH}:build_regression", {}, f"{TORCH}:squared_error", ["mae"], (X3,), (X3[:, 0],)),
     "torch named output": (f"{TORCH}:build_named", {}, {"energy": "mse"}, {"energy": ["mae"]}, (X3,), (X3[:, 0],)),

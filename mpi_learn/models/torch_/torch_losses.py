@@ -118,7 +118,7 @@ class Loss:
 
     def weight(self, targets: Any, n: int) -> float:
         """The divisor in `mean`: the number of samples, or the sum of the weights of their classes."""
-        if self.rule is None or self.rule.class_axis is None:
+        if self.rule is None or self.rule.class_axis is None or getattr(self.module, "reduction", "") != "mean":
             return float(n)
         labels, factors = targets.numpy(), getattr(self.module, "weight", None)  # indexing is slow in PyTorch
         is_kept = labels != self.rule.ignored
