@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+
 from mpi_opt.errors import without_passwords
 from mpi_opt.store.connecting import is_in_memory, parsed
 from mpi_opt.store.study_view import StudyColumns, quoted
@@ -35,8 +38,8 @@ def search_summary(study: Study, store: str, n_expected: int) -> str:
         lines.append(f"{n_ended} of {n_expected} trials have ended; {rest}")
     if not is_in_memory(parsed(store)):
         store = without_passwords(store)
-        query = _query(study).replace('"', r"\"")
-        lines += [f"all trials are in {store}; try", f'  mpi-opt results --store {store} --sql "{query}"']
+        query = re.sub(r'[\\"$`]', r"\\\g<0>", _query(study))  # in double quotes: the query has single ones
+        lines += [f"all trials are in {store}; try", f'  mpi-opt results --store {shlex.quote(store)} --sql "{query}"']
     return "\n".join(lines)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 
 import pytest
 
@@ -94,6 +95,18 @@ def test_words_of_sql_are_names_of_hyperparameters(store, name):
     summary = search_summary(Study.read(store, "names"), "sqlite:///names.db", 1)
     columns, (row,) = store.sql(shlex.split(summary.splitlines()[-1])[-1])
     assert (columns[1], row[1]) == (name, 100)
+
+
+def test_printed_command_is_one_command_of_the_shell_whatever_the_names_are(store):
+    one_trial(store, ["cost in $HOME", "a `date`", 'the "x"', "c\\d"], FiguresOfMerit())
+    url = "sqlite:////tmp/results of $USER/names.db"
+    command = search_summary(Study.read(store, "names"), url, 1).splitlines()[-1].strip()
+    printed = command.replace("mpi-opt", "printf '%s\\0'", 1)
+    words = subprocess.run(["sh", "-c", printed], capture_output=True, text=True, check=True).stdout.split("\0")
+    assert words[:3] == ["results", "--store", url]
+    columns, (row,) = store.sql(words[4])
+    assert columns[1:-1] == ["cost in $HOME", "a `date`", 'the "x"', "c\\d"]
+    assert row[1:-1] == (100, 101, 102, 103)
 
 
 def test_categories_that_are_whole_numbers_keep_all_their_digits_in_the_view(store):
