@@ -48,7 +48,7 @@ class HalvingOptions(Options):
         max_budget: Epochs of a full training; in a ``space.yaml`` by default ``training.epochs``.
         factor: One in `factor` configurations is promoted, to `factor` times the epochs.
         brackets: Number of rungs at which new configurations start; 1 is successive halving, more is Hyperband.
-        exploration: Part of all epochs that goes to new configurations. 0: promotions never wait, as published.
+        exploration: Fraction of all epochs that goes to new configurations. 0: promotions never wait, as published.
         proposer: The source of new configurations: random points, or a model of the highest rung that has enough costs.
         await_refit_up_to: With at most this many trials pending, a new configuration of ``bayesian`` waits for a model
             of all outcomes. With more, it is prepared in the background.

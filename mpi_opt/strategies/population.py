@@ -45,7 +45,7 @@ class PopulationOptions(Options):
         population: Number of networks that are trained side by side; more if more trials are requested at once.
         interval: Epochs of one trial, after which it is compared.
         max_budget: Epochs after which a network is complete. By default the number of trials ends the search.
-        quantile: Part of the population that counts as the best, and as the worst. With a `max_budget` this is an
+        quantile: Fraction of the population that counts as the best, and as the worst. With a `max_budget` this is an
             average: half of it at first, twice at the end.
         change: A number with a log-uniform prior is multiplied or divided by 1 + `change`; any other number moves by
             a sixth of `change` times its range.
