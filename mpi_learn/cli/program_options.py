@@ -20,7 +20,7 @@ def program_options(
     version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
-    debug: Annotated[bool, typer.Option(DEBUG, help="Show tracebacks; also after the command.")] = False,
+    debug: Annotated[bool, typer.Option(DEBUG, help="Show tracebacks. Allowed before or after the command.")] = False,
 ) -> None:
     """The callback of both applications.
 

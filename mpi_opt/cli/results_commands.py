@@ -63,7 +63,7 @@ def best(
     study: StudyName = None,
     trial: Annotated[int | None, typer.Option("--trial", min=0, help="Number of another trial than the best.")] = None,
 ) -> None:
-    """Print the best trial as a ready training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
+    """Print the best trial as a training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
     from mpi_opt.store import Store
     from mpi_opt.views.text.best_trial import trial_yaml
 

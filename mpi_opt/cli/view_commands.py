@@ -31,7 +31,7 @@ def plot(
     y: Annotated[str | None, typer.Option("--y", help="Vertical axis of contour or pareto.")] = None,
     metric: Annotated[str | None, typer.Option("--metric", help="Metric of curves.")] = None,
 ) -> None:
-    """Draw a figure of a study for a paper."""
+    """Draw a figure of a study."""
     chosen = _study(store, study)
     with _needing("matplotlib", "plots"):
         from mpi_opt.views.figures import plots
