@@ -138,7 +138,8 @@ def _print_study(configuration: StudyConfiguration) -> None:
     print(f"objective  {configuration.objective}, {shown}")
     search, folds = configuration.search, configuration.folds
     early = ", stopped early if clearly worse" if folds.stop_early else ""
-    print(f"strategy   {search.strategy}, {search.trials} trials, {folds.number} fold(s){early}")
+    shown_folds = "1 fold" if folds.number == 1 else f"{folds.number} folds"
+    print(f"strategy   {search.strategy}, {search.trials} trials, {shown_folds}{early}")
     if folds.number > 1 and configuration.selection != "mean":
         print(f"selection  {configuration.selection} of the folds")
 
@@ -155,7 +156,8 @@ def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
     if not isinstance(objective, TrainingObjective):
         objective.prepare(MPI.COMM_SELF, sample)
         return
-    print("one batch with " + ", ".join(f"{name} {value}" for name, value in sample.items()))
+    shown = {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in sample.items()}
+    print("one batch with " + ", ".join(f"{name} {value}" for name, value in shown.items()))
     print(objective.check(MPI.COMM_SELF, sample))
 
 

@@ -212,7 +212,7 @@ def _best_trial_hint(study: Study) -> str:
     if study.configuration.get("training") is None:
         return "The hyperparameters of the best trial."
     command = escaped(f"mpi-opt best --study {study.name} > best.yaml; mpi-learn train best.yaml -n 4")
-    return f"A ready training.yaml of the best trial: <code>{command}</code>"
+    return f"To train the best trial again: <code>{command}</code>"
 
 
 def _reproduce(study: Study, attempts: Sequence[AttemptRecord]) -> str:
