@@ -51,6 +51,6 @@ def _no_file(place: str, key: str) -> DataError:
         return DataError("this is a folder", where=f"{key}: {place}", cure=f"name its files: {place}/*.h5")
     if not path.parent.is_dir():
         return DataError("there is no such folder", where=f"{key}: {path.parent}", cure="check the path")
-    near = nearest_file(path)
+    near = nearest_file(path, f"*{path.suffix}")
     cure = f"did you mean {near!r}?" if near else f"{path.parent} has no file with a similar name"
     return DataError("there is no such file", where=f"{key}: {place}", cure=cure)

@@ -87,6 +87,9 @@ CSV = {"train": "a.csv", "features": ["p", "q"], "labels": "y"}
 
 TABLE = {
     "no such file": Bad(lambda d: None, ["data.train", "a.h5", "no such file"], "no file with a similar name"),
+    "no such file beside another kind": Bad(
+        lambda d: (d / "a.py").write_text(""), ["data.train", "a.h5"], "no file with a similar name"
+    ),
     "a misspelt file": Bad(good, ["data.train", "A.h5"], "did you mean 'a.h5'", {"train": "A.h5"}),
     "no such folder": Bad(good, ["data.train", "data"], "check the path", {"train": "data/a.h5"}),
     "a folder": Bad(lambda d: (d / "a.h5").mkdir(), ["data.train", "a.h5", "folder"], "a.h5/*.h5"),
