@@ -161,13 +161,14 @@ def prepare(
     Without NAME, list all data sets with source, licence, shapes and units.
     """
     with reported(None, debug):
-        from mpi_learn.known_data import DATA_SETS
+        from mpi_learn.known_data import DATA_SETS, find_data_set
         from mpi_learn.known_data import prepare as write
         from mpi_learn.known_data.listing import listing
 
         if name is None:
             print(listing(DATA_SETS.values()))
             return
+        find_data_set(name)
         if to is None:
             raise ConfigurationError("the file to write is missing", where="--to", cure=f"add --to {name}.h5")
         options = {"seed": seed, "classes": classes, "particles": particles, "energy": energy}

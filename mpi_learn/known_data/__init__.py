@@ -1,5 +1,5 @@
 """Known data sets by name, written as HDF5 files that a ``training.yaml`` can read."""
 
-from mpi_learn.known_data.preparation import DATA_SETS, prepare
+from mpi_learn.known_data.preparation import DATA_SETS, find_data_set, prepare
 
-__all__ = ["DATA_SETS", "prepare"]
+__all__ = ["DATA_SETS", "find_data_set", "prepare"]

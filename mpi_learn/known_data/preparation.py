@@ -21,6 +21,13 @@ DATA_SETS = {data_set.name: data_set for data_set in (DIGITS, MNIST, CIFAR10, JE
 """Name -> data set."""
 
 
+def find_data_set(name: str) -> DataSet:
+    """The data set of this name. Raises ConfigurationError if there is none."""
+    if name not in DATA_SETS:
+        raise ConfigurationError(f"there is no data set {name!r}", cure=suggestion(name, DATA_SETS))
+    return DATA_SETS[name]
+
+
 def prepare(
     name: str, to: Path, source: Path | str | None = None, *, simulate: int | None = None, **options: Any
 ) -> str:
@@ -40,18 +47,17 @@ def prepare(
         ConfigurationError: `name`, `to` or the options are invalid.
         DataError: Original files are missing or damaged, the download or writing failed.
     """
-    if name not in DATA_SETS:
-        raise ConfigurationError(f"there is no data set {name!r}", cure=suggestion(name, DATA_SETS))
+    data_set = find_data_set(name)
     if to.suffix not in (".h5", ".hdf5"):
         raise ConfigurationError("expected an HDF5 file", where=f"--to {to}", cure="choose a name that ends in .h5")
     if simulate is not None:
         if source is not None:
             raise ConfigurationError("simulated data have no original files", where="--from", cure="leave out --from")
-        return _simulated(DATA_SETS[name], to, simulate, **options)
+        return _simulated(data_set, to, simulate, **options)
     if options:
         cure = "add --simulate N, or leave it out"
         raise ConfigurationError("this option is for simulations", where=f"--{next(iter(options))}", cure=cure)
-    return _read(DATA_SETS[name], to, None if source is None else str(source))
+    return _read(data_set, to, None if source is None else str(source))
 
 
 def _read(found: DataSet, to: Path, place: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any, ClassVar, cast
 
@@ -28,10 +28,16 @@ class Dimension(ABC):
 
     when: Mapping[str, Any] | None
 
+    def __repr__(self) -> str:
+        """The call that creates the dimension, without default values."""
+        values = [(one.name, getattr(self, one.name), one.default) for one in fields(cast(Any, self))]
+        given = ", ".join(f"{name}={value!r}" for name, value, default in values if value != default)
+        return f"{type(self).__name__}({given})"
+
     def entry(self) -> dict[str, Any]:
         """The dimension as in a ``space.yaml``, of JSON types."""
-        fields = {n: value for n, value in vars(self).items() if value is not None and not n.startswith("_")}
-        return {"type": self.kind} | {n: list(v) if isinstance(v, tuple) else v for n, v in fields.items()}
+        given = {n: value for n, value in vars(self).items() if value is not None and not n.startswith("_")}
+        return {"type": self.kind} | {n: list(v) if isinstance(v, tuple) else v for n, v in given.items()}
 
     @property
     @abstractmethod
@@ -63,7 +69,7 @@ class Dimension(ABC):
         return self.decode(rng.random())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Real(Dimension):
     """A real hyperparameter in [`low`, `high`].
 
@@ -121,7 +127,7 @@ class Real(Dimension):
         return Grid(self.low, self.high, self.step, self.prior)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Integer(Dimension):
     """An integer hyperparameter in [`low`, `high`], both included.
 
@@ -179,7 +185,7 @@ class Integer(Dimension):
         return Grid(self.low, self.high, self.step, self.prior)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Categorical(Dimension):
     """A hyperparameter with several values that have no order.
 

@@ -326,6 +326,13 @@ def interrupted(folder, number, *arguments) -> tuple[int, str]:
     return process.returncode, out
 
 
+def test_name_of_a_data_set_is_checked_before_the_file_to_write(folder):
+    done = run(folder, "prepare", "mnits")
+    assert done.returncode == 2
+    assert "there is no data set 'mnits'" in done.stderr
+    assert "did you mean mnist?" in done.stderr
+
+
 def test_usage_errors_are_status_2(folder):
     assert run(folder, "trian").returncode == 2
     assert run(folder, "train").returncode == 2

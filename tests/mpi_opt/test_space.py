@@ -36,6 +36,13 @@ def test_decoded_values_belong_to_the_dimension_and_come_back(dimension, unit):
     assert again == pytest.approx(value, rel=1e-9) if isinstance(value, float) else again is value or again == value
 
 
+@pytest.mark.parametrize("dimension", [*DIMENSIONS, Real(0, 1, when={"kind": ["a", "b"]})], ids=str)
+def test_a_dimension_is_shown_as_the_call_that_creates_it(dimension):
+    shown = repr(dimension)
+    assert eval(shown) == dimension
+    assert "None" not in shown or isinstance(dimension, Categorical)
+
+
 @pytest.mark.parametrize("dimension", [d for d in DIMENSIONS if math.isfinite(d.size)], ids=str)
 def test_every_value_can_be_drawn(dimension):
     values = {
