@@ -4,6 +4,7 @@ mpi_opt.errors.StoreError   invalid input: URL, directory, permission, version
 ├── StoreNotReadyError          nothing was written; the same call may succeed later
 │   ├── StoreFullError              no space on the disk, or over the quota
 │   └── StoreLockedError            another program holds the write lock
+├── InvalidQueryError       a query of the user has a wrong syntax, or the name of a table or column
 ├── StoreConflictError          nothing was written; another process has changed the study since it was read
 └── StudyOwnedError             another search runs the study
 """
@@ -25,6 +26,10 @@ class StoreFullError(StoreNotReadyError):
 
 class StoreLockedError(StoreNotReadyError):
     """Another program holds the write lock."""
+
+
+class InvalidQueryError(StoreError):
+    """The syntax of a query is wrong, or there is no table or column of this name."""
 
 
 class StoreConflictError(StoreError):
@@ -71,6 +76,9 @@ SQLSTATES: dict[str, tuple[type[StoreError], str, str]] = {
 READ_ONLY_TRANSACTION = "25006"
 """PostgreSQL's SQLSTATE for an attempt to write in a read-only transaction."""
 
+INVALID_QUERY = "42"
+"""Class of PostgreSQL's SQLSTATE for errors of the syntax and unknown names."""
+
 UNIQUE_VIOLATION = "23505"
 """PostgreSQL's SQLSTATE for a duplicate key."""
 
@@ -103,6 +111,7 @@ def explained(error: BaseException | None, where: str, *, read_only: bool = Fals
         return conflict(where)
     known = SQLITE_ERRORS.get(code & 0xFF) if code is not None else SQLSTATES.get(state[:2])
     if known is None:
-        return StoreError(f"the database reports: {str(error).strip()}", where=where, cure="see the database's manual")
+        kind = InvalidQueryError if code == sqlite3.SQLITE_ERROR or state.startswith(INVALID_QUERY) else StoreError
+        return kind(f"the database reports: {str(error).strip()}", where=where, cure="see the database's manual")
     kind, problem, cure = known
     return kind(problem, where=where, cure=cure)

@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, Table, func, select
+from sqlalchemy import Connection, Row, Select, Table, func, inspect, select
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.trial import FINISHED, UNFINISHED, State, TrialRecord
@@ -146,6 +146,12 @@ def read_sql(connection: Connection, query: str) -> tuple[list[str], list[tuple[
     if not result.returns_rows:
         return [], []
     return list(result.keys()), [tuple(row) for row in result]
+
+
+def read_names(connection: Connection) -> list[str]:
+    """The names of all views, one per study, and tables."""
+    database = inspect(connection)
+    return [*database.get_view_names(), *database.get_table_names()]
 
 
 def _study(connection: Connection, row: Row[Any]) -> StudyRecord:

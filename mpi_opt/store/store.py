@@ -8,12 +8,14 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from sqlalchemy import URL, Connection
 
+from mpi_learn.settings.suggestions import suggestion
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError
 from mpi_opt.store import connecting, reading, writing
 from mpi_opt.store.database import Database
+from mpi_opt.store.errors import InvalidQueryError
 from mpi_opt.store.leases import Leases
 from mpi_opt.store.records import EarlierTrial, Finish, GivenUp, Start, StudyRecord
 
@@ -175,7 +177,11 @@ class Store:
             raise StoreError(
                 "only SQLite and PostgreSQL can refuse queries that change the data", where=self.url, cure=cure
             )
-        return self._read(reading.read_sql, query)
+        try:
+            return self._read(reading.read_sql, query)
+        except InvalidQueryError as error:
+            cure = suggestion("", self._read(reading.read_names), "views and tables")
+            raise InvalidQueryError(error.problem, where=self.url, cure=cure) from error
 
     def _read(self, query: Callable[Concatenate[Connection, P], T], *arguments: P.args, **options: P.kwargs) -> T:
         with self._database.reading() as connection:

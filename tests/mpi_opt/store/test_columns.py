@@ -11,6 +11,7 @@ from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.space import Categorical, Integer, Space
 from mpi_opt.core.trial import Outcome
 from mpi_opt.store import Store
+from mpi_opt.store.errors import InvalidQueryError
 from mpi_opt.store.records import Finish, StudyRecord
 from mpi_opt.study.study import Study
 from mpi_opt.study.trial_table import LAST_COLUMNS, trial_columns, trial_rows
@@ -107,6 +108,15 @@ def test_printed_command_is_one_command_of_the_shell_whatever_the_names_are(stor
     columns, (row,) = store.sql(words[4])
     assert columns[1:-1] == ["cost in $HOME", "a `date`", 'the "x"', "c\\d"]
     assert row[1:-1] == (100, 101, 102, 103)
+
+
+@pytest.mark.parametrize("query", ["SELECT * FROM nowhere", "SELEKT 1", "SELECT units FROM study_names"])
+def test_message_about_a_wrong_query_lists_views_and_tables(store, query):
+    one_trial(store, ["x"], FiguresOfMerit())
+    with pytest.raises(InvalidQueryError, match=r"views and tables: study_names, .*trials") as caught:
+        store.sql(query)
+    assert "the database reports" in caught.value.problem
+    assert store.sql("SELECT x FROM study_names")[1] == [(100,)]
 
 
 def test_categories_that_are_whole_numbers_keep_all_their_digits_in_the_view(store):

@@ -85,6 +85,7 @@ def test_results_of_a_query(digits_file: Path, digits: Study) -> None:
         (("results", "--study", "mnist"), ["mnist", "one of: digits"]),
         (("results", "--trial", "99"), ["no trial 99", "0 to 59"]),
         (("results", "--sql", "SELEKT 1"), ["SELEKT"]),
+        (("results", "--sql", "SELECT * FROM digits"), ["digits", "views and tables: study_digits", "trials"]),
         (("results", "--sql", "DELETE FROM trials"), ["reading only"]),
         (("results", "--store", "nowhere.db"), ["no such file"]),
         (("results", "--store", "nothing"), ["not a database's URL"]),
