@@ -135,7 +135,7 @@ class Bayesian(Strategy):
         return proposals
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
-        self._history.add(proposal, self._bookkeeping.observe(proposal, outcome), outcome)
+        self._history.add(proposal, self._bookkeeping.observe(proposal, outcome))
         if len(self._bookkeeping.pending) > self._options.await_refit_up_to:
             self._prepare()
 
