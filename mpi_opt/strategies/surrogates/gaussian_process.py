@@ -174,7 +174,6 @@ class GaussianProcess:
         variances: As in `Likelihood.fit`.
 
     Attributes:
-        hyperparameters: As given.
         mean: The constant mean of the process.
         variance: The variance of the process.
     """
@@ -182,7 +181,6 @@ class GaussianProcess:
     def __init__(
         self, x: Floats, y: Floats, is_category: Bools, hyperparameters: Hyperparameters, variances: Floats
     ) -> None:
-        self.hyperparameters = hyperparameters
         self._is_category = is_category
         self._weights = np.exp(hyperparameters.log_weights)
         self._correlation = CORRELATIONS[hyperparameters.correlation]
