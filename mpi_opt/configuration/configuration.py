@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field
 from mpi_learn.settings.paths import file_name
 from mpi_learn.settings.section import Section
 from mpi_learn.settings.suggestions import nearest, suggestion
-from mpi_learn.settings.validation import location, validated
+from mpi_learn.settings.validation import validated
 from mpi_learn.settings.yaml_file import read_yaml
 from mpi_opt.configuration.placeholders import references
 from mpi_opt.configuration.sections import BlocksSection, FoldsSection, SearchSection, TrialSection, as_folds
@@ -28,7 +28,7 @@ from mpi_opt.core.figures_of_merit import (
     read_figures_of_merit,
     read_target,
 )
-from mpi_opt.core.space import DIMENSIONS, Categorical, Dimension, Integer, Real, Space
+from mpi_opt.core.space import DIMENSIONS, Dimension, Space
 from mpi_opt.errors import ConfigurationError, SpaceError, without_passwords
 
 EXTERNAL = "external"
@@ -111,7 +111,7 @@ class StudyConfiguration(Section):
         Raises:
             SpaceError: The space is inconsistent; the message names the key.
         """
-        return read_space(self.space)
+        return Space({name: _dimension(name, entry) for name, entry in self.space.items()})
 
 
 def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> StudyConfiguration:
@@ -135,7 +135,7 @@ def read_study(source: Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
         _check_names(configuration.space)
         _check_references(configuration, configuration.dimensions())
     except ConfigurationError as error:
-        raise type(error)(error.problem, where=location(where, error.where), cure=error.cure) from None
+        raise error.at(where) from None
     return configuration
 
 
@@ -151,37 +151,25 @@ def publishable(content: Any) -> Any:
     return content
 
 
-def read_space(entries: Mapping[str, Mapping[str, Any]]) -> Space:
-    """The search space of a ``space:`` section.
-
-    Raises:
-        SpaceError: An entry is invalid; the message names the hyperparameter and the key.
-    """
-    dimensions: dict[str, Dimension] = {}
-    for name, entry in entries.items():
-        where = f"space.{name}"
-        keys = dict(entry)
-        kind = keys.pop("type", None)
-        if not isinstance(kind, str) or kind not in DIMENSIONS:
-            near = nearest(str(kind), DIMENSIONS) or next(iter(DIMENSIONS))
-            problem = f"type must be one of {', '.join(DIMENSIONS)}, not {kind!r}"
-            raise SpaceError(problem, where=f"{where}.type", cure=f"write, for example, type: {near}")
-        dimensions[name] = _dimension(DIMENSIONS[kind], keys, where)
-    return Space(dimensions)
-
-
-def _dimension(kind: type[Real | Integer | Categorical], keys: dict[str, Any], where: str) -> Dimension:
-    known = [field.name for field in fields(kind)]
+def _dimension(name: str, entry: Mapping[str, Any]) -> Dimension:
+    """The hyperparameter `name` from its entry in the section ``space:``."""
+    where, keys = f"space.{name}", dict(entry)
+    kind = keys.pop("type", None)
+    if not isinstance(kind, str) or kind not in DIMENSIONS:
+        near = nearest(str(kind), DIMENSIONS) or next(iter(DIMENSIONS))
+        problem = f"type must be one of {', '.join(DIMENSIONS)}, not {kind!r}"
+        raise SpaceError(problem, where=f"{where}.type", cure=f"write, for example, type: {near}")
+    known = [field.name for field in fields(DIMENSIONS[kind])]
     for key in keys:
         if key not in known:
             raise SpaceError(f"unknown key {key!r}", where=where, cure=suggestion(key, known))
     try:
-        return kind(**keys)
+        return DIMENSIONS[kind](**keys)
     except SpaceError as error:
         raise SpaceError(error.problem, where=".".join(filter(None, (where, error.where))), cure=error.cure) from None
     except TypeError:
-        missing = [name for name in known if name not in keys and name not in ("prior", "step", "when")]
-        cure = f"add {', '.join(f'{name}: …' for name in missing)}"
+        missing = [key for key in known if key not in keys and key not in ("prior", "step", "when")]
+        cure = f"add {', '.join(f'{key}: …' for key in missing)}"
         raise SpaceError(f"{', '.join(missing)} missing", where=where, cure=cure) from None
 
 

@@ -6,16 +6,19 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_serializer
+from pydantic import AfterValidator, BeforeValidator, Field, model_serializer
 
 from mpi_learn.settings.section import Section
 from mpi_learn.settings.validation import InvalidValue
 
 
-def _duration(value: str | float | None) -> str | float | None:
+def _check_duration(value: str | float | None) -> str | float | None:
     if value is not None and seconds(value) <= 0:
         raise InvalidValue("must be more than 0", "write a duration such as 90s, 30m or 2h, or remove the key")
     return value
+
+
+Duration = Annotated[str | float | None, AfterValidator(_check_duration)]
 
 
 class TransferSection(Section):
@@ -46,7 +49,7 @@ class SearchSection(Section):
     trials: int = Field(50, ge=1, description="Number of trials of the study, including failed ones.")
     seed: int = Field(7, ge=0, lt=2**63, description="With one rank, the same seed gives the same trials.")
     options: dict[str, Any] = Field(default_factory=dict, description="The strategy's own options.")
-    time_limit: str | float | None = Field(
+    time_limit: Duration = Field(
         None,
         description="Time limit of a run, in seconds or as `2h`. Trials that would probably end later are not started; "
         "at the limit, running trials are stopped.",
@@ -62,8 +65,6 @@ class SearchSection(Section):
         BeforeValidator(_transfer_section, json_schema_input_type=str | TransferSection | None),
     ] = Field(None, description="An earlier study for a warm start.")
 
-    _is_duration = field_validator("time_limit")(_duration)
-
     @property
     def time_limit_s(self) -> float | None:
         """`time_limit` in seconds."""
@@ -73,16 +74,10 @@ class SearchSection(Section):
 class BlocksSection(Section):
     """``blocks:``, how the ranks are divided."""
 
-    size: int | Literal["auto"] = Field(1, description="Ranks per block, or `auto`, for about ten trials per block.")
-
+    size: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
+        1, description="Ranks per block, or `auto`, for about ten trials per block."
+    )
     spares: int = Field(0, ge=0, description="Number of idle ranks that replace lost ranks.")
-
-    @field_validator("size")
-    @classmethod
-    def _at_least_one(cls, size: int | str) -> int | str:
-        if size != "auto" and int(size) < 1:
-            raise InvalidValue("must be at least 1, or auto", "write `size: 1` or `size: auto`")
-        return size
 
 
 class FoldsSection(Section):
@@ -108,10 +103,8 @@ def as_folds(value: Any) -> Any:
 class TrialSection(Section):
     """``trial:``, the limits of one trial."""
 
-    timeout: str | float | None = Field(None, description="Time limit of one trial, in seconds or as `30m`.")
+    timeout: Duration = Field(None, description="Time limit of one trial, in seconds or as `30m`.")
     retries: int = Field(1, ge=0, description="How often a trial is run again after its ranks were lost.")
-
-    _is_duration = field_validator("timeout")(_duration)
 
     @property
     def timeout_s(self) -> float | None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import time
+from bisect import insort
 
 from mpi_learn.cli.launchers import all_ranks_live, is_started_by_srun
 from mpi_learn.cli.slurm import margin_s
 from mpi_learn.cli.stop_request import StopRequest
-from mpi_opt.core.limits import TimeLimit
+
+FRACTION_IN_TIME = 0.9
+"""A trial starts if at least this fraction of the earlier trials, started now, would end before the time limit."""
 
 LOSS_S = 0.5
 """A batch system that cancels a job may end ranks on other hosts this long before rank 0, in seconds."""
@@ -33,13 +37,14 @@ class StopCondition:
         self, request: StopRequest | None = None, time_limit_s: float | None = None, job_end_s: float | None = None
     ) -> None:
         self.request = request or StopRequest()
-        self._limit_reason, limit_s = "the time limit is reached", time_limit_s
+        self._limit_reason = "the time limit is reached"
+        self._limit_s = math.inf if time_limit_s is None else time_limit_s
         if job_end_s is not None:
             left_s = job_end_s - time.time()
             left_s = max(left_s - margin_s(left_s), 1.0)
-            if limit_s is None or left_s < limit_s:
-                self._limit_reason, limit_s = "the batch job is about to end", left_s
-        self._limit = TimeLimit(limit_s)
+            if left_s < self._limit_s:
+                self._limit_reason, self._limit_s = "the batch job is about to end", left_s
+        self._durations_s: list[float] = []
         self._began = time.monotonic()
 
     @property
@@ -47,7 +52,7 @@ class StopCondition:
         """The reason why the search must end; None if it need not."""
         if self.request.reason is not None:
             return self.request.why
-        return self._limit_reason if self._limit.is_over(time.monotonic() - self._began) else None
+        return self._limit_reason if time.monotonic() - self._began >= self._limit_s else None
 
     def is_due(self) -> bool:
         """Whether the search must end; it then waits neither for the store nor for a trial."""
@@ -55,11 +60,14 @@ class StopCondition:
 
     def add_duration(self, duration_s: float) -> None:
         """Records the duration of a trial."""
-        self._limit.add_duration(duration_s)
+        if math.isfinite(self._limit_s):
+            insort(self._durations_s, duration_s)
 
     def has_time_for_one(self) -> bool:
-        """Whether a trial that starts now is likely to end in time."""
-        return self._limit.has_time_for_one(time.monotonic() - self._began)
+        """Whether a trial that starts now is likely to end in time. True while no duration is known."""
+        ranked = self._durations_s
+        likely_s = ranked[min(int(FRACTION_IN_TIME * len(ranked)), len(ranked) - 1)] if ranked else 0.0
+        return time.monotonic() - self._began + likely_s < self._limit_s
 
     def may_be_a_death(self) -> bool:
         """Whether the request may be the consequence of a rank's death, without protection.

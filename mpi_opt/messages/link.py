@@ -8,9 +8,6 @@ from collections.abc import Callable
 from mpi_learn.mpi.communicators import Communicator
 from mpi_opt.messages.messages import FromCoordinator, Join, ToCoordinator, ToRank
 
-LEAVE_S = 30.0
-"""Time after which a rank that does not leave its block is given up, in seconds."""
-
 
 class CoordinatorLink(ABC):
     """The coordinator's end.
@@ -19,7 +16,7 @@ class CoordinatorLink(ABC):
         leave_s: Time after which a rank that does not leave its block is given up, in seconds.
     """
 
-    leave_s: float = LEAVE_S
+    leave_s: float = 30.0
 
     @abstractmethod
     def send(self, rank: int, message: FromCoordinator) -> None:

@@ -17,7 +17,6 @@ seconds per proposal with 200 trials or more.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, final
 
 import numpy as np
@@ -135,7 +134,7 @@ class Bayesian(Strategy):
         return proposals
 
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
-        self._history.add(proposal, self._bookkeeping.observe(proposal, outcome), outcome)
+        self._history.add(proposal, self._bookkeeping.observe(proposal, outcome))
         if len(self._bookkeeping.pending) > self._options.await_refit_up_to:
             self._prepare()
 
@@ -174,18 +173,16 @@ class Bayesian(Strategy):
     def _search(self, pending: Floats, count: int) -> Callable[[], list[Floats]]:
         """A function that returns the next `count` rows, based on the current observations, in any thread."""
         observed, number = self._history.observations(), self._bookkeeping.n_asked
-        if self._bookkeeping.n_figures > 1:
-            return partial(self._search_front, observed, pending, number, count)
-        if self._earlier is not None:
-            return partial(self._search_with_earlier, self._earlier, observed, pending, number, count)
-        return partial(self._proposer.propose, observed, pending, number, count, self._is_allowed)
 
-    def _search_with_earlier(
-        self, earlier: EarlierStudyModel, observed: Observations, pending: Floats, number: int, count: int
-    ) -> list[Floats]:
-        """Rows from a new model, because the values that the earlier study adds change with each outcome."""
-        extended = earlier.extend(observed)
-        return self._new_proposer().propose(extended, pending, number, count, self._is_allowed)
+        def rows() -> list[Floats]:
+            if self._bookkeeping.n_figures > 1:
+                return self._search_front(observed, pending, number, count)
+            if self._earlier is None:
+                return self._proposer.propose(observed, pending, number, count, self._is_allowed)
+            extended = self._earlier.extend(observed)  # these values change with each outcome: a new model
+            return self._new_proposer().propose(extended, pending, number, count, self._is_allowed)
+
+        return rows
 
     def _search_front(self, observed: Observations, pending: Floats, number: int, count: int) -> list[Floats]:
         """Rows with new weights, and therefore a new model, for each; the earlier rows count as pending."""

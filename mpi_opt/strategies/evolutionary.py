@@ -121,7 +121,7 @@ class Evolutionary(Strategy):
     def tell(self, proposal: Proposal, outcome: Cost | Failed) -> None:
         """Makes the trial a parent if its cost is among the best. A failed trial never becomes a parent."""
         cost = self._bookkeeping.observe(proposal, outcome)
-        self._history.add(proposal, cost, outcome)
+        self._history.add(proposal, cost)
         self._prediction = None
         if cost is not None:
             self._offspring.append(Individual(cost, self._space.encode(proposal.parameters)))

@@ -20,8 +20,10 @@ It differs from the papers as follows:
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Literal, final
 
 from pydantic import Field
@@ -225,13 +227,8 @@ class Halving(Strategy):
     def _first_rung(self, configuration: int) -> int:
         """The rung at which a configuration starts; the higher the rung, the fewer configurations start there."""
         n_brackets = min(self._options.brackets, len(self._rungs))
-        weights = [self._options.factor**-index * (index + 1) for index in range(n_brackets)]
-        position = (configuration * GOLDEN_RATIO) % 1.0 * sum(weights)
-        for index, weight in enumerate(weights):
-            position -= weight
-            if position < 0:
-                return index
-        return 0
+        ends = list(accumulate(self._options.factor**-index * (index + 1) for index in range(n_brackets)))
+        return bisect_right(ends[:-1], (configuration * GOLDEN_RATIO) % 1.0 * ends[-1])
 
     def _admit(self, proposal: Proposal) -> None:
         """Assigns a trial to a new configuration, or to that of the trial from which it resumes."""

@@ -165,21 +165,12 @@ def _differences(before: object, now: object, key: str = "") -> Iterator[str]:
     """The differences, one per key: ``x.high: 2.0, now 3.0``."""
     if isinstance(before, Mapping) and isinstance(now, Mapping):
         for name in dict.fromkeys((*before, *now)):
-            if before.get(name, _NOTHING) != now.get(name, _NOTHING):
+            if before.get(name, ...) != now.get(name, ...):
                 inner = f"{key}.{name}" if key else name
-                yield from _differences(before.get(name, _NOTHING), now.get(name, _NOTHING), inner)
+                yield from _differences(before.get(name, ...), now.get(name, ...), inner)
     else:
-        yield f"{f'{key}: ' if key else ''}{before!r}, now {now!r}"
-
-
-class _Nothing:
-    """The value of a missing key."""
-
-    def __repr__(self) -> str:
-        return "nothing"
-
-
-_NOTHING = _Nothing()
+        was, is_now = ("nothing" if value is ... else repr(value) for value in (before, now))
+        yield f"{f'{key}: ' if key else ''}{was}, now {is_now}"
 
 
 def _fixed_value(content: Mapping[str, Any], key: str) -> Any:

@@ -106,15 +106,11 @@ class Watchdog:
         if self._signal is not None:
             signal.signal(self._signal, signal.SIG_DFL if self._previous_handler is None else self._previous_handler)
 
-    def has_to_leave(self, block: int) -> bool:
-        """Whether the coordinator has disbanded a block of this rank."""
-        if not self.link.has_thread:
-            self._receive()
-        return self.disbanded >= block
-
     def check(self, block: int) -> None:
         """Raises `Disbanded` if the coordinator has disbanded a block of this rank; called while the rank waits."""
-        if self.has_to_leave(block):
+        if not self.link.has_thread:
+            self._receive()
+        if self.disbanded >= block:
             raise Disbanded
 
     def guard(self, comm: Communicator, timeout_s: float | None, spent_s: float = 0.0) -> None:

@@ -132,7 +132,7 @@ CASES = [
         "space.yaml: folds: 60 samples cannot be split into 1000 folds",
         "write folds: 5, or give more samples",
     ),
-    ("blocks.size", 0, "space.yaml: blocks.size: must be at least 1, or auto", "write `size: 1` or `size: auto`"),
+    ("blocks.size", 0, "space.yaml: blocks.size: expected 1 or more, found 0", "write a value of 1 or more, or auto"),
     (
         "blocks.size",
         "large",

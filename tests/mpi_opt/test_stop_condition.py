@@ -40,7 +40,16 @@ def test_the_time_limit_ends_the_search():
 def test_the_end_of_the_batch_job_is_a_time_limit(limit_s, left_s, expected_s):
     condition = StopCondition(None, limit_s, time.time() + left_s)
     condition.add_duration(0.0)
-    assert condition._limit.limit_s == pytest.approx(expected_s, abs=0.5)
+    assert condition._limit_s == pytest.approx(expected_s, abs=0.5)
+
+
+@pytest.mark.parametrize(("elapsed_s", "may_begin"), [(89.0, True), (91.0, False)])
+def test_a_trial_begins_if_nine_of_ten_would_end_in_time(elapsed_s, may_begin):
+    condition = StopCondition(time_limit_s=100.0)
+    condition._began -= elapsed_s
+    for duration_s in (4, 10, 1, 7, 2, 9, 3, 8, 5, 6):
+        condition.add_duration(float(duration_s))
+    assert condition.has_time_for_one() is may_begin
 
 
 def test_no_trial_fits_that_would_end_after_the_batch_job():

@@ -15,7 +15,7 @@ from mpi_opt.messages.link import WorkerLink
 from mpi_opt.messages.messages import TO_WATCHDOG, Disband, End, Join
 from mpi_opt.messages.serial_link import SerialCoordinatorLink, SerialWorkerLink
 from mpi_opt.worker import watchdog as watchdog_module
-from mpi_opt.worker.watchdog import TrialGivenUp, TrialTimeout, Watchdog
+from mpi_opt.worker.watchdog import Disbanded, TrialGivenUp, TrialTimeout, Watchdog
 
 
 @pytest.fixture
@@ -68,14 +68,15 @@ def test_a_process_ends_even_if_it_cannot_write_a_message():
 @pytest.mark.parametrize("message", [Disband(3), End()])
 def test_a_trial_whose_block_is_given_up_is_ended(message, watchdog, coordinator):
     coordinator.send(0, Join(3, (0,)))
-    assert not watchdog.has_to_leave(3)
+    watchdog.check(3)
     watchdog.guard(MPI.COMM_SELF, None)
     coordinator.send(0, message)
     with pytest.raises(TrialGivenUp):
         time.sleep(30)
     watchdog.stop_guarding()
-    assert watchdog.has_to_leave(3)
-    assert not watchdog.has_to_leave(4)
+    with pytest.raises(Disbanded):
+        watchdog.check(3)
+    watchdog.check(4)
 
 
 class OneThreadLink(WorkerLink):
@@ -101,7 +102,8 @@ def test_without_thread_support_the_coordinator_is_heard_by_the_rank_itself():
         link.messages = [Disband(3)]
         time.sleep(1.2)  # the listening thread has looked twice
         assert link.messages
-        assert watchdog.has_to_leave(3)
+        with pytest.raises(Disbanded):
+            watchdog.check(3)
         watchdog.guard(MPI.COMM_SELF, 0.1)
         with pytest.raises(TrialTimeout):
             time.sleep(30)

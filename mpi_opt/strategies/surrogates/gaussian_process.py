@@ -72,23 +72,6 @@ def length_prior(n_dimensions: int) -> tuple[float, float]:
     return math.log(0.3) + 0.5 * math.log(n_dimensions), 1.3
 
 
-def squared_distances(x: Floats, z: Floats, is_category: Bools) -> Floats:
-    """The square of the difference in each dimension; for a category 1 if the two differ, else 0.
-
-    Args:
-        x: Shape (n, n_dimensions).
-        z: Shape (m, n_dimensions).
-        is_category: Shape (n_dimensions,), bool.
-
-    Returns:
-        Shape (n_dimensions, n, m).
-    """
-    difference = x.T[:, :, None] - z.T[:, None, :]
-    squares = difference * difference
-    squares[is_category] = difference[is_category] != 0.0
-    return squares
-
-
 @final
 class Likelihood:
     """The posterior density of the hyperparameters for one set of points.
@@ -101,8 +84,9 @@ class Likelihood:
     def __init__(self, x: Floats, is_category: Bools) -> None:
         n = len(x)
         self._rows, self._columns = np.tril_indices(n, -1)
-        squares = squared_distances(x, x, is_category)
-        self._squares = squares[:, self._rows, self._columns]  # (n_dimensions, n (n - 1) / 2): half is enough
+        difference = x.T[:, self._rows] - x.T[:, self._columns]
+        self._squares = difference * difference  # (n_dimensions, n (n - 1) / 2): each pair of points once
+        self._squares[is_category] = difference[is_category] != 0.0
         self._n, self._n_dimensions = n, x.shape[1]
         self._length_means = np.where(is_category, CATEGORY_LENGTH_MEAN, length_prior(self._n_dimensions)[0])
 
@@ -190,7 +174,6 @@ class GaussianProcess:
         variances: As in `Likelihood.fit`.
 
     Attributes:
-        hyperparameters: As given.
         mean: The constant mean of the process.
         variance: The variance of the process.
     """
@@ -198,7 +181,6 @@ class GaussianProcess:
     def __init__(
         self, x: Floats, y: Floats, is_category: Bools, hyperparameters: Hyperparameters, variances: Floats
     ) -> None:
-        self.hyperparameters = hyperparameters
         self._is_category = is_category
         self._weights = np.exp(hyperparameters.log_weights)
         self._correlation = CORRELATIONS[hyperparameters.correlation]

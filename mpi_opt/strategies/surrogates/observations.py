@@ -9,7 +9,8 @@ from typing import final
 import numpy as np
 
 from mpi_opt.core.arrays import Bools, Floats
-from mpi_opt.core.trial import Failed, Proposal
+from mpi_opt.core.pareto import as_tuple
+from mpi_opt.core.trial import Measured, Proposal
 from mpi_opt.strategies.points.encoding import Encoding, GrowingArray
 from mpi_opt.strategies.strategy import Cost
 from mpi_opt.strategies.surrogates.scalarization import scalarised
@@ -96,12 +97,12 @@ class History:
         self._values, self._uncertainties = GrowingArray(n_figures), GrowingArray(n_figures)
         self.n_values = 0
 
-    def add(self, proposal: Proposal, cost: Cost | None, outcome: Cost | Failed) -> None:
-        """Adds a trial that ended: its cost, None if it failed, and its outcome, which may hold uncertainties."""
-        outcomes = outcome if isinstance(outcome, tuple | list) else (outcome,)
+    def add(self, proposal: Proposal, cost: Cost | None) -> None:
+        """Adds a trial that ended: its cost, which may hold uncertainties (`Measured`), or None if it failed."""
+        costs = (math.nan,) if cost is None else as_tuple(cost)
         self._points.append(self._encoding.row(proposal.parameters))
-        self._values.append(np.asarray(math.nan if cost is None else cost))
-        self._uncertainties.append(np.array([0.0 if cost is None else _uncertainty(outcome) for outcome in outcomes]))
+        self._values.append(np.array(costs))
+        self._uncertainties.append(np.array([_uncertainty(each) for each in costs]))
         self.n_values += cost is not None
 
     def observations(self) -> Observations:
@@ -149,7 +150,6 @@ def scaled(values: Floats, uncertainties: Floats) -> tuple[Floats, Floats]:
         return np.ldexp(values, -exponents), np.minimum(np.ldexp(uncertainties, -exponents), LARGEST_UNCERTAINTY)
 
 
-def _uncertainty(outcome: object) -> float:
+def _uncertainty(cost: float) -> float:
     """The standard deviation of a value; 0 if it is not known."""
-    uncertainty = getattr(outcome, "uncertainty", None) or 0.0
-    return float(uncertainty) if math.isfinite(uncertainty) else 0.0
+    return cost.uncertainty if isinstance(cost, Measured) and math.isfinite(cost.uncertainty) else 0.0

@@ -54,14 +54,9 @@ class RungModel:
         index = max((i for i, count in enumerate(counts) if count >= self._enough), default=0)
         if index == 0:
             return None
-        if n_pending > self._await_up_to:
-            return self._prepared_point(points, rungs, index)
-        self._prepared.clear()
-        return self._proposed(points, rungs, index, 1)[0]
-
-    def _prepared_point(
-        self, points: Sequence[Parameters], rungs: Sequence[Mapping[int, Cost | None]], index: int
-    ) -> Parameters | None:
+        if n_pending <= self._await_up_to:
+            self._prepared.clear()
+            return self._proposed(points, rungs, index, 1)[0]
         known = [dict(costs) for costs in rungs]
         self._prepared.refill(
             lambda prepared, count: partial(self._proposed, [*points, *prepared], known, index, count)

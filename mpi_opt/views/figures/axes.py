@@ -19,10 +19,13 @@ def position(dimension: Dimension, value: Value) -> float:
 
 def jittered(dimension: Dimension, places: list[float], seed: int = 0) -> np.ndarray:
     """`places`, shape (n,), with a small random shift if the dimension has at most 20 values: points would overlap."""
+    exact = np.array(places)
     if dimension.size > 20 or not places:
-        return np.array(places)
+        return exact
     width = 0.5 * (1.0 if isinstance(dimension, Categorical) else getattr(dimension, "step", 1))
-    return np.array(places) + width * (np.random.default_rng(seed).random(len(places)) - 0.5)
+    shifted = exact + width * (np.random.default_rng(seed).random(len(places)) - 0.5)
+    is_log = getattr(dimension, "prior", None) == "log-uniform"
+    return np.maximum(shifted, 0.5 * exact) if is_log else shifted  # a logarithmic axis shows positive values only
 
 
 def unit_positions(dimension: Dimension) -> tuple[np.ndarray, np.ndarray]:

@@ -143,7 +143,7 @@ def distribution(dimension: Dimension) -> BaseDistribution:
     return FloatDistribution(dimension.low, dimension.high, log=is_log)
 
 
-def guarded(application: Application, token: str, cookie: str, first_page: str = "/") -> Application:
+def guarded(application: Application, token: str, cookie: str, first_page: str) -> Application:
     """Restricts a WSGI application to reading, and to visitors with the token.
 
     A visitor whose URL has the token gets it as a cookie and is redirected to `first_page`.

@@ -104,17 +104,12 @@ class ProgressCounts:
         self.blocks[block] = False
         self.busy.pop(block, None)
 
-    def is_better(self, value: float | None) -> bool:
-        """Whether `value` is better than the best so far."""
-        if value is None or self.best is None:
-            return value is not None
-        return value > self.best if self.maximize else value < self.best
-
     def _note_best(self, value: float | None, number: int, parameters: Parameters) -> None:
-        if self.is_better(value):
+        if value is None:
+            return
+        if self.best is None or (value > self.best if self.maximize else value < self.best):
             self.best, self.best_number, self.best_parameters = value, number, parameters
-        if self.best is not None:
-            self.trend.take(self.best)
+        self.trend.take(self.best)
 
     def __str__(self) -> str:
         parts = [f"{self.n_ended}/{self.trials} trials", f"{len(self.busy)}/{self.n_blocks} blocks busy"]

@@ -15,6 +15,7 @@ from mpi_opt.store import Store
 from mpi_opt.store.records import AttemptRecord, CurveRecord
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
+from mpi_opt.views.figures.axes import jittered
 from mpi_opt.views.figures.importance import Forest, _without_outliers
 from mpi_opt.views.figures.timeline import make_timeline
 from tests.mpi_opt.store.made_up import finish, make_study, start
@@ -218,3 +219,8 @@ def test_of_too_many_curves_the_best_are_drawn(digits: Study, monkeypatch: pytes
     drawn = {curve.number for curve in series.curves_to_draw(digits)}
     assert {trial.number for trial in digits.ranked()[:5]} <= drawn
     assert 5 < len(drawn) <= 10
+
+
+def test_points_stay_on_a_logarithmic_axis_when_they_are_shifted_apart() -> None:
+    dimension = Real(0.1, 10.0, prior="log-uniform", step=1.0)
+    assert jittered(dimension, [0.1] * 20).min() > 0
