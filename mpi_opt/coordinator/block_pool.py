@@ -64,7 +64,6 @@ class BlockPool:
     """All ranks except the coordinator's.
 
     Attributes:
-        membership: Which ranks form which blocks.
         free: Blocks without a trial; the one that has waited longest comes first.
     """
 
@@ -93,6 +92,11 @@ class BlockPool:
         """Waits at most `timeout_s` seconds for messages; returns them, each with the world rank of its sender."""
         with self._clock.listening():
             return self.link.receive(timeout_s)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no rank can run a trial, now or later."""
+        return self.membership.is_empty
 
     def ranks(self, block: int) -> tuple[int, ...]:
         """The world ranks of a block, the leader first."""
@@ -161,6 +165,10 @@ class BlockPool:
     def not_yet_lost(self, ranks: frozenset[int]) -> list[int]:
         """Those of `ranks` that are not recorded as lost, ascending."""
         return sorted(ranks - self.membership.lost)
+
+    def lose(self, ranks: frozenset[int]) -> list[int]:
+        """Records lost ranks; returns the blocks that must be disbanded for it."""
+        return self.membership.lose(ranks)
 
     def disband(self, block: int) -> None:
         """Disbands a block. Its live ranks send `Freed` when they have left it."""

@@ -60,7 +60,7 @@ class Coordinator:
             while not self._is_over():
                 for rank, message in self.pool.receive(TICK_S):
                     self._handle(rank, message)
-                for record in self.state.external.changed():
+                for record in self.state.changed_elsewhere():
                     self._handle_external(record)
                 self._give_up_unresponsive()
                 self._stop_if_due()
@@ -88,11 +88,10 @@ class Coordinator:
     def _conclude(self) -> None:
         """Records whether the study is finished."""
         is_complete = not self.queue.running and (self.queue.is_done or not self.why_stopped)
-        if self.has_reached_target or (is_complete and not self.state.external.running):
+        if self.has_reached_target or (is_complete and not self.state.n_external):
             self.store.event(STUDY_FINISHED, self.why_stopped or "all trials have ended")
         elif is_complete:
-            n_external = len(self.state.external.running)
-            self.store.event(SEARCH_FINISHED, f"a workload system still runs {n_external} of the trials")
+            self.store.event(SEARCH_FINISHED, f"a workload system still runs {self.state.n_external} of the trials")
         else:
             self.store.event(SEARCH_STOPPED, self.why_stopped)
 
@@ -101,7 +100,7 @@ class Coordinator:
             return False
         if self.is_stopping or self.queue.is_done:
             return True
-        if self.pool.membership.is_empty:
+        if self.pool.is_empty:
             raise SearchFailed(self.pool.why_empty)
         return self.state.is_exhausted
 
@@ -148,7 +147,7 @@ class Coordinator:
     def _handle_losses(self, ranks: frozenset[int]) -> None:
         for rank in self.pool.not_yet_lost(ranks):  # ranks that were given up have been reported already
             self._event("rank_lost", f"rank {rank}, {self.pool.describe(rank)}")
-        for block in self.pool.membership.lose(ranks):
+        for block in self.pool.lose(ranks):
             self._give_up(block, "a rank of its block was lost")
 
     def _record(self) -> None:
@@ -207,8 +206,7 @@ class Coordinator:
         for running in started:
             self.queue.running[running.number] = running
             proposal = running.proposal
-            reference = self.settings.complete_trials.reference_for(proposal)
-            assignment = Assignment(proposal, self.settings.study, reference)
+            assignment = Assignment(proposal, self.settings.study, self.state.reference(proposal))
             self.link.send(self.pool.ranks(running.block)[0], assignment)
             self.progress.started(running.block, running.number)
 

@@ -8,8 +8,9 @@ from mpi_opt.coordinator.external_trials import ExternalTrials
 from mpi_opt.coordinator.retrying_store import RetryingStore
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.trial_queue import Running, TrialQueue
+from mpi_opt.core.fold_stopping import ReferenceTrial
 from mpi_opt.core.limits import MAX_CRASHES, MAX_FIRST_FAILURES
-from mpi_opt.core.trial import Outcome, Proposal
+from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.messages.messages import Report
 from mpi_opt.store.errors import StoreConflictError
 from mpi_opt.store.records import Finish, Start
@@ -22,15 +23,14 @@ class StudyState:
 
     Attributes:
         queue: The trials that wait and run.
-        external: The trials that a workload system runs.
         n_usable: Number of trials with a figure of merit, including earlier searches.
         n_failed: Number of trials that have failed in this search.
     """
 
     def __init__(self, store: RetryingStore, strategy: Strategy, settings: SearchSettings) -> None:
-        self.queue, self.external = TrialQueue(settings.limits.trials), ExternalTrials(store)
+        self.queue = TrialQueue(settings.limits.trials)
         self.n_usable = self.n_failed = 0
-        self._strategy, self._store = strategy, store
+        self._strategy, self._external, self._store = strategy, ExternalTrials(store), store
         self._limits, self._folds, self._new_strategy = settings.limits, settings.folds, settings.new_strategy
         self._complete_trials = settings.complete_trials
 
@@ -90,6 +90,14 @@ class StudyState:
         decision = self._strategy.report(running.proposal, report.step, self._limits.figures_of_merit.sign * value)
         return decision is Decision.STOP
 
+    def reference(self, proposal: Proposal) -> ReferenceTrial | None:
+        """The trial with which the folds of this one are compared; None to run all folds."""
+        return self._complete_trials.reference_for(proposal)
+
+    def changed_elsewhere(self) -> list[TrialRecord]:
+        """The trials of a workload system that have ended or were given back since the last call."""
+        return self._external.changed()
+
     def obsolete(self) -> list[int]:
         """The numbers of trials from which no other trial will resume."""
         return self._strategy.obsolete()
@@ -108,9 +116,14 @@ class StudyState:
         return self.n_failed >= min(MAX_FIRST_FAILURES, self._limits.trials) or is_all
 
     @property
+    def n_external(self) -> int:
+        """Number of trials that a workload system runs."""
+        return len(self._external.running)
+
+    @property
     def is_waiting_for_results(self) -> bool:
         """Whether trials run, on a block or in a workload system."""
-        return bool(self.queue.running or self.external.running)
+        return bool(self.queue.running or self._external.running)
 
     def _read(self) -> PastTrials:
         return PastTrials.read(self._store.store, self._store.study_id, self._limits.figures_of_merit, self._folds)
@@ -139,5 +152,5 @@ class StudyState:
         if self._complete_trials.n_folds > 1:
             past.add_complete(self._complete_trials, self._store.store.folds(self._store.study_id))
         self.queue.resume(past)
-        self.external.resume(past)
+        self._external.resume(past)
         self.n_usable = sum(record.figure_of_merit is not None for record in past.ended)
