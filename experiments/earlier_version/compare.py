@@ -57,8 +57,8 @@ def trainings(folders: dict[str, Path], data: str, rounds: int) -> Measured:
                     stack.callback(program.stop)
                     program.wait_ready()  # one after the other, because a start measures which compiler is faster
                     programs[f"{model}, {kind.removeprefix('ours-')}, ranks: {ranks}", version] = program
-            for _ in range(rounds):
-                for program in programs.values():
+            for turn in range(rounds):
+                for program in list(programs.values())[:: -1 if turn % 2 else 1]:
                     program.run_epoch()
             for (name, version), program in programs.items():
                 found.setdefault(name, {})[version] = program.end()["samples_per_second"]
