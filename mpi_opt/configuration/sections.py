@@ -37,11 +37,6 @@ def _transfer_section(value: Any) -> Any:
     return {"store": value} if isinstance(value, str) else value
 
 
-def read_transfer(value: Any) -> TransferSection:
-    """Reads the value of ``search.transfer`` in a file."""
-    return TransferSection.model_validate(_transfer_section(value))
-
-
 class SearchSection(Section):
     """``search:``, the search."""
 

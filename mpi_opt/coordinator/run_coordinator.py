@@ -34,17 +34,10 @@ def run_coordinator(
     block_numbers: Iterator[int],
     show: Callable[[], Progress] | None,
 ) -> Study:
-    """Runs the coordinator of a search. Always dismisses the workers.
+    """Runs the coordinator of a search and returns the study after it. Always dismisses the workers.
 
-    Args:
-        plan: The plan of the search.
-        link: The link to the workers.
-        request: Requests to end the search.
-        block_numbers: The indices of the blocks, ascending and never used before.
-        show: Builds the observer of the search; None for no output.
-
-    Returns:
-        The study after the search.
+    The indices `block_numbers` of the blocks are ascending and were never used before. `show` builds the observer of
+    the search; None for no output.
 
     Raises:
         UserError: The study, its store or an option of the strategy is invalid, or another search runs the study.

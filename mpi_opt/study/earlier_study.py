@@ -62,16 +62,11 @@ def _undecided(problem: str, names: Sequence[str]) -> ConfigurationError:
 
 
 def mapped(earlier: Study, space: Space, figures: FiguresOfMerit) -> list[EarlierTrial]:
-    """Maps the complete trials of `earlier` to points of `space`; duplicate points are left out.
+    """Maps the complete trials of `earlier` to points of the new study's `space`; duplicate points are left out.
 
     If only `earlier` has several figures of merit, its trials are ranked by the one that has the same name as that of
     the new study. If there is none, they are ranked by its first one. If the new study has several, the trials of the
     Pareto front of `earlier` are the best.
-
-    Args:
-        earlier: The earlier study.
-        space: The space of the new study.
-        figures: The figures of merit of the new study.
 
     Returns:
         The best trials first, with figures of merit in the direction of the new study.

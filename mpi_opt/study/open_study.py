@@ -10,7 +10,7 @@ from typing import Any
 
 from mpi_opt.configuration.configuration import publishable
 from mpi_opt.configuration.plan import Plan
-from mpi_opt.configuration.sections import TransferSection, read_transfer
+from mpi_opt.configuration.sections import TransferSection
 from mpi_opt.core.fold_splits import number_of_folds
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
@@ -84,7 +84,7 @@ def _opened(plan: Plan, awaits_refit: bool) -> OpenStudy:
         else:
             earlier = store.earlier(record.id)
             _check_unchanged(plan, record, store.url, bool(earlier))
-            section = read_transfer(record.configuration["search"]["transfer"]) if earlier else None
+            section = TransferSection.model_validate(record.configuration["search"]["transfer"]) if earlier else None
         new_strategy = partial(build_strategy, plan, earlier, section, awaits_refit=awaits_refit)
         strategy = new_strategy()
         if store is None:

@@ -65,13 +65,7 @@ def curves_to_draw(study: Study) -> list[CurveRecord]:
 
 
 def choose_two(names: Sequence[str], x: str | None, y: str | None, kind: str) -> tuple[str, str]:
-    """Two of `names`: `x` and `y`, and the first others in place of None.
-
-    Args:
-        names: At least two names.
-        x: The first name.
-        y: The second name.
-        kind: The kind of the names, for the error message.
+    """Two of `names`, which are at least two: `x` and `y`, and the first others in place of None.
 
     Raises:
         ConfigurationError: `x` or `y` is not one of `names`.

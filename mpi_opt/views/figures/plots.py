@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
-from mpi_opt.core.space import Categorical
+from mpi_opt.core.space import Categorical, Dimension
 from mpi_opt.core.trial import TrialRecord, is_usable
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.study.study import Study
@@ -124,14 +124,16 @@ def slices(study: Study) -> Figure:
     limits = series.sensible_range(series.main_figures(trials), study.record.maximize)
     for i, name in enumerate(names):
         axes = figure.add_subplot(n_rows, n_columns, i + 1)
-        _draw_slice(axes, study, name, forest)
+        _draw_slice(axes, trials, name, study.space[name], forest)
         zoom(axes, limits)
         axes.set(xlabel=shortened(name), ylabel=series.main_figure_name(study) if i % n_columns == 0 else "")
     return figure
 
 
-def _draw_slice(axes: Axes, study: Study, name: str, forest: Forest | None) -> None:
-    dimension, trials = study.space[name], series.complete(study)
+def _draw_slice(
+    axes: Axes, trials: Sequence[TrialRecord], name: str, dimension: Dimension, forest: Forest | None
+) -> None:
+    """Draws the trials, best first, and the mean of the forest over one hyperparameter."""
     chosen = [(t, shade) for t, shade in zip(trials, shades(len(trials)), strict=True) if name in t.parameters][::-1]
     places = jittered(dimension, [position(dimension, t.parameters[name]) for t, _ in chosen])
     size, values = 10 if len(chosen) < 1000 else 3, series.main_figures(t for t, _ in chosen)

@@ -14,13 +14,7 @@ from mpi_opt.views.text.tables import trials_table
 
 
 def search_summary(study: Study, store: str, n_expected: int) -> str:
-    """The text at the end of a search.
-
-    Args:
-        study: The study after the search.
-        store: The URL of its store, as the user wrote it.
-        n_expected: The configured number of trials.
-    """
+    """The text at the end of a search of `n_expected` trials; `store` is the URL as the user wrote it."""
     if study.figures_of_merit.are_several:
         lines = ["", "the Pareto front:", trials_table(study, study.pareto()[:20]), ""]
     else:
