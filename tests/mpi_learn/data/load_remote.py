@@ -2,7 +2,6 @@
 
 import sys
 
-import fsspec.implementations.http  # noqa: F401 - before the barrier, because it takes up to a second
 from mpi4py import MPI
 
 from mpi_learn.data.configuration import DataConfiguration
@@ -10,6 +9,5 @@ from mpi_learn.data.loading import load
 
 url, cache, together, keep = sys.argv[1:]
 configuration = DataConfiguration(train=url, features="X", labels="y", cache=cache, keep_cache=keep == "1")
-MPI.COMM_WORLD.Barrier()
 dataset = load(configuration, MPI.COMM_WORLD if together == "1" else MPI.COMM_SELF, seed=0)
 print(int(dataset.training.y[0].sum()), flush=True)

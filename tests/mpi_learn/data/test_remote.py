@@ -23,7 +23,7 @@ from mpi_learn.data.files import remote
 from mpi_learn.data.files.data_plan import count_samples
 from mpi_learn.data.loading import load
 from mpi_learn.errors import DataError, UserError
-from tests.mpirun import run
+from tests.mpirun import patient_s, run
 from tests.world import in_world
 
 fsspec = pytest.importorskip("fsspec")
@@ -34,11 +34,11 @@ class CountingFiles(http.server.SimpleHTTPRequestHandler):
 
     downloads: ClassVar[list[str]] = []
     is_ready: ClassVar[Callable[[], bool]] = lambda: True
-    """A download waits until this is true, for at most 30 s."""
+    """A download waits until this is true, for at most half a minute on a quiet machine."""
 
     def do_GET(self):
         self.downloads.append(self.path)
-        last = time.monotonic() + 30
+        last = time.monotonic() + patient_s(15)
         while not type(self).is_ready() and time.monotonic() < last:
             time.sleep(0.01)
         super().do_GET()
