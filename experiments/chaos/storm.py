@@ -134,6 +134,7 @@ def one_run(
         except Hung as error:
             problems.append("hung")
             (folder / "stacks.txt").write_text(str(error))
+            print(error, (folder / "out.txt").read_text()[-3000:], sep="\n")
         seconds = time.time() - search.began
     database = folder / "storm.db"
     return {
