@@ -53,6 +53,7 @@ def from_ranks(comm: Communicator, ranks: Sequence[int], name: str) -> Communica
     """
     group = comm.Get_group().Incl(ranks)
     with _creating:
+        forget_failed_creation()
         part = Revocable(MPI.COMM_SELF.Dup() if len(ranks) == 1 else _created(comm, group, name))
     part.Set_errhandler(MPI.ERRORS_RETURN)
     try:
@@ -61,6 +62,16 @@ def from_ranks(comm: Communicator, ranks: Sequence[int], name: str) -> Communica
         release(part)  # a member has died: the others may wait for this rank
         raise
     return part
+
+
+def forget_failed_creation() -> None:
+    """Allows this process to create communicators again after a rank has died during a `Split` or `Dup`.
+
+    Open MPI 5 creates one communicator after the other and begins with the parent of the lowest index. If a creation
+    fails, the index of its parent remains recorded as the lowest, and a `Split` or `Dup` of any newer communicator
+    waits forever. A creation from `COMM_SELF`, whose index is lower, clears the record.
+    """
+    MPI.COMM_SELF.Dup().Free()
 
 
 @contextmanager

@@ -83,6 +83,26 @@ def test_a_death_while_another_is_acknowledged_is_not_forgotten():
     assert "all are known" in done.stdout, done.stderr
 
 
+@pytest.mark.skipif(not SURVIVES_LOST_RANKS, reason="this MPI does not survive lost ranks")
+def test_communicators_are_created_after_a_death_during_a_creation():
+    program = (
+        "from mpi_learn.mpi import communicators\n"
+        "world.Set_errhandler(MPI.ERRORS_RETURN)\n"
+        "if world.rank > 1:\n"
+        "    part = communicators.split(communicators.from_ranks(world, [2, 3], 'first'), 0)\n"
+        "    if world.rank == 3: time.sleep(0.3); os.kill(os.getpid(), 9)\n"
+        "    try: part.Dup(); print('the death was not noticed')\n"
+        "    except lost_ranks.FAILURES: print('the creation failed', flush=True)\n"
+        "if world.rank in (1, 2):\n"
+        "    part = communicators.split(communicators.from_ranks(world, [1, 2], 'second'), 0)\n"
+        "    print('of', part.size, flush=True)\n"
+        "    time.sleep(0.5)\n"
+        "os._exit(0)\n"
+    )
+    done = mpirun(4, "-c", IMPORTS + program, timeout=TIMEOUT_S)
+    assert sorted(done.stdout.splitlines()) == ["of 2", "of 2", "the creation failed"], done.stderr
+
+
 @pytest.mark.parametrize("closed", ["stdout", "stderr"])
 @pytest.mark.parametrize(
     ("end", "status"),
