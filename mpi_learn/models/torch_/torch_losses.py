@@ -117,7 +117,11 @@ class Loss:
         return (values.float() * weights.reshape(*weights.shape, *[1] * (values.ndim - weights.ndim))).mean()
 
     def weight(self, targets: Any, n: int) -> float:
-        """The divisor in `mean`: the number of samples, or the sum of the weights of their classes."""
+        """The divisor in `mean`: usually the number of samples, `n`.
+
+        PyTorch's mean over class numbers is different: it leaves out ignored labels, and divides by the sum of the
+        weights of the classes if there are any.
+        """
         if self.rule is None or self.rule.class_axis is None or getattr(self.module, "reduction", "") != "mean":
             return float(n)
         labels, factors = targets.numpy(), getattr(self.module, "weight", None)  # indexing is slow in PyTorch

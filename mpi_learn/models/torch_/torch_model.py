@@ -101,10 +101,10 @@ class TorchModel(Model):
             return tuple(output.numpy() for output in flat_outputs(self._call(x)))
 
     def _take_gradients(self) -> None:
-        """Moves the parameters' gradients into the step vector, 0 for a parameter that was not used, and counts them.
+        """Copies the gradients into the step vector, and records which parameters have one; the others get zeros.
 
-        Gradients that begin as None are faster than views of the step vector, to which PyTorch would add: this reads
-        and writes them once less, and shows which parameters were used.
+        Before the backward pass, all gradients are None. If they were views of the step vector, PyTorch would add to
+        them, so that they had to be set to zero first, and a hook would have to find out which parameters were used.
         """
         for number, (parameter, place) in enumerate(zip(self.network.parameters, self._gradients, strict=True)):
             gradient, parameter.grad = parameter.grad, None
