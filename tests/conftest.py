@@ -26,8 +26,12 @@ from typing import Any
 
 import pytest
 
+from tests import session_folders
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Set before NumPy is imported. With more threads than free cores, many operations take ten times as long."""
+
+session_folders.use_own_folder()
 
 NOT_INSTALLABLE = re.compile(
     r"are not here$"  # data sets that are not part of the project
@@ -60,7 +64,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_runtest_setup() -> None:
-    """Excludes the objects of Keras and TensorFlow from garbage collection, which follows every training."""
+    """Removes what a killed ``mpirun`` left; excludes Keras' and TensorFlow's objects from each garbage collection."""
+    session_folders.remove_stale()
     if "keras" in sys.modules:
         freeze_once()
 

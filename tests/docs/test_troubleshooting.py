@@ -18,6 +18,7 @@ import yaml
 from mpi_learn.cli.launch import find_mpirun, launch_environment
 from mpi_opt.cli.main import main, run
 from mpi_opt.store import connecting
+from tests import session_folders
 from tests.docs.pages import DOCS
 from tests.mpirun import mpirun
 
@@ -100,6 +101,19 @@ def _under_mpirun(*arguments: str, consent: bool) -> None:
     print(ended.stdout + ended.stderr, file=sys.stderr)
 
 
+def _stale_session() -> None:
+    """Starts ``mpirun`` with a process number for which another ``mpirun`` has left its files."""
+    program = f"""
+import os, platform, sys
+folder = f"ompi.{{os.getpid()}}"
+os.mkdir(folder)
+open(f"{{folder}}/pmix.{{platform.node().partition('.')[0]}}.tool", "w").close()
+os.execv({find_mpirun()!r}, ["mpirun", "-np", "1", "true"])
+"""
+    environment = launch_environment() | {session_folders.VARIABLE: str(Path.cwd())}
+    subprocess.run([sys.executable, "-c", program], timeout=60, env=environment, check=False)
+
+
 def _locked_store() -> None:
     _searched("numbers")
     with sqlite3.connect("numbers.db", isolation_level=None) as holder, patch.object(connecting, "WAIT_S", 0.5):
@@ -169,6 +183,7 @@ PROVOKED: dict[str, Callable[[], object]] = {
     "already runs under one": _started_twice,
     "attempt to run as root": lambda: _under_mpirun("-np", "1", consent=False),
     "There are not enough slots": lambda: _under_mpirun("-np", "4000", consent=True),
+    "listener thread failed to start": _stale_session,
     "Timeout (": _died_before_mpi,
 }
 MANY = {"search": {"strategy": "random", "trials": 20}, "space": {"units": {"type": "real", "low": 0, "high": 1}}}
