@@ -163,6 +163,22 @@ def test_same_seed_same_weights_and_other_seed_others(shared):
     assert np.abs(other.weights - again.weights).max() > 1e-3
 
 
+def test_model_that_draws_from_numpy_and_python_is_the_same_on_every_rank():
+    one, other = (made(f"{TORCH}:build_permuted", {}, "mse", [], (X3,), (X3[:, 0],), stream=rank) for rank in (0, 1))
+    np.testing.assert_array_equal(one.predict((X3,)), other.predict((X3,)))
+
+
+def test_layer_of_keras_that_is_frozen_after_the_start_keeps_its_weights_in_the_model():
+    """As with `fit`, it is trained until the end: a callback cannot freeze it."""
+    model = made(f"{KERAS}:build_regression", {}, "mse", [], (X3,), (X3[:, 0],))
+    first, *_ = model.current().layers
+    model.weights[:] += 1
+    expected = model.weights[: model.layout.arrays.size].copy()
+    first.trainable = False
+    found = [np.ravel(variable) for variable in model.current().weights]
+    np.testing.assert_array_equal(np.concatenate(found), expected)
+
+
 def test_noise_of_the_global_generator_differs_by_step_and_rank_and_can_be_repeated():
     def gradients(model):
         integers = model.state.integers()

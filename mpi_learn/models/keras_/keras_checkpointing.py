@@ -14,7 +14,7 @@ from mpi_learn.errors import ModelError
 
 
 def check_precision(model: keras.Model, precision: str) -> None:
-    """Raises ModelError unless some layer with weights computes in the configured precision, and none in float16."""
+    """Raises ModelError unless some layer computes in the configured precision, none in float16, on float32 weights."""
     precisions = {layer.dtype_policy.name for layer in layers_of(model)}
     if any("float16" in name.replace("bfloat16", "") for name in precisions):
         raise ModelError(
@@ -22,6 +22,13 @@ def check_precision(model: keras.Model, precision: str) -> None:
             where="model",
             cure="use mixed_bfloat16: write `precision: mixed_bfloat16` and leave dtype out",
         )
+    for variable in model.trainable_variables:
+        if keras.backend.standardize_dtype(variable.dtype) not in ("float32", "float64"):
+            raise ModelError(
+                f"{variable.path} is trained in {variable.dtype}, which is not supported",
+                where="model",
+                cure="leave dtype out; for mixed precision, write `precision: mixed_bfloat16`",
+            )
     if precision != "float32" and precision not in precisions:
         raise ModelError(
             f"no layer computes in {precision}, but in {', '.join(sorted(precisions))}",

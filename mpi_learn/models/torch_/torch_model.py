@@ -72,8 +72,8 @@ class TorchModel(Model):
         outputs, labels = self._call(x), tensors(y)
         loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
         if weight > 0:
-            loss.backward(torch.full_like(loss, weight))  # type: ignore[no-untyped-call]
-        self._take_gradients()
+            loss.backward()  # type: ignore[no-untyped-call]
+        self._take_gradients(weight)
         self._step[self.layout.size :] = self._sums(outputs, labels, weight, loss.item(), len(x[0]))
         return self._step
 
@@ -100,11 +100,12 @@ class TorchModel(Model):
         with torch.no_grad():
             return tuple(output.numpy() for output in flat_outputs(self._call(x)))
 
-    def _take_gradients(self) -> None:
-        """Copies the gradients into the step vector, and records which parameters have one; the others get zeros.
+    def _take_gradients(self, weight: float) -> None:
+        """Copies the gradients times `weight` into the step vector, and records which parameters have one.
 
         Before the backward pass, all gradients are None. If they were views of the step vector, PyTorch would add to
         them, so that they had to be set to zero first, and a hook would have to find out which parameters were used.
+        The loss itself is not multiplied by `weight`: hooks of the user, which may clip, see the gradient of the mean.
         """
         for number, (parameter, place) in enumerate(zip(self.network.parameters, self._gradients, strict=True)):
             gradient, parameter.grad = parameter.grad, None
@@ -112,7 +113,7 @@ class TorchModel(Model):
             if gradient is None:
                 place.zero_()
             else:
-                place.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+                torch.mul(gradient.to_dense() if gradient.is_sparse else gradient, weight, out=place)
 
     def _call(self, x: Arrays) -> Any:
         """The outputs of the module."""
