@@ -75,6 +75,7 @@ class TorchNetwork:
 
     def move_into(self, weights: np.ndarray) -> None:
         """Makes the parameters views of `weights`."""
+        self.weights = weights[: self.layout.size]
         for parameter, view in zip(self.parameters, self.layout.views(weights), strict=True):
             view[...] = parameter.detach().numpy()
             parameter.data = torch.from_numpy(view)
