@@ -274,6 +274,15 @@ def test_torch_batch_whose_labels_are_all_ignored_gives_nothing():
     assert model.evaluate((X64,), y)[[WEIGHT, LOSS, N_SAMPLES]].tolist() == [0, 0, 20]
 
 
+def test_torch_metrics_of_the_same_name_and_a_metric_named_loss_are_all_in_the_history():
+    specification, parameters, loss, _, x, y = MODELS["torch regression"]
+    metrics = ["mae", f"{TORCH}:loss", "mse", "mae"]
+    model = made(specification, parameters, loss, metrics, x, y)
+    found = model.metrics(model.evaluate(x, y))
+    assert set(found) == {"loss", "mae", "loss_1", "mse", "mae_1"}
+    assert (found["loss"], found["loss_1"]) == (pytest.approx(found["mse"]), 7.0)
+
+
 WRONG = {
     "input shape": (f"{TORCH}:build_regression", "mse", [], (X64,), (X3[:, 0],), ModelError, r"shape \(64,\)"),
     "no such loss": (

@@ -156,6 +156,11 @@ def build_one_layer():
     return nn.Linear(64, 10)
 
 
+def loss(outputs, targets):
+    """A metric with the name of the loss."""
+    return torch.tensor(7.0)
+
+
 def squared_error(outputs, targets):
     return (outputs.squeeze(-1) - targets) ** 2
 

@@ -13,7 +13,7 @@ from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empt
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, named
 from mpi_learn.models.model import Model
-from mpi_learn.models.outputs import Outputs
+from mpi_learn.models.outputs import Outputs, names_in_history
 from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, tensors, trainable_parameters
@@ -49,7 +49,9 @@ class TorchModel(Model):
             outputs = tried.named_by(settings.loss, settings.metrics)
             self._loss = make_total_loss(settings, outputs, example)
             self.has_own_loss = self._loss.of_outputs.may_be_sums
-            self._metrics = self._made_metrics(outputs, example)
+            made = self._made_metrics(outputs, example)
+            names = names_in_history(key for key, _, _ in made)
+            self._metrics = [(name, pair, metric) for name, (_, pair, metric) in zip(names, made, strict=True)]
             self.n_sums = FIRST_STATE + sum(metric.size for _, _, metric in self._metrics) + N_FLAGS
             self._check(example, tried)
             if settings.n_workers > 1:
