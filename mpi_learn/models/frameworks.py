@@ -76,7 +76,7 @@ def seed_python(seed: int) -> None:
 
 
 class _PreparingFinder(MetaPathFinder):
-    """Runs a step after the import of a module, and keeps back what TensorFlow writes past Python on its way."""
+    """Runs a step after the import of a module, and suppresses what TensorFlow writes to stderr meanwhile."""
 
     def __init__(self, steps: dict[str, Prepare]) -> None:
         self.steps = steps

@@ -47,7 +47,7 @@ class Outputs:
         return len(self.shapes)
 
     def named_by(self, *mappings: object) -> Outputs:
-        """The same; outputs in an order, but without names, take them from the first complete mapping."""
+        """The same outputs; without names, they take those of the first mapping with one entry per output."""
         for mapping in mappings:
             if not self.names and isinstance(mapping, dict) and len(mapping) == len(self):
                 return replace(self, names=tuple(mapping))

@@ -14,7 +14,11 @@ from mpi_learn.errors import ModelError
 
 
 def check_precision(model: keras.Model, precision: str) -> None:
-    """Raises ModelError unless some layer computes in the configured precision, none in float16, on float32 weights."""
+    """Checks the precision of layers and weights.
+
+    Raises:
+        ModelError: No layer computes in the configured precision, a layer needs a scaled loss, or weights have 16 bits.
+    """
     precisions = {layer.dtype_policy.name for layer in layers_of(model)}
     if any("float16" in name.replace("bfloat16", "") for name in precisions):
         raise ModelError(
@@ -62,8 +66,9 @@ def recomputed(model: keras.Model) -> Iterator[None]:
 def _recomputing(layer: keras.layers.Layer, forward: Callable[..., Any]) -> Callable[..., Any]:
     """Replaces a layer's ``call``, which is repeated in the backward pass.
 
-    It runs inside of the stateless call that gives the layer its weights. Weights and inputs are handed to TensorFlow
-    as arguments, for it to find their gradients; the state (moving means, generators) is what it was in both runs.
+    It is called in the scope that gives the layer its weights. TensorFlow computes gradients for the arguments of the
+    repeated function alone, so weights and inputs are its arguments. Both runs begin with the same state: moving means
+    and random generators.
     """
 
     def call(*arguments: Any, **names: Any) -> Any:
