@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import importlib
 import importlib.util
+import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -17,6 +18,8 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from mpi_learn.environment import prepare_environment, quiet_stderr, reuse_freed_memory
 from mpi_learn.errors import ModelError
@@ -31,6 +34,7 @@ Prepare = Callable[[ModuleType], None]
 def prepared(seed: int, precision: str) -> Iterator[None]:
     """Models that are built inside have weights drawn from `seed`; Keras layers compute in `precision`."""
     n_threads = prepare_environment()  # TensorFlow reads its numbers of threads from there
+    seed_python(seed)
     before: list[Any] = []
 
     def prepare_tensorflow(tensorflow: Any) -> None:
@@ -65,8 +69,14 @@ def prepared(seed: int, precision: str) -> Iterator[None]:
             sys.modules["keras"].config.set_dtype_policy(before[0])
 
 
+def seed_python(seed: int) -> None:
+    """Seeds the global generators of Python and NumPy, from which models draw such as permutations of their inputs."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+
+
 class _PreparingFinder(MetaPathFinder):
-    """Runs a step after the import of a module, and keeps back what TensorFlow writes past Python on its way."""
+    """Runs a step after the import of a module, and suppresses what TensorFlow writes to stderr meanwhile."""
 
     def __init__(self, steps: dict[str, Prepare]) -> None:
         self.steps = steps

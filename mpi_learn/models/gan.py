@@ -25,7 +25,7 @@ from mpi_learn.models.frameworks import framework_of
 from mpi_learn.models.labels import output_losses
 from mpi_learn.models.model import Model
 from mpi_learn.models.network import Network, joined
-from mpi_learn.models.outputs import Outputs, Shape, shown
+from mpi_learn.models.outputs import Outputs, Shape, names_in_history, shown
 from mpi_learn.settings.component import component, make_component
 
 NAMES = DISCRIMINATOR, GENERATOR = "discriminator", "generator"
@@ -64,7 +64,9 @@ class GanModel(Model):
         self.framework = self.generator.framework
         example = Example(_real(example.x), example.y)
         self._make_losses(Outputs(tuple(self._output_shapes(example)), owner="the discriminator"), example)
-        self._metrics = [(component(metric).key, make_component(component(metric), 2)) for metric in settings.metrics]
+        metrics = list(map(component, settings.metrics))
+        names = names_in_history(wanted.key for wanted in metrics)
+        self._metrics = [(name, make_component(wanted, 2)) for name, wanted in zip(names, metrics, strict=True)]
         self.n_sums = FIRST_GAN_METRIC + len(self._metrics) + N_FLAGS
         self.layout = _joint_layout(*(network.layout for network in self._both))
         self.weights = aligned_empty(self.layout.size)

@@ -1,4 +1,4 @@
-"""The losses of a model's outputs and the labels that they take: whether these fit and are possible."""
+"""The losses of a model's outputs, and checks of the labels that they accept."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from mpi_learn.settings.user_code import errors_of_user_code, is_function, load_
 
 
 def make_model(settings: ModelSettings, example: Example) -> Model:
-    """The model behind our interface; the same seed gives the same initial weights.
+    """The model that the configuration names, checked on the samples. The same seed gives the same initial weights.
 
     Raises:
         ModelError, ConfigurationError: The model cannot be built, or does not fit the samples.

@@ -100,6 +100,11 @@ class Model(ABC):
         models = {name: network.current() for name, network in self.networks.items()}
         return models.get("", models)
 
+    def take_current(self) -> None:
+        """Copies the weights of the object of `current`, which user code may have changed, into `weights`."""
+        for network in self.networks.values():
+            network.move_into(network.weights)
+
     def save(self, path: Path) -> Path:
         """Writes the model to `path` with the framework's suffix, one file per network; returns the last one. Atomic.
 

@@ -47,11 +47,19 @@ def joined(arrays: Iterable[Any], dtype: type) -> np.ndarray:
 
 
 class Network(ModelState, Protocol):
-    """One model of a framework, whose trainable arrays are parts of a flat vector."""
+    """One model of a framework, whose trainable arrays are parts of a flat vector.
+
+    Attributes:
+        framework: ``keras`` or ``torch``.
+        settings: From which it was built.
+        layout: Of the trainable arrays.
+        weights: (layout.size,) float32, their values; see `move_into`.
+    """
 
     framework: str
     settings: ModelSettings
     layout: FlatLayout
+    weights: np.ndarray
 
     @property
     def has_constraints(self) -> bool:

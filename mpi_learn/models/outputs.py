@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +16,15 @@ Shape = tuple[int | None, ...]
 def shown(shapes: Iterable[Shape]) -> str:
     """Shapes for a message: ``(3,) and (8, 8)``."""
     return " and ".join(map(str, shapes))
+
+
+def names_in_history(names: Iterable[str]) -> list[str]:
+    """The names of metrics; as in Keras, a name that is already taken gets a number: ``f1``, ``f1_1``."""
+    n_taken, found = Counter(["loss"]), []
+    for name in names:
+        found.append(f"{name}_{n_taken[name]}" if n_taken[name] else name)
+        n_taken[name] += 1
+    return found
 
 
 @dataclass(frozen=True)
@@ -37,7 +47,7 @@ class Outputs:
         return len(self.shapes)
 
     def named_by(self, *mappings: object) -> Outputs:
-        """The same; outputs in an order, but without names, take them from the first complete mapping."""
+        """The same outputs; without names, they take those of the first mapping with one entry per output."""
         for mapping in mappings:
             if not self.names and isinstance(mapping, dict) and len(mapping) == len(self):
                 return replace(self, names=tuple(mapping))

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
+
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.keras_.keras_callbacks import (
     check_keras_callback,
@@ -81,14 +83,43 @@ class Callbacks:
         if not self._has_callbacks:
             return False
 
-        def call_here() -> tuple[bool, float | None]:
-            with as_after(after, self.model):
-                return self._call_here(epoch, name, arguments)
+        is_later = after is not None and after.weights is not self.model.weights
 
-        stops, rate = result_of_rank(self.comm, call_here, self.first)
+        def call_here() -> tuple[bool, float | None, np.ndarray | None]:
+            with as_after(after, self.model):
+                weights, state = self.model.weights.copy(), self.model.state.floats()
+                stops, rate = self._call_here(epoch, name, arguments)
+                return stops, rate, self._changed_state(weights, state, is_later)
+
+        stops, rate, state = result_of_rank(self.comm, call_here, self.first)
         if rate is not None:
             self.rate.chosen = rate
+        if state is not None:
+            self.model.state.set_floats(state)
         return stops
+
+    def _changed_state(self, weights: np.ndarray, state: np.ndarray, is_later: bool) -> np.ndarray | None:
+        """The real numbers of the model's state if callbacks have changed them.
+
+        Args:
+            weights, state: As they were before the callbacks.
+            is_later: Whether the model has been trained further, so that changes of an earlier model would be lost.
+
+        Raises:
+            ConfigurationError: Callbacks have changed the weights, of which other ranks have copies, or `is_later`.
+        """
+        self.model.take_current()
+        now = self.model.state.floats()
+        has_state = not np.array_equal(state, now, equal_nan=True)
+        has_weights = not np.array_equal(weights, self.model.weights, equal_nan=True)
+        if (has_weights and self.comm.size > 1) or (is_later and (has_weights or has_state)):
+            raise ConfigurationError(
+                f"a callback changes the {'weights' if has_weights else 'state'} of the model"
+                + (", while the next epoch has already been trained" if is_later else " on one rank alone"),
+                where="callbacks",
+                cure="leave out `validation: {mode: thread}`" if is_later else "train on one rank",
+            )
+        return now if has_state else None
 
     def _call_here(self, epoch: int, name: str, arguments: tuple[Any, ...]) -> tuple[bool, float | None]:
         """The part of `_call` on the first worker; also returns the learning rate if a callback has set it."""

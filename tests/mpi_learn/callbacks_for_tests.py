@@ -80,3 +80,17 @@ def make_stopped_rate():
 
 def sum_of_weights(epoch, metrics, model):
     CALLS.append((epoch, float(sum(weights.sum() for weights in model.get_weights()))))
+
+
+def zeroed(epoch, metrics, model):
+    """Changes the weights of a model of Keras or PyTorch."""
+    if hasattr(model, "set_weights"):
+        model.set_weights([0 * weights for weights in model.get_weights()])
+    else:
+        for parameter in model.parameters():
+            parameter.data = 0 * parameter.data
+
+
+def annealed(epoch, metrics, model):
+    """Changes a buffer of a PyTorch module."""
+    model.mean.fill_(epoch + 2)

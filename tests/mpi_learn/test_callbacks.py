@@ -14,6 +14,9 @@ from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.errors import ConfigurationError, TrainingError
+from mpi_learn.models.configuration import ModelSettings
+from mpi_learn.models.example import Example
+from mpi_learn.models.make_model import make_model
 from mpi_learn.settings.user_code import load_function
 from mpi_learn.training.callbacks import Callbacks
 from tests.mpi_learn.models_for_tests import line
@@ -157,6 +160,48 @@ def test_callback_that_raises_before_the_first_epoch_ends_the_training_on_all_ra
             Callbacks([f"{FILE}:raising_in_set_params"], comm, 1, SimpleNamespace(framework="keras"), 1, rate)
 
     run_ranks(2, run)
+
+
+@pytest.mark.parametrize("framework", ["keras", "torch"])
+def test_callback_changes_the_weights_on_one_rank(framework):
+    """Almost without a learning rate, weights that a callback has set to zero remain zero."""
+    common = (KERAS if framework == "keras" else TORCH) | {"optimizer": {"name": "sgd", "learning_rate": 1e-9}}
+    result = train(common | {"callbacks": f"{FILE}:zeroed", "epochs": 2}, MPI.COMM_SELF, data=line())
+    weights = result.model.get_weights() if framework == "keras" else list(result.model.parameters())
+    assert not any(np.any(one.detach().numpy() if framework == "torch" else one) for one in weights)
+    assert result.history["loss"][1] == pytest.approx(float(np.mean(line().training.y[0] ** 2)), rel=1e-4)
+
+
+def test_torch_parameters_in_other_memory_are_trained_after_a_callback():
+    common = TORCH | {"optimizer": {"name": "sgd", "learning_rate": 0.1}, "batch_size": 20, "epochs": 2}
+    common["model"] = f"{HERE}/torch_models_for_tests.py:build_centred"
+    result = train(common | {"callbacks": f"{FILE}:zeroed"}, MPI.COMM_SELF, data=line())
+    assert result.history["loss"][1] < 0.5 * float(np.mean(line().training.y[0] ** 2))
+
+
+def after_an_epoch(name):
+    """Calls a callback on the first of two ranks; returns the state of the model on each of them."""
+    x = np.ones((8, 3), np.float32)
+    settings = ModelSettings(f"{HERE}/torch_models_for_tests.py:build_centred", loss="mse")
+    models = [make_model(settings, Example((x,), (x[:, 0],))) for _ in range(2)]
+
+    def run(comm):
+        model = models[comm.rank]
+        callbacks = Callbacks([f"{FILE}:{name}"], comm, 0, model, 1, SimpleNamespace(fixed_by="", chosen=None))
+        callbacks.after_epoch(SimpleNamespace(number=0, weights=model.weights), {})
+        return model.state.floats().tolist()
+
+    return run_ranks(2, run)
+
+
+def test_state_that_a_callback_changes_is_the_same_on_all_ranks():
+    """As in annealing, where a variable of the model grows with the epochs."""
+    assert after_an_epoch("annealed") == [[2.0] * 3] * 2
+
+
+def test_callback_that_changes_the_weights_is_refused_on_several_ranks():
+    with pytest.raises(ConfigurationError, match="a callback changes the weights"):
+        after_an_epoch("zeroed")
 
 
 PROGRAM = f"""

@@ -163,6 +163,22 @@ def test_same_seed_same_weights_and_other_seed_others(shared):
     assert np.abs(other.weights - again.weights).max() > 1e-3
 
 
+def test_model_that_draws_from_numpy_and_python_is_the_same_on_every_rank():
+    one, other = (made(f"{TORCH}:build_permuted", {}, "mse", [], (X3,), (X3[:, 0],), stream=rank) for rank in (0, 1))
+    np.testing.assert_array_equal(one.predict((X3,)), other.predict((X3,)))
+
+
+def test_layer_of_keras_that_is_frozen_after_the_start_keeps_its_weights_in_the_model():
+    """As with `fit`, it is trained until the end: a callback cannot freeze it."""
+    model = made(f"{KERAS}:build_regression", {}, "mse", [], (X3,), (X3[:, 0],))
+    first, *_ = model.current().layers
+    model.weights[:] += 1
+    expected = model.weights[: model.layout.arrays.size].copy()
+    first.trainable = False
+    found = [np.ravel(variable) for variable in model.current().weights]
+    np.testing.assert_array_equal(np.concatenate(found), expected)
+
+
 def test_noise_of_the_global_generator_differs_by_step_and_rank_and_can_be_repeated():
     def gradients(model):
         integers = model.state.integers()
@@ -256,6 +272,15 @@ def test_torch_batch_whose_labels_are_all_ignored_gives_nothing():
     assert step[model.layout.size + N_SAMPLES] == 20
     assert np.count_nonzero(step) == 1
     assert model.evaluate((X64,), y)[[WEIGHT, LOSS, N_SAMPLES]].tolist() == [0, 0, 20]
+
+
+def test_torch_metrics_of_the_same_name_and_a_metric_named_loss_are_all_in_the_history():
+    specification, parameters, loss, _, x, y = MODELS["torch regression"]
+    metrics = ["mae", f"{TORCH}:loss", "mse", "mae"]
+    model = made(specification, parameters, loss, metrics, x, y)
+    found = model.metrics(model.evaluate(x, y))
+    assert set(found) == {"loss", "mae", "loss_1", "mse", "mae_1"}
+    assert (found["loss"], found["loss_1"]) == (pytest.approx(found["mse"]), 7.0)
 
 
 WRONG = {

@@ -14,7 +14,11 @@ from mpi_learn.errors import ModelError
 
 
 def check_precision(model: keras.Model, precision: str) -> None:
-    """Raises ModelError unless some layer with weights computes in the configured precision, and none in float16."""
+    """Checks the precision of layers and weights.
+
+    Raises:
+        ModelError: No layer computes in the configured precision, a layer needs a scaled loss, or weights have 16 bits.
+    """
     precisions = {layer.dtype_policy.name for layer in layers_of(model)}
     if any("float16" in name.replace("bfloat16", "") for name in precisions):
         raise ModelError(
@@ -22,6 +26,13 @@ def check_precision(model: keras.Model, precision: str) -> None:
             where="model",
             cure="use mixed_bfloat16: write `precision: mixed_bfloat16` and leave dtype out",
         )
+    for variable in model.trainable_variables:
+        if keras.backend.standardize_dtype(variable.dtype) not in ("float32", "float64"):
+            raise ModelError(
+                f"{variable.path} is trained in {variable.dtype}, which is not supported",
+                where="model",
+                cure="leave dtype out; for mixed precision, write `precision: mixed_bfloat16`",
+            )
     if precision != "float32" and precision not in precisions:
         raise ModelError(
             f"no layer computes in {precision}, but in {', '.join(sorted(precisions))}",
@@ -55,8 +66,9 @@ def recomputed(model: keras.Model) -> Iterator[None]:
 def _recomputing(layer: keras.layers.Layer, forward: Callable[..., Any]) -> Callable[..., Any]:
     """Replaces a layer's ``call``, which is repeated in the backward pass.
 
-    It runs inside of the stateless call that gives the layer its weights. Weights and inputs are handed to TensorFlow
-    as arguments, for it to find their gradients; the state (moving means, generators) is what it was in both runs.
+    It is called in the scope that gives the layer its weights. TensorFlow computes gradients for the arguments of the
+    repeated function alone, so weights and inputs are its arguments. Both runs begin with the same state: moving means
+    and random generators.
     """
 
     def call(*arguments: Any, **names: Any) -> Any:

@@ -16,7 +16,7 @@ from mpi_learn.models.example import Example, Tensors, named
 from mpi_learn.models.keras_.keras_inputs import described, input_names, not_taken
 from mpi_learn.models.keras_.keras_losses import compile_arguments, make_output_loss, structured
 from mpi_learn.models.keras_.keras_metrics import MetricStates
-from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, takes, tracing
+from mpi_learn.models.keras_.keras_network import SEED_STATE, KerasNetwork, takes_training, tracing
 from mpi_learn.models.keras_.keras_tensors import tensors
 from mpi_learn.models.labels import OutputLosses, output_losses
 from mpi_learn.models.outputs import Outputs
@@ -31,6 +31,25 @@ class GradientRecorder(keras.optimizers.Optimizer):  # type: ignore[misc] # Kera
         self.shift = 0.0
         self._one = tf.constant(1, self.iterations.dtype)
 
+    @property
+    def learning_rate(self) -> Any:
+        """The learning rate, for callbacks; a step does not know it.
+
+        Raises:
+            ModelError: Called in a step.
+        """
+        if tf.inside_function():
+            raise ModelError(
+                "the model reads self.optimizer.learning_rate, which is not available in a step",
+                where="model",
+                cure="use self.optimizer.iterations, or make the value an argument of your function",
+            )
+        return keras.optimizers.Optimizer.learning_rate.fget(self)
+
+    @learning_rate.setter
+    def learning_rate(self, value: Any) -> None:
+        keras.optimizers.Optimizer.learning_rate.fset(self, value)
+
     def count_step(self) -> None:
         """Counts a step outside of a compiled function: inside, the assignment takes five times as long."""
         self.iterations.value.assign_add(self._one, read_value=False)
@@ -44,8 +63,11 @@ class GradientRecorder(keras.optimizers.Optimizer):  # type: ignore[misc] # Kera
                 variable.assign(variable + self.shift)
 
 
-def check_loop(model: keras.Model) -> None:
-    """Checks that the model leaves the loop over batches to the caller.
+def check_loop(model: keras.Model, is_validated: bool) -> None:
+    """Checks that the model leaves the loops over batches to the caller.
+
+    Args:
+        is_validated: Whether there are validation data, for which `fit` calls `evaluate`.
 
     Raises:
         ModelError: It overrides a method that is not called here, or its state depends on the order of the batches.
@@ -57,12 +79,13 @@ def check_loop(model: keras.Model) -> None:
                 where="model",
                 cure="leave stateful out, and give whole sequences",
             )
-    for name in ("fit", "make_train_function"):
+    of_validation = ("evaluate", "make_test_function") if is_validated else ()
+    for name in ("fit", "make_train_function", *of_validation):
         if overrides(model, name):
             raise ModelError(
                 f"{type(model).__name__} overrides `{name}`, which MPI Learn does not call",
                 where="model",
-                cure="override `train_step` or `compute_loss`, or use `callbacks`",
+                cure="override `train_step`, `test_step` or `compute_loss`, or use `callbacks`",
             )
 
 
@@ -97,11 +120,11 @@ class CompiledModel:
 
     def __init__(self, network: KerasNetwork, settings: ModelSettings, example: Example) -> None:
         self.network, self.model, self.settings = network, network.model, settings
-        check_loop(self.model)
+        check_loop(self.model, settings.is_validated)
         self.has_train_step = overrides(self.model, "train_step")
         self.has_test_step = overrides(self.model, "test_step")
         self._has_loss_method = overrides(self.model, "compute_loss")
-        self._loss_takes_training = takes(self.model.compute_loss, "training")
+        self._loss_takes_training = takes_training(self.model.compute_loss)
         self._inputs, self._labels = input_names(self.model, example), example.y_names
         self.losses = OutputLosses[Any]([], [], [], may_be_sums=settings.loss is None)
         self._outputs = self._outputs_of(example)

@@ -63,7 +63,7 @@ class MetricStates:
         """Checks that the metrics are sums over samples, as far as some samples show.
 
         Args:
-            run: `Pass.run` of a pass.
+            run: Runs a training or inference pass.
             example: The samples.
 
         Returns:

@@ -4,11 +4,14 @@ The weights are in NumPy memory that TensorFlow reads through DLPack without a c
 them in place between two steps. The compiled step splits the vector into the layers' arrays, runs the model
 statelessly on them, and joins gradient and sums to one tensor, on whose own memory MPI then works.
 
-Losses and metrics are Keras' own: `compute_loss` and `compute_metrics` of the compiled model. The gradient of a batch
-is multiplied by the batch's weight, so that the sum over ranks divided by the sum of the weights is the gradient of
-the mean over all samples. The weight is the divisor of the mean loss: the number of samples, with a mask the number of
-unmasked entries, with the reduction ``mean_with_sample_weight`` the sum of the sample weights. If losses of several
-outputs have different divisors, the weight is the number of samples: then several ranks train only almost like one.
+Losses and metrics are Keras' own: `compute_loss` and `compute_metrics` of the compiled model. The gradient of the mean
+loss of a batch, as `fit` computes it, is multiplied by the batch's weight, so that the sum over ranks divided by the
+sum of the weights is the gradient of the mean over all samples. The loss itself is not multiplied, because gradients
+that users define, such as clipped ones, need not be proportional to the loss.
+
+The weight is the divisor of the mean loss: the number of samples, with a mask the number of unmasked entries, with the
+reduction ``mean_with_sample_weight`` the sum of the sample weights. If losses of several outputs have different
+divisors, the weight is the number of samples: then several ranks train only almost like one.
 """
 
 from __future__ import annotations
@@ -133,7 +136,10 @@ class KerasModel(Model):
         parts = self.network.parts(flat)
         result = self._training(parts, (x, y, weights), self._initial)
         pairs = zip(result.gradients, parts, strict=True)
-        gradients = [flattened(tf.zeros_like(part) if gradient is None else gradient) for gradient, part in pairs]
+        gradients = [
+            tf.zeros([tf.size(part)]) if gradient is None else result.weight * flattened(gradient)
+            for gradient, part in pairs
+        ]
         counts = [0.0 if gradient is None else 1.0 for gradient in result.gradients]
         return tf.concat([*gradients, counts, self._sums(result)], 0)
 

@@ -42,7 +42,8 @@ class KerasNetwork:
     """A built Keras model that computes with trainable arrays given from outside.
 
     Attributes:
-        layout: Of the trainable arrays.
+        variables: The trainable variables. Later changes of ``trainable`` have no effect, as with `fit`.
+        layout: Of the trainable variables.
         weights: (layout.size,) float32, their values; see `move_into`.
         compiled_by_user: The optimizer with which the user's function has compiled the model, and whether the training
             uses the losses and metrics of `compile`.
@@ -54,7 +55,8 @@ class KerasNetwork:
         self.model, self.settings = model, settings
         uses_compile = model.compiled and (settings.loss is None or settings.gan is not None)
         self.compiled_by_user = getattr(model, "optimizer", None), uses_compile
-        self.takes_training = takes(model.call, "training")
+        self.takes_training = takes_training(model.call)
+        self.variables: list[Any] = []
         self.layout = FlatLayout(())
         self._floats: list[Any] = []
         self._integers: list[Any] = []
@@ -73,10 +75,11 @@ class KerasNetwork:
             )
         check_precision(self.model, self.settings.precision)
         self.reseed()
-        self.layout = FlatLayout.of(self.model.trainable_variables)
-        variables = self.model.non_trainable_variables
-        self._floats = [variable for variable in variables if is_float(variable)]
-        self._integers = [variable for variable in variables if not is_float(variable)]
+        self.variables = list(self.model.trainable_variables)
+        self.layout = FlatLayout.of(self.variables)
+        others = self.model.non_trainable_variables
+        self._floats = [variable for variable in others if is_float(variable)]
+        self._integers = [variable for variable in others if not is_float(variable)]
         for variable in self._integers:  # dropout and noise draw from (seed, counter): each rank gets its own seed
             if variable.name == SEED_STATE:
                 state = np.asarray(variable)
@@ -88,10 +91,10 @@ class KerasNetwork:
 
     def move_into(self, weights: np.ndarray) -> None:
         self.weights = weights[: self.layout.size]
-        self.weights[:] = joined(self.model.trainable_variables, np.float32)
+        self.weights[:] = joined(self.variables, np.float32)
 
     def current(self) -> keras.Model:
-        assign(self.model.trainable_variables, self.weights)
+        assign(self.variables, self.weights)
         return self.model
 
     def save(self, path: Path) -> Path:
@@ -116,10 +119,9 @@ class KerasNetwork:
     def parts(self, flat: Any) -> list[Any]:
         """See `Network.parts`; in the dtypes that the model computes with. Counts may follow in `flat`."""
         pieces = tf.split(flat, [*np.diff(self.layout.bounds).tolist(), -1])[:-1]
-        variables = self.model.trainable_variables
         return [
             tf.cast(tf.reshape(piece, variable.shape), variable.dtype)
-            for piece, variable in zip(pieces, variables, strict=True)
+            for piece, variable in zip(pieces, self.variables, strict=True)
         ]
 
     def scope(self, parts: Tensors, more: Sequence[tuple[Any, Any]] = ()) -> RecordingScope:
@@ -128,7 +130,7 @@ class KerasNetwork:
         Args:
             more: Further variables and their values.
         """
-        return RecordingScope([*zip(self.model.trainable_variables, parts, strict=True), *more])
+        return RecordingScope([*zip(self.variables, parts, strict=True), *more])
 
     def __call__(self, x: Any, training: bool) -> Any:
         """The outputs, as the model returns them; inside of `scope`."""
@@ -151,7 +153,7 @@ class KerasNetwork:
         Raises:
             ModelError: The pass has changed a trainable array.
         """
-        for variable in self.model.trainable_variables:
+        for variable in self.variables:
             if id(variable) in scope.assigned:
                 raise ModelError(
                     f"{variable.path} is trainable, and the model changes it when it is called",
@@ -216,11 +218,11 @@ class KerasNetwork:
         return lambda x, y: [result.numpy() for result in traced(flat(), tensors(x), tensors(y))]
 
     def optimizer(self, wanted: Component) -> UpdateRule:
-        return KerasRule(wanted, self.model.trainable_variables, self.layout, self.parts)
+        return KerasRule(wanted, self.variables, self.layout, self.parts)
 
     @property
     def has_constraints(self) -> bool:
-        return any(variable.constraint is not None for variable in self.model.trainable_variables)
+        return any(variable.constraint is not None for variable in self.variables)
 
     def close(self) -> None:
         """The model is compiled again as the user's function returned it, or not at all."""
@@ -257,7 +259,6 @@ def error_text(error: Exception) -> str:
     return re.sub(r"^Exception encountered when calling .*\n*", "", text).strip()
 
 
-def takes(function: Callable[..., Any], name: str) -> bool:
-    """Whether a function has a parameter of this name."""
-    parameters = inspect.signature(function).parameters
-    return name in parameters or any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+def takes_training(function: Callable[..., Any]) -> bool:
+    """Whether a function has a parameter ``training``. Keras passes it to no other, not even to ``**options``."""
+    return "training" in inspect.signature(function).parameters

@@ -26,7 +26,7 @@ class PassResult:
     """The tensors that a pass over a batch returns.
 
     Attributes:
-        gradients: Of `weight` × `loss`, one per trainable array, None for an array that is not used; none in inference.
+        gradients: Of `loss`, one per trainable array, None for an array that is not used; none in inference.
         n: The number of samples.
         weight: The divisor of the mean loss.
         loss: The mean loss.
@@ -103,13 +103,12 @@ def _stateless_pass(
             outputs = network(x, training)
             loss = compiled.loss(x, y, outputs, weights, training)
             logs = compiled.model.compute_metrics(x, y, outputs, weights)
-            weight = tf.stop_gradient(compiled.weight(y, outputs, weights, n))
-            total = weight * loss
+    weight = compiled.weight(y, outputs, weights, n)
     change = [scope.get_current_value(variable) - start for variable, start in zip(states, initial, strict=True)]
     if not training:
         _check_state(compiled, scope)
         return PassResult((), n, weight, loss, change, logs)
-    gradients = tape.gradient(total, parts)
+    gradients = tape.gradient(loss, parts)
     network.store_assigned(scope, states)
     return PassResult(gradients, n, weight, loss, change, logs)
 
@@ -133,7 +132,7 @@ def _stateful_pass(
     The gradients are those that `train_step` hands to the model's optimizer, which here changes no weight.
     """
     model, states = compiled.model, compiled.metrics.variables
-    for variable, value in zip([*model.trainable_variables, *states], [*parts, *initial], strict=True):
+    for variable, value in zip([*compiled.network.variables, *states], [*parts, *initial], strict=True):
         variable.assign(value)
     compiled.recorder.steps.clear()
     step = model.train_step if training else model.test_step
@@ -142,22 +141,21 @@ def _stateful_pass(
         raise ModelError(f"{step.__name__} returns no `loss`", where="model", cure='return {"loss": …}')
     change = [variable.value - start for variable, start in zip(states, initial, strict=True)]
     n = _n_samples(batch)
-    gradients = _recorded_gradients(compiled, n) if training else ()
+    gradients = _recorded_gradients(compiled) if training else ()
     return PassResult(gradients, n, n, tf.cast(logs["loss"], tf.float32), change, logs)
 
 
-def _recorded_gradients(compiled: CompiledModel, n: Any) -> list[Any]:
-    """`n` times the gradient with which the optimizer was called, or None, for each trainable array."""
+def _recorded_gradients(compiled: CompiledModel) -> list[Any]:
+    """The gradient with which the optimizer was called, or None, for each trainable array."""
     steps = compiled.recorder.steps
     if len(steps) != 1:
         raise _refused(compiled, f"calls self.optimizer {len(steps)} times" if steps else "never calls self.optimizer")
-    numbers = {id(variable): number for number, variable in enumerate(compiled.model.trainable_variables)}
+    numbers = {id(variable): number for number, variable in enumerate(compiled.network.variables)}
     gradients: list[Any] = [None] * len(numbers)
     for gradient, variable in steps[0]:
         if id(variable) not in numbers:
             raise _refused(compiled, f"updates {variable.path}, which is not trainable")
-        if gradient is not None:
-            gradients[numbers[id(variable)]] = n * tf.convert_to_tensor(gradient)
+        gradients[numbers[id(variable)]] = gradient
     return gradients
 
 

@@ -60,7 +60,7 @@ class Loss:
 
     Attributes:
         function: Of (outputs, targets).
-        of_each: The same without the mean over the batch, if `module` lets one choose.
+        of_each: The same without the mean over the batch if `module` has a `reduction`; otherwise `function`.
         key: Its name in messages.
         module: The loss of `torch.nn` or of the user, if it is a module.
         rule: What it requires of the targets, if that is known.

@@ -59,8 +59,8 @@ class OfTorchmetrics:
     Args:
         metric: A `torchmetrics.Metric`.
         key: Its name, for messages.
-        loss: The output's: if it takes logits, metrics of classes get probabilities. By itself torchmetrics decides
-            this batch by batch.
+        loss: The loss of the output. If it takes logits, metrics of classes receive probabilities; torchmetrics would
+            guess in each batch whether it received logits.
 
     Raises:
         ConfigurationError: A state is not a sum.

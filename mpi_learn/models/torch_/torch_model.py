@@ -13,7 +13,7 @@ from mpi_learn.flat_layout import LOSS, N_FLAGS, N_SAMPLES, WEIGHT, aligned_empt
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, named
 from mpi_learn.models.model import Model
-from mpi_learn.models.outputs import Outputs
+from mpi_learn.models.outputs import Outputs, names_in_history
 from mpi_learn.models.torch_.torch_inputs import arguments_of, described, flat_outputs
 from mpi_learn.models.torch_.torch_metrics import Metric, make_metric
 from mpi_learn.models.torch_.torch_network import TorchNetwork, tensors, trainable_parameters
@@ -49,7 +49,9 @@ class TorchModel(Model):
             outputs = tried.named_by(settings.loss, settings.metrics)
             self._loss = make_total_loss(settings, outputs, example)
             self.has_own_loss = self._loss.of_outputs.may_be_sums
-            self._metrics = self._made_metrics(outputs, example)
+            made = self._made_metrics(outputs, example)
+            names = names_in_history(key for key, _, _ in made)
+            self._metrics = [(name, pair, metric) for name, (_, pair, metric) in zip(names, made, strict=True)]
             self.n_sums = FIRST_STATE + sum(metric.size for _, _, metric in self._metrics) + N_FLAGS
             self._check(example, tried)
             if settings.n_workers > 1:
@@ -72,8 +74,8 @@ class TorchModel(Model):
         outputs, labels = self._call(x), tensors(y)
         loss, weight = self._loss(outputs, labels, tensors(weights), len(x[0]))
         if weight > 0:
-            loss.backward(torch.full_like(loss, weight))  # type: ignore[no-untyped-call]
-        self._take_gradients()
+            loss.backward()  # type: ignore[no-untyped-call]
+        self._take_gradients(weight)
         self._step[self.layout.size :] = self._sums(outputs, labels, weight, loss.item(), len(x[0]))
         return self._step
 
@@ -100,11 +102,12 @@ class TorchModel(Model):
         with torch.no_grad():
             return tuple(output.numpy() for output in flat_outputs(self._call(x)))
 
-    def _take_gradients(self) -> None:
-        """Copies the gradients into the step vector, and records which parameters have one; the others get zeros.
+    def _take_gradients(self, weight: float) -> None:
+        """Copies the gradients times `weight` into the step vector, and records which parameters have one.
 
         Before the backward pass, all gradients are None. If they were views of the step vector, PyTorch would add to
         them, so that they had to be set to zero first, and a hook would have to find out which parameters were used.
+        The loss itself is not multiplied by `weight`: hooks of the user, which may clip, see the gradient of the mean.
         """
         for number, (parameter, place) in enumerate(zip(self.network.parameters, self._gradients, strict=True)):
             gradient, parameter.grad = parameter.grad, None
@@ -112,7 +115,7 @@ class TorchModel(Model):
             if gradient is None:
                 place.zero_()
             else:
-                place.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+                torch.mul(gradient.to_dense() if gradient.is_sparse else gradient, weight, out=place)
 
     def _call(self, x: Arrays) -> Any:
         """The outputs of the module."""

@@ -15,6 +15,7 @@ from mpi_learn.errors import ModelError
 from mpi_learn.flat_layout import FlatLayout
 from mpi_learn.models.configuration import ModelSettings
 from mpi_learn.models.example import Arrays, Example, Tensors
+from mpi_learn.models.frameworks import seed_python
 from mpi_learn.models.labels import LabelRule
 from mpi_learn.models.network import joined
 from mpi_learn.models.outputs import Shape
@@ -60,7 +61,9 @@ class TorchNetwork:
             )
         self.parameters = trainable_parameters(module)
         self.layout = FlatLayout.of(self.parameters)
-        torch.manual_seed(settings.seed * 1_000_003 + settings.stream)  # of dropout, the same for both models of a GAN
+        own_seed = settings.seed * 1_000_003 + settings.stream  # of dropout, the same for both models of a GAN
+        torch.manual_seed(own_seed)
+        seed_python(own_seed)
 
     def __call__(self, *x: Any, **by_name: Any) -> Any:
         """The outputs of the module; in mixed precision, real numbers are returned as float32."""
@@ -72,6 +75,7 @@ class TorchNetwork:
 
     def move_into(self, weights: np.ndarray) -> None:
         """Makes the parameters views of `weights`."""
+        self.weights = weights[: self.layout.size]
         for parameter, view in zip(self.parameters, self.layout.views(weights), strict=True):
             view[...] = parameter.detach().numpy()
             parameter.data = torch.from_numpy(view)
@@ -94,25 +98,34 @@ class TorchNetwork:
         return f"import torch; {name}.load_state_dict(torch.load({file.name!r}))"
 
     def _state(self, *, is_real: bool) -> list[torch.Tensor]:
-        """Buffers and frozen parameters, as they are now: ``self.mean = …`` in `forward` replaces a buffer."""
+        """Buffers and frozen parameters, as they are now: ``self.mean = …`` in `forward` replaces a buffer.
+
+        Sparse matrices, such as the adjacency matrix of a graph, are constants and not part of the state.
+        """
         frozen = (parameter for parameter in self.module.parameters() if not parameter.requires_grad)
         state = (tensor.detach() for tensor in (*self.module.buffers(), *frozen))
         real = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in state]
-        return [tensor for tensor in real if tensor.is_floating_point() == is_real]
+        dense = [tensor for tensor in real if tensor.layout is torch.strided]
+        return [tensor for tensor in dense if tensor.is_floating_point() == is_real]
 
     @contextmanager
     def unchanged(self) -> Iterator[dict[str, torch.Tensor]]:
-        """Restores parameters, buffers and random numbers at the end; yields copies of the parameters by name."""
-        before = {name: parameter.detach().clone() for name, parameter in self.module.named_parameters()}
+        """Restores parameters, buffers, attributes and random numbers; yields copies of the parameters by name."""
+        parameters = dict(self.module.named_parameters())
+        before = {name: parameter.detach().clone() for name, parameter in parameters.items()}
+        attributes = [(vars(part), dict(vars(part))) for part in self.module.modules()]
         try:
             with torch.random.fork_rng(devices=[]), unchanged_buffers(self.module):
                 yield before
         finally:
+            for now, earlier in attributes:
+                now.clear()
+                now.update(earlier)
+            self.module.eval()  # so that the first step calls `train` as each epoch of a loop does
             with torch.no_grad():
-                for name, value in before.items():
-                    parameter = self.module.get_parameter(name)
+                for name, parameter in parameters.items():
                     parameter.grad = None
-                    parameter.copy_(value)
+                    parameter.copy_(before[name])
 
     def floats(self) -> np.ndarray:
         return joined((tensor.float() for tensor in self._state(is_real=True)), np.float32)
@@ -198,6 +211,31 @@ def _check_parameters(module: torch.nn.Module) -> None:
             where="model",
             cure="return the module without .to(device)",
         )
+    _check_memory(module)
+
+
+def _check_memory(module: torch.nn.Module) -> None:
+    """Raises ModelError if a trained parameter shares memory with another tensor: its new memory is its own."""
+    tensors = [*module.named_parameters(), *module.named_buffers()]
+    spans = sorted((*_span(tensor), tensor.requires_grad, name) for name, tensor in tensors if tensor.numel())
+    end, other, other_is_trained = 0, "", False
+    for start, stop, is_trained, name in spans:
+        if start < end and (is_trained or other_is_trained):
+            raise ModelError(
+                f"{other} and {name} share memory but are different tensors",
+                where="model",
+                cure="tie weights by using one parameter in both places: `a.weight = b.weight`, without `.data`",
+            )
+        if stop > end:
+            end, other, other_is_trained = stop, name, is_trained
+
+
+def _span(tensor: torch.Tensor) -> tuple[int, int]:
+    """The first address of a dense tensor, and the end of its last element; nothing for other tensors."""
+    if tensor.layout is not torch.strided:
+        return 0, 0
+    last = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
 def _fill(buffers: list[torch.Tensor], values: np.ndarray) -> int:

@@ -448,3 +448,66 @@ def stateful():
 
 def half_precision():
     return keras.Sequential([layers.Input((5,)), layers.Dense(1, dtype="mixed_float16")])
+
+
+@ops.custom_gradient
+def limited(x):
+    """The same, with a gradient that is not proportional to that of the loss."""
+    return x, lambda upstream: ops.clip(upstream, -0.002, 0.002)
+
+
+@keras.saving.register_keras_serializable("conformance")
+class Limited(layers.Layer):
+    """Limits the gradient of its inputs."""
+
+    def call(self, x):
+        return limited(x)
+
+
+def clipped():
+    return keras.Sequential([layers.Input((5,)), layers.Dense(4, "tanh"), Limited(), layers.Dense(1)])
+
+
+@keras.saving.register_keras_serializable("conformance")
+class Forwarding(keras.Model):
+    """`call` with arguments that have no names, to which Keras passes no `training`."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.inner = keras.Sequential([layers.Dense(4, "tanh"), layers.Dropout(0.5), layers.Dense(1)])
+
+    def call(self, x, **options):
+        return self.inner(x, **options)
+
+
+def forwarding():
+    return Forwarding()
+
+
+class RateInLoss(keras.Model):
+    """Its loss depends on the learning rate."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        return loss * (1 + self.optimizer.learning_rate)
+
+
+def rate_in_loss():
+    inputs = keras.Input((5,))
+    return RateInLoss(inputs, layers.Dense(1)(inputs))
+
+
+class OwnValidation(keras.Model):
+    """Validates in a way of its own."""
+
+    def evaluate(self, *arguments, **options):
+        return {name: 2 * value for name, value in super().evaluate(*arguments, **options).items()}
+
+
+def own_validation():
+    inputs = keras.Input((5,))
+    return OwnValidation(inputs, layers.Dense(1)(inputs))
+
+
+def in_bfloat16():
+    return keras.Sequential([layers.Input((5,)), layers.Dense(1, dtype="bfloat16")])

@@ -243,6 +243,13 @@ ROWS: dict[str, Row] = {
         "classes of installed packages", "dense", {"loss": "keras.losses:LogCosh"},
         compiled=lambda module: {"loss": module.keras.losses.LogCosh()},
     ),
+    "own gradients": row(
+        "gradients of your own that are not proportional to the loss, such as clipped ones", "clipped", {"loss": "mse"},
+        is_exact=False,
+    ),
+    "call with options": row(
+        "`call` with `**options`, which Keras calls without `training`", "forwarding", {"loss": "mse"}
+    ),
     "cannot be saved": row(
         "models that cannot be saved whole: their weights are", "cannot_be_saved", {"loss": "mse"}, saved=".weights.h5",
     ),
@@ -257,6 +264,14 @@ ROWS: dict[str, Row] = {
     ),
     "overridden fit": row(
         "a `fit` or `make_train_function` of its own", "OwnLoop", {"loss": "mse"}, refused="OwnLoop overrides `fit`",
+    ),
+    "overridden evaluate": row(
+        "with validation data, an `evaluate` or `make_test_function` of its own", "own_validation", {"loss": "mse"},
+        refused="OwnValidation overrides `evaluate`",
+    ),
+    "learning rate in the loss": row(
+        "losses and `train_step` that read `self.optimizer.learning_rate`", "rate_in_loss", {"loss": "mse"},
+        refused="reads self.optimizer.learning_rate",
     ),
     "moving mean of the weights": row(
         "`train_step` that uses the weights after its step", "Teacher", {"loss": "mse"},
@@ -325,6 +340,9 @@ ROWS: dict[str, Row] = {
         refused="expected one class per sample",
     ),
     "float16": row("float16 with loss scaling", "half_precision", {"loss": "mse"}, refused="mixed_float16"),
+    "bfloat16": row(
+        "weights in bfloat16 or float16", "in_bfloat16", {"loss": "mse"}, refused="is trained in bfloat16",
+    ),
     "no call": row("models without `call`", "NoCall", {"loss": "mse"}, refused="does not have a `call()`"),
     "a layer": row("layers", "returns_a_layer", {"loss": "mse"}, refused="expected a Keras or PyTorch model"),
     "no loss": row("models without a loss", "dense", {}, refused="No loss to compute"),

@@ -363,3 +363,65 @@ def in_double():
 
 def elsewhere():
     return nn.Linear(5, 1, device="meta")
+
+
+def clipped():
+    """Hooks limit the gradients of its parameters."""
+    module = dense()
+    for parameter in module.parameters():
+        parameter.register_hook(lambda gradient: gradient.clamp(-0.05, 0.05))
+    return module
+
+
+class Annealed(nn.Module):
+    """Counts its steps in an attribute."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.steps = nn.Linear(5, 1), 0
+
+    def forward(self, x):
+        if not self.training:
+            return self.layer(x)
+        self.steps += 1
+        return self.layer(x) * (1 - 0.5**self.steps)
+
+
+def annealed():
+    return Annealed()
+
+
+class SharedMemory(nn.Module):
+    """Its decoder's weights are in the memory of its encoder's, transposed."""
+
+    def __init__(self):
+        super().__init__()
+        self.encode, self.decode = nn.Linear(5, 3), nn.Linear(3, 5)
+        self.decode.weight.data = self.encode.weight.data.t()
+
+    def forward(self, x):
+        return self.decode(self.encode(x).tanh())
+
+
+def shared_memory():
+    return SharedMemory()
+
+
+class Graph(nn.Module):
+    """Has a sparse matrix as a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 1)
+        self.register_buffer("adjacency", (torch.eye(5) + torch.eye(5).roll(1, 0)).to_sparse())
+
+    def forward(self, x):
+        return self.layer(torch.sparse.mm(self.adjacency, x.T).T)
+
+
+def graph():
+    return Graph()
+
+
+def scripted():
+    return torch.jit.script(dense())

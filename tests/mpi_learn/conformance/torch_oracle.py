@@ -64,7 +64,7 @@ def _is_by_keyword(model: Any, x: Any) -> bool:
 
 def weights(model: Any) -> list[float]:
     state = (torch.view_as_real(one) if one.is_complex() else one for one in model.state_dict().values())
-    found = np.concatenate([one.detach().numpy().ravel() for one in state]).astype(float)
+    found = np.concatenate([one.detach().to_dense().numpy().ravel() for one in state]).astype(float)
     return np.nan_to_num(found, neginf=-1e9).tolist()
 
 

@@ -141,6 +141,12 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "buffers": row("buffers of complex and of infinite numbers", "rotating", mse, {"loss": "mse"}, x="ids"),
+    "sparse buffer": row("buffers that are sparse matrices", "graph", mse, {"loss": "mse"}),
+    "attributes": row("attributes that `forward` changes, such as counters", "annealed", mse, {"loss": "mse"}),
+    "hooks": row(
+        "hooks that change gradients, for example clip them", "clipped", mse, {"loss": "mse"}, is_exact=False,
+    ),
+    "scripted": row("modules compiled by `torch.jit.script`", "scripted", mse, {"loss": "mse"}),
     "squeezed": row(
         "modules that cannot be called with one sample, incomplete batches left out", "squeezing", entropy, OF_CLASSES,
         KINDS | {"drop_last": True}, measured=accuracy,
@@ -250,6 +256,11 @@ ROWS: dict[str, Row] = {
     "changed parameters": row(
         "modules that change their parameters when they are called, such as `max_norm`, on several ranks", "bounded",
         mse, {"loss": "mse"}, x="ids", refused="embedding.weight changes when the module is called", ranks=3,
+    ),
+    "shared memory": row(
+        "different parameters in the same memory, as after `a.weight.data = b.weight.data`", "shared_memory",
+        lambda o, b: functional.mse_loss(o, b["X"]), {"loss": "mse"}, {"features": "X", "labels": "X"},
+        refused="encode.weight share memory",
     ),
     "loss with parameters": row(
         "losses with parameters", "dense", mse, {"loss": "$Learned"},
