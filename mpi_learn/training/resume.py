@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from mpi_learn.training.state import State
 
 MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor", "xla", "callbacks")
 """Keys of the configuration that may change between an interruption and its continuation."""
+LASTING_ENDS = ("early_stopping", "target")
+"""Sections of the configuration that end a training for good: the same command trains no further epoch."""
 RANK_ARRAYS = 21
 """Tag of the messages with the arrays of one rank."""
 
@@ -99,6 +101,7 @@ class Checkpointing:
             "n_samples": self.state.n_samples,
             "callbacks": self.state.callbacks,
             "stopping": stopping.state(),
+            "ended_by": self.state.ended_by,
             "learning_rate": self.rate.chosen,
             "shapes": model.layout.shapes,
             "training": self.configuration.model_dump(mode="json"),
@@ -123,7 +126,7 @@ class Checkpointing:
         for name, array in self.algorithm.state().items():
             if f"algorithm.{name}" in arrays:
                 array[...] = arrays[f"algorithm.{name}"]
-        self.state.epoch = int(checkpoint.metadata["epoch"])
+        self.state.epoch = self.state.epochs_before = int(checkpoint.metadata["epoch"])
         self.state.seconds = checkpoint.metadata.get("seconds", 0.0)
         self.state.steps_s = checkpoint.metadata.get("steps_s", 0.0)
         self.state.n_samples = checkpoint.metadata.get("n_samples", 0)
@@ -131,25 +134,26 @@ class Checkpointing:
 
     def _restore_same(self, checkpoint: Checkpoint, rank_arrays: Arrays, where: str) -> None:
         """Restores the part of a checkpoint that is valid only for the same training."""
+        check_complete([f"algorithm.{name}" for name in self.algorithm.state()], checkpoint.arrays, where)
         if rank_arrays:
-            for name, array in self.algorithm.rank_state().items():
-                if name not in rank_arrays:
-                    raise ConfigurationError(
-                        f"another version of MPI Learn has written it: it has no {name}",
-                        where=where,
-                        cure="write another checkpoint.path, and this one as checkpoint.start_from",
-                    )
+            own = self.algorithm.rank_state()
+            check_complete(own, rank_arrays, where)
+            for name, array in own.items():
                 array[...] = rank_arrays[name]
         if self.model.has_xla and self.configuration.xla == "auto":  # another timing might choose differently
             self.model.compile_step(bool(checkpoint.metadata.get("is_xla")))
-        state, arrays = self.state, checkpoint.arrays
-        self.rate.chosen = checkpoint.metadata.get("learning_rate")
-        if checkpoint.metadata["training"].get("callbacks") == self.configuration.model_dump(mode="json")["callbacks"]:
-            state.callbacks = checkpoint.metadata.get("callbacks", [])
-        if state.stopping.is_continued(checkpoint.metadata["training"].get("early_stopping")):
+        state, arrays, metadata = self.state, checkpoint.arrays, checkpoint.metadata
+        then, now = metadata["training"], self.configuration.model_dump(mode="json")
+        self.rate.chosen = metadata.get("learning_rate")
+        if then.get("callbacks") == now["callbacks"]:
+            state.callbacks = metadata.get("callbacks", [])
+        if state.stopping.is_continued(then.get("early_stopping")):
             best = arrays.get("best_weights"), arrays.get("best_moving")
-            state.stopping.restore(checkpoint.metadata["stopping"], *best)
+            state.stopping.restore(metadata["stopping"], *best)
         state.ended_by = state.stopping.reason({name: column[-1] for name, column in state.history.columns.items()})
+        ended_by = metadata.get("ended_by")
+        if ended_by in LASTING_ENDS and then.get(ended_by) == now[ended_by]:
+            state.ended_by = ended_by  # with validation in a thread, by an epoch before the last one
 
 
 def _load(section: CheckpointSection) -> tuple[Checkpoint | None, bool]:
@@ -205,6 +209,18 @@ def distributed(comm: Communicator, folder: Path, n_ranks: int) -> Arrays:
         for rank in waiting:
             comm.send({}, rank, RANK_ARRAYS)
     return mine
+
+
+def check_complete(names: Iterable[str], saved: Arrays, where: str) -> None:
+    """Raises ConfigurationError if a checkpoint of the same training lacks an array of its algorithm."""
+    for name in names:
+        if name not in saved:
+            raise ConfigurationError(
+                f"another version of MPI Learn has written it: it has no {name}",
+                where=where,
+                cure="write another checkpoint.path, and this one as checkpoint.start_from: the weights continue, and "
+                "the missing state of the optimizer begins anew",
+            )
 
 
 def check_same(then: dict[str, Any], now: dict[str, Any], where: str) -> None:
