@@ -13,7 +13,8 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import Algorithm
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
+from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.paths import make_folder
@@ -69,7 +70,13 @@ class Checkpointing:
         """
         if (section := self.configuration.checkpoint) is None:
             return
-        found, is_same = result_of_rank(self.comm, lambda: _load(section))
+        loaded: Checkpoint | None = None
+        is_same = True
+        with agreed_errors(self.comm):
+            if self.comm.rank == 0:
+                loaded, is_same = _load(section)
+        is_same = self.comm.bcast(is_same, root=0)
+        found = broadcast(self.comm, loaded)
         if found is None:
             return
         with agreed_errors(self.comm):
@@ -168,6 +175,39 @@ def _load(section: CheckpointSection) -> tuple[Checkpoint | None, bool]:
     return found, False
 
 
+def broadcast(comm: Communicator, checkpoint: Checkpoint | None) -> Checkpoint | None:
+    """Rank 0's `checkpoint`, on every rank. Collective over `comm`.
+
+    The arrays are separate messages, because MPI does not send a Python object of 2 GiB or more.
+    """
+    outline = None
+    if checkpoint is not None:
+        kinds = {name: (array.shape, array.dtype) for name, array in checkpoint.arrays.items()}
+        outline = checkpoint.metadata, kinds
+    outline = comm.bcast(outline, root=0)
+    if outline is None:
+        return None
+    metadata, kinds = outline
+    if checkpoint is None:
+        checkpoint = Checkpoint(metadata, {name: np.empty(shape, dtype) for name, (shape, dtype) in kinds.items()})
+    for array in checkpoint.arrays.values():
+        broadcast_in_place(comm, array)
+    return checkpoint
+
+
+def send_arrays(comm: Communicator, arrays: Arrays, to: int) -> None:
+    """Sends the arrays of one rank, each as a message: see `broadcast`."""
+    comm.send(list(arrays), to, RANK_ARRAYS)
+    for array in arrays.values():
+        comm.send(array, to, RANK_ARRAYS)
+
+
+def receive_arrays(comm: Communicator, source: int) -> Arrays:
+    """Receives what `source` sends with `send_arrays`."""
+    names: list[str] = comm.recv(source=source, tag=RANK_ARRAYS)
+    return {name: comm.recv(source=source, tag=RANK_ARRAYS) for name in names}
+
+
 @contextmanager
 def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, Arrays]]]:
     """On rank 0 every rank and its `own`, one after the other; empty on the other ranks.
@@ -177,10 +217,10 @@ def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, A
     At the end rank 0 receives the remaining messages, so that no rank waits in a send.
     """
     if comm.rank != 0:
-        comm.send(own, 0, RANK_ARRAYS)
+        send_arrays(comm, own, 0)
         yield iter(())
         return
-    parts = ((rank, own if rank == 0 else comm.recv(source=rank, tag=RANK_ARRAYS)) for rank in range(comm.size))
+    parts = ((rank, own if rank == 0 else receive_arrays(comm, rank)) for rank in range(comm.size))
     try:
         yield parts
     finally:
@@ -197,17 +237,16 @@ def distributed(comm: Communicator, folder: Path, n_ranks: int) -> Arrays:
         n_ranks: Number of ranks of the checkpoint.
     """
     if comm.rank != 0:
-        received: Arrays = comm.recv(source=0, tag=RANK_ARRAYS)
-        return received
+        return receive_arrays(comm, 0)
     waiting = deque(range(1, comm.size))
     try:
         mine = load_rank_arrays(folder, 0) if n_ranks == comm.size else {}
         while waiting:
             theirs = load_rank_arrays(folder, waiting[0]) if n_ranks == comm.size else {}
-            comm.send(theirs, waiting.popleft(), RANK_ARRAYS)
+            send_arrays(comm, theirs, waiting.popleft())
     finally:
         for rank in waiting:
-            comm.send({}, rank, RANK_ARRAYS)
+            send_arrays(comm, {}, rank)
     return mine
 
 

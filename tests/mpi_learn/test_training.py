@@ -6,10 +6,12 @@ import gc
 import json
 import math
 import os
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.data.samples.dataset import Dataset
@@ -26,8 +28,6 @@ NUMBERS = {"model": f"{MODELS}:build_regression", "loss": "mse", "optimizer": {"
 
 @pytest.fixture(scope="module")
 def comm():
-    from mpi4py import MPI
-
     return MPI.COMM_SELF
 
 
@@ -353,6 +353,26 @@ def test_checkpoints_do_not_change_a_plateau_schedule_with_validation_in_a_threa
     resumed = saved | {"checkpoint": {"path": str(tmp_path / "b")}}
     train(resumed | {"epochs": 3}, comm, data=line())
     assert train(resumed | {"epochs": 6}, comm, data=line()).history == without.history
+
+
+class SmallMessages(MPI.Intracomm):
+    """Refuses pickled messages of more than 50 kB, as MPI refuses those of more than 2 GiB."""
+
+    def Dup(self, info=MPI.INFO_NULL):  # noqa: N802 - MPI's name
+        return SmallMessages(super().Dup(info))
+
+    def bcast(self, obj=None, root=0):
+        assert len(pickle.dumps(obj)) < 50_000
+        return super().bcast(obj, root)
+
+
+def test_training_resumes_from_a_checkpoint_that_is_larger_than_a_message_of_mpi(tmp_path):
+    configuration = CLASSES | {"parameters": {"units": 256}, "checkpoint": {"path": str(tmp_path)}}
+    first = train(configuration | {"epochs": 1}, MPI.COMM_SELF, data=digits())
+    assert (tmp_path / "checkpoint.npz").stat().st_size > 200_000
+    resumed = train(configuration | {"epochs": 2}, SmallMessages(MPI.COMM_SELF), data=digits())
+    assert resumed.history["loss"][:1] == first.history["loss"]
+    assert resumed.epochs == 2
 
 
 ENDED_EARLY = NUMBERS | {"batch_size": 8, "optimizer": {"name": "sgd", "learning_rate": 0.3}}
