@@ -106,6 +106,8 @@ def _save(result: Result, configuration: TrainingConfiguration, output: Path | N
 
     saved = None if output is None else save_result(output, configuration, result, is_whole=is_whole)
     with suppress(OSError):  # a full disk or a closed pipe: the training has succeeded
+        if result.epochs_before == result.epochs:
+            print(_nothing_trained(result, configuration.epochs))
         print(_summary(result))
         print(f"saved {saved}" if saved else "the model was not saved: --output FOLDER saves it", flush=True)
 
@@ -238,6 +240,13 @@ def _summary(result: Result) -> str:
     """A summary of the training in one line."""
     ended = f", stopped by {result.stopped_by}" if result.stopped_by != "epochs" else ""
     return f"{result.epochs} epochs, {result.seconds:.1f} s, {result.samples_per_second:,.0f} samples/s{ended}"
+
+
+def _nothing_trained(result: Result, epochs: int) -> str:
+    """Why a checkpoint has left no epoch to train."""
+    if result.stopped_by in ("early_stopping", "target"):
+        return f"no epoch was trained: {result.stopped_by} has ended this training after epoch {result.epochs}"
+    return f"no epoch was trained: the checkpoint has {result.epochs} epochs, and `epochs: {epochs}` includes them"
 
 
 def _continuation(reason: str, epochs: int, configuration: TrainingConfiguration) -> str:

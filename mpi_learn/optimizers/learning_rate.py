@@ -16,6 +16,8 @@ class LearningRate:
     Args:
         n_workers: For schedules that scale with it.
         history: Returns the history so far, metric -> one value per epoch.
+        delay: The last epochs before an epoch whose values do not change its rate: 1 if the validation of an epoch may
+            still be running in the next one. The rate is then the same whether it has finished or not.
         fixed_by: Why callbacks cannot set the rate, besides a schedule; empty if they can.
 
     Attributes:
@@ -30,9 +32,12 @@ class LearningRate:
         epochs: int,
         n_workers: int,
         history: Callable[[], Mapping[str, Sequence[float]]],
+        delay: int,
         fixed_by: str,
     ) -> None:
-        self.schedule, self.epochs, self.n_workers, self.history = options.schedule, epochs, n_workers, history
+        self.schedule, self.epochs, self.n_workers = options.schedule, epochs, n_workers
+        self.history, self.delay = history, delay
+        self._history: Mapping[str, Sequence[float]] = {}  # on which the rate of the present epoch depends
         self.base = 0.0 if isinstance(options, NotFused) else options.learning_rate
         self.chosen: float | None = None
         self._scheduled: list[ScheduledRate] = []
@@ -48,7 +53,7 @@ class LearningRate:
             base: The rate at the beginning.
             is_settable: Whether the rate that callbacks set is used.
         """
-        scheduled = ScheduledRate(base, schedule, steps_per_epoch, self.epochs, self.n_workers, self.history)
+        scheduled = ScheduledRate(base, schedule, steps_per_epoch, self.epochs, self.n_workers, lambda: self._history)
         self._scheduled.append(scheduled)
         if not is_settable:
             return scheduled
@@ -56,6 +61,7 @@ class LearningRate:
 
     def begin_epoch(self, epoch: int) -> None:
         """Before the steps of an epoch."""
+        self._history = self._history_before(epoch)
         for scheduled in self._scheduled:
             scheduled.begin_epoch(epoch)
 
@@ -63,7 +69,8 @@ class LearningRate:
         """The rate at the beginning of an epoch, as callbacks read it."""
         if self.chosen is not None:
             return self.chosen
-        return ScheduledRate(self.base, self.schedule, 1, self.epochs, self.n_workers, self.history)(epoch)
+        history = self._history_before(epoch)
+        return ScheduledRate(self.base, self.schedule, 1, self.epochs, self.n_workers, lambda: history)(epoch)
 
     def follow(self, rule: UpdateRule, schedule: Schedule) -> None:
         """Takes the initial rate from the optimizer of a framework.
@@ -76,3 +83,8 @@ class LearningRate:
             self.fixed_by = "the optimizer has a schedule of its own"
             if schedule != Schedule():
                 raise ConfigurationError(self.fixed_by, where="optimizer.schedule", cure="leave one of the two out")
+
+    def _history_before(self, epoch: int) -> Mapping[str, Sequence[float]]:
+        """The values on which the rate of an epoch depends."""
+        n_epochs = max(epoch - self.delay, 0)
+        return {metric: values[:n_epochs] for metric, values in self.history().items()}

@@ -71,7 +71,9 @@ def load_checkpoint(folder: Path) -> Checkpoint | None:
         return None
     try:
         with np.load(file, allow_pickle=False) as content:
-            arrays = {name: content[name] for name in content.files if not name.startswith(OF_RANK)}
+            arrays = {
+                name: np.asarray(content[name], order="C") for name in content.files if not name.startswith(OF_RANK)
+            }
         return Checkpoint(json.loads(arrays.pop(METADATA).tobytes()), arrays)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise ConfigurationError(

@@ -71,7 +71,9 @@ class Checkpoint(Section):
     every: int = Field(1, ge=1, description="Epochs between two checkpoints; another one is written at the end.")
     resume: bool = Field(True, description="Continue from the checkpoint in `path`, if there is one.")
     start_from: Path | None = Field(
-        None, description="A folder with another training's checkpoint: start from its weights, optimizer and epoch."
+        None,
+        description="A folder with another training's checkpoint: start from its weights, optimizer and epoch. "
+        "`epochs` includes its epochs.",
     )
 
 
@@ -82,7 +84,9 @@ class Validation(Section):
     mode: Literal["distributed", "master", "thread"] = Field(
         "distributed",
         description="distributed: every worker takes a share. master: the first worker takes all samples. thread: a "
-        "thread of each worker takes its share during the next epoch, so that stopping may come one epoch later.",
+        "thread of each worker takes its share during the next epoch, so that stopping, and learning rates by plateau "
+        "or by callbacks, come one epoch later. A checkpoint waits for the validation: stopping and callbacks may then "
+        "act at once.",
     )
     batch_size: int | None = Field(None, ge=1, description="Samples per batch; null: four training batches.")
 

@@ -69,6 +69,7 @@ class Training:
                 configuration.epochs,
                 n_workers=len(self.layout.groups),
                 history=lambda: self.state.history.columns,
+                delay=1 if self.validator.is_threaded else 0,
                 fixed_by="a GAN has two optimizers" if configuration.gan is not None else "",
             )
             setup = self._algorithm_setup()
@@ -113,8 +114,10 @@ class Training:
             if reason is None and self._may_validate_later(number):
                 unfinished = epoch
                 continue
-            unfinished, reason = None, self._finish_epoch(epoch, on_epoch, progress) or reason
+            unfinished, last_reason = None, self._finish_epoch(epoch, on_epoch, progress)
+            reason = reason or last_reason
             if reason or self.checkpointing.is_due(number):
+                self.state.ended_by = reason
                 self.state.seconds = time.perf_counter() - started_s
                 self.state.callbacks = self.callbacks.state()
                 self.checkpointing.save()
@@ -133,6 +136,7 @@ class Training:
             seconds=state.seconds,
             samples_per_second=state.n_samples / max(state.steps_s, 1e-9),
             epochs=len(state.history),
+            epochs_before=state.epochs_before,
             stopped_by=self.stopped_by,
             best_epoch=stopping.best_epoch if stopping.best_weights is not None else None,
             load_model=self.model.current,

@@ -35,6 +35,7 @@ class Result:
             before a resume.
         samples_per_second: Training samples over the wall time of the training steps, without validation.
         epochs: Number of epochs, including those before a resume.
+        epochs_before: Number of epochs before a resume, or of the checkpoint from which the training has started.
         stopped_by: ``epochs``, ``early_stopping``, ``target`` or ``callback``.
         save_model: Writes the model to a path without suffix as a whole, and returns the file.
         save_weights: Writes only the weights, for models that cannot be saved whole; returns the file, and the lines of
@@ -53,6 +54,7 @@ class Result:
     save_model: Callable[[Path], Path] = field(repr=False)
     save_weights: Callable[[Path], tuple[Path, str]] = field(repr=False)
     load_validation: Callable[[], tuple[Arrays, Arrays]] = field(repr=False)
+    epochs_before: int = 0
 
     @property
     def model(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ import numpy as np
 from mpi_learn.algorithms.algorithm import Algorithm
 from mpi_learn.errors import ConfigurationError
 from mpi_learn.models.model import Model
-from mpi_learn.mpi.agreement import agreed_errors, result_of_rank
+from mpi_learn.mpi.agreement import agreed_errors
+from mpi_learn.mpi.collectives import broadcast_in_place
 from mpi_learn.mpi.communicators import Communicator
 from mpi_learn.optimizers.learning_rate import LearningRate
 from mpi_learn.settings.paths import make_folder
@@ -24,6 +25,8 @@ from mpi_learn.training.state import State
 
 MAY_DIFFER = ("epochs", "checkpoint", "early_stopping", "target", "validation", "trace", "monitor", "xla", "callbacks")
 """Keys of the configuration that may change between an interruption and its continuation."""
+LASTING_ENDS = ("early_stopping", "target")
+"""Sections of the configuration that end a training for good: the same command trains no further epoch."""
 RANK_ARRAYS = 21
 """Tag of the messages with the arrays of one rank."""
 
@@ -67,7 +70,13 @@ class Checkpointing:
         """
         if (section := self.configuration.checkpoint) is None:
             return
-        found, is_same = result_of_rank(self.comm, lambda: _load(section))
+        loaded: Checkpoint | None = None
+        is_same = True
+        with agreed_errors(self.comm):
+            if self.comm.rank == 0:
+                loaded, is_same = _load(section)
+        is_same = self.comm.bcast(is_same, root=0)
+        found = broadcast(self.comm, loaded)
         if found is None:
             return
         with agreed_errors(self.comm):
@@ -99,6 +108,7 @@ class Checkpointing:
             "n_samples": self.state.n_samples,
             "callbacks": self.state.callbacks,
             "stopping": stopping.state(),
+            "ended_by": self.state.ended_by,
             "learning_rate": self.rate.chosen,
             "shapes": model.layout.shapes,
             "training": self.configuration.model_dump(mode="json"),
@@ -123,7 +133,7 @@ class Checkpointing:
         for name, array in self.algorithm.state().items():
             if f"algorithm.{name}" in arrays:
                 array[...] = arrays[f"algorithm.{name}"]
-        self.state.epoch = int(checkpoint.metadata["epoch"])
+        self.state.epoch = self.state.epochs_before = int(checkpoint.metadata["epoch"])
         self.state.seconds = checkpoint.metadata.get("seconds", 0.0)
         self.state.steps_s = checkpoint.metadata.get("steps_s", 0.0)
         self.state.n_samples = checkpoint.metadata.get("n_samples", 0)
@@ -131,25 +141,26 @@ class Checkpointing:
 
     def _restore_same(self, checkpoint: Checkpoint, rank_arrays: Arrays, where: str) -> None:
         """Restores the part of a checkpoint that is valid only for the same training."""
+        check_complete([f"algorithm.{name}" for name in self.algorithm.state()], checkpoint.arrays, where)
         if rank_arrays:
-            for name, array in self.algorithm.rank_state().items():
-                if name not in rank_arrays:
-                    raise ConfigurationError(
-                        f"another version of MPI Learn has written it: it has no {name}",
-                        where=where,
-                        cure="write another checkpoint.path, and this one as checkpoint.start_from",
-                    )
+            own = self.algorithm.rank_state()
+            check_complete(own, rank_arrays, where)
+            for name, array in own.items():
                 array[...] = rank_arrays[name]
         if self.model.has_xla and self.configuration.xla == "auto":  # another timing might choose differently
             self.model.compile_step(bool(checkpoint.metadata.get("is_xla")))
-        state, arrays = self.state, checkpoint.arrays
-        self.rate.chosen = checkpoint.metadata.get("learning_rate")
-        if checkpoint.metadata["training"].get("callbacks") == self.configuration.model_dump(mode="json")["callbacks"]:
-            state.callbacks = checkpoint.metadata.get("callbacks", [])
-        if state.stopping.is_continued(checkpoint.metadata["training"].get("early_stopping")):
+        state, arrays, metadata = self.state, checkpoint.arrays, checkpoint.metadata
+        then, now = metadata["training"], self.configuration.model_dump(mode="json")
+        self.rate.chosen = metadata.get("learning_rate")
+        if then.get("callbacks") == now["callbacks"]:
+            state.callbacks = metadata.get("callbacks", [])
+        if state.stopping.is_continued(then.get("early_stopping")):
             best = arrays.get("best_weights"), arrays.get("best_moving")
-            state.stopping.restore(checkpoint.metadata["stopping"], *best)
+            state.stopping.restore(metadata["stopping"], *best)
         state.ended_by = state.stopping.reason({name: column[-1] for name, column in state.history.columns.items()})
+        ended_by = metadata.get("ended_by")
+        if ended_by in LASTING_ENDS and then.get(ended_by) == now[ended_by]:
+            state.ended_by = ended_by  # with validation in a thread, by an epoch before the last one
 
 
 def _load(section: CheckpointSection) -> tuple[Checkpoint | None, bool]:
@@ -164,6 +175,39 @@ def _load(section: CheckpointSection) -> tuple[Checkpoint | None, bool]:
     return found, False
 
 
+def broadcast(comm: Communicator, checkpoint: Checkpoint | None) -> Checkpoint | None:
+    """Rank 0's `checkpoint`, on every rank. Collective over `comm`.
+
+    The arrays are separate messages, because MPI does not send a Python object of 2 GiB or more.
+    """
+    outline = None
+    if checkpoint is not None:
+        kinds = {name: (array.shape, array.dtype) for name, array in checkpoint.arrays.items()}
+        outline = checkpoint.metadata, kinds
+    outline = comm.bcast(outline, root=0)
+    if outline is None:
+        return None
+    metadata, kinds = outline
+    if checkpoint is None:
+        checkpoint = Checkpoint(metadata, {name: np.empty(shape, dtype) for name, (shape, dtype) in kinds.items()})
+    for array in checkpoint.arrays.values():
+        broadcast_in_place(comm, array)
+    return checkpoint
+
+
+def send_arrays(comm: Communicator, arrays: Arrays, to: int) -> None:
+    """Sends the arrays of one rank, each as a message: see `broadcast`."""
+    comm.send(list(arrays), to, RANK_ARRAYS)
+    for array in arrays.values():
+        comm.send(array, to, RANK_ARRAYS)
+
+
+def receive_arrays(comm: Communicator, source: int) -> Arrays:
+    """Receives what `source` sends with `send_arrays`."""
+    names: list[str] = comm.recv(source=source, tag=RANK_ARRAYS)
+    return {name: comm.recv(source=source, tag=RANK_ARRAYS) for name in names}
+
+
 @contextmanager
 def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, Arrays]]]:
     """On rank 0 every rank and its `own`, one after the other; empty on the other ranks.
@@ -173,10 +217,10 @@ def collected(comm: Communicator, own: Arrays) -> Iterator[Iterator[tuple[int, A
     At the end rank 0 receives the remaining messages, so that no rank waits in a send.
     """
     if comm.rank != 0:
-        comm.send(own, 0, RANK_ARRAYS)
+        send_arrays(comm, own, 0)
         yield iter(())
         return
-    parts = ((rank, own if rank == 0 else comm.recv(source=rank, tag=RANK_ARRAYS)) for rank in range(comm.size))
+    parts = ((rank, own if rank == 0 else receive_arrays(comm, rank)) for rank in range(comm.size))
     try:
         yield parts
     finally:
@@ -193,18 +237,29 @@ def distributed(comm: Communicator, folder: Path, n_ranks: int) -> Arrays:
         n_ranks: Number of ranks of the checkpoint.
     """
     if comm.rank != 0:
-        received: Arrays = comm.recv(source=0, tag=RANK_ARRAYS)
-        return received
+        return receive_arrays(comm, 0)
     waiting = deque(range(1, comm.size))
     try:
         mine = load_rank_arrays(folder, 0) if n_ranks == comm.size else {}
         while waiting:
             theirs = load_rank_arrays(folder, waiting[0]) if n_ranks == comm.size else {}
-            comm.send(theirs, waiting.popleft(), RANK_ARRAYS)
+            send_arrays(comm, theirs, waiting.popleft())
     finally:
         for rank in waiting:
-            comm.send({}, rank, RANK_ARRAYS)
+            send_arrays(comm, {}, rank)
     return mine
+
+
+def check_complete(names: Iterable[str], saved: Arrays, where: str) -> None:
+    """Raises ConfigurationError if a checkpoint of the same training lacks an array of its algorithm."""
+    for name in names:
+        if name not in saved:
+            raise ConfigurationError(
+                f"another version of MPI Learn has written it: it has no {name}",
+                where=where,
+                cure="write another checkpoint.path, and this one as checkpoint.start_from: the weights continue, and "
+                "the missing state of the optimizer begins anew",
+            )
 
 
 def check_same(then: dict[str, Any], now: dict[str, Any], where: str) -> None:

@@ -152,16 +152,19 @@ class State:
     Attributes:
         stopping: Early stopping and target, with the weights of the best epoch.
         epoch: Number of finished epochs.
+        epochs_before: Number of epochs of the checkpoint with which this run began.
         seconds: Wall time of the training loop so far, with that of earlier runs.
         steps_s: Wall time of all training steps so far, with those of earlier runs.
         n_samples: Samples of these steps, of all ranks.
         callbacks: What the callbacks remember; see `Callbacks.state`.
-        ended_by: Why no epoch follows, if an earlier run of the same training ended before its last epoch.
+        ended_by: ``early_stopping`` or ``target``, if it has ended the training, in this run or an earlier one; or
+            ``callback``, after which a later run continues.
     """
 
     stopping: Stopping
     history: History = field(default_factory=History)
     epoch: int = 0
+    epochs_before: int = 0
     seconds: float = 0.0
     steps_s: float = 0.0
     n_samples: int = 0

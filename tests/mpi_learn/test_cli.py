@@ -367,3 +367,15 @@ def test_slurm_tasks_that_mpi_does_not_connect_are_refused_in_one_message(folder
 def test_the_commands_of_a_new_start_leave_n_out():
     assert without_n(["train", "t.yaml", "-n", "4", "--seed", "3"]) == ["train", "t.yaml", "--seed", "3"]
     assert without_n(["train", "-n4", "t.yaml"]) == ["train", "t.yaml"]
+
+
+def test_a_checkpoint_that_leaves_no_epoch_to_train_is_reported(torch_folder):
+    def train_with(checkpoint):
+        (torch_folder / "checkpointed.yaml").write_text(f"{(torch_folder / 'training.yaml').read_text()}{checkpoint}")
+        return run(torch_folder, "train", "checkpointed.yaml").stdout
+
+    said = "no epoch was trained: the checkpoint has 2 epochs, and `epochs: 2` includes them"
+    assert said not in train_with("checkpoint: {path: first}")
+    assert said in train_with("checkpoint: {path: first}")
+    assert said in train_with("checkpoint: {path: second, start_from: first}")
+    assert said not in train_with("checkpoint: {path: third}")

@@ -6,10 +6,12 @@ import gc
 import json
 import math
 import os
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
+from mpi4py import MPI
 
 from mpi_learn import train
 from mpi_learn.data.samples.dataset import Dataset
@@ -26,8 +28,6 @@ NUMBERS = {"model": f"{MODELS}:build_regression", "loss": "mse", "optimizer": {"
 
 @pytest.fixture(scope="module")
 def comm():
-    from mpi4py import MPI
-
     return MPI.COMM_SELF
 
 
@@ -306,6 +306,22 @@ def test_validation_by_a_thread_stops_an_epoch_late_and_restores_the_best(comm):
     assert late.history["val_loss"][:-1] == plain.history["val_loss"]
 
 
+def test_target_that_a_thread_noticed_an_epoch_late_also_ends_the_resumed_training(comm, tmp_path):
+    """The epoch that was trained meanwhile may miss the target again."""
+    losses = train(ENDED_EARLY | {"epochs": 12}, comm, data=line()).history["val_loss"]
+    reached = next(i for i in range(1, 11) if losses[i] <= min(losses[:i]) and losses[i + 1] > losses[i])
+    configuration = ENDED_EARLY | {"epochs": 12, "validation": {"mode": "thread"}}
+    configuration |= {"target": {"metric": "val_loss", "below": losses[reached]}}
+    configuration |= {"checkpoint": {"path": str(tmp_path), "every": 100}}
+    first, second = (train(configuration, comm, data=line()) for _ in range(2))
+    assert (first.stopped_by, first.epochs) == ("target", reached + 2)
+    assert (second.stopped_by, second.epochs) == ("target", reached + 2)
+    lower = configuration | {"target": {"metric": "val_loss", "below": 0.0}}
+    assert train(lower, comm, data=line()).epochs == 12
+    reached_already = configuration | {"target": {"metric": "val_loss", "below": 1e9}, "epochs": 13}
+    assert train(reached_already, comm, data=line()).epochs == 12
+
+
 def test_monitor_puts_processor_and_memory_into_the_history(comm):
     history = train(NUMBERS | {"epochs": 2, "monitor": True}, comm, data=line()).history
     assert all(50 < value < 20000 for value in history["memory_mb"] + history["peak_memory_mb"])
@@ -324,6 +340,39 @@ def test_plateau_schedule_of_a_resumed_training_is_that_of_one_never_stopped(com
     constant = train(lowered | {"epochs": 6, "optimizer": optimizer | {"schedule": {}}}, comm, data=line())
     assert constant.history["loss"][0] == whole.history["loss"][0]
     assert constant.history["loss"][-1] < whole.history["loss"][-1]
+
+
+def test_checkpoints_do_not_change_a_plateau_schedule_with_validation_in_a_thread(comm, tmp_path):
+    """A checkpoint waits for the validation, whose result must not lower the rate earlier than without checkpoint."""
+    schedule = {"name": "plateau", "patience": 1, "factor": 0.1, "min_delta": 0.5}
+    optimizer = {"name": "sgd", "learning_rate": 0.05, "schedule": schedule}
+    lowered = NUMBERS | {"optimizer": optimizer, "batch_size": 32, "validation": {"mode": "thread"}}
+    without = train(lowered | {"epochs": 6}, comm, data=line())
+    saved = lowered | {"checkpoint": {"path": str(tmp_path), "every": 2}}
+    assert train(saved | {"epochs": 6}, comm, data=line()).history == without.history
+    resumed = saved | {"checkpoint": {"path": str(tmp_path / "b")}}
+    train(resumed | {"epochs": 3}, comm, data=line())
+    assert train(resumed | {"epochs": 6}, comm, data=line()).history == without.history
+
+
+class SmallMessages(MPI.Intracomm):
+    """Refuses pickled messages of more than 50 kB, as MPI refuses those of more than 2 GiB."""
+
+    def Dup(self, info=MPI.INFO_NULL):  # noqa: N802 - MPI's name
+        return SmallMessages(super().Dup(info))
+
+    def bcast(self, obj=None, root=0):
+        assert len(pickle.dumps(obj)) < 50_000
+        return super().bcast(obj, root)
+
+
+def test_training_resumes_from_a_checkpoint_that_is_larger_than_a_message_of_mpi(tmp_path):
+    configuration = CLASSES | {"parameters": {"units": 256}, "checkpoint": {"path": str(tmp_path)}}
+    first = train(configuration | {"epochs": 1}, MPI.COMM_SELF, data=digits())
+    assert (tmp_path / "checkpoint.npz").stat().st_size > 200_000
+    resumed = train(configuration | {"epochs": 2}, SmallMessages(MPI.COMM_SELF), data=digits())
+    assert resumed.history["loss"][:1] == first.history["loss"]
+    assert resumed.epochs == 2
 
 
 ENDED_EARLY = NUMBERS | {"batch_size": 8, "optimizer": {"name": "sgd", "learning_rate": 0.3}}
@@ -407,6 +456,20 @@ def test_checkpoint_from_before_an_option_and_a_counter_existed_is_continued(com
     longer = train(configuration | {"epochs": 4}, comm, data=line())
     assert longer.history["loss"][:2] == first.history["loss"]
     assert len(longer.history["loss"]) == 4
+
+
+def test_checkpoint_without_an_array_of_the_optimizer_is_refused(comm, tmp_path):
+    """Earlier versions had other names. The optimizer would begin anew, and the losses would differ."""
+    configuration = NUMBERS | {"checkpoint": {"path": str(tmp_path / "a")}}
+    train(configuration | {"epochs": 1}, comm, data=line())
+    checkpoint = load_checkpoint(tmp_path / "a")
+    checkpoint.arrays["algorithm.mean"] = checkpoint.arrays.pop("algorithm.AdaptiveMoments.mean")
+    save_checkpoint(tmp_path / "a", checkpoint, [])
+    with pytest.raises(ConfigurationError, match=r"it has no algorithm\.AdaptiveMoments\.mean") as caught:
+        train(configuration | {"epochs": 2}, comm, data=line())
+    assert "checkpoint.start_from" in str(caught.value)
+    start = {"path": str(tmp_path / "b"), "start_from": str(tmp_path / "a")}
+    assert train(configuration | {"epochs": 2, "checkpoint": start}, comm, data=line()).epochs == 2
 
 
 def test_exact_steps_are_counted_from_the_start_of_a_training_also_on_another_number_of_ranks(comm, tmp_path):

@@ -92,45 +92,46 @@ def find_urls(url: str) -> list[str]:
 def _copy(url: str, folder: Path, keep: bool) -> Iterator[Path]:
     """The local copy of a file, which no process removes inside the context.
 
-    Readers share a lock on the copy; a process that fetches or removes it takes the lock exclusively. No process waits
-    for a reader, so readers of several files cannot deadlock.
+    There are two locks. All processes that read the copy, or wait for it, share the first one: only the last of them
+    removes the copy, with this lock held exclusively. The process that fetches the file holds the second one. No
+    process waits for a reader, so readers of several files cannot deadlock.
     """
     system, path = _system(url)
     version = _tried(url, lambda: system.ukey(path))
     digest = hashlib.sha256(f"{url} {version}".encode()).hexdigest()[:16]
     target = folder / f"{digest}-{path.rpartition('/')[2].partition('?')[0]}"
     lock_path = folder / f".{target.name}.lock"
-    while (lock := _held(lock_path)) is None or not target.exists():
-        if lock is None:
-            continue
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if _is_current(lock, lock_path) and not target.exists():
-                _fetch(url, system, path, target)
-        finally:
-            _release(lock)  # the next round holds it shared, as readers do
+    fetch_path = folder / f".{target.name}.fetch.lock"
+    lock = _held(lock_path, fcntl.LOCK_SH)
     try:
+        if not target.exists():
+            fetch_lock = _held(fetch_path, fcntl.LOCK_EX)
+            try:
+                if not target.exists():
+                    _fetch(url, system, path, target)
+            finally:
+                _release(fetch_lock)
         yield target
     finally:
         if lock in _HELD:  # not in a process that was forked inside the context
             if not keep and _is_last(lock):
-                target.unlink(missing_ok=True)
-                lock_path.unlink(missing_ok=True)
+                for file in (target, fetch_path, lock_path):
+                    file.unlink(missing_ok=True)
             _release(lock)
 
 
-def _held(path: Path) -> int | None:
-    """The descriptor of a lock file with a shared lock; None if the file was removed in the meantime.
+def _held(path: Path, kind: int) -> int:
+    """The descriptor of a lock file with a lock of this kind. Waits for other processes.
 
     The kernel releases the lock of a process that dies.
     """
-    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    _HELD.add(lock)
-    fcntl.flock(lock, fcntl.LOCK_SH)
-    if _is_current(lock, path):
-        return lock
-    _release(lock)
-    return None
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        _HELD.add(lock)
+        fcntl.flock(lock, kind)
+        if _is_current(lock, path):
+            return lock
+        _release(lock)  # the last reader has removed the file in the meantime
 
 
 def _release(lock: int) -> None:

@@ -154,6 +154,44 @@ def test_a_copy_is_not_removed_while_another_reads_it(remote_folder, tmp_path):
     assert not path.exists()
 
 
+def test_a_waiting_reader_that_is_scheduled_late_does_not_fetch_the_copy_again(remote_folder, tmp_path, monkeypatch):
+    """The only other reader leaves before the operating system wakes the waiting one."""
+    cache, url = tmp_path / "cache", f"file://{remote_folder}/part_1.h5"
+    waits, may_go_on, fetched = threading.Event(), threading.Event(), []
+    flock, fetch = remote.fcntl.flock, remote._fetch
+    late = threading.Thread(target=lambda: found.append(_read(url, cache)), name="late")
+    found: list[int] = []
+
+    def late_flock(lock, kind):
+        while threading.current_thread() is late:
+            try:
+                return flock(lock, kind | remote.fcntl.LOCK_NB)
+            except BlockingIOError:
+                waits.set()
+                assert may_go_on.wait(patient_s(15))
+        return flock(lock, kind)
+
+    def slow_fetch(*arguments):
+        fetched.append(url)
+        if len(fetched) == 1:
+            late.start()
+            assert waits.wait(patient_s(15))
+        fetch(*arguments)
+
+    monkeypatch.setattr(remote.fcntl, "flock", late_flock)
+    monkeypatch.setattr(remote, "_fetch", slow_fetch)
+    assert _read(url, cache) == 3
+    may_go_on.set()
+    late.join(patient_s(15))
+    assert (found, len(fetched)) == ([3], 1)
+    assert list(cache.iterdir()) == []
+
+
+def _read(url: str, cache: Path) -> int:
+    with remote.Copies(cache, keep=False) as copies, h5py.File(copies.path(url)) as file:
+        return int(file["y"][:].sum())
+
+
 FORKING = """
 import os, signal, sys, time
 from pathlib import Path
