@@ -55,8 +55,10 @@ def find_trial(store: Store, study: Study, number: int | None) -> tuple[Study, T
         `study`, with only the trials whose training the trial continues; and the trial.
 
     Raises:
-        StoreError: There is no such trial.
+        StoreError: There is no such trial, or a trial whose training it continues is missing.
     """
+    from mpi_opt.store.errors import damaged
+
     trial = study.record.best if number is None else next(iter(store.trials(study.record.id, numbers=[number])), None)
     if trial is None and number is None:
         where = f"{store.url}: {study.name}"
@@ -66,8 +68,11 @@ def find_trial(store: Store, study: Study, number: int | None) -> tuple[Study, T
         cure = f"its trials are 0 to {n_trials - 1}" if n_trials else "it has none yet"
         raise StoreError(f"there is no trial {number}", where=f"study {study.name}", cure=cure)
     lineage = [trial]
-    while lineage[-1].resume_from is not None:
-        lineage += store.trials(study.record.id, numbers=[lineage[-1].resume_from])
+    while (source := lineage[-1].resume_from) is not None:
+        found = store.trials(study.record.id, numbers=[source])
+        if not found:
+            raise damaged(f"trial {lineage[-1].number} resumes from trial {source}, which does not exist", store.url)
+        lineage += found
     return replace(study, trials=lineage[::-1]), trial
 
 

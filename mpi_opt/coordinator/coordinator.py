@@ -17,7 +17,6 @@ from mpi_opt.coordinator.trial_queue import Running
 from mpi_opt.core.trial import Outcome, Proposal, TrialRecord
 from mpi_opt.errors import SearchFailed
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost, Ready, Report, Stop, ToCoordinator
-from mpi_opt.store.records import Finish
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.past_trials import PastTrials
@@ -152,10 +151,9 @@ class Coordinator:
 
     def _record(self) -> None:
         """Commits the outcomes; only then passes them to the strategy and frees the blocks."""
-        outcomes, self._outcomes = self._outcomes, []
+        outcomes, self._outcomes = self.state.finish(self._outcomes), []
         if not outcomes:
             return
-        self.store.finish([Finish(outcome, running.attempt, running.block) for running, outcome in outcomes])
         for running, outcome in outcomes:
             self._tell(running.proposal, outcome)
             self._free(running.block, outcome)
@@ -240,7 +238,8 @@ class Coordinator:
         self._outcomes.append((running, Outcome(running.number, "failed", duration_s=duration_s, error=error)))
 
     def _requeue(self, running: Running, why: str) -> None:
-        self.store.requeue([running.number], why)
+        if not running.is_requeued:
+            self.store.requeue([running.number], why)
         self.queue.put_back(running.proposal, running.attempt)
 
     def _handle_external(self, record: TrialRecord) -> None:
@@ -272,9 +271,11 @@ class Coordinator:
         """Requeues the running trials in the store at once: ``mpirun`` kills its ranks 0.25 s after its own SIGTERM."""
         is_suspect = not self.link.is_protected and self.stopping.may_be_a_death()
         why = f"the search ended: {self.why_stopped}"
-        trials = list(self.queue.running.values())
-        if numbers := [running.number for running in trials if not self._has_failed(running, why)]:
-            self.store.requeue(numbers, why, "killed" if is_suspect else "lost")
+        trials = [running for running in list(self.queue.running.values()) if not self._has_failed(running, why)]
+        if trials:
+            self.store.requeue([running.number for running in trials], why, "killed" if is_suspect else "lost")
+        for running in trials:
+            running.is_requeued = True
 
     def _stop(self, why: str) -> None:
         """Starts no more trials."""

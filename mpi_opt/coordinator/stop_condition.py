@@ -20,7 +20,7 @@ COPY_S = 0.05
 """A batch system's SIGTERM and ``mpirun``'s copy of it arrive within this time, in seconds."""
 
 POLL_S = 0.005
-"""Pause between two looks at the request, in seconds."""
+"""Pause between two reads of the request, in seconds."""
 
 
 class StopCondition:

@@ -73,6 +73,25 @@ class StudyState:
             return past
         return None
 
+    def finish(self, outcomes: list[tuple[Running, Outcome]]) -> list[tuple[Running, Outcome]]:
+        """Commits outcomes and returns them, without those of trials that a workload system has taken meanwhile.
+
+        It can take the trials that the search has requeued because it ends.
+
+        Raises:
+            StoreConflictError: Another search has ended one of the trials or started it again.
+        """
+        if not outcomes:
+            return []
+        try:
+            self._store.finish([Finish(outcome, running.attempt, running.block) for running, outcome in outcomes])
+        except StoreConflictError:
+            kept = [(running, outcome) for running, outcome in outcomes if not self._is_taken(running)]
+            if len(kept) == len(outcomes):
+                raise
+            return self.finish(kept)
+        return outcomes
+
     def tell(self, proposal: Proposal, outcome: Outcome) -> None:
         """Passes the outcome of a trial to the strategy."""
         self._strategy.tell(proposal, self._limits.figures_of_merit.measured_cost(outcome, self._folds))
@@ -124,6 +143,13 @@ class StudyState:
     def is_waiting_for_results(self) -> bool:
         """Whether trials run, on a block or in a workload system."""
         return bool(self.queue.running or self._external.running)
+
+    def _is_taken(self, running: Running) -> bool:
+        """Whether a workload system has received a trial that the search had requeued."""
+        if not running.is_requeued:
+            return False
+        (record,) = self._store.store.trials(self._store.study_id, numbers=[running.number])
+        return record.attempts > running.attempt
 
     def _read(self) -> PastTrials:
         return PastTrials.read(self._store.store, self._store.study_id, self._limits.figures_of_merit, self._folds)

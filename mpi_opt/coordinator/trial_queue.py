@@ -25,6 +25,7 @@ class Running:
         started_at_s: When the trial started.
         due_s: When the block is given up if it has not answered.
         error: The error of a rank on which the trial has failed while other ranks of the block may wait for it.
+        is_requeued: Whether the trial is queued in the store, because the search ends. A workload system may take it.
     """
 
     proposal: Proposal
@@ -34,6 +35,7 @@ class Running:
     started_at_s: float
     due_s: float = float("inf")
     error: str | None = None
+    is_requeued: bool = False
 
     @property
     def number(self) -> int:

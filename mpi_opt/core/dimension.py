@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -150,7 +151,8 @@ class Integer(Dimension):
     def __post_init__(self) -> None:
         for name in ("low", "high", "step"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | float) or not float(value).is_integer():
+            is_whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+            if isinstance(value, bool) or not is_whole:
                 raise SpaceError(
                     f"an integer hyperparameter needs a whole number as {name}, not {value!r}",
                     where=name,
@@ -250,7 +252,8 @@ def _number(value: Value) -> float:
 
 def _check_interval(low: float, high: float, prior: str, step: float | None) -> None:
     for name, value in (("low", low), ("high", high)):
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not abs(value) <= sys.float_info.max:  # also False for NaN
             raise SpaceError(f"{name} must be a finite number, not {value!r}", where=name, cure="write a number")
     if not low < high:
         raise SpaceError(f"low must be less than high, not {low} ≥ {high}", where="low", cure="exchange the two")

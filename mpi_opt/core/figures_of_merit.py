@@ -257,7 +257,10 @@ def _number(value: object) -> float:
     """
     if isinstance(value, bool | str | bytes) or not isinstance(value, SupportsFloat):
         raise TypeError(f"the objective must return a number, not {value!r}")
-    number = float(value)
+    try:
+        number = float(value)
+    except TypeError:  # an array of several numbers
+        raise TypeError(f"the objective must return a number, not {value!r}") from None
     if not math.isfinite(number):
         raise ValueError(f"the objective returned {number}")
     return number

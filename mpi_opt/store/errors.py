@@ -79,6 +79,9 @@ READ_ONLY_TRANSACTION = "25006"
 INVALID_QUERY = "42"
 """Class of PostgreSQL's SQLSTATE for errors of the syntax and unknown names."""
 
+NO_PERMISSION = "42501"
+"""PostgreSQL's SQLSTATE for a table or view that the user may not read or change."""
+
 UNIQUE_VIOLATION = "23505"
 """PostgreSQL's SQLSTATE for a duplicate key."""
 
@@ -109,6 +112,9 @@ def explained(error: BaseException | None, where: str, *, read_only: bool = Fals
         return StoreError("this would change it, and it is open for reading only", where=where, cure="write a SELECT")
     if code in (sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_UNIQUE) or state == UNIQUE_VIOLATION:
         return conflict(where)
+    if state == NO_PERMISSION:
+        cure = "ask the owner of the database to GRANT it to this user"
+        return StoreError(f"the server reports: {str(error).strip()}", where=where, cure=cure)
     known = SQLITE_ERRORS.get(code & 0xFF) if code is not None else SQLSTATES.get(state[:2])
     if known is None:
         kind = InvalidQueryError if code == sqlite3.SQLITE_ERROR or state.startswith(INVALID_QUERY) else StoreError

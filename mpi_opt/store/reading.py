@@ -188,8 +188,14 @@ def _trials(connection: Connection, study_id: int, query: Select[Any]) -> list[T
 
 
 def _trial(row: Row[Any]) -> TrialRecord:
-    """A trial from a row of `TRIAL_COLUMNS`, without its several figures of merit."""
+    """A trial from a row of `TRIAL_COLUMNS`, without its several figures of merit.
+
+    Raises:
+        ValueError: A value was not written by this program. Chains of trials that resume from one another have an end.
+    """
     number, state, parameters, *middle, pareto = tuple(row)
+    if row.resume_from is not None and row.resume_from not in range(number):
+        raise ValueError(f"trial {number} cannot resume from trial {row.resume_from}")
     values = [*middle, None if pareto is None else bool(pareto)]
     return TrialRecord(number, state, json.loads(parameters), *values)
 

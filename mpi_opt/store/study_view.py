@@ -63,13 +63,18 @@ def quoted(name: str) -> str:
     return name if is_plain else '"' + name.replace('"', '""') + '"'
 
 
-def view_name(study: str, taken: Collection[str]) -> str:
-    """``study_NAME`` with every character but letters, digits and _ replaced; numbered if the name is `taken`."""
-    first = name = "study_" + re.sub(r"[^A-Za-z0-9_]", "_", study)
-    n = 1
+def view_name(study: str, taken: Collection[str], dialect: Dialect) -> str:
+    """``study_NAME`` with every character but letters, digits and _ replaced; numbered if the name is `taken`.
+
+    Names are cut to the length that the database supports (63 characters in PostgreSQL).
+    """
+    longest = dialect.max_identifier_length
+    first = "study_" + re.sub(r"[^A-Za-z0-9_]", "_", study)
+    name, n = first[:longest], 1
     while name.lower() in {other.lower() for other in taken}:
         n += 1
-        name = f"{first}_{n}"
+        suffix = f"_{n}"
+        name = first[: longest - len(suffix)] + suffix
     return name
 
 

@@ -83,7 +83,8 @@ def create_study(
     earlier: Sequence[EarlierTrial],
 ) -> None:
     """Inserts a study, its view, and the trials `earlier` of another study that are transferred to it."""
-    view = study_view.view_name(name, connection.scalars(select(studies.c.view_name)).all())
+    views = connection.scalars(select(studies.c.view_name)).all()
+    view = study_view.view_name(name, views, connection.dialect)
     row = {
         "name": name,
         "direction": figures.directions[0],

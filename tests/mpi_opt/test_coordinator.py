@@ -14,11 +14,13 @@ from mpi_opt.core.block_layout import BlockLayout
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 from mpi_opt.core.fold_stopping import CompleteTrials
 from mpi_opt.core.limits import SearchLimits
+from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import SearchFailed, UserError
 from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Report
+from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError, StoreFullError
-from mpi_opt.store.records import AttemptRecord
+from mpi_opt.store.records import AttemptRecord, Start
 from mpi_opt.strategies.strategy import Decision
 from mpi_opt.study.past_trials import EXTERNAL_RANKS
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
@@ -591,6 +593,34 @@ def test_a_request_to_end_requeues_the_running_trials(state):
     assert set(store.requeued) == {max(start.proposal.number for start in store.started)}
     assert [finish.outcome.number for finish in store.finished] == list(range(len(store.started) - 1))
     assert store.events == ["search_stopped"]
+
+
+@pytest.mark.parametrize("state", ["complete", "failed"])
+def test_a_trial_that_a_workload_system_takes_while_the_search_ends_is_left_to_it(state, tmp_path):
+    request, link = StopRequest(), ScriptedLink(squares)
+    with Store.open(str(tmp_path / "shared.db")) as store:
+        space = Space({"x": Real(0, 9)})
+        study = store.create_study("shared", strategy="random", seed=1, configuration={}, space=space)
+
+        def receive(timeout_s, receive=link.receive):
+            if len(link.log) < 4:
+                return receive(timeout_s)
+            if request.reason is None:
+                request.ask("SIGTERM")
+                return []
+            ((number, (rank, assignment)),) = link.assigned.items()
+            store.start(study.id, [Start(assignment.proposal, 2, 0, EXTERNAL_RANKS, "")])
+            link.assigned.clear()
+            return [(rank, Outcome(number, state, 1.0 if state == "complete" else None, None, 1.0))]
+
+        link.receive = receive
+        pool = BlockPool(link, BlockMembership.of(BlockLayout(2, 1)))
+        settings = SearchSettings(SearchLimits(100), stopping=StopCondition(request))
+        Coordinator(pool, ListedStrategy(), store, study.id, settings).run()
+        taken = store.trials(study.id)[-1]
+        assert (taken.state, taken.attempts) == ("running", 2)
+        assert [attempt.outcome for attempt in store.attempts(study.id, [taken.number])] == ["lost", None]
+        assert [event.kind for event in store.events(study.id)] == ["search_stopped"]
 
 
 def test_a_request_that_comes_when_all_trials_have_ended_leaves_a_finished_study():

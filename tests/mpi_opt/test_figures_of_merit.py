@@ -104,6 +104,12 @@ def test_value_that_is_no_number_fails_the_trial_of_one_figure(value):
         FiguresOfMerit().read(value)
 
 
+@pytest.mark.parametrize("value", [np.array([0.1, 0.2]), np.array([])])
+def test_value_that_is_not_one_number_is_named_in_the_error(value):
+    with pytest.raises(TypeError, match="the objective must return a number, not array"):
+        FiguresOfMerit().read(value)
+
+
 @pytest.mark.parametrize(
     ("target", "figures", "is_reached"),
     [

@@ -154,3 +154,11 @@ def test_shown_table_hides_uncertainties_that_no_trial_has(store):
     assert trials_table(shown, shown.trials).splitlines()[0].split() == [
         "number", "state", "duration_s", "a", "merit_state", "pareto", "x",
     ]  # fmt: skip
+
+
+def test_long_names_of_studies_have_views_of_their_own(store):
+    for number, name in enumerate(["a" * 90, "a" * 90 + "b", "a" * 70]):
+        study = store.create_study(name, strategy="s", seed=1, configuration={}, space=Space({"x": Integer(0, 9)}))
+        store.start(study.id, [start(0, {"x": number})])
+        assert store.study(name).view == study.view
+        assert store.sql(f"SELECT x FROM {study.view}")[1] == [(number,)]

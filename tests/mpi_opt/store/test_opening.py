@@ -279,6 +279,22 @@ def test_nothing_can_be_changed_through_a_server_open_for_reading(postgresql: st
         assert store.sql("SELECT count(*) FROM metrics WHERE name LIKE '%'")[1] == n_metrics
 
 
+def test_missing_permission_on_a_server_is_not_a_wrong_query(postgresql: str) -> None:
+    import psycopg
+
+    with Store.open(postgresql) as store:
+        make_study(store, f"study {len(store.studies())}", n_trials=1)
+    with psycopg.connect(postgresql.replace("+psycopg", ""), autocommit=True) as connection:
+        connection.execute("CREATE ROLE eve LOGIN")
+        connection.execute("GRANT USAGE ON SCHEMA public TO eve")
+        connection.execute("GRANT SELECT ON schema_version TO eve")
+    theirs = postgresql.replace("ada@", "eve@")
+    with Store.open(theirs, read_only=True) as store, pytest.raises(StoreError, match="permission denied") as caught:
+        store.sql("SELECT * FROM metrics")
+    assert "GRANT" in caught.value.cure
+    assert "views and tables" not in str(caught.value)
+
+
 def test_warnings_of_the_driver_about_transactions_that_are_repeated_are_not_printed() -> None:
     code = "import logging, mpi_opt.store; logging.getLogger('psycopg').warning('pipeline aborted')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -108,6 +109,32 @@ def test_mistakes_are_reported_in_one_message(
         assert word in message
     assert len(message.splitlines()) <= 2
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({7: 7}, "trial 7 cannot resume from trial 7"),
+        ({7: 6, 6: 7}, "cannot resume from trial 7"),
+        ({7: -1}, "trial 7 cannot resume from trial -1"),
+        ({7: "six"}, "trial 7 cannot resume from trial six"),
+        ({7: 6, 6: 3}, "trial 6 resumes from trial 3, which does not exist"),
+    ],
+)
+def test_a_trial_that_resumes_from_no_earlier_trial_is_reported(
+    tmp_path: Path, changes: dict[int, int | str], problem: str
+) -> None:
+    path = tmp_path / "edited.db"
+    with Store.open(str(path)) as store:
+        make_study(store, n_trials=8)
+    with sqlite3.connect(path) as connection:
+        connection.execute("DELETE FROM trials WHERE number = 3")
+        for number, source in changes.items():
+            connection.execute("UPDATE trials SET resume_from = ? WHERE number = ?", (source, number))
+    connection.close()
+    for command in ("best", "results"):
+        message = complaint(command, "--store", str(path), "--trial", "7")
+        assert problem in message and len(message.splitlines()) <= 2
 
 
 def test_only_store_of_the_folder_is_found(digits_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
