@@ -74,9 +74,11 @@ def best(
 
 
 def _finished_status(study: Study) -> int:
-    """Prints whether the study is finished; returns the exit status, 0 or 75."""
-    state = "finished" if study.is_finished else "not finished"
-    show(f"{study.name}: {state}, {study.record.n_ended} trials have ended")
+    """Prints whether the study is finished, and its trials in short; returns the exit status, 0 or 75."""
+    counts = ", ".join(f"{n} {state}" for state, n in study.record.counts.items()) or "no trials"
+    best = study.record.best
+    shown_best = "" if best is None else f"; best {best.figure_of_merit:.6g} (trial {best.number})"
+    show(f"{study.name}: {'finished' if study.is_finished else 'not finished'}; {counts}{shown_best}")
     return FINISHED if study.is_finished else UNFINISHED
 
 
