@@ -152,6 +152,7 @@ def _app() -> typer.Typer:
         name="mpi-opt",
         help="Hyperparameter search over blocks of MPI ranks.",
         no_args_is_help=True,
+        rich_markup_mode="markdown",
         add_completion=False,
         pretty_exceptions_enable=False,
     )

@@ -11,6 +11,7 @@ import typer
 
 from mpi_learn.cli.exit_status import FINISHED, UNFINISHED
 from mpi_opt.cli.store_options import StoreUrl, StudyName, find_study, find_trial, show, store_url
+from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
@@ -25,21 +26,27 @@ TERMINAL_ROWS = 100
 
 
 def results(
-    store: StoreUrl = None,
     study: Annotated[
-        str | None, typer.Option("--study", help="Print the trials of this study; default: list the studies.")
+        str | None,
+        typer.Option(
+            "--study", help="Name of the study; default: list all studies, or with other options the only one."
+        ),
     ] = None,
+    store: StoreUrl = None,
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = "table",
     sql: Annotated[str | None, typer.Option("--sql", help="Run a query, for example on the view study_NAME.")] = None,
     n_best: Annotated[int | None, typer.Option("--best", min=1, help="Maximum number of trials, best first.")] = None,
     state: Annotated[State | None, typer.Option("--state", help="Only trials in this state.")] = None,
     pareto: Annotated[bool, typer.Option("--pareto", help="Only the trials on the Pareto front.")] = False,
-    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Print everything about this trial.")] = None,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Print all records of the trial N.")] = None,
     finished: Annotated[
-        bool, typer.Option("--finished", help="Only test whether the study is finished: exit status 0, else 75.")
+        bool,
+        typer.Option("--finished", help="Print whether the study is finished; exit status 0 if it is, otherwise 75."),
     ] = False,
 ) -> int:
     """Print trials, best first; or all studies, one trial in full, or the rows of a query."""
+    selecting = {"--best": n_best is not None, "--state": state is not None, "--pareto": pareto}
+    _check_combination({"--finished": finished, "--sql": sql is not None, "--trial": trial is not None}, selecting)
     from mpi_opt.store import Store
 
     with Store.open(store_url(store), read_only=True) as opened:
@@ -47,7 +54,7 @@ def results(
             return _finished_status(find_study(opened, study, trials=False))
         if sql is not None:
             _print_rows(*opened.sql(sql), form)
-        elif study is None and trial is None and n_best is None and state is None and not pareto:
+        elif study is None and trial is None and not any(selecting.values()):
             _print_studies(opened, form)
         else:
             chosen = find_study(opened, study, trials=False)
@@ -59,9 +66,9 @@ def results(
 
 
 def best(
-    store: StoreUrl = None,
     study: StudyName = None,
-    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Number of another trial than the best.")] = None,
+    store: StoreUrl = None,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Number of the trial; default: the best.")] = None,
 ) -> None:
     """Print the best trial as a training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
     from mpi_opt.store import Store
@@ -71,6 +78,19 @@ def best(
         chosen, best_trial = find_trial(opened, find_study(opened, study, trials=False), trial)
         is_elsewhere = chosen.configuration.get("directory") != str(Path.cwd())
         show(trial_yaml(chosen, best_trial, is_elsewhere=is_elsewhere).rstrip("\n"))
+
+
+def _check_combination(outputs: dict[str, bool], selecting: dict[str, bool]) -> None:
+    """Verifies that at most one of the options `outputs` is given, and none of `selecting` with it.
+
+    Raises:
+        ConfigurationError: Names an option that would have no effect.
+    """
+    given = [option for option, is_given in (outputs | selecting).items() if is_given]
+    if len(given) > 1 and given[0] in outputs:
+        raise ConfigurationError(
+            f"{given[0]} already says what to print", where=given[1], cure=f"remove {given[0]} or {given[1]}"
+        )
 
 
 def _finished_status(study: Study) -> int:

@@ -87,6 +87,8 @@ def test_results_of_a_query(digits_file: Path, digits: Study) -> None:
         (("results", "--sql", "SELEKT 1"), ["SELEKT"]),
         (("results", "--sql", "SELECT * FROM digits"), ["digits", "views and tables: study_digits", "trials"]),
         (("results", "--sql", "DELETE FROM trials"), ["reading only"]),
+        (("results", "--trial", "1", "--best", "3"), ["--best: --trial already says what to print"]),
+        (("results", "--finished", "--sql", "SELECT 1"), ["--sql: --finished already says what to print"]),
         (("results", "--store", "nowhere.db"), ["no such file"]),
         (("results", "--store", "nothing"), ["not a database's URL"]),
         (("best", "--trial", "99"), ["no trial 99"]),
@@ -119,6 +121,21 @@ def test_only_store_of_the_folder_is_found(digits_file: Path, tmp_path: Path, mo
     assert "several *.db files: a.db, b.db" in complaint("results", cwd=tmp_path)
     monkeypatch.setenv("MPI_OPT_STORE", "sqlite:///b.db")
     assert "digits" in answer("results", cwd=tmp_path)
+
+
+def test_message_about_a_study_without_a_complete_trial_names_the_study(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        store.create_study("young", strategy="random", seed=1, configuration={}, space=SPACE)
+    assert "study young: no trial is complete yet" in complaint("best", "--store", str(tmp_path / "a.db"))
+
+
+def test_paragraphs_of_the_help_fill_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line.strip() for line in answer("tell", "--help").splitlines()]
+    first = next(index for index, line in enumerate(lines) if line.startswith("On stdin"))
+    paragraph = lines[first : lines.index("", first)]
+    assert " ".join(paragraph).endswith("an object by name.")
+    assert all(len(line) > 60 for line in paragraph[:-1])
 
 
 def test_store_of_several_studies_asks_which(tmp_path: Path) -> None:
