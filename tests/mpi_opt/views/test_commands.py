@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import subprocess
@@ -228,6 +229,17 @@ def test_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(timeout=20) == 0
+
+
+@pytest.mark.parametrize("module", ["mpi_opt.cli", "mpi_learn.cli"])
+def test_characters_that_the_terminal_does_not_have_are_replaced(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(output, encoding="latin-1"))
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(module).main(["--version"])
+    assert ended.value.code == 0
+    print("0.25 ± 0.01 → best", flush=True)
+    assert output.getvalue().splitlines()[-1] == "0.25 ± 0.01 \\u2192 best".encode("latin-1")
 
 
 def test_best_in_the_folder_of_the_search_keeps_its_paths(tmp_path: Path) -> None:
