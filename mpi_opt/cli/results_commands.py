@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -106,11 +108,21 @@ def _print_rows(columns: list[str], rows: list[Any], form: Format) -> None:
     from mpi_opt.views.text import tables
 
     if form == "json":
-        show(tables.to_json(dict(zip(columns, row, strict=True)) for row in rows))
+        names = _distinct(columns)
+        show(tables.to_json(dict(zip(names, row, strict=True)) for row in rows))
     elif form == "csv":
         show(tables.to_csv(columns, rows))
     elif columns:
         show(tables.aligned(columns, rows, colour=sys.stdout.isatty()))
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """`columns` with a number after repeated names: a JSON object has each name once."""
+    distinct: dict[str, None] = {}
+    for column in columns:
+        numbered = (f"{column}_{number}" for number in count(2))
+        distinct[next(name for name in chain([column], numbered) if name not in distinct)] = None
+    return list(distinct)
 
 
 def _print_studies(store: Store, form: Format) -> None:

@@ -79,6 +79,12 @@ def test_results_of_a_query(digits_file: Path, digits: Study) -> None:
     assert answer("results", "--store", str(digits_file), "--sql", query, "--format", "csv").startswith("number,")
 
 
+def test_columns_of_the_same_name_are_all_in_the_json_of_a_query(digits_file: Path) -> None:
+    query = "SELECT 1 AS a, 2 AS a, 3 AS a_2, 4 AS a"
+    (row,) = json.loads(answer("results", "--store", str(digits_file), "--sql", query, "--format", "json"))
+    assert row == {"a": 1, "a_2": 2, "a_2_2": 3, "a_3": 4}
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
