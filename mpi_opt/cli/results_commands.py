@@ -24,7 +24,7 @@ Format = Literal["table", "csv", "json"]
 State = Literal["queued", "running", "complete", "pruned", "failed"]
 
 TERMINAL_ROWS = 100
-"""The number of trials that a terminal shows without ``--best``."""
+"""The number of trials that a terminal shows at most without ``--best``."""
 
 
 def results(
@@ -37,10 +37,13 @@ def results(
     store: StoreUrl = None,
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = "table",
     sql: Annotated[str | None, typer.Option("--sql", help="Run a query, for example on the view study_NAME.")] = None,
-    n_best: Annotated[int | None, typer.Option("--best", min=1, help="Maximum number of trials, best first.")] = None,
+    n_best: Annotated[
+        int | None,
+        typer.Option("--best", min=1, help="Only the N best complete trials; with --state, those of this state."),
+    ] = None,
     state: Annotated[State | None, typer.Option("--state", help="Only trials in this state.")] = None,
     pareto: Annotated[bool, typer.Option("--pareto", help="Only the trials on the Pareto front.")] = False,
-    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Print all records of the trial N.")] = None,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Print all records of trial N.")] = None,
     finished: Annotated[
         bool,
         typer.Option("--finished", help="Print whether the study is finished; exit status 0 if it is, otherwise 75."),
@@ -167,7 +170,7 @@ def _print_trials(study: Study, form: Format, n_best: int | None, trials: list[T
         shown = trials[:TERMINAL_ROWS] if sys.stdout.isatty() and not n_best else trials
         show(tables.trials_table(study, shown, colour=sys.stdout.isatty()) if trials else "no such trials yet")
         if len(shown) < len(trials):
-            show(f"… and {len(trials) - len(shown)} more: --best {len(trials)}, or --format csv")
+            show(f"… and {len(trials) - len(shown)} more: append | less, or --format csv")
 
 
 def _print_trial(store: Store, study: Study, number: int, form: Format) -> None:

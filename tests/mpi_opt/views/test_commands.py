@@ -72,6 +72,20 @@ def test_results_of_one_trial_show_all_its_records(digits_file: Path) -> None:
     assert len(trial["folds"]) == 3 and len(trial["attempts"]) == 2 and len(trial["curves"]) == 6
 
 
+def test_terminal_shows_some_trials_and_says_how_to_see_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        make_study(store, n_trials=130, n_epochs=1, n_folds=1)
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout", terminal)
+    assert program(["results", "--store", str(tmp_path / "a.db"), "--study", "digits"]) == 0
+    *rows, hint = terminal.getvalue().splitlines()
+    assert len(rows) == 1 + 100
+    assert hint == "… and 30 more: append | less, or --format csv"  # --best shows complete trials only
+
+
 def test_results_of_a_query(digits_file: Path, digits: Study) -> None:
     query = "SELECT number, figure_of_merit FROM study_digits WHERE state = 'complete' ORDER BY figure_of_merit LIMIT 1"
     (row,) = json.loads(answer("results", "--store", str(digits_file), "--sql", query, "--format", "json"))
