@@ -17,6 +17,7 @@ from mpi_learn.cli.launch import DEBUG, Launch, launch, start_limit, without_deb
 from mpi_learn.cli.launchers import check_allocation, check_world, launched_rank
 from mpi_learn.cli.program_options import program_options
 from mpi_learn.cli.stop_request import StopRequest
+from mpi_learn.cli.terminal import replace_missing_characters
 from mpi_learn.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -262,6 +263,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     Every command accepts ``--debug``, also before the command.
     """
+    replace_missing_characters()
     arguments = sys.argv[1:] if arguments is None else arguments
     words = without_debug(arguments)
     command = partial(app, [*words, *([DEBUG] if DEBUG in arguments else [])], prog_name="mpi-learn")

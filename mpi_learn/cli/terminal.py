@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 import os
 import sys
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
 
 BARS = "▁▂▃▄▅▆▇█"
 DEFAULT_SIZE = (80, 25)
+
+
+def replace_missing_characters() -> None:
+    """Lets standard output escape characters that its encoding does not have, as standard error does.
+
+    Otherwise ``print`` raises an error, for example for ± or … in the locale en_US.ISO-8859-1.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def is_watched() -> bool:

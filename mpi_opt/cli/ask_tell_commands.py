@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mpi_opt.cli.override_options import Changes, SpaceFile, overriding
-from mpi_opt.cli.store_options import StoreUrl, StudyName, show, store_url
+from mpi_opt.cli.store_options import show, store_url
 from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -27,10 +27,9 @@ def ask(
     k: Annotated[int, typer.Option("-k", help="Maximum number of trials.", min=1)] = 1,
     lines: Annotated[bool, typer.Option("--lines", help="Print one line per trial instead of a JSON list.")] = False,
 ) -> None:
-    """Print the next trials as JSON, for a workload system that runs them and reports with tell. Needs no MPI.
+    """Print the next trials as JSON, for a workload system that runs them and calls `mpi-opt tell`. Needs no MPI.
 
-    An empty list means that the results of running trials are needed first or, if no trial is running, that the study
-    is finished.
+    An empty list means that the study is finished or, while trials are running, that their results are needed first.
     """
     from mpi_opt.configuration.configuration import read_study
     from mpi_opt.configuration.plan import Plan
@@ -47,7 +46,7 @@ def ask(
 def tell(
     space: Annotated[
         Path | None,
-        typer.Argument(metavar="SPACE.yaml", help="Configuration of the study; or use --store and --study."),
+        typer.Argument(metavar="SPACE.yaml", help="Configuration of the study; without it, --store and --study."),
     ] = None,
     number: Annotated[
         int | None, typer.Option(help="Number of the trial; without it, JSON is read from stdin.", min=0)
@@ -55,15 +54,24 @@ def tell(
     value: Values = None,
     uncertainty: Uncertainties = None,
     failed: Annotated[str | None, typer.Option(help="Reason of the failure, instead of a value.")] = None,
-    lost: Annotated[str | None, typer.Option(help="Reason why the trial is lost; ask returns it again.")] = None,
-    study: StudyName = None,
-    store: StoreUrl = None,
+    lost: Annotated[
+        str | None, typer.Option(help="Reason why the trial is lost; `mpi-opt ask` prints it again.")
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option(help="Name of the study; default: that of SPACE.yaml, or the only study.")
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            help="SQLAlchemy URL or file; default: that of SPACE.yaml, $MPI_OPT_STORE, or the only *.db file here."
+        ),
+    ] = None,
 ) -> None:
-    """Record the results of trials that `ask` has printed. Needs no MPI.
+    """Record the results of trials that `mpi-opt ask` has printed. Needs no MPI.
 
     On stdin: {"number": 3, "value": 0.1}, with an optional "uncertainty", or {"number": 3, "failed": "why"}, or
-    {"number": 3, "lost": "why"}; a list of these, or one per line. Several figures of merit: "value" is a list, or an
-    object by name.
+    {"number": 3, "lost": "why"}; a list of these, or one per line. With several figures of merit "value" is a list, or
+    an object by name.
     """
     from mpi_opt.study import ask_tell
     from mpi_opt.study.external_results import read_results

@@ -17,6 +17,7 @@ from mpi_learn.cli.exit_status import FAILED, FINISHED, INTERRUPTED, INVALID, La
 from mpi_learn.cli.launch import DEBUG, Launch, launch, start_limit, without_debug
 from mpi_learn.cli.launchers import is_launched, launched_rank
 from mpi_learn.cli.stop_request import StopRequest, ignored_requests
+from mpi_learn.cli.terminal import replace_missing_characters
 from mpi_opt.errors import MPILearnError, UserError, without_passwords
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs a command and ends the process with its exit status."""
+    replace_missing_characters()
     arguments = sys.argv[1:] if arguments is None else arguments
     if without_debug(arguments)[:1] != ["search"]:
         sys.exit(_run_on_first(arguments))
@@ -152,6 +154,7 @@ def _app() -> typer.Typer:
         name="mpi-opt",
         help="Hyperparameter search over blocks of MPI ranks.",
         no_args_is_help=True,
+        rich_markup_mode="markdown",
         add_completion=False,
         pretty_exceptions_enable=False,
     )

@@ -15,7 +15,9 @@ Kind = Literal["training", "function"]
 
 
 def new(
-    name: Annotated[str, typer.Argument(help="Name of the files NAME.yaml and NAME.py in the current directory.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the files NAME.yaml and NAME.py in the current directory.")
+    ],
     kind: Annotated[
         Kind, typer.Option("--kind", help="training: a Keras model and its data; function: any Python function.")
     ] = "training",

@@ -16,24 +16,25 @@ SpaceFile = Annotated[Path, typer.Argument(metavar="SPACE.yaml", help="Configura
 Changes = Mapping[str, Any]
 """Dotted key of the file, e.g. ``search.trials`` -> the value that overrides it; None keeps the file's."""
 
+PANEL = "Options that override SPACE.yaml"
+
+
+def _option(meaning: str, least: int | None = None) -> Any:
+    return typer.Option(help=meaning, min=least, rich_help_panel=PANEL)
+
+
 OVERRIDES: dict[str, tuple[str, Any]] = {
-    "trials": (
-        "search.trials",
-        Annotated[int | None, typer.Option(help="Total number of trials of the study.", min=1)],
-    ),
+    "trials": ("search.trials", Annotated[int | None, _option("Total number of trials of the study.", least=1)]),
     "strategy": (
         "search.strategy",
-        Annotated[str | None, typer.Option(help="Strategy: bayesian, evolutionary, random, … or file.py:Class.")],
+        Annotated[str | None, _option("Strategy: bayesian, evolutionary, random, … or file.py:Class.")],
     ),
-    "block_size": ("blocks.size", Annotated[str | None, typer.Option(help="Number of ranks per block, or auto.")]),
-    "folds": ("folds.number", Annotated[int | None, typer.Option(help="K of the K-fold cross-validation.", min=1)]),
-    "seed": ("search.seed", Annotated[int | None, typer.Option(help="Seed of the random numbers.", min=0)]),
-    "study": ("study", Annotated[str | None, typer.Option(help="Name of the study in the store.")]),
-    "store": ("store", Annotated[str | None, typer.Option(help="Store, as a SQLAlchemy URL.")]),
-    "time_limit": (
-        "search.time_limit",
-        Annotated[str | None, typer.Option(help="Time limit of this run, for example 2h.")],
-    ),
+    "block_size": ("blocks.size", Annotated[str | None, _option("Number of ranks per block, or auto.")]),
+    "folds": ("folds.number", Annotated[int | None, _option("K of the K-fold cross-validation.", least=1)]),
+    "seed": ("search.seed", Annotated[int | None, _option("Seed of the random numbers.", least=0)]),
+    "study": ("study", Annotated[str | None, _option("Name of the study in the store.")]),
+    "store": ("store", Annotated[str | None, _option("Store: SQLAlchemy URL or file.")]),
+    "time_limit": ("search.time_limit", Annotated[str | None, _option("Time limit of one search, for example 2h.")]),
 }
 """Option -> the dotted key of the file that it overrides, and its type."""
 

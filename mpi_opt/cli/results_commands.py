@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,6 +13,7 @@ import typer
 
 from mpi_learn.cli.exit_status import FINISHED, UNFINISHED
 from mpi_opt.cli.store_options import StoreUrl, StudyName, find_study, find_trial, show, store_url
+from mpi_opt.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from mpi_opt.core.trial import TrialRecord
@@ -21,25 +24,34 @@ Format = Literal["table", "csv", "json"]
 State = Literal["queued", "running", "complete", "pruned", "failed"]
 
 TERMINAL_ROWS = 100
-"""The number of trials that a terminal shows without ``--best``."""
+"""The number of trials that a terminal shows at most without ``--best``."""
 
 
 def results(
-    store: StoreUrl = None,
     study: Annotated[
-        str | None, typer.Option("--study", help="Print the trials of this study; default: list the studies.")
+        str | None,
+        typer.Option(
+            "--study", help="Name of the study; default: list all studies, or with other options the only one."
+        ),
     ] = None,
+    store: StoreUrl = None,
     form: Annotated[Format, typer.Option("--format", help="Output format.")] = "table",
     sql: Annotated[str | None, typer.Option("--sql", help="Run a query, for example on the view study_NAME.")] = None,
-    n_best: Annotated[int | None, typer.Option("--best", min=1, help="Maximum number of trials, best first.")] = None,
+    n_best: Annotated[
+        int | None,
+        typer.Option("--best", min=1, help="Only the N best complete trials; with --state, those of this state."),
+    ] = None,
     state: Annotated[State | None, typer.Option("--state", help="Only trials in this state.")] = None,
     pareto: Annotated[bool, typer.Option("--pareto", help="Only the trials on the Pareto front.")] = False,
-    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Print everything about this trial.")] = None,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Print all records of trial N.")] = None,
     finished: Annotated[
-        bool, typer.Option("--finished", help="Only test whether the study is finished: exit status 0, else 75.")
+        bool,
+        typer.Option("--finished", help="Print whether the study is finished; exit status 0 if it is, otherwise 75."),
     ] = False,
 ) -> int:
     """Print trials, best first; or all studies, one trial in full, or the rows of a query."""
+    selecting = {"--best": n_best is not None, "--state": state is not None, "--pareto": pareto}
+    _check_combination({"--finished": finished, "--sql": sql is not None, "--trial": trial is not None}, selecting)
     from mpi_opt.store import Store
 
     with Store.open(store_url(store), read_only=True) as opened:
@@ -47,7 +59,7 @@ def results(
             return _finished_status(find_study(opened, study, trials=False))
         if sql is not None:
             _print_rows(*opened.sql(sql), form)
-        elif study is None and trial is None and n_best is None and state is None and not pareto:
+        elif study is None and trial is None and not any(selecting.values()):
             _print_studies(opened, form)
         else:
             chosen = find_study(opened, study, trials=False)
@@ -59,9 +71,9 @@ def results(
 
 
 def best(
-    store: StoreUrl = None,
     study: StudyName = None,
-    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Number of another trial than the best.")] = None,
+    store: StoreUrl = None,
+    trial: Annotated[int | None, typer.Option("--trial", min=0, help="Number of the trial; default: the best.")] = None,
 ) -> None:
     """Print the best trial as a training.yaml for `mpi-learn train`; for a function, its hyperparameters."""
     from mpi_opt.store import Store
@@ -73,10 +85,25 @@ def best(
         show(trial_yaml(chosen, best_trial, is_elsewhere=is_elsewhere).rstrip("\n"))
 
 
+def _check_combination(outputs: dict[str, bool], selecting: dict[str, bool]) -> None:
+    """Verifies that at most one of the options `outputs` is given, and none of `selecting` with it.
+
+    Raises:
+        ConfigurationError: Names an option that would have no effect.
+    """
+    given = [option for option, is_given in (outputs | selecting).items() if is_given]
+    if len(given) > 1 and given[0] in outputs:
+        raise ConfigurationError(
+            f"{given[0]} already says what to print", where=given[1], cure=f"remove {given[0]} or {given[1]}"
+        )
+
+
 def _finished_status(study: Study) -> int:
-    """Prints whether the study is finished; returns the exit status, 0 or 75."""
-    state = "finished" if study.is_finished else "not finished"
-    show(f"{study.name}: {state}, {study.record.n_ended} trials have ended")
+    """Prints whether the study is finished, and its trials in short; returns the exit status, 0 or 75."""
+    counts = ", ".join(f"{n} {state}" for state, n in study.record.counts.items()) or "no trials"
+    best = study.record.best
+    shown_best = "" if best is None else f"; best {best.figure_of_merit:.6g} (trial {best.number})"
+    show(f"{study.name}: {'finished' if study.is_finished else 'not finished'}; {counts}{shown_best}")
     return FINISHED if study.is_finished else UNFINISHED
 
 
@@ -84,11 +111,21 @@ def _print_rows(columns: list[str], rows: list[Any], form: Format) -> None:
     from mpi_opt.views.text import tables
 
     if form == "json":
-        show(tables.to_json(dict(zip(columns, row, strict=True)) for row in rows))
+        names = _distinct(columns)
+        show(tables.to_json(dict(zip(names, row, strict=True)) for row in rows))
     elif form == "csv":
         show(tables.to_csv(columns, rows))
     elif columns:
         show(tables.aligned(columns, rows, colour=sys.stdout.isatty()))
+
+
+def _distinct(columns: Sequence[str]) -> list[str]:
+    """`columns` with a number after repeated names: a JSON object has each name once."""
+    distinct: dict[str, None] = {}
+    for column in columns:
+        numbered = (f"{column}_{number}" for number in count(2))
+        distinct[next(name for name in chain([column], numbered) if name not in distinct)] = None
+    return list(distinct)
 
 
 def _print_studies(store: Store, form: Format) -> None:
@@ -133,7 +170,7 @@ def _print_trials(study: Study, form: Format, n_best: int | None, trials: list[T
         shown = trials[:TERMINAL_ROWS] if sys.stdout.isatty() and not n_best else trials
         show(tables.trials_table(study, shown, colour=sys.stdout.isatty()) if trials else "no such trials yet")
         if len(shown) < len(trials):
-            show(f"… and {len(trials) - len(shown)} more: --best {len(trials)}, or --format csv")
+            show(f"… and {len(trials) - len(shown)} more: append | less, or --format csv")
 
 
 def _print_trial(store: Store, study: Study, number: int, form: Format) -> None:

@@ -61,8 +61,7 @@ def find_trial(store: Store, study: Study, number: int | None) -> tuple[Study, T
 
     trial = study.record.best if number is None else next(iter(store.trials(study.record.id, numbers=[number])), None)
     if trial is None and number is None:
-        where = f"{store.url}: {study.name}"
-        raise StoreError("no trial is complete yet", where=where, cure="see mpi-opt results")
+        raise StoreError("no trial is complete yet", where=f"study {study.name}", cure="see mpi-opt results")
     if trial is None:
         n_trials = study.record.n_trials
         cure = f"its trials are 0 to {n_trials - 1}" if n_trials else "it has none yet"

@@ -26,6 +26,7 @@ from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Strategy
 
 N_ATTEMPTS = 50
+"""Number of networks that are drawn, until one is a new point that satisfies the constraints."""
 
 
 class ConstructiveOptions(Options):

@@ -47,12 +47,15 @@ from mpi_opt.strategies.surrogates.scalarization import drawn_weights
 from mpi_opt.strategies.surrogates.warp import warped
 
 N_ATTEMPTS = 4
+"""How often all children of a trial are drawn, until one of them is a new point that satisfies the constraints."""
 CROSSOVER_ETA = 5.0
+"""Distribution index of the crossover: the larger, the nearer are children to their parents."""
 DIFFERENTIAL = 0.5
 """Probability that a child is made from the difference of two parents, with several figures of merit."""
 DIFFERENTIAL_STEPS = (0.3, 1.0)
 """Smallest and largest part of the difference."""
 LARGEST_INTERPOLATION = 150
+"""Largest number of trials in the interpolation of the costs."""
 PREDICTION_WEIGHTS = (0.5, 0.8, 0.95, 1.0)
 """Weights of the predicted cost, in turn; the remainder weighs the distance from earlier trials."""
 

@@ -22,6 +22,7 @@ from mpi_opt.strategies.points.sampling import all_points
 from mpi_opt.strategies.strategy import Cost, Strategy
 
 N_POINTS = 10
+"""Default of the option `points`."""
 
 
 class GridOptions(Options):

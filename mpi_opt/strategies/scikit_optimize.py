@@ -5,7 +5,8 @@ names that `skopt.gp_minimize` gives them. The portfolio ``gp_hedge`` is that of
 2011, algorithm 1). What `Optimizer` does not define is handled as follows:
 
 - Pending trials: each proposal comes from an `Optimizer` that received all outcomes, and the same cost for each
-  pending trial (the constant liar of Ginsbourger, Le Riche and Carraro 2010), as in ``Optimizer.ask(n_points)``.
+  pending trial (the constant liar of Ginsbourger, Le Riche and Carraro, in Computational Intelligence in Expensive
+  Optimization Problems, 2010), as in ``Optimizer.ask(n_points)``.
 - Failed trials count as the largest cost so far; the model has no other means to avoid them.
 - Conditional hyperparameters are part of every point. An inactive one always has the middle of its range (the first of
   its categories), so that it does not distinguish two points. The model does not know that it is inactive.
@@ -46,7 +47,9 @@ from mpi_opt.strategies.points.sampling import Sampler
 from mpi_opt.strategies.strategy import Cost, Strategy
 
 N_CANDIDATES = 1000
+"""Number of random points among which a repetition is replaced."""
 FEWEST_COSTS = 2
+"""Fewest costs for a model."""
 LARGEST_COST = 1e100
 """scikit-optimize squares costs; if one is larger than this, all are divided by a power of two."""
 

@@ -23,9 +23,9 @@ from mpi_opt.store.errors import StoreConflictError, StoreNotReadyError, StudyOw
 from mpi_opt.store.records import AttemptRecord, Finish, Start
 from mpi_opt.study.external_results import ExternalResult
 from mpi_opt.study.lease import described
-from mpi_opt.study.open_study import open_study
+from mpi_opt.study.open_study import OpenStudy, open_study
 from mpi_opt.study.past_trials import EXTERNAL_RANKS, PastTrials
-from mpi_opt.study.study import Study
+from mpi_opt.study.study import STUDY_FINISHED, STUDY_RESUMED, Study, is_finished
 
 BLOCK = 0
 """The value of ``attempts.block`` in the store for a trial that a workload system runs."""
@@ -80,6 +80,7 @@ def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
     with open_study(plan, awaits_refit=True) as study:
         past = PastTrials.read(study.store, study.record.id, limits.figures_of_merit, plan.configuration.folds.number)
         if any(limits.is_reached(record) for record in past.ended):
+            _record_end(study, "the target is reached")
             return []
         past.replay(study.strategy)
         queued = [record for record in past.unfinished if record.state == "queued"][:count]
@@ -89,7 +90,17 @@ def _given_out(plan: Plan, count: int) -> list[tuple[Proposal, int]]:
         if trials:
             starts = [Start(proposal, attempt, BLOCK, EXTERNAL_RANKS, hosts="") for proposal, attempt in trials]
             study.store.start(study.record.id, starts)
+            if is_finished(study.store, study.record):  # before this call
+                study.store.event(study.record.id, STUDY_RESUMED, str(past))
+        elif not past.unfinished:
+            _record_end(study, "there are no more trials")
     return trials
+
+
+def _record_end(study: OpenStudy, why: str) -> None:
+    """Records that the study is finished, unless this is known from its trials and events."""
+    if not is_finished(study.store, study.record):
+        study.store.event(study.record.id, STUDY_FINISHED, why)
 
 
 def _recorded(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study:

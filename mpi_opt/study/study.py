@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mpi_learn.settings.suggestions import suggestion
-from mpi_opt.core.figures_of_merit import FiguresOfMerit
+from mpi_opt.core.figures_of_merit import FiguresOfMerit, read_target
 from mpi_opt.core.space import Space
 from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import StoreError
@@ -22,10 +22,16 @@ if TYPE_CHECKING:
 
 
 STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed", "search_stopped"
-"""Events that a search records: the study is finished; a study continues; the search ended before it was finished."""
+"""Events that a search records: the study is finished; a study continues; the search ended before it was finished.
+
+`ask` records the first two as well.
+"""
 
 SEARCH_FINISHED = "search_finished"
 """Event of a search that leaves only trials of a workload system. The study is finished when these have ended."""
+
+SEARCH_EVENTS = (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED, SEARCH_FINISHED)
+"""The events that decide whether a study is finished; the latest one counts."""
 
 N_SHOWN = 10
 """How many trials a notebook shows."""
@@ -39,9 +45,9 @@ class Study:
         record: The study without its trials.
         trials: All trials, by number.
         store: The store's URL.
-        is_finished: Whether the last search finished the study: all trials have ended, also those of a workload system,
-            the target was reached, or the strategy has no more proposals. For a study that no search has run (`ask` and
-            `tell`): whether as many trials have ended as the configuration says.
+        is_finished: Whether all trials have ended, also those of a workload system, the target is reached, or the
+            strategy has no more proposals. After a search, and after `ask` has changed the number of trials, only the
+            next search or the next `ask` can decide this.
     """
 
     record: StudyRecord
@@ -72,7 +78,7 @@ class Study:
             StoreError: There is no such study, or the store has several and `name` is None.
         """
         record = _found(store, name)
-        return cls(record, store.trials(record.id) if trials else [], store.address, _is_finished(store, record))
+        return cls(record, store.trials(record.id) if trials else [], store.address, is_finished(store, record))
 
     @property
     def name(self) -> str:
@@ -227,10 +233,18 @@ def _found(store: Store, name: str | None) -> StudyRecord:
     raise StoreError(problem, where=store.url, cure=cure)
 
 
-def _is_finished(store: Store, record: StudyRecord) -> bool:
+def is_finished(store: Store, record: StudyRecord) -> bool:
+    """As `Study.is_finished`."""
     kinds = [event.kind for event in store.events(record.id)]
-    searches = [kind for kind in kinds if kind in (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED, SEARCH_FINISHED)]
-    if searches:
-        has_all_ended = record.n_ended == record.n_trials
-        return searches[-1] == STUDY_FINISHED or (searches[-1] == SEARCH_FINISHED and has_all_ended)
-    return bool(record.n_ended >= record.configuration.get("search", {}).get("trials", 1))
+    latest = next((kind for kind in reversed(kinds) if kind in SEARCH_EVENTS), None)
+    if latest in (STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED):
+        return latest == STUDY_FINISHED
+    # no search runs or continues the study: only a workload system runs trials
+    configured = record.configuration.get("search", {})
+    has_enough_trials = latest == SEARCH_FINISHED or record.n_ended >= configured.get("trials", 1)
+    if has_enough_trials and record.n_ended == record.n_trials:
+        return True
+    target, figures = read_target(configured.get("target"), record.figures_of_merit), record.figures_of_merit
+    if target is None:
+        return False
+    return any(figures.is_reached(target, trial) for trial in store.trials(record.id, ("complete",)))

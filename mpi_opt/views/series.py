@@ -68,11 +68,13 @@ def choose_two(names: Sequence[str], x: str | None, y: str | None, kind: str) ->
     """Two of `names`, which are at least two: `x` and `y`, and the first others in place of None.
 
     Raises:
-        ConfigurationError: `x` or `y` is not one of `names`.
+        ConfigurationError: `x` or `y` is not one of `names`, or both are the same.
     """
     for name in (x, y):
         if name is not None and name not in names:
             raise ConfigurationError(f"{name!r} is not a {kind} of this study", cure=f"one of: {', '.join(names)}")
+    if x is not None and x == y:
+        raise ConfigurationError(f"{x} is on both axes", where="--y", cure=f"another {kind}: {', '.join(names)}")
     others = [name for name in names if name not in (x, y)]
     first = x or others.pop(0)
     return first, y or others.pop(0)

@@ -277,6 +277,73 @@ def test_target_ends_the_study_in_either_direction(program, write):
     assert program("ask", "space.yaml") == (0, [], "")
 
 
+def is_finished(program) -> tuple[int, str]:
+    status, printed, _ = program("results", "--finished")
+    return status, printed.strip()
+
+
+def test_study_is_finished_when_all_its_trials_have_ended(program, write):
+    write(trials=2)
+    program("ask", "space.yaml", "-k", "2")
+    assert is_finished(program) == (75, "outside: not finished; 2 running")
+    program("tell", "space.yaml", stdin='[{"number": 0, "value": 0.25}, {"number": 1, "failed": "no"}]')
+    assert is_finished(program) == (0, "outside: finished; 1 complete, 1 failed; best 0.25 (trial 0)")
+
+
+@pytest.mark.parametrize(("direction", "values"), [("minimize", (2.0, 0.5)), ("maximize", (0.5, 2.0))])
+def test_study_is_finished_when_its_target_is_reached(program, write, direction, values):
+    write(direction=direction, more=", target: 1.0")
+    program("ask", "space.yaml", "-k", "3")
+    program("tell", "space.yaml", "--number", "0", "--value", str(values[0]))
+    assert is_finished(program)[0] == 75
+    program("tell", "space.yaml", "--number", "1", "--value", str(values[1]))
+    assert is_finished(program) == (0, f"outside: finished; 2 complete, 1 running; best {values[1]:g} (trial 1)")
+
+
+def test_target_of_several_figures_of_merit_is_reached_by_one_trial(program, write, tmp_path):
+    write(direction="[minimize, maximize]", more=", target: [1.0, 0.9]")
+    program("ask", "space.yaml", "-k", "3")
+    program("tell", "space.yaml", stdin='[{"number": 0, "value": [0.1, 0.1]}, {"number": 1, "value": [2.0, 0.99]}]')
+    assert is_finished(program)[0] == 75
+    program("tell", "space.yaml", "--number", "2", "--value", "0.9", "--value", "0.95")
+    assert is_finished(program)[0] == 0
+
+
+def test_study_is_finished_when_its_strategy_has_no_more_trials(program, write):
+    write(strategy="grid", more=", options: {points: 1}")
+    program("ask", "space.yaml", "-k", "9")
+    assert is_finished(program)[0] == 75
+    program("tell", "space.yaml", stdin=json.dumps([{"number": number, "value": number} for number in range(8)]))
+    assert is_finished(program)[0] == 75  # only the strategy knows that there are no more
+    assert [program("ask", "space.yaml")[1] for _ in range(2)] == [[], []]
+    assert is_finished(program)[0] == 0
+    assert [event.kind for event in study(Path()).events()] == ["study_finished"]
+
+
+def test_study_with_more_trials_than_at_first_is_not_finished_before_these_have_ended(program, write):
+    write(trials=1)
+    program("ask", "space.yaml")
+    program("tell", "space.yaml", "--number", "0", "--value", "1")
+    assert is_finished(program)[0] == 0
+    for number in (1, 2):
+        assert program("ask", "space.yaml", "--trials", "3")[1][0]["number"] == number
+        assert is_finished(program)[0] == 75
+        program("tell", "space.yaml", "--number", str(number), "--value", "1")
+        assert is_finished(program)[0] == 75  # only `ask` knows the new number of trials
+    assert program("ask", "space.yaml", "--trials", "3")[1] == []
+    assert is_finished(program)[0] == 0
+
+
+def test_trials_that_a_search_left_are_finished_by_a_workload_system(program, write):
+    write(trials=2)
+    program("ask", "space.yaml", "-k", "2")
+    with Store.open("sqlite:///outside.db") as store:
+        store.event(store.study("outside").id, "search_stopped", "the time limit is reached")
+    program("tell", "space.yaml", stdin='[{"number": 0, "value": 1}, {"number": 1, "value": 2}]')
+    assert program("ask", "space.yaml")[1] == []
+    assert is_finished(program)[0] == 0
+
+
 def test_strategy_receives_results_of_tell_as_costs(program, write, tmp_path):
     write(strategy="evolutionary", trials=60, direction="maximize")
     while asked := program("ask", "space.yaml", "-k", "10")[1]:

@@ -16,6 +16,7 @@ from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.checks import unknown_hyperparameter
 
 LARGEST_EXPONENT = 64
+"""Larger exponents are refused, because a power of whole numbers could take hours and all memory."""
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,

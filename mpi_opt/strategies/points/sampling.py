@@ -17,7 +17,9 @@ from mpi_opt.strategies.points.bookkeeping import Bookkeeping
 BLOCK = 256
 """Points are drawn in blocks of this size, because a block costs hardly more than a point."""
 N_ATTEMPTS = 64
+"""The number of random points that are drawn before the search for a point becomes thorough."""
 LARGEST_LISTED = 200_000
+"""The largest space whose points are listed; in a larger one, at most this number of points is drawn."""
 
 
 @final

@@ -12,6 +12,7 @@ from mpi_opt.core.space import Parameters, Space
 from mpi_opt.strategies.points.constraint import Constraint
 
 N_ATTEMPTS = 64
+"""The number of draws of the missing hyperparameters, until a point satisfies the constraints."""
 
 
 @dataclass(frozen=True)

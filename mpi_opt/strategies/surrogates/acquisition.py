@@ -1,4 +1,8 @@
-"""Acquisition functions: how promising a point is under a model."""
+"""Acquisition functions: how promising a point is under a model.
+
+``log-ei`` is that of Ament et al. (NeurIPS 36, 2023), ``ei`` that of Jones, Schonlau and Welch (J. Global Optim. 13,
+1998), ``pi`` that of Kushner (J. Basic Eng. 86, 1964), and ``lcb`` that of Cox and John (IEEE SMC, 1992).
+"""
 
 from __future__ import annotations
 
@@ -83,7 +87,7 @@ class LogExpectedImprovement(Criterion):
 @final
 @dataclass(frozen=True)
 class ExpectedImprovement(Criterion):
-    """E[max(best - margin - y, 0)] (Jones et al. 1998, eq. 15), which is flat where improvement is unlikely."""
+    """E[max(best - margin - y, 0)] (Jones et al. 1998, eq. 15), which is flat where an improvement is unlikely."""
 
     has_logarithm = False
     resolution = 0.0

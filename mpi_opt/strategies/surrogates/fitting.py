@@ -14,13 +14,17 @@ from mpi_opt.strategies.surrogates.observations import Observations
 from mpi_opt.strategies.surrogates.warp import OFFSETS, scale_of, warped
 
 ANCHOR_GROWTH = 1.2
+"""The growth of the number of observations from one anchor to the next."""
 N_ANCHOR_ITERATIONS, N_ITERATIONS = 40, 15
+"""The largest numbers of iterations of L-BFGS-B at an anchor and between anchors."""
 SUCCESS_LENGTH, SUCCESS_PRIOR = 0.1, 0.2
+"""The length scale of the kernel for one hyperparameter, and the weight of the prior as a number of trials."""
 LEAST_SUCCESS = 0.35
 """Points with a smaller probability of success are proposed only if there are no others."""
 LARGEST_SUCCESS = 2000
 """Largest number of observations in a model of failures."""
 LARGEST_VARIANCE = 10.0
+"""The largest known variance of a value, in units of the variance of all values."""
 LARGEST_FIT = 400
 """Largest number of observations in a Gaussian process. If there are more, the best ones and an even selection of the
 others are used, half of this number each."""
@@ -72,7 +76,7 @@ class Surrogate:
         return self._fitted(observed.thinned(LARGEST_FIT), self._anchor)
 
     def fit_part(self, observed: Observations) -> tuple[GaussianProcess, float]:
-        """Fits a model to a part of the observations, independent of anchors and without a logarithm."""
+        """As `fit`, for a part of the observations: without anchors, and without a logarithm of the values."""
         return self._fitted(observed, self._chosen(observed, (math.inf,)))
 
     def _fitted(self, observed: Observations, start: Choice) -> tuple[GaussianProcess, float]:

@@ -2,8 +2,9 @@
 
 The Gaussian processes of scikit-learn and scikit-optimize fit length scales by maximum likelihood from random starts,
 encode categories as one-hot vectors and have no gradient of the posterior; with 400 points a fit takes seconds. Here
-the mean and the variance are eliminated in closed form (Rasmussen and Williams 2006, sections 2.4 and 5.4), the other
-hyperparameters are fitted by L-BFGS-B with a prior, and a category is one dimension with distances 0 and 1.
+the mean and the variance are eliminated in closed form (Rasmussen and Williams, Gaussian Processes for Machine
+Learning, 2006, sections 2.4 and 5.4), the other hyperparameters are fitted by L-BFGS-B with a prior, and a category is
+one dimension with distances 0 and 1.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from scipy.optimize import minimize
 from mpi_opt.core.arrays import Bools, Floats
 
 SMALLEST_NOISE, LARGEST_NOISE = 1e-8, 1.0
+"""Bounds of the variance of the noise, in units of the variance of the function."""
 LENGTH_BOUNDS = (5e-3, 50.0)
+"""The smallest and the largest length scale, in units of the range of a hyperparameter."""
 VARIANCE_PRIOR = 1.0
 """Weight of the prior that the variance is that of the data, as a number of points."""
 NOISE_PRIOR = (math.log(1e-5), 3.0)
@@ -68,7 +71,7 @@ class Hyperparameters:
 
 
 def length_prior(n_dimensions: int) -> tuple[float, float]:
-    """Mean and standard deviation of a log length scale; the mean grows with log √d (Hvarfner et al. 2024)."""
+    """Mean and standard deviation of a log length scale; the mean grows with log √d (Hvarfner et al., ICML 2024)."""
     return math.log(0.3) + 0.5 * math.log(n_dimensions), 1.3
 
 
@@ -163,8 +166,9 @@ def _weighted_residuals(factor: Floats, y: Floats) -> tuple[Floats, float]:
 class GaussianProcess:
     """The posterior for given hyperparameters.
 
-    `add_pending` adds pending points with their predicted means as values (the kriging believer of Ginsbourger, Le
-    Riche and Carraro 2010). The predicted mean does not change; the standard deviation near these points shrinks.
+    `add_pending` adds pending points with their predicted means as values: the kriging believer of Ginsbourger, Le
+    Riche and Carraro (in Computational Intelligence in Expensive Optimization Problems, 2010). The predicted mean does
+    not change; the standard deviation near these points shrinks.
 
     Args:
         x: Shape (n, n_dimensions), as in `Likelihood`.

@@ -9,8 +9,10 @@ import numpy as np
 from mpi_opt.core.arrays import Bools, Floats
 
 SMOOTHING = 1e-6
+"""Added to the diagonal, because two points may have the same row."""
 CATEGORY_DISTANCE = 0.5
 LARGEST_RESIDUAL = 1e-4
+"""With a larger residual, a system counts as singular."""
 
 
 @final

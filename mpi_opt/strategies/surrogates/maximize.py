@@ -13,6 +13,7 @@ from mpi_opt.strategies.points.encoding import Encoding
 from mpi_opt.strategies.surrogates.acquisition import Acquisition
 
 N_ROUNDS = 4
+"""The largest number of alternations of a local search."""
 
 
 def maximise(

@@ -20,11 +20,13 @@ from mpi_opt.strategies.surrogates.maximize import maximise
 from mpi_opt.strategies.surrogates.observations import Observations
 
 N_GLOBAL, N_LOCAL, N_STARTS = 512, 256, 6
+"""The numbers of random candidates, of candidates near the best rows, and of local searches, for one proposal."""
 LOCAL_EVERY = 3
 """One in `LOCAL_EVERY` proposals comes from a model of the neighbourhood of the incumbent."""
 OTHER_CATEGORY_EVERY = 4
 """One in `OTHER_CATEGORY_EVERY` proposals has another category than the incumbent, in each hyperparameter in turn."""
 FEWEST_LOCAL, LARGEST_LOCAL = 16, 100
+"""Limits of the number of observations of the neighbourhood; two per hyperparameter are added to the first one."""
 N_THOROUGH = 16
 """After this many proposals of one call, each is searched for with a quarter of the effort."""
 
@@ -161,7 +163,7 @@ class Proposer:
     ) -> Floats | None:
         """The allowed row with the largest acquisition function; None if no row is allowed.
 
-        If a trial is likely to succeed at some of the candidates, only rows of which this is true are allowed.
+        If some candidates are likely to succeed, only rows that are likely to succeed are allowed.
         """
         candidates, requirement = self._candidates(region, rng, effort), None
         if success is not None and (is_likely := success.is_likely(candidates)).any():

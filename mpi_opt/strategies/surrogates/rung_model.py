@@ -18,6 +18,7 @@ from mpi_opt.strategies.strategy import Cost
 from mpi_opt.strategies.surrogates.prepared_proposals import PreparedProposals
 
 FEWEST_COSTS, COSTS_PER_DIMENSION = 8, 2
+"""A rung has enough costs if it has at least both `FEWEST_COSTS` and `COSTS_PER_DIMENSION` per hyperparameter."""
 
 
 @final

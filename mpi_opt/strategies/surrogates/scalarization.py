@@ -1,8 +1,9 @@
-"""One value to minimise from several: the augmented Tchebycheff function with random weights (Knowles, ParEGO, 2006).
+"""One value to minimise from several: the augmented Tchebycheff function with random weights.
 
-For some weights the function is smallest at a given point of the Pareto front, also where the front is not convex.
-Exceptions are points that give up more than twenty times as much of one value as they gain of another. A strategy for a
-single value therefore finds the front if it draws new weights for each proposal.
+The method is ParEGO (Knowles, IEEE Trans. Evol. Comput. 10, 2006). For some weights the function is smallest at a given
+point of the Pareto front, also where the front is not convex. Exceptions are points that give up more than twenty times
+as much of one value as they gain of another. A strategy for a single value therefore finds the front if it draws new
+weights for each proposal.
 """
 
 from __future__ import annotations

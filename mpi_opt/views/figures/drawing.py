@@ -59,17 +59,18 @@ def shades(n: int) -> np.ndarray:
     return np.asarray(matplotlib.colormaps[COLOUR_MAP](np.linspace(0.0, 0.92, max(n, 1)))[:n])
 
 
-def shortened(text: str, length: int = 26) -> str:
-    """`text`; its middle is replaced by … if it is longer than `length` characters."""
+def label(text: str, length: int = 40) -> str:
+    """`text` as a label: its middle is replaced by … if it is longer than `length`, and $ begins no formula."""
     half = (length - 1) // 2
-    return text if len(text) <= length else f"{text[:half]}…{text[-half:]}"
+    shortened = text if len(text) <= length else f"{text[:half]}…{text[-half:]}"
+    return shortened.replace("$", r"\$")
 
 
 def scale_axis(axes: Axes, which: str, dimension: Dimension) -> None:
     """Sets the scale of the axis `which` (x or y) for a hyperparameter: logarithmic, or with categories as labels."""
     axis = getattr(axes, f"{which}axis")
     if isinstance(dimension, Categorical):
-        labels = [shortened(str(category), 16) for category in dimension.categories]
+        labels = [label(str(category), 16) for category in dimension.categories]
         slanted = {"rotation": 35, "ha": "right", "fontsize": 7} if which == "x" and len("".join(labels)) > 24 else {}
         axis.set_ticks(range(len(labels)), labels, **slanted)
         axis.set_minor_locator(ticker.NullLocator())
@@ -82,7 +83,7 @@ def label_parallel(axes: Axes, x: int, dimension: Dimension) -> None:
     """Draws the vertical axis at `x` of parallel coordinates, labelled with a few values of its dimension."""
     axes.axvline(x, color=COLOURS["faint"], lw=1, zorder=0)
     if isinstance(dimension, Categorical):
-        marks = [(dimension.encode(category), str(category)) for category in dimension.categories]
+        marks = [(dimension.encode(category), label(str(category), 16)) for category in dimension.categories]
     else:
         marks = [(unit, f"{dimension.decode(unit):.3g}") for unit in (0.0, 0.5, 1.0)]
     for height, text in marks:

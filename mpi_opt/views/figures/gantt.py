@@ -10,7 +10,7 @@ from matplotlib.patches import Patch
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store.records import readable
 from mpi_opt.study.study import Study
-from mpi_opt.views.figures.drawing import COLOURS, new_figure, styled
+from mpi_opt.views.figures.drawing import COLOURS, label, new_figure, styled
 from mpi_opt.views.figures.timeline import Timeline, make_timeline
 
 OUTCOMES = ("complete", "pruned", "failed", "lost", "killed", "running")
@@ -36,7 +36,7 @@ def timeline(study: Study) -> Figure:
     figure.legend(handles=patches, ncols=5, fontsize=8, loc="outside lower right")
     _label_blocks(axes, spans.blocks)
     axes.set(xlabel=f"time since {readable(spans.began_at)} UTC [{unit}]", ylabel="block")
-    axes.set_title(f"{study.name}: blocks busy {spans.utilisation:.0%} of the time")
+    axes.set_title(f"{label(study.name)}: blocks busy {spans.utilisation:.0%} of the time")
     axes.grid(axis="y", visible=False)
     return figure
 

@@ -13,7 +13,7 @@ from mpi_opt.core.trial import TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
-from mpi_opt.views.figures.drawing import COLOURS, new_figure, styled
+from mpi_opt.views.figures.drawing import COLOURS, label, new_figure, styled
 
 FEW = 12
 """The trials of a front with at most this many are labelled with their numbers."""
@@ -44,7 +44,8 @@ def pareto(study: Study, x: str | None = None, y: str | None = None) -> Figure:
     axes.scatter(*_places(others, x_name, y_name), s=size, color=colour, alpha=0.5, lw=0, label="other trials")
     _draw_front(axes, front, x_name, y_name)
     _draw_steps(axes, front, directions, x_name, y_name)
-    axes.set(xlabel=f"{x_name} ({directions[x_name]})", ylabel=f"{y_name} ({directions[y_name]})", title=study.name)
+    axes.set(xlabel=f"{label(x_name)} ({directions[x_name]})", ylabel=f"{label(y_name)} ({directions[y_name]})")
+    axes.set_title(label(study.name))
     if trials:
         axes.legend(fontsize=8)
     return figure

@@ -21,11 +21,11 @@ from mpi_opt.views.figures.axes import jittered, position, unit_positions
 from mpi_opt.views.figures.drawing import (
     COLOUR_MAP,
     COLOURS,
+    label,
     label_parallel,
     new_figure,
     scale_axis,
     shades,
-    shortened,
     styled,
     zoom,
 )
@@ -56,7 +56,7 @@ def history(study: Study) -> Figure:
         axes.plot(failed, heights, "|", ms=6, color=COLOURS["failed"], transform=transform, label="failed")
     _draw_best_so_far(axes, trials, maximize)
     zoom(axes, series.sensible_range(series.main_figures(series.complete(study)), maximize))
-    axes.set(xlabel="trials in the order of ending", ylabel=series.main_figure_name(study), title=study.name)
+    axes.set(xlabel="trials in the order of ending", ylabel=_figure_label(study), title=label(study.name))
     if trials:
         figure.legend(ncols=4, fontsize=8, loc="outside lower right")
     return figure
@@ -105,8 +105,8 @@ def parallel(study: Study) -> Figure:
     axes.axvline(len(names), color=COLOURS["faint"], lw=1, zorder=0)
     for fraction in (0.0, 0.5, 1.0):
         axes.text(len(names) + 0.04, fraction, f"{low + fraction * (high - low):.3g}", fontsize=7, va="center")
-    axes.set(xlim=(-0.2, len(names) + 0.5), ylim=(-0.04, 1.04), yticks=[], title=study.name)
-    labels = [shortened(name) for name in (*names, series.main_figure_name(study))]
+    axes.set(xlim=(-0.2, len(names) + 0.5), ylim=(-0.04, 1.04), yticks=[], title=label(study.name))
+    labels = [label(name, 26) for name in (*names, series.main_figure_name(study))]
     axes.set_xticks(x, labels, rotation=20 if max(map(len, labels)) * len(labels) > 90 else 0)
     axes.grid(visible=False)
     axes.spines[["left", "bottom"]].set_visible(False)
@@ -126,7 +126,7 @@ def slices(study: Study) -> Figure:
         axes = figure.add_subplot(n_rows, n_columns, i + 1)
         _draw_slice(axes, trials, name, study.space[name], forest)
         zoom(axes, limits)
-        axes.set(xlabel=shortened(name), ylabel=series.main_figure_name(study) if i % n_columns == 0 else "")
+        axes.set(xlabel=label(name, 26), ylabel=_figure_label(study) if i % n_columns == 0 else "")
     return figure
 
 
@@ -165,9 +165,9 @@ def contour(study: Study, x: str | None = None, y: str | None = None) -> Figure:
     scale_axis(axes, "y", study.space[y])
     colours = f"{COLOUR_MAP}_r" if study.record.maximize else COLOUR_MAP
     filled = axes.pcolormesh(places_x, places_y, means, cmap=colours, shading="nearest", rasterized=True)
-    figure.colorbar(filled, ax=axes, label=series.main_figure_name(study))
+    figure.colorbar(filled, ax=axes, label=_figure_label(study))
     _draw_points(axes, study, x, y)
-    axes.set(xlabel=x, ylabel=y, title=study.name)
+    axes.set(xlabel=label(x), ylabel=label(y), title=label(study.name))
     axes.grid(visible=False)
     return figure
 
@@ -182,8 +182,8 @@ def _draw_points(axes: Axes, study: Study, x: str, y: str) -> None:
     size = 9 if len(trials) < 200 else 3
     axes.scatter(points[0], points[1], s=size, color="white", edgecolors=COLOURS["ink"], linewidths=0.04 * size)
     if trials:
-        label = f"best: trial {trials[0].number}"
-        axes.plot(points[0][0], points[1][0], "*", ms=13, color=COLOURS["failed"], mec="white", label=label)
+        best = f"best: trial {trials[0].number}"
+        axes.plot(points[0][0], points[1][0], "*", ms=13, color=COLOURS["failed"], mec="white", label=best)
         axes.legend(fontsize=8, frameon=True)
 
 
@@ -198,11 +198,12 @@ def importance(study: Study) -> Figure:
     names = forest.ranked()[::-1]
     shares = [forest.shares[name] for name in names]
     figure, axes = new_figure(5, 1.0 + 0.32 * len(names))
-    axes.barh(names, shares, color=COLOURS["complete"], height=0.62)
+    axes.barh(range(len(names)), shares, color=COLOURS["complete"], height=0.62)
+    axes.set_yticks(range(len(names)), [label(name, 26) for name in names])
     for i, share in enumerate(shares):
         axes.text(share, i, f" {share:.0%}", va="center", fontsize=8)
     axes.set(xlabel="share of the variance explained alone (fANOVA)", xlim=(0, max(1e-3, *shares) * 1.15))
-    axes.set_title(study.name)
+    axes.set_title(label(study.name))
     axes.xaxis.set_major_formatter(ticker.PercentFormatter(1.0))
     axes.grid(axis="y", visible=False)
     return figure
@@ -229,7 +230,7 @@ def curves(study: Study, metric: str | None = None) -> Figure:
     figure, axes = new_figure(6, 3.6)
     _draw_curves(axes, means[metric], [t.number for t in series.complete(study) if t.number in means[metric]])
     zoom(axes, series.curve_range(v for values in means[metric].values() for v in values))
-    axes.set(xlabel="epoch", ylabel=metric, title=study.name)
+    axes.set(xlabel="epoch", ylabel=label(metric), title=label(study.name))
     axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
     axes.legend(*(entries[::-1] for entries in axes.get_legend_handles_labels()), fontsize=7, ncols=2)
     return figure
@@ -270,6 +271,10 @@ def save(figure: Figure, path: Path) -> None:
         )
     with written_aside(path) as aside:
         figure.savefig(aside, dpi=200, bbox_inches="tight")
+
+
+def _figure_label(study: Study) -> str:
+    return label(series.main_figure_name(study))
 
 
 def _forest_of(study: Study) -> Forest:

@@ -11,16 +11,17 @@ import math
 import platform
 import re
 import secrets
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib import metadata, resources
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from mpi_learn.cli.terminal import duration
 from mpi_learn.settings.yaml_file import dumped
-from mpi_opt.configuration.configuration import publishable
+from mpi_opt.configuration.configuration import EXTERNAL, publishable
 from mpi_opt.core.fold_splits import number_of_folds
 from mpi_opt.core.space import Categorical
 from mpi_opt.core.trial import State, TrialRecord
@@ -118,11 +119,11 @@ def _tiles(study: Study, spans: Timeline | None) -> str:
     others = ", ".join(f"{n} {state}" for state in OTHER_STATES if (n := counts.get(state)))
     tiles = [_best_tile(study), (str(counts.get("complete", 0)), "trials complete" + (f"; {others}" if others else ""))]
     if spans:
-        pace = 3600 * study.record.n_ended / spans.span_s if spans.span_s else 0.0
+        pace, n_blocks = 3600 * study.record.n_ended / spans.span_s if spans.span_s else 0.0, len(spans.blocks)
         tiles += [
             (duration(spans.span_s), "from first to last"),
             (f"{pace:,.0f}" if pace > 100 else f"{pace:.3g}", "trials per hour"),
-            (f"{spans.utilisation:.1%}", f"of the time busy, {len(spans.blocks)} blocks"),
+            (f"{spans.utilisation:.1%}", f"of the time busy, {n_blocks} block{'' if n_blocks == 1 else 's'}"),
         ]
     return "".join(f'<div class="tile"><b>{escaped(v)}</b><span>{escaped(text)}</span></div>' for v, text in tiles)
 
@@ -211,18 +212,13 @@ def _events(rows: Sequence[tuple[str, str, str]]) -> str:
 def _best_trial_hint(study: Study) -> str:
     if study.configuration.get("training") is None:
         return "The hyperparameters of the best trial."
-    command = escaped(f"mpi-opt best --study {study.name} > best.yaml; mpi-learn train best.yaml -n 4")
+    command = escaped(f"mpi-opt best --study {shlex.quote(study.name)} > best.yaml; mpi-learn train best.yaml -n 4")
     return f"To train the best trial again: <code>{command}</code>"
 
 
 def _reproduce(study: Study, attempts: Sequence[AttemptRecord]) -> str:
-    ranks = [int(number) for attempt in attempts for number in re.findall(r"\d+", attempt.ranks)]
-    n = max(ranks, default=0) + 1
     versions = [f"{name} {version}" for name in PACKAGES if (version := _version(name))]
-    mpirun = f"mpirun -np {n} " if n > 1 else ""
-    facts = {
-        "command": f"{mpirun}python -m mpi_opt search space.yaml",
-        "ranks": f"{n}: one coordinates, {n - 1} train" if n > 1 else "1",
+    facts = _how_to_run(study, attempts) | {
         "seed": study.record.seed,
         "versions": ", ".join([*versions, f"Python {platform.python_version()}"]),
         "cite": f"MPI Opt {_version('mpi-opt')}: hyperparameter search over blocks of MPI ranks (see CITATION.cff)",
@@ -235,6 +231,19 @@ def _reproduce(study: Study, attempts: Sequence[AttemptRecord]) -> str:
         f'<dl>{listed}</dl><p class="hint">{note}</p>'
         f"<details><summary>The complete space.yaml</summary><pre>{escaped(text)}</pre></details>"
     )
+
+
+def _how_to_run(study: Study, attempts: Sequence[AttemptRecord]) -> dict[str, Any]:
+    """The command that runs the study, and for a search its number of ranks."""
+    if study.configuration.get("objective") == EXTERNAL:
+        return {"command": "mpi-opt ask space.yaml"}
+    n = max((int(number) for attempt in attempts for number in re.findall(r"\d+", attempt.ranks)), default=0) + 1
+    if n == 1:
+        return {"command": "python -m mpi_opt search space.yaml", "ranks": "1"}
+    return {
+        "command": f"mpirun -np {n} python -m mpi_opt search space.yaml",
+        "ranks": f"{n}: one coordinates, {n - 1} train",
+    }
 
 
 def _version(package: str) -> str | None:

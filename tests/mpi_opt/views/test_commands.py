@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import io
 import json
 import sqlite3
@@ -72,11 +73,31 @@ def test_results_of_one_trial_show_all_its_records(digits_file: Path) -> None:
     assert len(trial["folds"]) == 3 and len(trial["attempts"]) == 2 and len(trial["curves"]) == 6
 
 
+def test_terminal_shows_some_trials_and_says_how_to_see_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        make_study(store, n_trials=130, n_epochs=1, n_folds=1)
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr("sys.stdout", terminal)
+    assert program(["results", "--store", str(tmp_path / "a.db"), "--study", "digits"]) == 0
+    *rows, hint = terminal.getvalue().splitlines()
+    assert len(rows) == 1 + 100
+    assert hint == "… and 30 more: append | less, or --format csv"  # --best shows complete trials only
+
+
 def test_results_of_a_query(digits_file: Path, digits: Study) -> None:
     query = "SELECT number, figure_of_merit FROM study_digits WHERE state = 'complete' ORDER BY figure_of_merit LIMIT 1"
     (row,) = json.loads(answer("results", "--store", str(digits_file), "--sql", query, "--format", "json"))
     assert row == {"number": digits.best.number, "figure_of_merit": digits.best.figure_of_merit}
     assert answer("results", "--store", str(digits_file), "--sql", query, "--format", "csv").startswith("number,")
+
+
+def test_columns_of_the_same_name_are_all_in_the_json_of_a_query(digits_file: Path) -> None:
+    query = "SELECT 1 AS a, 2 AS a, 3 AS a_2, 4 AS a"
+    (row,) = json.loads(answer("results", "--store", str(digits_file), "--sql", query, "--format", "json"))
+    assert row == {"a": 1, "a_2": 2, "a_2_2": 3, "a_3": 4}
 
 
 @pytest.mark.parametrize(
@@ -88,6 +109,8 @@ def test_results_of_a_query(digits_file: Path, digits: Study) -> None:
         (("results", "--sql", "SELEKT 1"), ["SELEKT"]),
         (("results", "--sql", "SELECT * FROM digits"), ["digits", "views and tables: study_digits", "trials"]),
         (("results", "--sql", "DELETE FROM trials"), ["reading only"]),
+        (("results", "--trial", "1", "--best", "3"), ["--best: --trial already says what to print"]),
+        (("results", "--finished", "--sql", "SELECT 1"), ["--sql: --finished already says what to print"]),
         (("results", "--store", "nowhere.db"), ["no such file"]),
         (("results", "--store", "nothing"), ["not a database's URL"]),
         (("best", "--trial", "99"), ["no trial 99"]),
@@ -146,6 +169,21 @@ def test_only_store_of_the_folder_is_found(digits_file: Path, tmp_path: Path, mo
     assert "several *.db files: a.db, b.db" in complaint("results", cwd=tmp_path)
     monkeypatch.setenv("MPI_OPT_STORE", "sqlite:///b.db")
     assert "digits" in answer("results", cwd=tmp_path)
+
+
+def test_message_about_a_study_without_a_complete_trial_names_the_study(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        store.create_study("young", strategy="random", seed=1, configuration={}, space=SPACE)
+    assert "study young: no trial is complete yet" in complaint("best", "--store", str(tmp_path / "a.db"))
+
+
+def test_paragraphs_of_the_help_fill_the_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = [line.strip() for line in answer("tell", "--help").splitlines()]
+    first = next(index for index, line in enumerate(lines) if line.startswith("On stdin"))
+    paragraph = lines[first : lines.index("", first)]
+    assert " ".join(paragraph).endswith("an object by name.")
+    assert all(len(line) > 60 for line in paragraph[:-1])
 
 
 def test_store_of_several_studies_asks_which(tmp_path: Path) -> None:
@@ -238,6 +276,17 @@ def test_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
         assert process.wait(timeout=20) == 0
+
+
+@pytest.mark.parametrize("module", ["mpi_opt.cli", "mpi_learn.cli"])
+def test_characters_that_the_terminal_does_not_have_are_replaced(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.BytesIO()
+    monkeypatch.setattr("sys.stdout", io.TextIOWrapper(output, encoding="latin-1"))
+    with pytest.raises(SystemExit) as ended:
+        importlib.import_module(module).main(["--version"])
+    assert ended.value.code == 0
+    print("0.25 ± 0.01 → best", flush=True)
+    assert output.getvalue().splitlines()[-1] == "0.25 ± 0.01 \\u2192 best".encode("latin-1")
 
 
 def test_best_in_the_folder_of_the_search_keeps_its_paths(tmp_path: Path) -> None:

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
-from mpi_opt.core.space import Real, Space
-from mpi_opt.core.trial import TrialRecord
+from mpi_opt.core.space import Categorical, Real, Space
+from mpi_opt.core.trial import FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import ConfigurationError
 from mpi_opt.store import Store
-from mpi_opt.store.records import AttemptRecord, CurveRecord
+from mpi_opt.store.records import AttemptRecord, CurveRecord, Finish
 from mpi_opt.study.study import Study
 from mpi_opt.views import series
 from mpi_opt.views.figures.axes import jittered
@@ -156,6 +156,36 @@ def test_figure_of_a_new_study_is_drawn_or_names_the_missing_trials(tmp_path, ki
             store.start(study.id, [start(n_trials)])
             if n_trials == 1:
                 store.finish(study.id, [finish(0), finish(1, None, state="failed")])
+
+
+STRANGE = "cost $x_{$ " + "of a very long name " * 10
+"""A name that would be an invalid formula of matplotlib, and that is too long for a label."""
+
+
+@pytest.mark.filterwarnings("error::UserWarning")  # matplotlib warns if the labels leave no space for the axes
+@pytest.mark.parametrize("kind", ["history", "parallel", "slice", "contour", "importance", "timeline", "curves"])
+def test_long_names_and_names_with_dollars_are_drawn_as_texts(tmp_path, kind: str) -> None:
+    pytest.importorskip("matplotlib")
+    from mpi_opt.views.figures import plots
+
+    space = Space({STRANGE: Real(0, 1), f"{STRANGE}2": Categorical([STRANGE, f"{STRANGE}2"])})
+    with Store.open(str(tmp_path / "a.db")) as store:
+        configuration = {"figure_of_merit": STRANGE}
+        study = store.create_study(STRANGE, strategy="random", seed=1, configuration=configuration, space=space)
+        for number in range(12):
+            store.start(study.id, [start(number, {STRANGE: number / 12, f"{STRANGE}2": STRANGE})])
+            folds = [FoldOutcome(0, float(number), 1.0, {STRANGE: [0.5, float(number)]})]
+            store.finish(study.id, [Finish(Outcome(number, "complete", float(number), None, 1.0, folds), 1, 0)])
+        figure = plots.KINDS[kind](Study.read(store, STRANGE))
+    figure.draw_without_rendering()
+
+
+def test_two_axes_show_different_hyperparameters(digits: Study) -> None:
+    pytest.importorskip("matplotlib")
+    from mpi_opt.views.figures import plots
+
+    with pytest.raises(ConfigurationError, match="units is on both axes"):
+        plots.contour(digits, "units", "units")
 
 
 def test_history_shows_the_best_so_far(digits: Study) -> None:

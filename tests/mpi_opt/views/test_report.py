@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from pathlib import Path
@@ -70,6 +71,26 @@ def test_report_shows_best_trial_failures_and_how_to_reproduce(page: str, digits
     assert "rank_lost" in page
     assert "mpirun -np 13 python -m mpi_opt search space.yaml" in page
     assert re.search(r"numpy \d", page)
+
+
+def test_report_of_a_workload_system_says_how_to_continue(tmp_path: Path) -> None:
+    configuration = {"objective": "external", "training": None}
+    with Store.open(str(tmp_path / "a.db")) as store:
+        study = store.create_study(
+            "my study", strategy="random", seed=1, configuration=configuration, space=Space({"x": Real(0, 1)})
+        )
+        store.start(study.id, [Start(Proposal(number, {"x": 0.5}), 1, 0, "external", "") for number in range(2)])
+        page = report(Study.read(store, "my study"))
+    assert "<dd>mpi-opt ask space.yaml</dd>" in page
+    assert "python -m mpi_opt search" not in page  # a search of such a study is refused
+    assert "1 block<" in page
+
+
+def test_commands_of_a_report_are_quoted_for_a_shell(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "a.db")) as store:
+        options = {"strategy": "random", "seed": 1, "configuration": {"training": {"model": "m.py:f"}}}
+        store.create_study("my study", **options, space=Space({"x": Real(0, 1)}))
+        assert html.escape("mpi-opt best --study 'my study' > best.yaml") in report(Study.read(store, "my study"))
 
 
 def test_report_is_drawn_in_a_browser(digits: Study, tmp_path: Path, browser) -> None:
