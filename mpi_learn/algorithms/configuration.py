@@ -90,9 +90,7 @@ class Nesterov(Section):
     """``outer:`` Nesterov momentum on the mean change of all clusters, as in DiLoCo (Douillard et al. 2023)."""
 
     name: Literal["nesterov"] = "nesterov"
-    learning_rate: float = Field(
-        0.7, gt=0, allow_inf_nan=False, description="η; 1 without momentum is plain averaging."
-    )
+    learning_rate: float = Field(0.7, gt=0, description="η; 1 without momentum is plain averaging.")
     momentum: float = Field(0.9, ge=0, lt=1, description="μ.")
 
 

@@ -59,7 +59,7 @@ class OptimizerOptions(Section):
 class FusedOptions(OptimizerOptions):
     """The options of the optimizers of MPI Learn."""
 
-    learning_rate: float = Field(0.001, gt=0, allow_inf_nan=False, description="The step size.")
+    learning_rate: float = Field(0.001, gt=0, description="The step size.")
     weight_decay: float = Field(0.0, ge=0, description=DECAY)
 
 
@@ -67,7 +67,7 @@ class Sgd(FusedOptions):
     """Stochastic gradient descent."""
 
     name: Literal["sgd"] = "sgd"
-    learning_rate: float = Field(0.01, gt=0, allow_inf_nan=False, description="The step size.")
+    learning_rate: float = Field(0.01, gt=0, description="The step size.")
     momentum: float = Field(0.0, ge=0, lt=1, description="Fraction of the last step that is added to this one.")
     nesterov: bool = Field(False, description="Use Nesterov momentum.")
 
@@ -123,7 +123,7 @@ class Lars(FusedOptions):
     """Layer-wise adaptive rates on momentum (You et al. 2017)."""
 
     name: Literal["lars"] = "lars"
-    learning_rate: float = Field(0.1, gt=0, allow_inf_nan=False, description="The step size.")
+    learning_rate: float = Field(0.1, gt=0, description="The step size.")
     momentum: Fraction = Field(0.9, description="Fraction of the last step that is added to this one.")
     trust: float = Field(0.001, gt=0, description="The step's length relative to the layer's weights.")
     epsilon: Epsilon = 1e-8

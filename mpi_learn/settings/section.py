@@ -15,7 +15,7 @@ class Section(BaseModel):
         equivalents: Key of another library that a user may try -> what to write instead.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
     equivalents: ClassVar[Mapping[str, str]] = {}
 
 

@@ -256,7 +256,8 @@ def _check_interval(low: float, high: float, prior: str, step: float | None) -> 
         if not is_number or not abs(value) <= sys.float_info.max:  # also False for NaN
             raise SpaceError(f"{name} must be a finite number, not {value!r}", where=name, cure="write a number")
     if not low < high:
-        raise SpaceError(f"low must be less than high, not {low} ≥ {high}", where="low", cure="exchange the two")
+        cure = "exchange the two" if low > high else "leave it out of the space, and write the value where it is used"
+        raise SpaceError(f"low must be less than high, not {low} ≥ {high}", where="low", cure=cure)
     if prior not in PRIORS:
         cure = f"write prior: {' or prior: '.join(PRIORS)}"
         raise SpaceError(f"prior must be one of {', '.join(PRIORS)}, not {prior!r}", where="prior", cure=cure)

@@ -67,8 +67,8 @@ class BayesianOptions(Options):
     """
 
     acquisition: Literal["log-ei", "ei", "pi", "lcb"] = "log-ei"
-    kappa: float = Field(default=1.96, ge=0, allow_inf_nan=False)
-    xi: float | None = Field(default=None, ge=0, allow_inf_nan=False)
+    kappa: float = Field(default=1.96, ge=0)
+    xi: float | None = Field(default=None, ge=0)
     initial_points: int | None = Field(default=None, ge=1)
     await_refit_up_to: int = Field(default=16, ge=0)
 

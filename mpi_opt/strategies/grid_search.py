@@ -6,6 +6,7 @@ both ends included; all other hyperparameters get all of their values.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, final
 
@@ -75,7 +76,7 @@ class GridSearch(Strategy):
 
 def _counts(space: Space, options: GridOptions) -> dict[str, int]:
     """The number of values of each hyperparameter for which it is given or needed."""
-    continuous = [name for name, dimension in space.items() if np.isinf(dimension.size)]
+    continuous = [name for name, dimension in space.items() if dimension.size == math.inf]
     points = options.points
     given = dict.fromkeys(continuous, points) if isinstance(points, int) else points
     for name, count in given.items():

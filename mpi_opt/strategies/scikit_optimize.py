@@ -81,8 +81,8 @@ class ScikitOptimizeOptions(Options):
     n_initial_points: int = Field(default=10, ge=1)
     initial_point_generator: Literal["random", "sobol", "halton", "hammersly", "lhs", "grid"] = "random"
     constant_liar: Literal["cl_min", "cl_mean", "cl_max"] = "cl_min"
-    xi: float = Field(default=0.01, ge=0, allow_inf_nan=False)
-    kappa: float = Field(default=1.96, ge=0, allow_inf_nan=False)
+    xi: float = Field(default=0.01, ge=0)
+    kappa: float = Field(default=1.96, ge=0)
     n_points: int = Field(default=10000, ge=1)
     n_restarts_optimizer: int = Field(default=5, ge=1)
 

@@ -20,7 +20,7 @@ class Options(BaseModel):
             ``units * layers < 4096``.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     initial: tuple[dict[str, Any], ...] = ()
     constraints: tuple[str, ...] = ()

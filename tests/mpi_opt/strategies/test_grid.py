@@ -71,3 +71,9 @@ def test_passing_over_leaves_out_nothing_that_is_allowed():
         assert 0 < len(found) < len(everything)
     assert [one.parameters for one in together] == [p for p in everything if all(one.is_met(p) for one in read)]
     assert together
+
+
+def test_a_step_that_gives_more_values_than_an_array_can_have_is_no_error():
+    first, second = make_strategy("grid", Space({"x": Real(0, 1, step=1e-300)})).ask(2)
+    assert first.parameters["x"] == 0.0
+    assert 0.0 < second.parameters["x"] < 1e-9

@@ -39,6 +39,14 @@ def test_unknown_name_suggests_the_nearest():
         make_strategy("bayes", {"x": Real(0, 1)})
 
 
+@pytest.mark.parametrize(
+    ("name", "options"), [("halving", {"max_budget": float("inf")}), ("bayesian", {"kappa": float("nan")})]
+)
+def test_options_that_are_no_finite_numbers_are_refused(name, options):
+    with pytest.raises(ConfigurationError, match="expected a finite number"):
+        make_strategy(name, {"x": Real(0, 1)}, options=options)
+
+
 def test_users_own_class_is_loaded_from_its_file(tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     strategy = make_strategy(f"{tmp_path}/own.py:Fixed", {"x": Real(0, 1)}, options={"value": 0.25})
