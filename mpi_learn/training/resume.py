@@ -258,7 +258,7 @@ def check_complete(names: Iterable[str], saved: Arrays, where: str) -> None:
                 f"another version of MPI Learn has written it: it has no {name}",
                 where=where,
                 cure="write another checkpoint.path, and this one as checkpoint.start_from: the weights continue, and "
-                "the missing state of the optimizer begins anew",
+                "the optimizer starts without the missing state",
             )
 
 
