@@ -101,7 +101,7 @@ def models_page() -> str:
 
 def _on_ranks(row: Any) -> str:
     if not row.is_exact:
-        return "differs: batch statistics, random numbers or means are those of each rank's own batch"
+        return "differs: depends on the batch of each rank"
     return "same" + (f", except for {', '.join(row.loose)}: means of the ranks' means" if row.loose else "")
 
 
@@ -127,8 +127,8 @@ status 2 and a message that says what to do. The tests train a small model of ev
 
 Losses and gradients of several ranks are means over all samples of a step, also if the ranks have different numbers of
 samples. With a mask they are means over the unmasked entries, and with the reduction `mean_with_sample_weight` means
-weighted by the sample weights. Batch normalisation uses the batch of each rank, and dropout the random numbers of each
-rank.
+weighted by the sample weights. Batch normalisation uses the batch of each rank, dropout the random numbers of each
+rank, and gradients that you define or change are those of the mean loss of each rank's batch.
 """
 
 HYPERPARAMETERS = """\
