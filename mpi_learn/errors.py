@@ -5,7 +5,7 @@ MPILearnError
 │   ├── ConfigurationError     a key of a YAML file or an argument: file, key and cure
 │   ├── DataError              a data file: file, dataset and cure
 │   └── ModelError             the model or the function that builds it
-├── SavingError            the trained model cannot be saved; exit status 1
+├── SavingError            the trained model or a checkpoint cannot be saved; exit status 1
 └── TrainingError          a running training failed: rank, host and traceback; exit status 1
 """
 
@@ -60,7 +60,7 @@ class ModelError(UserError):
 
 
 class SavingError(MPILearnError):
-    """A trained model cannot be saved completely. The message states what is saved instead."""
+    """A trained model or a checkpoint cannot be written completely. The message states what is saved."""
 
 
 class TrainingError(MPILearnError):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mpi_learn.errors import ConfigurationError
+from mpi_learn.errors import ConfigurationError, SavingError
 from mpi_learn.settings.paths import replacing
 
 FILE = "checkpoint.npz"
@@ -46,17 +46,24 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, rank_arrays: Iterable[
 
     Returns:
         The file.
+
+    Raises:
+        SavingError: The file cannot be written, for example because the disk is full.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     text = np.frombuffer(json.dumps(checkpoint.metadata).encode(), np.uint8)
     file = folder / FILE
-    with replacing(file) as temporary, temporary.open("wb") as stream:
-        with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-            _write(archive, "", {METADATA: text} | checkpoint.arrays)
-            for rank, arrays in rank_arrays:
-                _write(archive, f"{OF_RANK}{rank}.", arrays)
-        stream.flush()
-        os.fsync(stream.fileno())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as temporary, temporary.open("wb") as stream:
+            with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+                _write(archive, "", {METADATA: text} | checkpoint.arrays)
+                for rank, arrays in rank_arrays:
+                    _write(archive, f"{OF_RANK}{rank}.", arrays)
+            stream.flush()
+            os.fsync(stream.fileno())
+    except OSError as error:
+        kept = "\nthe same command continues from the last checkpoint" if file.exists() else ""
+        raise SavingError(f"{file}: the checkpoint cannot be written: {error.strerror or error}{kept}") from error
     return file
 
 

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import pickle
+import resource
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from mpi4py import MPI
 from mpi_learn import train
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
-from mpi_learn.errors import ConfigurationError, DataError, ModelError, TrainingError, UserError
+from mpi_learn.errors import ConfigurationError, DataError, ModelError, SavingError, TrainingError, UserError
 from mpi_learn.training.checkpoint_file import load_checkpoint, save_checkpoint
 from tests.mpi_learn.models_for_tests import digits, line
 
@@ -456,6 +457,20 @@ def test_checkpoint_from_before_an_option_and_a_counter_existed_is_continued(com
     longer = train(configuration | {"epochs": 4}, comm, data=line())
     assert longer.history["loss"][:2] == first.history["loss"]
     assert len(longer.history["loss"]) == 4
+
+
+def test_checkpoint_that_cannot_be_written_leaves_the_last_one(comm, tmp_path):
+    configuration = NUMBERS | {"checkpoint": {"path": str(tmp_path)}}
+    train(configuration | {"epochs": 1}, comm, data=line())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
+    try:
+        with pytest.raises(SavingError, match="the checkpoint cannot be written: File too large\nthe same command"):
+            save_checkpoint(tmp_path, load_checkpoint(tmp_path), [(0, {"more": np.zeros(1000)})])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert [file.name for file in tmp_path.iterdir()] == ["checkpoint.npz"]
+    assert load_checkpoint(tmp_path).metadata["epoch"] == 1
 
 
 def test_checkpoint_without_an_array_of_the_optimizer_is_refused(comm, tmp_path):
