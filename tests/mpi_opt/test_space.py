@@ -103,13 +103,6 @@ def test_one_and_true_are_different_categories():
     assert type(choices.decode(choices.encode(1))) is int
 
 
-def test_bounds_that_are_equal_or_interchanged_have_different_cures():
-    with pytest.raises(SpaceError, match="exchange the two"):
-        Integer(3, 2)
-    with pytest.raises(SpaceError, match="leave it out of the space"):
-        Integer(3, 3)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
