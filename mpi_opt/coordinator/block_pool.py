@@ -168,7 +168,9 @@ class BlockPool:
 
     def lose(self, ranks: frozenset[int]) -> list[int]:
         """Records lost ranks; returns the blocks that must be disbanded for it."""
-        return self.membership.lose(ranks)
+        blocks = self.membership.lose(ranks)
+        self._form()  # the spare ranks may have waited for a rank that was leaving its block
+        return blocks
 
     def disband(self, block: int) -> None:
         """Disbands a block. Its live ranks send `Freed` when they have left it."""

@@ -53,6 +53,16 @@ def test_ranks_have_time_to_leave_their_block(pool):
     assert pool.membership.leaving == {1, 2}
 
 
+def test_a_rank_that_dies_while_it_leaves_its_block_does_not_keep_the_last_spare_rank_waiting(pool):
+    pool.disband(0)
+    pool.mark_freed(1)
+    pool.disband(1)
+    assert pool.lose(frozenset({2, 3})) == []
+    assert len(pool) == 0
+    assert pool.lose(frozenset({4})) == []
+    assert [pool.ranks(block) for block in pool.membership.blocks] == [(1,)]
+
+
 def test_the_processes_of_busy_ranks_end_with_the_search_and_the_others_are_dismissed(pool):
     pool.dismiss(busy=[1])
     pool.dismiss(busy=[0])
