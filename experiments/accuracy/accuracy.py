@@ -42,7 +42,7 @@ SETTINGS = {
 
 
 def training(name: str, seed: int) -> dict:
-    """The training.yaml of a run, its data left out."""
+    """The training.yaml of a run without its data."""
     common = {
         "model": f"{HERE.resolve()}/model.py:cnn",
         "loss": "sparse_categorical_crossentropy",
@@ -98,7 +98,7 @@ def table(results: dict) -> str:
 
 
 def settings() -> str:
-    """What was written into each training.yaml, as Markdown."""
+    """The settings of each training.yaml as Markdown."""
     lines, seen = ["```yaml"], None
     for name, (ranks, content) in SETTINGS.items():
         if content is not seen:
@@ -112,7 +112,7 @@ def settings() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, help="what `mpi-learn prepare mnist --to FILE` wrote")
+    parser.add_argument("--data", type=Path, help="file that `mpi-learn prepare mnist --to FILE` wrote")
     parser.add_argument("--only", nargs="+", choices=SETTINGS, default=list(SETTINGS), help="some lines of the table")
     parser.add_argument("--seeds", type=int, default=1, help="runs of each line")
     parser.add_argument("--print", action="store_true", help="only the README, from results.json")

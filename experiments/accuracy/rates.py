@@ -38,7 +38,7 @@ def split(images: Path, folder: Path) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, required=True, help="what `mpi-learn prepare mnist --to FILE` wrote")
+    parser.add_argument("--data", type=Path, required=True, help="file that `mpi-learn prepare mnist --to FILE` wrote")
     parser.add_argument("--seeds", type=int, default=2, help="runs of each rate")
     arguments = parser.parse_args()
     print("| ranks | learning rate | seeds | accuracy | each seed |\n|---|---|---|---|---|")

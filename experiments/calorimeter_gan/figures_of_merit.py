@@ -1,4 +1,4 @@
-"""How far generated showers are from real ones: profiles in depth and across, and the response in energy.
+"""Distances between generated and real showers: profiles in depth and across, and the energy response.
 
 Arrays of showers have the shape (n, 25, 25, 25, 1); the first image axis is the depth.
 """
@@ -8,7 +8,7 @@ from scipy.stats import wasserstein_distance
 
 
 def roots(x: np.ndarray) -> np.ndarray:
-    """√ of energies in GeV: voxels differ by less, and sampling fluctuations are alike in all of them."""
+    """√ of energies in GeV, which reduces the range of the voxels and makes their sampling fluctuations equal."""
     return np.sqrt(x)
 
 
@@ -31,7 +31,7 @@ def showers(result) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def generate(generator, energy: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Generated showers in GeV, one for each of the energies (n, 1); the same noise every time."""
+    """Generated showers in GeV, one for each energy (n, 1), always from the same noise."""
     latent = generator.inputs[0].shape[1]
     noise = np.random.default_rng(seed).normal(size=(len(energy), latent)).astype(np.float32)
     return generator.predict([noise, energy], batch_size=128, verbose=0).astype(np.float64) ** 2

@@ -1,4 +1,4 @@
-"""Trains on all ranks with each of some settings, and compares generated showers with simulated test showers.
+"""Trains on all ranks with each setting, and compares generated showers with simulated test showers.
 
 ``mpirun -np 2 python final_training.py runs.json found.json`` is started by `compare.py`.
 """
@@ -35,7 +35,7 @@ def profiles(showers: np.ndarray) -> dict[str, list[float]]:
 
 
 def floor(real: np.ndarray, energy: np.ndarray) -> dict[str, float]:
-    """The distances between two halves of the test showers: what statistics alone gives.
+    """The distances between two halves of the test showers, which are purely statistical.
 
     The halves have different energies, so the response is divided by them first.
     """

@@ -14,7 +14,7 @@ ENERGY_GEV = 50.0
 """A typical energy: the networks see energies in units of it."""
 
 SMALL = keras.initializers.Constant(-3.0)
-"""Before training all voxels have little energy."""
+"""Makes the initial energy of all voxels small."""
 
 
 def build_gan(
@@ -23,11 +23,11 @@ def build_gan(
     """The two models.
 
     Args:
-        latent: Numbers of noise per shower.
+        latent: The dimension of the noise.
         filters: Channels of the discriminator's first convolution; the others, and those of the generator, have more.
         dense: Neurons of the discriminator's last hidden layer.
         dropout: The fraction of the discriminator's features that are left out in training.
-        slope: Of the activations below zero.
+        slope: The slope of the activations below zero.
     """
     return {
         "generator": _generator(latent, filters, slope),

@@ -1,7 +1,7 @@
 """Measures the cost of the protection against lost ranks when no rank is lost: the same search with and without it.
 
 Run it on an otherwise quiet machine, in the project's folder: python experiments/chaos/cost.py [--pairs 8]
-The two searches alternate. Pairs are added to the file of results. Prints its part of README.md's table.
+The two searches alternate. New pairs are appended to the results file. Prints the rows of this experiment in README.md.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def flags(is_protected: bool) -> list[str]:
 
 
 def trials_per_second(is_protected: bool, trials: int = 12_000) -> float:
-    """Trials per second that do nothing, on one block of one rank, from the first result to the last."""
+    """Trials per second without work, on one block of one rank, from the first to the last result."""
     content = {
         "study": "cost",
         "store": "sqlite:///cost.db",
@@ -46,7 +46,7 @@ def trials_per_second(is_protected: bool, trials: int = 12_000) -> float:
 
 
 def samples_per_second(is_protected: bool, data: Path) -> float:
-    """Samples per second of one training on one block of two ranks: the network of the storm, for many epochs."""
+    """Samples per second of one long training of the network of `storm.py`, on one block of two ranks."""
     content = space(data, 2, 1)
     content["search"]["trials"] = 1
     content["training"]["epochs"] = 60
@@ -68,7 +68,7 @@ def interval(ratios: list[float]) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Adds pairs, and prints the table."""
+    """Measures further pairs and prints the rows."""
     end_in_order()
     parser = argparse.ArgumentParser()
     parser.add_argument("--pairs", type=int, default=8)

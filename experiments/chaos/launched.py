@@ -21,13 +21,13 @@ class Hung(Exception):
 
 
 class Launched:
-    """``mpi-opt search space.yaml`` on `n` ranks in `folder`, which becomes its current folder.
+    """``mpi-opt search space.yaml`` on `n` ranks, with `folder` as the working directory.
 
     Args:
-        folder: Where it runs; its output goes to ``out.txt`` there.
-        n: Ranks.
-        content: The ``space.yaml``; None to run the one that is there.
-        flags: Of ``mpirun``; None for those that ``mpi-opt search -n`` gives.
+        folder: The working directory. The output is written to ``out.txt`` there.
+        n: The number of ranks.
+        content: The content of ``space.yaml``; None: the existing file.
+        flags: The flags of ``mpirun``; None: those that ``mpi-opt search -n`` uses.
     """
 
     def __init__(self, folder: Path, n: int, content: dict[str, Any] | None, flags: list[str] | None = None) -> None:
@@ -59,12 +59,12 @@ class Launched:
 
     @property
     def is_running(self) -> bool:
-        """Whether ``mpirun`` has not ended."""
+        """Whether ``mpirun`` is still running."""
         return self.process.poll() is None
 
     @property
     def pids(self) -> dict[int, int]:
-        """Rank -> process id, of the ranks that have been started."""
+        """The process id of each rank that has been started."""
         if len(self._pids) < self.n:
             for child in _children(self.process.pid):
                 rank = _rank_of(child)
@@ -73,7 +73,11 @@ class Launched:
         return self._pids
 
     def kill(self, rank: int) -> float | None:
-        """Kills a rank by SIGKILL; returns when, in seconds since 1970; None if it lives no more, or not yet."""
+        """Kills a rank with SIGKILL.
+
+        Returns:
+            The time of the kill in seconds since 1970; None if the rank has ended or has not started.
+        """
         pid = self.pids.get(rank)
         if pid is None or not self.is_running or _rank_of(pid) != rank:
             return None
@@ -85,7 +89,7 @@ class Launched:
         """The exit status.
 
         Raises:
-            Hung: It did not end within `limit_s`; it is ended now.
+            Hung: The search did not end within `limit_s`. It has been killed.
         """
         try:
             return self.process.wait(limit_s)
@@ -110,7 +114,7 @@ class Launched:
         return "\n".join(lines)
 
     def end(self) -> None:
-        """Ends everything of it that still runs."""
+        """Kills all processes of the search that still run."""
         pids = self.pids
         os.killpg(self.process.pid, signal.SIGKILL)
         for rank, pid in pids.items():
@@ -120,12 +124,12 @@ class Launched:
 
 
 def end_in_order() -> None:
-    """Lets a SIGTERM end this process by an exception, so that no search is left behind."""
+    """Turns SIGTERM into an exception, so that this process ends its search before it exits."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(143))
 
 
 def query(database: Path, sql: str) -> list[tuple]:
-    """What a client that may only read gets from the store; nothing while there is none yet."""
+    """The rows that a read-only client gets from the store; empty if the store does not exist yet."""
     if not database.exists():
         return []
     try:
@@ -149,7 +153,7 @@ def _children(pid: int) -> list[int]:
 
 
 def _rank_of(pid: int) -> int | None:
-    """The rank of a process; None if it is none, or has ended."""
+    """The rank of a process; None if the process is not a rank or has ended."""
     try:
         words = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:

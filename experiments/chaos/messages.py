@@ -2,8 +2,8 @@
 
 Run it on an otherwise quiet machine, in the project's folder: python experiments/chaos/messages.py [--turns 40]
 Two pairs of ranks, one with protection and one without, take turns of a quarter of a second. This is less noisy than a
-comparison of whole searches, and sufficient: the code of this project does the same work for each trial and each step
-in both cases. Prints its part of README.md's table.
+comparison of whole searches. It is sufficient, because in both cases this project executes the same code for each trial
+and each step. Prints the rows of this experiment in README.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MESSAGE = {"number": 1234, "fold": 0, "parameters": {"learning_rate": 1e-3, "uni
 
 
 def take_turns() -> None:
-    """On both ranks: at each "go" of the driver, prints the time of a round trip and of a sum, in µs."""
+    """Runs on both ranks. At each "go" of the driver it prints the times of a round trip and of a sum, in µs."""
     import numpy as np
     from mpi4py import MPI
 
@@ -64,14 +64,14 @@ def started(is_protected: bool) -> subprocess.Popen[str]:
 
 
 def measured(program: subprocess.Popen[str]) -> list[float]:
-    """The times of one turn."""
+    """The times that one turn measured, in µs."""
     program.stdin.write("go\n")
     program.stdin.flush()
     return json.loads(program.stdout.readline())
 
 
 def main() -> None:
-    """Takes the turns, and prints the table."""
+    """Measures all turns and prints the rows."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--turns", type=int, default=40)
     turns = parser.parse_args().turns

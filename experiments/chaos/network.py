@@ -2,7 +2,7 @@
 
 import os
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported: ranks share the cores already
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # before PyTorch is imported; each core already has a rank
 
 
 def build(units: int, dropout: float):

@@ -1,4 +1,4 @@
-"""The objective of the soak: it sleeps, and some trials fail or hang, in the ways in which user code does."""
+"""The objective of `soak.py`: it sleeps, and some trials fail or hang in ways that are typical of user code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 FAILING, HANGING = 0.10, 0.05
 
 IN_C = 0.02
-"""The fraction of the hanging trials that hang in C code, which no exception ends: each costs its rank."""
+"""The fraction of the hanging trials that hang in C code, which no exception interrupts. Each costs its rank."""
 
 
 def fate(number: int) -> str:
@@ -26,7 +26,7 @@ def fate(number: int) -> str:
 
 
 def nap(trial) -> float:
-    """One to three seconds in steps, with a report after each; a collective at the end."""
+    """Sleeps one to three seconds in steps, reports after each step, and ends with a collective."""
     fate_of_it, is_last = fate(trial.number), trial.comm.rank == trial.comm.size - 1
     seconds = random.Random(trial.number).uniform(1, 3)
     for step in range(5):
@@ -38,7 +38,7 @@ def nap(trial) -> float:
 
 
 def misbehave(kind: str, trial) -> None:
-    """Does what `kind` says, on one rank of the block."""
+    """Fails or hangs on one rank of the block, as `kind` says."""
     if kind == "raise":
         raise ValueError(f"trial {trial.number} fails")
     if kind == "sleep":
@@ -46,14 +46,14 @@ def misbehave(kind: str, trial) -> None:
     elif kind == "wait_for_nobody":
         while not trial.comm.iprobe(source=0, tag=77):
             time.sleep(0.01)
-    elif kind == "c_code":  # deaf to signals
+    elif kind == "c_code":  # ignores signals
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})
         ctypes.CDLL(None).sleep(10_000)
-    elif kind == "c_code_with_gil":  # not even other threads run
+    elif kind == "c_code_with_gil":  # also blocks the other threads
         ctypes.PyDLL(None).sleep(10_000)
 
 
 def short(trial) -> float:
-    """A fifth of a second in the mean."""
+    """Sleeps 0.2 s on average."""
     time.sleep(random.Random(trial.number).uniform(0, 0.4))
     return trial.parameters["x"] ** 2

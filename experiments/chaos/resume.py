@@ -1,8 +1,8 @@
-"""Searches whose rank 0 is killed at a random moment, and which the same command then continues.
+"""Kills rank 0 of searches at random moments, and resumes each search with the same command.
 
 Run it in the project's folder: python experiments/chaos/resume.py [--runs 50] [--results resume.json]
-A client reads the complete trials from the store during the search. Runs that are in the file of results are not
-repeated. Prints its part of README.md's table.
+A client reads the complete trials from the store during the search. Runs that are already in the results file are not
+repeated. Prints the rows of this experiment in README.md.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from launched import Hung, Launched, end_in_order, query
 N_RANKS, TRIALS = 5, 60
 LIMIT_S = 120.0
 LONGEST_S = 6.0
-"""The latest time at which rank 0 is killed, after the start of the ranks: about the end of an undisturbed search."""
+"""The latest kill of rank 0, in seconds after the start of the ranks; about the duration of an undisturbed search."""
 
 
 def space() -> dict[str, Any]:
-    """The ``space.yaml``: many trials of a fraction of a second."""
+    """The content of ``space.yaml``: many trials of a fraction of a second."""
     return {
         "study": "resume",
         "store": "sqlite:///resume.db",
@@ -36,11 +36,11 @@ def space() -> dict[str, Any]:
 
 
 class Client(threading.Thread):
-    """Asks the store without pause which trials are complete, and remembers every answer.
+    """Queries the complete trials of the store in a loop, and compares all answers.
 
     Attributes:
-        seen: Trial -> figure of merit.
-        contradictions: What was said once and otherwise later.
+        seen: The figure of merit of each complete trial.
+        contradictions: Descriptions of answers that differ from an earlier answer.
     """
 
     def __init__(self, database: Path) -> None:
@@ -49,12 +49,12 @@ class Client(threading.Thread):
         self.is_over = threading.Event()
 
     def run(self) -> None:
-        """Until `is_over`."""
+        """Queries until `is_over`."""
         while not self.is_over.wait(0.005):
             self.ask()
 
     def ask(self) -> None:
-        """Asks once."""
+        """Queries once."""
         rows = query(self.database, "SELECT number, figure_of_merit, state FROM trials")
         complete = {number: value for number, value, state in rows if state == "complete"}
         for number, value in self.seen.items():
@@ -64,7 +64,7 @@ class Client(threading.Thread):
 
 
 def one_run(seed: int, folder: Path, reference: dict[str, float]) -> dict[str, Any]:
-    """Kills rank 0 of a search, resumes it, and says what does not hold."""
+    """Kills rank 0 of a search, resumes the search, and checks the result."""
     draw, problems = random.Random(seed), []
     delay_s = draw.uniform(0, LONGEST_S)
     database = folder / "resume.db"
@@ -88,13 +88,13 @@ def one_run(seed: int, folder: Path, reference: dict[str, float]) -> dict[str, A
     problems += [f"trial {number} is {state}" for number, state, _ in rows if state != "complete"]
     problems += [f"trial {number}: {value!r}" for number, _, value in rows if value != reference.get(str(number))]
     if query(database, "PRAGMA integrity_check") != [("ok",)]:
-        problems.append("the database is not sound")
+        problems.append("the database is damaged")
     problems += client.contradictions
     return {"was_killed": was_killed, "delay_s": delay_s, "n_seen": n_seen, "problems": problems}
 
 
 def ended(search: Launched, when: str, *, is_whole: bool) -> list[str]:
-    """Waits for the end; what is wrong with it. What a search without rank 0 exits with depends on when it died."""
+    """Waits for the end; returns problems. The exit status depends on when rank 0 was killed."""
     try:
         status = search.wait(LIMIT_S)
     except Hung as error:
@@ -104,7 +104,7 @@ def ended(search: Launched, when: str, *, is_whole: bool) -> list[str]:
 
 
 def undisturbed() -> dict[str, float]:
-    """Trial -> figure of merit of a search in which nothing happens."""
+    """The figure of merit of each trial of an undisturbed search."""
     with tempfile.TemporaryDirectory() as name, Launched(Path(name), N_RANKS, space()) as search:
         assert search.wait(LIMIT_S) == 0
         return {
@@ -113,7 +113,7 @@ def undisturbed() -> dict[str, float]:
 
 
 def main() -> None:
-    """Runs what is not in the file of results yet, and prints the table."""
+    """Runs what is not yet in the results file, and prints the rows."""
     end_in_order()
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=50)

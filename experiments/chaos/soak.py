@@ -1,7 +1,7 @@
-"""Half an hour at 64 ranks, with trials that fail and hang, and a client that reads the store during the search.
+"""Half an hour on 64 ranks, with trials that fail or hang, and a client that reads the store during the search.
 
 Run it in the project's folder: python experiments/chaos/soak.py [--minutes 30] [--ranks 64]
-Prints its part of README.md's table.
+Prints the rows of this experiment in README.md.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from launched import Launched, end_in_order, query
 from objectives import fate
 
 SETTLED_S = 300.0
-"""The growth of the memory of rank 0 is measured from this time on, in seconds."""
+"""The growth of rank 0's memory is measured from this time on, in seconds."""
 
 QUESTIONS = (
     "SELECT state, count(*) FROM trials GROUP BY state",
@@ -28,7 +28,7 @@ QUESTIONS = (
 
 
 def space(minutes: float) -> dict:
-    """The ``space.yaml``: 20 blocks of three, three spare ranks."""
+    """The content of ``space.yaml``: 20 blocks of three ranks and three spare ranks."""
     return {
         "study": "soak",
         "store": "sqlite:///soak.db",
@@ -47,10 +47,10 @@ def memory_mb(pid: int) -> float:
 
 
 def watch(search: Launched, database: Path, limit_s: float) -> tuple[list[tuple[float, float]], list[float]]:
-    """Asks the store without pause and looks at rank 0, until the search has ended.
+    """Queries the store in a loop and records the memory of rank 0 until the search has ended.
 
     Returns:
-        (seconds since the first trial, MB) of rank 0; how long each question took, in seconds.
+        (seconds since the first trial, MB) of rank 0; the duration of each query in seconds.
     """
     memory, asked, since = [], [], None
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=30)) as client:
@@ -75,7 +75,7 @@ def ready(search: Launched, database: Path) -> None:
 
 
 def longest_gap_s(database: Path) -> float:
-    """The longest time between two results that follow one another, after the first of every block."""
+    """The longest time between two consecutive results, after the first result of every block."""
     (gap,) = query(
         database,
         "SELECT 86400 * max(gap) FROM (SELECT julianday(finished_at) - julianday(lag(finished_at) OVER"
@@ -85,14 +85,14 @@ def longest_gap_s(database: Path) -> float:
 
 
 def wrong(database: Path) -> list[int]:
-    """Trials that ended otherwise than they had to."""
+    """Trials with an unexpected outcome."""
     fitting = {"raise": ("failed",), "nap": ("complete",)}
     rows = query(database, "SELECT number, state FROM trials WHERE state NOT IN ('queued', 'pruned')")
     return [number for number, state in rows if state not in fitting.get(fate(number), ("failed",))]
 
 
 def report(database: Path, status: int, memory: list, asked: list[float]) -> None:
-    """Prints the table's lines."""
+    """Prints the rows."""
     settled = [mb for at, mb in memory if at >= SETTLED_S] or [mb for _, mb in memory[-2:]]
     states = dict(query(database, "SELECT state, count(*) FROM trials GROUP BY state"))
     events = dict(query(database, "SELECT kind, count(*) FROM events GROUP BY kind"))
@@ -119,7 +119,7 @@ def report(database: Path, status: int, memory: list, asked: list[float]) -> Non
 
 
 def main() -> None:
-    """Runs it, and prints what came of it."""
+    """Runs the search and prints the rows."""
     end_in_order()
     parser = argparse.ArgumentParser()
     parser.add_argument("--minutes", type=float, default=30)

@@ -1,7 +1,7 @@
 """Real trainings on 9 to 17 ranks, of which one to three are killed at random moments of each run.
 
 Run it in the project's folder: python experiments/chaos/storm.py [--runs 50] [--results storm.json]
-Runs that are in the file of results are not repeated. Prints its part of README.md's table.
+Runs that are already in the results file are not repeated. Prints the rows of this experiment in README.md.
 """
 
 from __future__ import annotations
@@ -26,16 +26,19 @@ TRIALS, EPOCHS, RETRIES = 12, 4, 1
 LIMIT_S = 240.0
 
 SETTINGS = ((9, 2, 1), (9, 2, 1), (9, 4, 1), (10, 3, 3), (13, 2, 1), (17, 4, 1))
-"""(ranks, ranks per block, folds), drawn with equal probability. All blocks have one size: trials can be compared."""
+"""(ranks, ranks per block, folds), drawn with equal probability.
+
+All blocks have the same size, so that the results of runs can be compared.
+"""
 
 
 @dataclass(frozen=True)
 class Kill:
-    """A rank, and when it is killed.
+    """A rank that is killed, and the time of the kill.
 
     Attributes:
         rank: The rank.
-        after: Number of results in the store at which the delay starts; -1: as soon as the ranks are up.
+        after: Number of results in the store at which the delay starts; -1: as soon as the ranks have started.
         delay_s: Seconds between this moment and the kill.
     """
 
@@ -73,7 +76,7 @@ def space(data: Path, size: int, folds: int) -> dict[str, Any]:
 
 
 def figures(database: Path) -> dict[str, float]:
-    """Trial -> its figure of merit, of the complete ones."""
+    """The figure of merit of each complete trial."""
     rows = query(database, "SELECT number, figure_of_merit FROM trials WHERE state = 'complete'")
     return {str(number): value for number, value in rows}
 
@@ -89,7 +92,7 @@ def undisturbed(data: Path, size: int, folds: int) -> dict[str, float]:
 
 
 def drawn(seed: int) -> tuple[tuple[int, int, int], list[Kill]]:
-    """The setting of a run and what happens in it; the same for the same seed."""
+    """The setting of a run and its kills; both depend only on the seed."""
     draw = random.Random(seed)
     setting = draw.choice(SETTINGS)
     victims = draw.sample(range(1, setting[0]), draw.randint(1, 3))
@@ -98,7 +101,7 @@ def drawn(seed: int) -> tuple[tuple[int, int, int], list[Kill]]:
 
 
 def carry_out(search: Launched, database: Path, kills: list[Kill]) -> dict[int, float]:
-    """Kills as planned; returns rank -> when, in seconds since 1970, of those that still lived."""
+    """Kills as planned; returns the time of each kill in seconds since 1970. Ranks that had ended are left out."""
     killed = {}
     for kill in kills:
         while search.is_running and _n_results(search, database) < kill.after:
@@ -113,7 +116,7 @@ def carry_out(search: Launched, database: Path, kills: list[Kill]) -> dict[int, 
 
 
 def _n_results(search: Launched, database: Path) -> int:
-    """Results in the store; -1 when all ranks are up and there are none; less before."""
+    """The number of results in the store; -1 if there are none but all ranks have started; less before that."""
     rows = query(database, "SELECT count(*) FROM trials WHERE state IN ('complete', 'failed', 'pruned')")
     if rows and rows[0][0]:
         return rows[0][0]
@@ -123,7 +126,7 @@ def _n_results(search: Launched, database: Path) -> int:
 def one_run(
     data: Path, setting: tuple[int, int, int], kills: list[Kill], folder: Path, reference: dict[str, float]
 ) -> dict[str, Any]:
-    """Runs one search with its kills; what was wrong with it, and how long things took."""
+    """Runs one search with its kills; returns problems and durations."""
     (n, size, folds), problems = setting, []
     with Launched(folder, n, space(data, size, folds)) as search:
         killed = carry_out(search, folder / "storm.db", kills)
@@ -150,7 +153,7 @@ def one_run(
 
 
 def found_wrong(database: Path, reference: dict[str, float], folds: int) -> list[str]:
-    """What does not hold of the trials in the store."""
+    """Problems of the trials in the store."""
     problems = []
     numbers = sorted(number for (number,) in query(database, "SELECT number FROM trials"))
     if numbers != list(range(TRIALS)):
@@ -177,14 +180,14 @@ def found_wrong(database: Path, reference: dict[str, float], folds: int) -> list
 
 
 def noticed_s(database: Path, killed: dict[int, float]) -> list[float]:
-    """How long after its death the coordinator entered the loss of each killed rank."""
+    """Seconds from the kill of each rank to the event of its loss in the store."""
     rows = query(database, "SELECT at, detail FROM events WHERE kind = 'rank_lost' AND detail LIKE 'rank %,%'")
     lost = {int(detail.split(",")[0].removeprefix("rank ")): _seconds(at) for at, detail in rows}
     return [lost[rank] - at for rank, at in killed.items() if rank in lost]
 
 
 def assigned_s(database: Path) -> list[float]:
-    """How long each lost trial waited for its next attempt."""
+    """Seconds that each lost trial waited for its next attempt."""
     rows = query(
         database,
         "SELECT a.finished_at, b.started_at FROM attempts a JOIN attempts b ON a.trial_id = b.trial_id"
@@ -198,8 +201,8 @@ def _seconds(at: str) -> float:
 
 
 def summary(runs: list[dict[str, Any]]) -> dict[str, str]:
-    """What all runs gave, for the table."""
-    hit = [run for run in runs if run["kills"]]  # in the others the search was over before
+    """The rows for all runs together."""
+    hit = [run for run in runs if run["kills"]]  # in the others the search had ended before the kill
     lines = {"runs that hold, of those in which ranks died": f"{sum(not run['problems'] for run in hit)} of {len(hit)}"}
     lines["ranks killed"] = str(sum(len(run["kills"]) for run in runs))
     lines["trials run again; failed after their last attempt"] = (
@@ -220,7 +223,7 @@ def quantiles(values: list[float]) -> str:
 
 
 def main() -> None:
-    """Runs what is not in the file of results yet, and prints the table."""
+    """Runs what is not yet in the results file, and prints the rows."""
     end_in_order()
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=50)

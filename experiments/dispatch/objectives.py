@@ -1,4 +1,4 @@
-"""The objectives with which the dispatch is measured."""
+"""Objectives for the measurements of dispatch."""
 
 import time
 

@@ -37,7 +37,7 @@ KINDS = [(kind, ranks) for kind in ("ours-keras", "ours-torch") for ranks in (1,
 VERSIONS = ("before", "now")
 
 Measured = dict[str, dict[str, list[float]]]
-"""By name of the measurement: the figures of both versions, turn by turn."""
+"""The values of both versions in each turn, by name of the measurement."""
 
 
 def trainings(folders: dict[str, Path], data: str, rounds: int) -> Measured:
@@ -55,7 +55,7 @@ def trainings(folders: dict[str, Path], data: str, rounds: int) -> Measured:
                         folders[version] / "experiments" / "training_speed",
                     )
                     stack.callback(program.stop)
-                    program.wait_ready()  # one after the other, because a start measures which compiler is faster
+                    program.wait_ready()  # one at a time, because each measures at its start which compiler is faster
                     programs[f"{model}, {kind.removeprefix('ours-')}, ranks: {ranks}", version] = program
             for turn in range(rounds):
                 for program in list(programs.values())[:: -1 if turn % 2 else 1]:
@@ -67,7 +67,7 @@ def trainings(folders: dict[str, Path], data: str, rounds: int) -> Measured:
 
 
 def searches(folders: dict[str, Path], rounds: int) -> Measured:
-    """Trials per second on 5 ranks, without work; seconds of ``--help``, and of ``results`` on 10,000 trials."""
+    """Trials per second on 5 ranks without work, and the seconds of ``--help`` and of ``results`` on 10,000 trials."""
 
     def speed(version: str) -> float:
         with searched(folders[version], 5, "nothing", 10_000) as (_, out):
@@ -111,7 +111,7 @@ def busy_blocks(folders: dict[str, Path], rounds: int) -> Measured:
 
 
 def alternated(measure: Callable[[str], float], rounds: int) -> dict[str, list[float]]:
-    """What `measure` returns for both versions, `rounds` times in turns; each round begins with the other version."""
+    """The values of `measure` for both versions in turns. Successive rounds begin with different versions."""
     found: dict[str, list[float]] = {version: [] for version in VERSIONS}
     for number in range(rounds):
         for version in VERSIONS if number % 2 else reversed(VERSIONS):
@@ -121,7 +121,7 @@ def alternated(measure: Callable[[str], float], rounds: int) -> dict[str, list[f
 
 @contextmanager
 def searched(checkout: Path, n: int, objective: str, trials: int) -> Iterator[tuple[Path, str]]:
-    """The folder and the output of a search with a version of the program."""
+    """Runs a search with one version of the program; returns its folder and its output."""
     scripts = checkout / "experiments" / "dispatch"
     space = {name: {"type": "real", "low": 0, "high": 1} for name in "abcdef"}
     content = {
@@ -149,12 +149,12 @@ def searched(checkout: Path, n: int, objective: str, trials: int) -> Iterator[tu
 
 def run_program(checkout: Path, *arguments: str) -> str:
     """The output of ``mpi-opt`` of a version."""
-    command = [sys.executable, "-m", "mpi_opt", *arguments]  # which imports from the working folder
+    command = [sys.executable, "-m", "mpi_opt", *arguments]  # imports the version in the working directory
     return subprocess.run(command, cwd=checkout, check=True, capture_output=True, text=True).stdout
 
 
 def environment_of(checkout: Path) -> dict[str, str]:
-    """Variables with which a process and its ranks import that version."""
+    """Environment variables that make a process and its ranks import this version."""
     return launch_environment() | {"PYTHONPATH": str(checkout)}
 
 

@@ -34,8 +34,8 @@ class Problem:
     Attributes:
         name: Its name in the table.
         space: Its hyperparameters.
-        fold: Parameters, trial, fold and seed of the search -> the figure of merit of the fold, to minimise.
-        truth: Parameters -> their true value; None: the mean over all their folds.
+        fold: Returns the figure of merit of a fold, to minimise, from parameters, trial, fold and seed.
+        truth: Returns the true value of parameters; None: the mean over all folds.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Problem:
 
 
 def toy(noise: float) -> Problem:
-    """A bowl between 0 and 3 in four dimensions; folds differ by up to 1, and each fold of each trial by `noise`."""
+    """A quadratic from 0 to 3 in four dimensions. Folds differ by up to 1, and the folds of a trial by `noise`."""
 
     def bowl(parameters: Parameters) -> float:
         return sum((x - 0.3) ** 2 for x in parameters.values()) ** 0.5
@@ -59,7 +59,7 @@ def toy(noise: float) -> Problem:
 
 
 def digits() -> Problem:
-    """Scikit-learn's handwritten digits: the loss of a network of one layer, 300 of the images."""
+    """The loss of a network with one hidden layer on 300 of scikit-learn's handwritten digits."""
     space = {
         "rate": Real(1e-4, 1e-1, prior="log-uniform"),
         "alpha": Real(1e-5, 1.0, prior="log-uniform"),
@@ -91,7 +91,7 @@ def _loss(parameters: tuple, fold: int) -> float:
 
 @dataclass(frozen=True)
 class Search:
-    """The result of one search: the best trial's figure of merit and true value, and the number of folds that ran."""
+    """The result of a search: figure of merit and true value of the best trial, and the number of folds that ran."""
 
     figure: float
     truth: float
@@ -122,7 +122,7 @@ def search(problem: Problem, strategy_name: str, seed: int, *, stop_early: bool)
 
 
 def main() -> None:
-    """Prints a line for each problem and strategy."""
+    """Prints a row for each problem and strategy."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--strategies", default="random,bayesian")

@@ -75,7 +75,7 @@ def of_random(curves: Curves, seed: int, noise: float) -> float:
 
 
 def of_halving(curves: Curves, seed: int, options: dict, noise: float) -> float:
-    """The regret after `PART` of the epochs of these."""
+    """The regret after the fraction `PART` of the epochs of `N_FULL` full trainings."""
     strategy = make_strategy("halving", curves.space, seed=seed, options={"max_budget": N_EPOCHS} | options)
     rng, left, clock, best = np.random.default_rng(seed), PART * N_FULL * N_EPOCHS, 0.0, (-np.inf, -np.inf)
     noises = np.random.default_rng([seed, 1])
@@ -101,7 +101,7 @@ def of_halving(curves: Curves, seed: int, options: dict, noise: float) -> float:
 
 
 def main() -> None:
-    """Prints a line for each task."""
+    """Prints a row for each task."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)

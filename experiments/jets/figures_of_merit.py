@@ -15,12 +15,12 @@ def auc(result) -> float:
 
 
 def background_rejection(result) -> float:
-    """One over the share of background that passes the cut which half of the signal passes; validation data."""
+    """One over the fraction of background above the cut that half of the signal passes, on the validation data."""
     return rejection(*scores(result))
 
 
 def scores(result) -> tuple[np.ndarray, np.ndarray]:
-    """For each validation sample its score, large for signal, and whether it is signal."""
+    """The score of each validation sample, which is large for signal, and whether it is signal."""
     x, y = result.validation
     return signal_score(probabilities(result.model, x)), is_signal(np.ravel(y), n_classes(y))
 
@@ -63,7 +63,7 @@ def area_under_curve(score: np.ndarray, signal: np.ndarray) -> float:
 
 
 def rejection(score: np.ndarray, signal: np.ndarray, efficiency: float = 0.5) -> float:
-    """One over the share of background above the cut that the share `efficiency` of the signal passes.
+    """One over the fraction of background above the cut that the fraction `efficiency` of the signal passes.
 
     If no background passes, one sample is counted: the figure stays finite.
     """

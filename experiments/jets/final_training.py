@@ -1,4 +1,4 @@
-"""Trains on all ranks with each of some settings, and writes the figures of merit on test jets.
+"""Trains on all ranks with each setting, and writes the figures of merit on test jets.
 
 ``mpirun -np 2 python final_training.py runs.json found.json`` is started by `compare.py`.
 """

@@ -41,14 +41,14 @@ class Data:
 
 @dataclass(frozen=True)
 class Found:
-    """The network with the least validation loss after the last epoch.
+    """The network with the smallest validation loss after the last epoch.
 
     Attributes:
-        loss: Its validation loss.
-        error: The part of the validation images that it gets wrong.
-        test_loss: Its loss on the test images.
-        test_error: The part of those that it gets wrong.
-        any_loss: The least validation loss of all networks after any epoch.
+        loss: Validation loss.
+        error: The fraction of validation images that it classifies wrongly.
+        test_loss: Loss on the test images.
+        test_error: The fraction of test images that it classifies wrongly.
+        any_loss: The smallest validation loss of any network after any epoch.
     """
 
     loss: float
@@ -59,7 +59,7 @@ class Found:
 
 
 def of_schedules(data: Data, rates: np.ndarray, factors: np.ndarray, seed: int) -> tuple[Found, float]:
-    """Some learning rates, times `factors` epoch by epoch: the best, and its rate."""
+    """Trains with each learning rate, multiplied by `factors[epoch]`; returns the best network and its rate."""
     networks, losses = Networks(len(rates), seed), []
     for epoch, factor in enumerate(factors):
         networks.train_epoch(data.training, rates * factor, BATCH_SIZE, seed * 1000 + epoch)
@@ -69,7 +69,7 @@ def of_schedules(data: Data, rates: np.ndarray, factors: np.ndarray, seed: int) 
 
 
 def of_population(data: Data, seed: int) -> tuple[Found, list[float]]:
-    """A population with its default options, one epoch of all its networks after the other; and its schedule."""
+    """Trains a population with default options, epoch by epoch; returns the best network and its schedule of rates."""
     options = {"population": N_NETWORKS, "max_budget": N_EPOCHS}
     strategy = make_strategy("population", {"rate": Real(LOW, HIGH, prior="log-uniform")}, seed=seed, options=options)
     networks, saved, losses = Networks(N_NETWORKS, seed), {}, []
@@ -91,7 +91,10 @@ def of_population(data: Data, seed: int) -> tuple[Found, list[float]]:
 
 
 def compared(data: Data, seed: int) -> Iterator[tuple[str, tuple[Found, list[float]]]]:
-    """Each way, what it finds and the rates; the known schedule starts at the best constant rate or the next larger."""
+    """Yields each method, its best network and its rates.
+
+    The known schedule starts at the best constant rate or the next larger one.
+    """
     constant, rate = of_schedules(data, RATES, np.ones(N_EPOCHS), seed)
     yield "constant", (constant, [rate])
     cosine, first = of_schedules(data, RATES[rate <= RATES][:2], COSINE, seed)
@@ -100,7 +103,7 @@ def compared(data: Data, seed: int) -> Iterator[tuple[str, tuple[Found, list[flo
 
 
 def found(networks: Networks, best: int, data: Data, any_loss: float) -> Found:
-    """What came of one network."""
+    """Evaluates one network."""
     columns = [values[best] for part in (data.validation, data.test) for values in networks.evaluate(part)]
     return Found(*map(float, columns), any_loss=float(any_loss))
 
@@ -123,9 +126,9 @@ def _long(classes: np.ndarray) -> torch.Tensor:
 
 
 def main() -> None:
-    """Prints a line for each seed, the medians, and how often the population was better."""
+    """Prints a row for each seed, the medians, and how often the population was better."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--from", dest="source", type=Path, help="the folder of MNIST's idx files")
+    parser.add_argument("--from", dest="source", type=Path, help="folder with the idx files of MNIST")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
     given = parser.parse_args()
@@ -149,7 +152,7 @@ def main() -> None:
 
 
 def shown(values: tuple[float, ...] | np.ndarray) -> str:
-    """As cells: losses, and errors in percent."""
+    """Table cells: losses, and errors in percent."""
     loss, error, test_loss, test_error, any_loss = values
     return f"{loss:.4f} | {100 * error:.2f} | {test_loss:.4f} | {100 * test_error:.2f} | {any_loss:.4f}"
 

@@ -1,7 +1,7 @@
 """Networks 784-32-10 trained side by side, by plain stochastic gradient descent, each with its own learning rate.
 
-They see the same batches, so that the first layer of all of them is one matrix product: several times faster on one
-core than one network after the other.
+All networks get the same batches, so that their first layers are computed as one matrix product. On one core this is
+several times faster than one network after the other.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ class Images:
     classes: torch.Tensor
 
     def part(self, indices: torch.Tensor) -> Images:
-        """Some of them."""
+        """The images with these indices."""
         return Images(self.pixels[indices], self.classes[indices])
 
 
 class Networks:
-    """`n` networks, their weights drawn uniformly as PyTorch's layers do.
+    """`n` networks with uniformly distributed weights, as in PyTorch's layers.
 
     Args:
-        n: How many.
-        seed: Of the weights.
+        n: The number of networks.
+        seed: Seed of the weights.
     """
 
     def __init__(self, n: int, seed: int) -> None:
@@ -48,16 +48,16 @@ class Networks:
         self._second, self._second_bias = drawn(N_HIDDEN, n, N_HIDDEN, N_CLASSES), drawn(N_HIDDEN, n, 1, N_CLASSES)
 
     def weights(self, index: int) -> Weights:
-        """A copy of one network's."""
+        """A copy of the weights of network `index`."""
         return tuple(view.clone() for view in self._of(index))
 
     def set_weights(self, index: int, weights: Weights) -> None:
-        """Makes one network a copy of another."""
+        """Replaces the weights of one network by those of another."""
         for view, values in zip(self._of(index), weights, strict=True):
             view.copy_(values)
 
     def train_epoch(self, images: Images, rates: np.ndarray, batch_size: int, seed: int) -> None:
-        """One epoch; `rates` has one for each network, `seed` is that of the order of the images."""
+        """One epoch. `rates` has a learning rate for each network; `seed` determines the order of the images."""
         rate = torch.as_tensor(rates, dtype=torch.float32)[:, None, None] / batch_size
         one_hot = torch.eye(N_CLASSES)[images.classes]
         order = torch.randperm(len(images.classes), generator=torch.Generator().manual_seed(seed))
@@ -65,7 +65,7 @@ class Networks:
             self._step(images.pixels[batch], one_hot[batch], rate)
 
     def evaluate(self, images: Images) -> tuple[np.ndarray, np.ndarray]:
-        """Each network's mean cross-entropy, and the part of the images that it takes for another class."""
+        """The mean cross-entropy of each network, and the fraction of images that it classifies wrongly."""
         outputs = self._outputs(self._hidden(images.pixels))
         losses = [float(cross_entropy(output, images.classes)) for output in outputs]
         return np.array(losses), (outputs.argmax(2) != images.classes).float().mean(1).numpy()

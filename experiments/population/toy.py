@@ -1,7 +1,7 @@
 """Population-based training against the best constant learning rate of a grid, on noisy descent: ``python toy.py``.
 
 The loss is a quadratic in 50 dimensions with curvatures from 0.02 to 1, and every gradient has noise. A large learning
-rate approaches the minimum fast but stays at some distance; a small one comes closer, but slowly. Population and grid
+rate approaches the minimum quickly but does not reach it; a small one gets closer, but slowly. Population and grid
 make the same number of steps per network and in total. Both use the smallest loss after any round.
 """
 
@@ -27,12 +27,12 @@ def trained(weights: np.ndarray, rate: float, rng: np.random.Generator) -> np.nd
 
 
 def loss(weights: np.ndarray) -> float:
-    """Half the distance from the minimum, weighed by curvature."""
+    """The quadratic loss: half the squared distance from the minimum, weighted by curvature."""
     return float(0.5 * CURVATURES @ weights**2)
 
 
 def of_grid(n: int, seed: int) -> tuple[float, float]:
-    """The smallest loss of `n` constant rates after any round, and the rate."""
+    """The smallest loss after any round with `n` constant rates, and its rate."""
     found = []
     for index, rate in enumerate(np.geomspace(LOW, HIGH, n)):
         rng, weights = np.random.default_rng([seed, index]), np.full(len(CURVATURES), 3.0)
@@ -43,11 +43,11 @@ def of_grid(n: int, seed: int) -> tuple[float, float]:
 
 
 def of_population(n: int, seed: int) -> tuple[float, list[float]]:
-    """The smallest loss of a population of `n`, with the default options, and its schedule."""
+    """The smallest loss of a population of `n` networks with default options, and its schedule."""
     space = {"rate": Real(LOW, HIGH, prior="log-uniform")}
     strategy = make_strategy("population", space, seed=seed, options={"population": n, "max_budget": N_ROUNDS})
     rng, saved = np.random.default_rng(seed), {None: np.full(len(CURVATURES), 3.0)}
-    losses, rates = [], {None: []}  # trial -> the rates of the training that it continues, and its own
+    losses, rates = [], {None: []}  # trial -> the rates of the training that it continues, then its own
     while proposals := strategy.ask(1):
         (one,) = proposals
         saved[one.number] = trained(saved[one.resume_from], one.parameters["rate"], rng)
@@ -58,7 +58,7 @@ def of_population(n: int, seed: int) -> tuple[float, list[float]]:
 
 
 def main() -> None:
-    """Prints a line for each size."""
+    """Prints a row for each size of the population."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20)
     seeds = range(parser.parse_args().seeds)

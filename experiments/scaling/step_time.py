@@ -18,10 +18,10 @@ from scipy.optimize import nnls
 
 @dataclass(frozen=True)
 class Link:
-    """What connects neighbouring ranks of the ring.
+    """The connection between neighbouring ranks of the ring.
 
     Attributes:
-        latency_s: Time of a step of the ring besides the transfer, in seconds.
+        latency_s: Time of a step of the ring without the transfer, in seconds.
         bytes_per_s: Transfer rate.
     """
 
@@ -38,7 +38,7 @@ class Link:
 
 
 def fit(measured: Iterable[tuple[int, int, float]]) -> Link:
-    """The link whose relative errors have the least sum of squares, for (ranks, bytes, seconds) of Allreduces."""
+    """The link with the smallest sum of squared relative errors, for (ranks, bytes, seconds) of Allreduces."""
     ranks, n_bytes, seconds = (np.array(column, float) for column in zip(*measured, strict=True))
     steps = 2 * (ranks - 1)
     coefficients, _ = nnls(np.stack([steps, steps * n_bytes / ranks], axis=1) / seconds[:, None], np.ones(len(seconds)))

@@ -42,17 +42,17 @@ BEGIN, END = "<!-- ablation: written by ablation.py --readme -->", "<!-- end of 
 N_TRIALS = (60, 100)
 """Numbers of trials of the searches in README.md; the first is the default."""
 SATURATION = 1e-3
-"""Regrets below this part of the regret of random search count as equal."""
+"""Regrets below this fraction of the regret of random search count as equal."""
 
 PROPOSER, FITTING = "mpi_opt.strategies.surrogates.proposer", "mpi_opt.strategies.surrogates.fitting"
 ALL = "all parts"
 
 Change = dict[str, Any]
-"""Option of the strategy, or ``module:attribute``, to value."""
+"""Values of options of the strategy and of attributes ``module:attribute``."""
 
 
 def offsets(*values: float) -> Callable[[], Change]:
-    """A choice among these offsets of the logarithm; infinity means no logarithm."""
+    """Selects among these offsets of the logarithm; infinity means no logarithm."""
 
     def change() -> Change:
         before = import_module(FITTING).Surrogate._chosen
@@ -62,7 +62,7 @@ def offsets(*values: float) -> Callable[[], Change]:
 
 
 def no_model_of_failures() -> Change:
-    """Failed trials are left out."""
+    """Ignores failed trials."""
     before = import_module(PROPOSER).Proposer.propose
     return {f"{PROPOSER}:Proposer.propose": lambda self, told, *rest: before(self, told.succeeded(), *rest)}
 
@@ -121,7 +121,7 @@ def all_problems() -> dict[str, Problem]:
 
 
 def fails(branin: Problem) -> Problem:
-    """Branin's function on a space of which four fifths fail, and with them the neighbourhood of one minimum."""
+    """Branin's function, where four fifths of the space fail, including the neighbourhood of one minimum."""
 
     def measure(parameters: Parameters) -> float:
         return math.nan if parameters["x1"] > 2.4 and parameters["x0"] < 9.5 else branin.measure(parameters)
@@ -130,7 +130,7 @@ def fails(branin: Problem) -> Problem:
 
 
 def penalised(problem: Problem) -> Problem:
-    """A value of 1e6 where trials fail, which is a third of the space."""
+    """A function that is 1e6 instead of a failure on a third of the space."""
 
     def measure(parameters: Parameters) -> float:
         return 1e6 if parameters["x0"] + parameters["x1"] > 1.1 else problem.measure(parameters)
@@ -176,14 +176,14 @@ def results_file(n_trials: int) -> Path:
 
 
 def read_results(n_trials: int) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """(Variant, problem, seed) -> line."""
+    """The line of each (variant, problem, seed)."""
     file = results_file(n_trials)
     lines = [json.loads(line) for line in file.read_text().splitlines()] if file.is_file() else []
     return {(line["variant"], line["problem"], line["seed"]): line for line in lines}
 
 
 def run(variants: list[str], among: list[str], seeds: range, n_trials: int) -> None:
-    """Runs what is missing, seed by seed, so that interrupted results are paired, too."""
+    """Runs the missing searches seed by seed, so that interrupted results are paired, too."""
     done = read_results(n_trials)
     for seed in seeds:
         for variant in variants:

@@ -18,7 +18,7 @@ from mpi_opt.strategies import evolutionary, make_strategy
 SPACE = Space({f"x{index}": Real(0, 1) for index in range(4)} | {"kind": Categorical(["good", "bad"])})
 N_TRIALS, N_IN_FLIGHT, FIRST_SEED = 60, 4, 100
 REFERENCE = 1.1
-"""Both coordinates of the point up to which the hypervolume is measured."""
+"""Both coordinates of the reference point of the hypervolume."""
 EXPONENTS = {"convex": 0.5, "not convex": 2.0}
 VARIANTS = {
     "`evolutionary`": ("evolutionary", evolutionary.DIFFERENTIAL),
@@ -37,7 +37,7 @@ def figures(parameters: Parameters, exponent: float) -> Point:
 
 
 def search(name: str, exponent: float, seed: int) -> list[Point]:
-    """The figures of merit of all trials, which end in a random order."""
+    """The figures of merit of all trials of a search, whose trials end in a random order."""
     strategy, rng = make_strategy(name, SPACE, seed=seed, n_figures=2), random.Random(seed)
     running, found = [], []
     while len(found) < N_TRIALS:
@@ -49,7 +49,7 @@ def search(name: str, exponent: float, seed: int) -> list[Point]:
 
 
 def hypervolume(points: list[Point]) -> float:
-    """The area that the points dominate, up to `REFERENCE`."""
+    """The area that is dominated by the points and bounded by `REFERENCE`."""
     area, height = 0.0, REFERENCE
     for first, second in sorted(point for point in points if point[0] < REFERENCE):
         area += (REFERENCE - first) * max(height - second, 0.0)

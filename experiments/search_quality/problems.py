@@ -17,7 +17,7 @@ TABLES = Path(__file__).resolve().parents[3] / "shared" / "data" / "hpo"
 
 @dataclass(frozen=True)
 class Problem:
-    """Something to minimise.
+    """A function to minimise.
 
     Attributes:
         name: Its name in the results.
@@ -33,7 +33,7 @@ class Problem:
 
 
 def tables() -> list[Problem]:
-    """Every table of the shared data: measured by its first repeat, judged by the mean over repeats."""
+    """A problem for each table. A search receives the first repeat; the regret is that of the mean over repeats."""
     if not TABLES.is_dir():
         return []
     spaces = json.loads((TABLES / "spaces.json").read_text())
@@ -65,7 +65,7 @@ def _axis(choices: list) -> Dimension:
 
 
 def digits() -> Problem:
-    """Scikit-learn's handwritten digits and network, with six mixed hyperparameters; the error on held-out images."""
+    """The error of scikit-learn's network on held-out handwritten digits, with six mixed hyperparameters."""
     space = {
         "learning_rate": Real(1e-4, 1e-1, prior="log-uniform"),
         "alpha": Real(1e-6, 1e-1, prior="log-uniform"),

@@ -19,10 +19,10 @@ class Searcher(Protocol):
     """A search method: a strategy of MPI Opt or a method of another program."""
 
     def ask(self) -> tuple[Any, Parameters]:
-        """A token, and the point to try."""
+        """Returns a token and the point to evaluate."""
 
     def tell(self, token: Any, value: float) -> None:
-        """What came of it; NaN for a failure."""
+        """Reports the value of a point; NaN for a failure."""
 
 
 def regrets(
@@ -33,7 +33,7 @@ def regrets(
     Args:
         problem: What to minimise.
         make: Space and seed -> searcher.
-        seed: Of the searcher, of the durations and of the noise.
+        seed: Seed of the searcher, of the durations and of the noise.
         n_trials: Number of reported trials.
         noise: Relative standard deviation of the noise in reported values.
 

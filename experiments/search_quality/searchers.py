@@ -71,7 +71,7 @@ class Optuna:
 
 
 class ScikitOptimize:
-    """scikit-optimize's Gaussian process; every pending trial gets the constant liar's value."""
+    """scikit-optimize's Gaussian process; pending trials have the value of the constant liar."""
 
     def __init__(self, space: dict[str, Dimension], seed: int) -> None:
         from skopt import Optimizer
@@ -106,7 +106,7 @@ def _skopt_dimension(dimension: Dimension) -> Any:
 
 
 class Genetic:
-    """A plain genetic algorithm: generations of 10, tournament of 2, uniform crossover, Gaussian mutation, an elite."""
+    """A plain genetic algorithm: generations of 10, tournaments of 2, uniform crossover, Gaussian mutation, elitism."""
 
     def __init__(self, space: dict[str, Dimension], seed: int) -> None:
         self._space, self._rng = Space(space), np.random.default_rng(seed)
@@ -137,7 +137,7 @@ class Genetic:
 
 
 class CovarianceMatrix:
-    """CMA-ES (the package cmaes) in the unit cube, with margins for nothing: discrete values are rounded."""
+    """CMA-ES (the package cmaes) in the unit cube, without margins: discrete values are rounded."""
 
     def __init__(self, space: dict[str, Dimension], seed: int) -> None:
         from cmaes import CMA

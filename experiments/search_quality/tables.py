@@ -1,4 +1,4 @@
-"""The results as tables and as a picture."""
+"""The results as tables and as a figure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from searchers import SEARCHERS
 
 Results = dict[str, dict[str, dict[str, list[float]]]]
-"""Problem -> searcher -> seed -> regret of the incumbent after each reported trial."""
+"""By problem, searcher and seed: the regret of the incumbent after each reported trial."""
 
 FIVE = ("branin", "hartmann6", "rosenbrock4", "ackley5c", "digits")
 HERE = Path(__file__).parent
@@ -16,7 +16,7 @@ BEGIN, END = "<!-- results: written by compare.py --readme -->", "<!-- end of re
 
 
 def tables(results: Results) -> str:
-    """Median regret after 50 / 100 trials: of the five, with noise, of the others; and ranks."""
+    """Median regret after 50 and 100 trials on the main problems, with noise, and on the others; and mean ranks."""
     noisy = [label for label in results if " noise " in label]
     tabulated = [label for label in results if "." in label and label not in noisy]
     others = [label for label in results if label not in (*FIVE, *noisy, *tabulated)]
@@ -30,7 +30,7 @@ def tables(results: Results) -> str:
 
 
 def write_readme(results: Results) -> None:
-    """Puts the tables between the marks in README.md, and draws the picture beside it."""
+    """Writes the tables between the marks of README.md and draws the figure."""
     readme = HERE / "README.md"
     before, _, rest = readme.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
@@ -61,7 +61,7 @@ def medians(curves: dict[str, list[float]]) -> np.ndarray:
 
 
 def _ranks(results: Results, labels: list[str]) -> str:
-    """Ranks of the mean regret, over the seeds that every searcher has."""
+    """Ranks by mean regret over the seeds that all searchers have."""
     searchers = [name for name in SEARCHERS if labels and all(name in results[label] for label in labels)]
     if not searchers:
         return ""
@@ -82,7 +82,7 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def plot(results: Results, path: Path) -> None:
-    """Median regret against trials, a panel a problem."""
+    """Median regret against trials, one panel per problem."""
     from matplotlib import pyplot
 
     labels = [label for label in FIVE if label in results]

@@ -29,7 +29,7 @@ def unseen() -> list[Problem]:
 
 
 def camel(x: np.ndarray) -> float:
-    """Dixon and Szegö's, with six humps."""
+    """The six-hump camel function of Dixon and Szegö."""
     a, b = x
     return float((4 - 2.1 * a**2 + a**4 / 3) * a**2 + a * b + (4 * b**2 - 4) * b**2)
 
@@ -39,7 +39,7 @@ def schwefel(x: np.ndarray) -> float:
 
 
 def dixon(x: np.ndarray) -> float:
-    """Dixon and Price's valley."""
+    """The function of Dixon and Price, a bent valley."""
     return float((x[0] - 1) ** 2 + np.sum(np.arange(2, len(x) + 1) * (2 * x[1:] ** 2 - x[:-1]) ** 2))
 
 
@@ -53,7 +53,7 @@ def trid(x: np.ndarray) -> float:
 
 
 def cliffs(x: np.ndarray) -> float:
-    """A bowl on a checkerboard whose dark fields are raised."""
+    """A quadratic on a checkerboard whose dark squares are raised."""
     is_dark = np.floor(5 * x[:2]).sum() % 2 != 0
     return float(4 * np.sum((x - 0.37) ** 2) + 2.0 * is_dark + 1.0 * (x[2] > 0.5))
 
@@ -63,7 +63,7 @@ DEPTHS, WIDTHS = np.array([3.0, 2.2, 1.8, 1.5]), np.array([0.18, 0.35, 0.3, 0.4]
 
 
 def peaks(x: np.ndarray) -> float:
-    """Four holes; the deepest is the narrowest."""
+    """Four minima, of which the deepest is the narrowest."""
     return -float((DEPTHS * np.exp(-np.sum((x - CENTRES) ** 2, axis=1) / (2 * WIDTHS**2))).max())
 
 
@@ -108,7 +108,7 @@ _CENTRES = _RNG.uniform(0.2, 0.8, (60, 3)).reshape(5, 4, 3, 3)
 
 
 def bowls(parameters: Parameters) -> float:
-    """A bowl for each of 60 combinations of categories; heights and centres know no order."""
+    """A quadratic for each of 60 combinations of categories, with unordered heights and centres."""
     index = tuple("abcde".index(parameters[name]) for name in ("first", "second", "third"))
     x = np.array([parameters[f"x{i}"] for i in range(3)])
     return float(_HEIGHTS[index] + 20 * np.sum((x - _CENTRES[index]) ** 2))

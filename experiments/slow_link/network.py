@@ -1,9 +1,9 @@
-"""Hosts on one machine, joined by a slow network: network namespaces, and a relay that holds every packet back.
+"""Hosts on one machine that are connected by a slow network: network namespaces, and a relay that delays packets.
 
-Each host is a network namespace with one TUN device, through which its packets come to the relay as they are. The relay
-is the network: a switch with one cable to each host. A cable carries `bandwidth_mbit_s` in each direction, one packet
-after the other; a packet is `latency_s` on its way besides. No packet is lost. Programs see ordinary TCP/IP, and the
-delay costs them no processor time.
+Each host is a network namespace with one TUN device, which hands its packets to the relay. The relay behaves like a
+switch with one cable to each host. A cable transmits one packet after the other at `bandwidth_mbit_s` in each
+direction, and adds `latency_s` to each packet. No packet is lost. Programs use ordinary TCP/IP, and waiting for a
+delayed packet costs them no processor time.
 
 Needs Linux, root (or ``unshare -r``) and ``ip``.
 """
@@ -31,14 +31,14 @@ SUBNET = "10.77.0.0/24"
 
 @dataclass
 class Network:
-    """Some hosts, by name: the namespaces."""
+    """The hosts: network namespaces, by name."""
 
     hosts: tuple[str, ...]
 
 
 @contextmanager
 def slow_network(n_hosts: int, latency_s: float, bandwidth_mbit_s: float) -> Iterator[Network]:
-    """`n_hosts` hosts, until the end of the block."""
+    """Creates `n_hosts` hosts; removes them at the end of the ``with`` block."""
     hosts = tuple(f"slow{os.getpid()}x{number}" for number in range(n_hosts))
     arguments = [sys.executable, __file__, str(latency_s), str(bandwidth_mbit_s), *hosts]
     relay = None
@@ -60,7 +60,7 @@ def slow_network(n_hosts: int, latency_s: float, bandwidth_mbit_s: float) -> Ite
 
 
 def _end_all(host: str) -> None:
-    """Ends what still runs on a host: of a broken-off mpirun the other hosts' daemons and ranks stay behind."""
+    """Kills the processes of a host, because a killed mpirun leaves daemons and ranks on the other hosts."""
     for process in _ip("netns", "pids", host).split():
         with suppress(ProcessLookupError):
             os.kill(int(process), signal.SIGKILL)
@@ -71,7 +71,7 @@ def _ip(*arguments: str) -> str:
 
 
 def _plugged_in(number: int, host: str) -> int:
-    """A TUN device in a host's namespace, set up; returns the descriptor of our end."""
+    """Sets up a TUN device in the namespace of a host; returns its file descriptor."""
     tun = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     name = f"slow{os.getpid()}n{number}"[-15:]
     fcntl.ioctl(tun, TUNSETIFF, struct.pack("16sH", name.encode(), IFF_TUN | IFF_NO_PI))
@@ -93,7 +93,7 @@ class Relay:
         self._n = 0
 
     def take(self, source: int, packet: bytes) -> None:
-        """A packet has left a host: when will it be at the other?"""
+        """Computes when a packet that has left a host arrives at the other."""
         target = packet[19] - FIRST
         if packet[0] >> 4 != 4 or not 0 <= target < len(self.tuns):
             return
@@ -105,7 +105,7 @@ class Relay:
         self._n += 1
 
     def deliver(self) -> float | None:
-        """Hands over what has arrived; returns the seconds until the next arrival, None if nothing is on its way."""
+        """Delivers packets that have arrived; returns the seconds until the next arrival, None if there is none."""
         while self._on_the_way:
             wait_s = self._on_the_way[0][0] - time.monotonic()
             if wait_s > 0:
@@ -115,7 +115,7 @@ class Relay:
         return None
 
     def run(self) -> None:
-        """Until this process is ended."""
+        """Forwards packets until this process is killed."""
         number_of = {tun: number for number, tun in enumerate(self.tuns)}
         while True:
             for tun in select.select(self.tuns, [], [], self.deliver())[0]:

@@ -1,4 +1,4 @@
-"""Started by `slow_link.py` on every rank: trains as each line of a file says; rank 0 prints a line for each."""
+"""Runs on every rank of `slow_link.py`: trains with each line of a file. Rank 0 prints a line for each training."""
 
 import json
 import sys

@@ -14,9 +14,9 @@ class Run:
 
     Attributes:
         algorithm: The section ``algorithm:``.
-        learning_rate: The one of Adam.
+        learning_rate: The learning rate of Adam.
         batch_size: Samples per rank and step.
-        hosts: Hosts that share the ranks evenly.
+        hosts: The number of hosts, with equal numbers of ranks.
         schedule: How the learning rate changes.
     """
 

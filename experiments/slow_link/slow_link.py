@@ -51,7 +51,7 @@ def mpirun(network: Network | None, n_ranks: int = N_RANKS, n_coordinators: int 
     """The command that starts `n_ranks` ranks, evenly on the hosts of `network`; None: on this machine.
 
     The hosts share the cores of this machine, which Open MPI cannot know, so that a rank that waits in a collective has
-    to yield. Open MPI's two-level collectives (han) cut a vector into many small pieces and wait a latency for each.
+    to yield. Open MPI's two-level collectives (han) send a vector in many small pieces, each of which takes a latency.
     The plain ring is six times as fast here and is used instead.
 
     Args:
@@ -120,7 +120,7 @@ def tune(data: Path) -> None:
 
 
 def known() -> dict:
-    """The results so far; read from the file each time, because two of these programs may run at once."""
+    """The present results. They are read again each time, because two of these programs may run at the same time."""
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 

@@ -50,7 +50,7 @@ def search(name: str, table: Table, seed: int, n_trainings: int = N_TRAININGS) -
         (cost in full trainings, regret) after each trial that had a full training.
     """
     strategy, rng = make_strategy(name, space(), seed=seed, options=METHODS[name]), np.random.default_rng([seed, 7])
-    left, spent, clock, best = n_trainings * N_EPOCHS, 0, 0.0, np.inf  # epochs not given out, epochs of ended trials
+    left, spent, clock, best = n_trainings * N_EPOCHS, 0, 0.0, np.inf  # epochs that are left, epochs of ended trials
     running: list = []
     trained: dict[int | None, int] = {None: 0}
     curve: list[tuple[float, float]] = []

@@ -1,9 +1,9 @@
-"""Measures the training speed on this machine; keeps the figures in ``results.json``, writes table and picture.
+"""Measures the training speed; writes ``results.json``, the tables of the README and ``speed.png``.
 
     python experiments/training_speed/benchmark.py --data mnist.h5 [--models mlp cnn] [--only 'ours|ddp'] [--rounds 5]
 
-The programs of a model are started together and take turns of one epoch (see `turns`). New measurements replace earlier
-ones of the same programs and model, so the table can be measured in several parts. ``--print`` only writes the table.
+The programs of a model are started together and take turns of one epoch (see `turns`). A new measurement replaces the
+earlier one of the same program and model, so that the table can be measured in parts. ``--print`` measures nothing.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def started(name: str, model: str, data: str, n_samples: int, folder: str) -> Pr
 
 
 def session(model: str, names: list[str], arguments: argparse.Namespace) -> dict[str, dict]:
-    """What the runs `names` of one model measured; they take turns."""
+    """The measurements of the runs `names` of one model, which take turns."""
     n_samples = SAMPLES[model] // (8 if arguments.quick else 1)
     with tempfile.TemporaryDirectory() as folder:
         programs = {}
         try:
-            for name in names:  # one after the other: what each times and chooses at its start it finds out alone
+            for name in names:  # one at a time, because each measures at its start which compiler is faster
                 programs[name] = started(name, model, arguments.data, n_samples, folder)
                 programs[name].wait_ready()
             if arguments.hold:
@@ -81,7 +81,7 @@ def start_to_first_step(data: str, ranks: int = 4) -> dict:
 
 
 def timeline_off_s(n: int = 100_000) -> float:
-    """Seconds a step that the spans of a timeline cost which records nothing."""
+    """Seconds per step of the spans of a timeline that is switched off."""
     from mpi_learn.training.tracing import COMPUTE, Timeline
 
     timeline = Timeline()
@@ -95,22 +95,20 @@ def timeline_off_s(n: int = 100_000) -> float:
 
 
 def known() -> dict:
-    """The figures so far."""
+    """The results of earlier runs."""
     empty = {"machine": "", "sessions": {}}
     return json.loads(RESULTS.read_text()) if RESULTS.exists() else empty
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", help="what `mpi-learn prepare mnist --to FILE` wrote")
+    parser.add_argument("--data", help="file that `mpi-learn prepare mnist --to FILE` wrote")
     parser.add_argument("--models", nargs="*", default=list(SAMPLES), choices=list(SAMPLES))
-    parser.add_argument("--only", default="", help="a regular expression: only such runs")
-    parser.add_argument("--rounds", type=int, default=5, help="epochs of each run that count")
+    parser.add_argument("--only", default="", help="regular expression that selects runs by name")
+    parser.add_argument("--rounds", type=int, default=5, help="measured epochs of each run")
     parser.add_argument("--quick", action="store_true", help="an eighth of the samples")
-    parser.add_argument(
-        "--start", action="store_true", help="measure start and memory of 4 ranks, and the timeline, too"
-    )
-    parser.add_argument("--hold", action="store_true", help="with all set up, wait for a line before measuring")
+    parser.add_argument("--start", action="store_true", help="also measure start, memory of 4 ranks, and the timeline")
+    parser.add_argument("--hold", action="store_true", help="start all programs, then wait for a line of input")
     parser.add_argument("--print", action="store_true", help="measure nothing, write table and picture")
     arguments = parser.parse_args()
     names = [name for name in RUNS if re.search(arguments.only, name)]

@@ -9,12 +9,12 @@ from turns import may_go_on
 
 BATCH = 128
 IS_APART = "APART" in os.environ
-"""Whether the bare loops leave out the sum over ranks, to measure the speed without any exchange."""
+"""Whether the bare loops omit the Allreduce, to measure the speed without any exchange."""
 world = MPI.COMM_WORLD
 
 
 def batches(x, y, epoch):
-    """This rank's batches of an epoch, shuffled alike on all ranks; whole batches only."""
+    """The whole batches of this rank in an epoch, from an order that is the same on all ranks."""
     order = np.random.default_rng([0, epoch]).permutation(len(x))
     width = BATCH * world.size
     for first in range(0, len(x) - width + 1, width):
@@ -23,7 +23,7 @@ def batches(x, y, epoch):
 
 
 def timed(epoch):
-    """Samples per second of `epoch()`, which returns the number of this rank's samples, for each of the epochs."""
+    """Samples per second of each call of `epoch`, which returns the number of samples of this rank."""
     speeds = []
     while not speeds or may_go_on():
         world.Barrier()

@@ -1,8 +1,8 @@
 """Measures the updates per second of a master, and optimizer steps. Run: ``mpirun -np 3 python master.py``.
 
-Rank 0 serves Downpour with Adam, the others send gradients as fast as they can: updates per second for several sizes.
-Then rank 0 alone times each optimizer against the bandwidth of copying memory. No framework is loaded. The figures go
-into ``results.json``; ``benchmark.py --print`` makes tables of them.
+Rank 0 is a Downpour master with Adam. The other ranks send gradients as fast as they can, for several model sizes. Then
+rank 0 alone compares the time of a step of each optimizer with the time of copying its bytes. No framework is loaded.
+The results are written to ``results.json``; ``benchmark.py --print`` prints them as tables.
 """
 
 import json

@@ -1,10 +1,10 @@
-"""One measured program, on one rank or under mpirun; it takes its turns with others (see `turns`).
+"""One measured program, on one rank or under mpirun. It takes turns with others (see `turns`).
 
     python one.py KIND MODEL DATA SAMPLES
 
 KIND: ours-keras, ours-torch (`mpi_learn.train` with accuracy, validation, history and progress), bare-keras,
-bare-torch, ddp (see `loops`). The environment variable CHANGES holds, as JSON, what else ours are configured with.
-At the end rank 0 prints the samples per second of each epoch and the memory of the ranks as JSON.
+bare-torch, ddp (see `loops`). The environment variable CHANGES has further keys of the training.yaml for
+``ours-…`` as JSON. At the end rank 0 prints the samples per second of each epoch and the memory of the ranks as JSON.
 """
 
 import json
@@ -16,7 +16,7 @@ for name in ("OMP_NUM_THREADS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREAD
     os.environ[name] = os.environ.get("THREADS", "1")
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 
-import h5py  # noqa: E402 - the number of threads must be known before
+import h5py  # noqa: E402 - after the number of threads is set
 import numpy as np  # noqa: E402
 from loops import BATCH, bare_keras, bare_torch, ddp, world  # noqa: E402
 from turns import may_go_on  # noqa: E402
@@ -59,7 +59,7 @@ def ours(framework):
 
 
 def memory_mib():
-    """Of this process, what it shares with others divided among them (PSS)."""
+    """The proportional set size (PSS) of this process; memory shared by n processes counts 1/n."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
 

@@ -1,4 +1,4 @@
-"""The table of the README, and the picture, from ``results.json``."""
+"""Writes the tables of the README and the figure from ``results.json``."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UPDATES = {"82000": 4900, "235146": 2300, "421576": 1600, "1250000": 430}
 
 
 def write_report(results: dict, folder: Path) -> None:
-    """Replaces the part of ``README.md`` between the marks, and ``speed.png``."""
+    """Writes the tables between the marks of ``README.md``, and ``speed.png``."""
     readme = folder / "README.md"
     before, _, rest = readme.read_text().partition(MARK)
     _, _, after = rest.partition(MARK)
@@ -55,7 +55,7 @@ def speeds(results: dict) -> str:
 
 
 def ratios(results: dict) -> str:
-    """Ratios of runs that took turns: the median over the turns, and the target."""
+    """Ratios of runs that took turns: the median over the turns and the target."""
     rows = []
     for label, above, below, wanted in RATIOS:
         rows.append([label, *(_against(_ratio(results, model, above, below), wanted.get(model)) for model in MODELS)])
@@ -75,7 +75,7 @@ def ratios(results: dict) -> str:
 
 
 def costs(results: dict) -> str:
-    """Start, memory, and the timeline."""
+    """The table of start time, memory and timeline."""
     rows = []
     if (start := results.get("start")) is not None:
         rows.append([f"start to first step, {start['ranks']} TensorFlow ranks", f"{start['seconds']:.1f} s", ""])
@@ -94,7 +94,7 @@ def costs(results: dict) -> str:
 
 
 def masters(results: dict) -> str:
-    """The speed of a master, and the time of an optimizer step."""
+    """The tables of the speed of a master and of the time of an optimizer step."""
     if (found := results.get("master")) is None:
         return ""
     rows = [

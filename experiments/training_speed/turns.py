@@ -23,7 +23,7 @@ READY = "ready"
 
 
 def may_go_on() -> bool:
-    """Waits for the next turn, on every rank, before each epoch but the first; returns False after the last turn."""
+    """Waits for the next turn before each epoch but the first, on every rank; returns False after the last turn."""
     word = None
     if MPI.COMM_WORLD.rank == 0:
         print(READY, flush=True)
@@ -32,13 +32,13 @@ def may_go_on() -> bool:
 
 
 class Program:
-    """A measured program, as its driver sees it.
+    """A measured program, started and controlled by the driver.
 
     Args:
-        arguments: Of ``one.py``.
-        ranks: How many.
-        environment: More variables.
-        folder: The folder of ``one.py``; that of another checkout measures another version.
+        arguments: The arguments of ``one.py``.
+        ranks: The number of ranks.
+        environment: Further environment variables.
+        folder: The folder of ``one.py``. The folder of another checkout measures another version.
     """
 
     def __init__(self, arguments: list[str], ranks: int, environment: dict[str, str], folder: Path = HERE) -> None:
@@ -51,7 +51,7 @@ class Program:
         )  # fmt: skip
 
     def wait_ready(self) -> None:
-        """Until its epoch has ended."""
+        """Waits until the program has ended its epoch and is ready for the next."""
         for line in self._process.stdout:
             if line.strip() == READY:
                 return
@@ -59,19 +59,19 @@ class Program:
         raise SystemExit(self._errors.read())
 
     def run_epoch(self) -> None:
-        """Its turn."""
+        """Lets the program train one epoch."""
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
         self.wait_ready()
 
     def end(self) -> dict:
-        """Ends it; what it has measured."""
-        self._process.stdin.write("end\n")  # mpirun does not pass on that its input is closed
+        """Ends the program; returns its measurements."""
+        self._process.stdin.write("end\n")  # mpirun does not forward the end of its standard input
         self._process.stdin.flush()
         lines = self._process.stdout.readlines()
         self._process.wait(timeout=60)
         return json.loads(lines[-1])
 
     def stop(self) -> None:
-        """Whatever it is doing."""
+        """Kills the program in any state."""
         self._process.terminate()

@@ -21,7 +21,7 @@ Function = Callable[[np.ndarray], float]
 
 
 def rugged(shift: float, scale: float = 1.0) -> Function:
-    """A narrow bent valley with waves, its least value 0 at 0.35 + shift."""
+    """A narrow bent valley with waves, with minimum 0 at 0.35 + shift."""
 
     def value(x: np.ndarray) -> float:
         y = x - 0.35 - shift * np.array([1.0, -1.0, 0.5, -0.5])
@@ -47,7 +47,7 @@ def point_of(parameters: Parameters) -> np.ndarray:
 
 
 def regrets(transfer: Transfer | None, seed: int) -> list[float]:
-    """The least value after each number of trials in `AT`, with 4 in flight."""
+    """The smallest value after each number of trials in `AT`, with 4 concurrent trials."""
     strategy = make_strategy("bayesian", SPACE, seed=seed, transfer=transfer)
     rng, pending, values = random.Random(seed), [], []
     while len(values) < AT[-1]:
