@@ -1,4 +1,4 @@
-"""Runs ``mpi-opt`` and ``mpi-learn`` in the process of the tests, for what a process of its own would not show."""
+"""Runs ``mpi-opt`` and ``mpi-learn`` in the process of the tests, where a process of its own would not differ."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Starts real ``mpirun`` from plain pytest, with a time limit.
 
-What this MPI can do is read from ``mpirun --version`` here, not asked of the code under test.
+The abilities of this MPI are read from ``mpirun --version``, not from the code under test.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROTECTED = [*UNPROTECTED, *(["--with-ft", "ulfm"] if SURVIVES_LOST_RANKS else [
 
 
 def patient_s(seconds: float) -> float:
-    """A limit that is not what a test is about: `seconds` are enough on a quiet machine, a busy one gets more."""
+    """A time limit that a test does not measure: `seconds` on a quiet machine, more on a busy one."""
     return seconds * max(2.0, 2.0 * os.getloadavg()[0] / (os.cpu_count() or 1))
 
 
@@ -51,7 +51,7 @@ def mpirun(
     env: dict[str, str] | None = None,
     mpirun_flags: list[str] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Runs ``mpirun -np n python ARGUMENTS``; fails with what was printed if it does not end in time.
+    """Runs ``mpirun -np n python ARGUMENTS``; if it does not end in time, fails with its output.
 
     See `tests.world.in_world` for programs that do not need processes of their own: it takes a fraction of the time.
     """

@@ -1,4 +1,4 @@
-"""How tests are shared out, and what a missing component means."""
+"""The distribution of tests to processes, and the handling of missing components."""
 
 from __future__ import annotations
 

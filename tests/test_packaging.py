@@ -1,4 +1,4 @@
-"""What setup.cfg promises is what an installation offers."""
+"""An installation has the entry points and extras of setup.cfg."""
 
 import configparser
 from importlib.metadata import metadata

@@ -1,4 +1,4 @@
-"""Worlds of ranks that stay, and what happens to a program that does not fit into one."""
+"""Worlds of ranks that are kept between programs, and programs that cannot run in one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time limits that hold on a loaded machine, too: seconds of a reference machine, on which nothing else runs."""
+"""Time limits for loaded machines: seconds of an otherwise idle reference machine."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 A fresh ``mpirun`` spends about a second of CPU time per rank on imports, and several with TensorFlow. `in_world` has
 the interface of `tests.mpirun.mpirun` and the same result, but its ranks stay for the next program with as many ranks.
 Every program runs with its own working directory, environment, arguments, standard output, signal handlers and user
-modules. What it leaves behind in `mpi_opt`, `mpi_learn` or MPI itself stays, as in a script that searches twice.
+modules. Its changes to `mpi_opt`, `mpi_learn` or MPI itself remain, as in a script that searches twice.
 
 Use `mpirun` where a test kills ranks, sends signals, closes file descriptors, or looks at the end of a process. If one
 rank ends and others wait for its death, the program is run again in processes of its own, whose result counts.
@@ -127,7 +127,7 @@ class World:
         return [found[rank] for rank in range(self.n)]
 
     def _awaited(self, timeout: float) -> tuple[str, list[int]]:
-        """What went wrong (empty: nothing), and the exit statuses so far."""
+        """The problem (empty: none), and the exit statuses so far."""
         statuses: dict[int, int] = {}
         end = time.monotonic() + timeout
         with selectors.DefaultSelector() as selector:

@@ -70,7 +70,7 @@ def _execute(arguments: list[str]) -> None:
 
 @contextmanager
 def _process(job: dict[str, Any], rank: int) -> Iterator[None]:
-    """Gives a program what a process has of its own, and takes it back."""
+    """Sets up the process state of a program, and restores the earlier state."""
     modules, path, argv, main_module = set(sys.modules), list(sys.path), sys.argv, sys.modules["__main__"]
     environment, handlers = dict(os.environ), {number: signal.getsignal(number) for number in SIGNALS}
     streams, descriptors = (sys.stdout, sys.stderr), [os.dup(1), os.dup(2)]
@@ -123,7 +123,7 @@ def _definitions() -> dict[tuple[Any, str], Any]:
 
 
 def _drain() -> None:
-    """Takes messages that nobody received, which would reach the next program."""
+    """Receives the messages that a program left, which would reach the next program."""
     with suppress(MPI.Exception):
         while (message := MPI.COMM_WORLD.Improbe()) is not None:
             message.Recv(bytearray(1 << 20))

@@ -1,7 +1,7 @@
 """The examples of the documentation: fenced blocks of code, page by page.
 
-A block whose first line is the comment ``# FILE`` is that file; the others are run or checked by their language. The
-blocks of a page share one folder and build on each other, as a reader's would.
+A block whose first line is the comment ``# FILE`` is the content of that file. The others are run or checked, depending
+on their language. The blocks of a page share one folder and build on each other, as they do for a reader.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Example:
     """A fenced block.
 
     Attributes:
-        page: Its page, below docs/.
-        line: Where it begins.
+        page: The path of its page below docs/.
+        line: The number of its first line.
         language: ``bash``, ``python``, ``yaml``, ``sql``, ``text``, …
-        title: The file that it is; empty if none.
+        title: The name of the file that it shows; empty if none.
         code: The content.
     """
 
@@ -39,7 +39,7 @@ class Example:
         return f"{self.page}:{self.line}"
 
     def commands(self) -> list[list[str]]:
-        """The words of each command of a bash block, comments and line ends joined by a backslash taken away."""
+        """The words of each command of a bash block, without comments, with continued lines joined."""
         lines = self.code.replace("\\\n", " ").splitlines()
         return [words for line in lines if (words := shlex.split(line, comments=True))]
 

@@ -1,4 +1,4 @@
-"""Runs the commands of the documentation without starting a process for each: the frameworks are loaded once.
+"""Runs the commands of the documentation in one process, so that the frameworks are loaded once.
 
 Configuration files are run with the numbers of `FEWER`. The slow tests run every page exactly as printed.
 """
@@ -27,10 +27,10 @@ MOST_RANKS = 3
 
 
 def run_here(example: Example, folder: Path) -> None:
-    """Runs a bash or Python example in `folder`; what starts ``mpirun`` runs on ranks that stay for the next command.
+    """Runs a bash or Python example in `folder`; commands under ``mpirun`` run on ranks that are kept for the next one.
 
     Raises:
-        AssertionError: A command ended with another status than 0; says what it printed.
+        AssertionError: The exit status of a command is not 0. The message has its output.
     """
     if example.language == "python":
         _must_succeed(str(example), in_world(1, "-c", example.code, cwd=folder))

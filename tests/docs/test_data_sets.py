@@ -1,4 +1,4 @@
-"""The page of the data sets says what the code says, and its numbers are those that come out."""
+"""The page of the data sets agrees with the code and with the numbers that the code computes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mpi_learn.known_data.simulation.particle_jets import JET_FEATURES, simulate
 from tests.docs.pages import DOCS
 
 CLASS_NAMES = ("gluon", "quark", "W", "Z", "top")
-"""Of the simulated jets, by the number of the class."""
+"""Names of the classes of simulated jets, by class number."""
 
 PAGE = (DOCS / "data-sets.md").read_text(encoding="utf-8")
 

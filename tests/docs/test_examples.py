@@ -1,4 +1,4 @@
-"""Every example of the documentation runs, or passes the checks that the programs make themselves."""
+"""Every example of the documentation runs, or passes the checks of the programs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.mpirun import run as run_process
 APPS = {"mpi_opt": mpi_opt_app(), "mpi_learn": mpi_learn_app}
 OUTSIDE = {"sbatch", "export"}
 CONTINUES = {"figure-of-merit.md": "tutorial.md"}
-"""Page -> the page whose files it goes on with."""
+"""Page -> the page whose files it uses."""
 
 ATLAS = Path(os.environ.get("ATLAS_HIGGS_EVENTS", ROOT.parent / "shared/data/hep/atlas_higgs_10k.csv.gz"))
 
@@ -91,7 +91,7 @@ def _check_command(words: list[str], page: str) -> None:
 
 
 def _parse(app: typer.Typer, arguments: list[str]) -> None:
-    """Raises what the program would say of a wrong option or value; runs nothing."""
+    """Raises the program's error for a wrong option or value; runs nothing."""
     group = typer.main.get_command(app)
     group.commands[arguments[0]].make_context(arguments[0], list(arguments[1:]))
 

@@ -1,4 +1,4 @@
-"""The numbers of the page on figures of merit, worked out anew from the ATLAS events; and what must hold anyway."""
+"""The numbers of the page on figures of merit, recomputed from the ATLAS events, and general properties."""
 
 from __future__ import annotations
 

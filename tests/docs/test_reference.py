@@ -1,4 +1,4 @@
-"""The reference pages and JSON Schemas say what the code says."""
+"""The reference pages and JSON Schemas agree with the code."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_schema_and_program_refuse_the_same_files(section, key, value):
     (content if section is None else content[section])[key] = value
     with pytest.raises(jsonschema.ValidationError):
         _validate(content)
-    if section != "training":  # its values are looked at once they are filled in
+    if section != "training":  # its values are checked when they are filled in
         with pytest.raises(ConfigurationError):
             read_study(content)
 

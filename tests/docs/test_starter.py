@@ -1,4 +1,4 @@
-"""``mpi-opt new``: files that run as they are, and never in place of others."""
+"""``mpi-opt new`` writes files that run unchanged, and never replaces files."""
 
 from __future__ import annotations
 

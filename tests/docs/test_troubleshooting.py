@@ -1,4 +1,4 @@
-"""The messages of the troubleshooting page are those that occur: each is provoked."""
+"""The troubleshooting page quotes the messages that occur: each test provokes one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objectives for searches in tests: some work, some fail, hang or die in the ways that user code does."""
+"""Objectives for searches in tests. Some work; others fail, hang or die in ways that are typical of user code."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def folded(trial) -> float:
 
 
 def uneven_folds(trial) -> float:
-    """(x - 1)² plus what is hard about the fold, which is much more, plus noise of the trial and fold.
+    """(x - 1)² plus an offset of the fold, which is much larger, plus noise of trial and fold.
 
     In trials 20, 21 and 22 of a block of several ranks one of them fails, when the others have ended their first fold.
     """
@@ -53,26 +53,26 @@ def nap(trial) -> float:
 
 
 def gated(trial) -> float:
-    """Waits until the file `gate` is there."""
+    """Waits until the file `gate` exists."""
     while not Path("gate").exists():
         time.sleep(0.02)
     return trial.parameters["x"]
 
 
 def talkative(trial) -> float:
-    """Prints more than a full disk takes."""
+    """Prints more than fits on the full disk of the test."""
     print("x" * 10_000, flush=True)
     return trial.parameters["x"]
 
 
 def hours(trial) -> float:
-    """Trial 2 takes longer than anybody waits."""
+    """Trial 2 takes longer than the test."""
     time.sleep(3600 if trial.number == 2 else 0)
     return trial.parameters["x"]
 
 
 def long_nap(trial) -> float:
-    """Long against what timing scatters by: a sixth of a limit of 3 s."""
+    """Longer than the scatter of timings: a sixth of a limit of 3 s."""
     time.sleep(0.5)
     return trial.parameters["x"]
 
@@ -114,7 +114,7 @@ def failing(trial) -> float:
 
 
 def hanging(trial) -> float:
-    """Trial 1 sleeps, trial 2 computes for ever, trial 3 waits for a message that nobody sends."""
+    """Trial 1 sleeps, trial 2 computes forever, trial 3 waits for a message that is never sent."""
     if trial.number == 1 and trial.comm.rank == 0:
         time.sleep(1000)
     while trial.number == 2:
@@ -125,7 +125,7 @@ def hanging(trial) -> float:
 
 
 def fatal(trial) -> float:
-    """Trial 1 is the end of its process, every time."""
+    """Trial 1 kills its process in every attempt."""
     if trial.number == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return trial.parameters["x"]
@@ -142,7 +142,7 @@ def raising_late(trial) -> float:
 
 
 def dozing(trial) -> float:
-    """One rank of every third trial sleeps for ever; the others wait for it."""
+    """One rank of every third trial sleeps forever; the others wait for it."""
     if trial.number % 3 == 1 and trial.comm.rank == trial.comm.size - 1:
         time.sleep(1000)
     return trial.comm.allreduce(trial.parameters["x"])
@@ -164,7 +164,7 @@ def _first_time(name: str) -> bool:
 
 
 def ragged(trial) -> float:
-    """(x - 1)² after a while that is another each time; fails at both ends, in two ways."""
+    """(x - 1)² after a random time; fails at both ends of the range, in two ways."""
     x = trial.parameters["x"]
     time.sleep(random.SystemRandom().uniform(0.0, 0.1))
     if x > 1.8:
@@ -173,11 +173,11 @@ def ragged(trial) -> float:
 
 
 def accuracy_and_cost(trial) -> dict[str, float]:
-    """Two figures that want different things; a fold off the middle one moves the first by 0.1."""
+    """Two conflicting figures of merit. Each fold away from the middle one changes the first by 0.1."""
     x = trial.parameters["x"]
     return {"cost": x, "accuracy": 1 - (x - 1) ** 2 + 0.1 * (trial.fold - (trial.folds - 1) / 2)}
 
 
 def one_of_two(trial) -> float:
-    """Forgets the second figure."""
+    """Returns one of two figures of merit."""
     return 1.0

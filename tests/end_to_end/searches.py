@@ -32,7 +32,7 @@ def start_with_n(n: int, path: Path, cwd: Path) -> subprocess.Popen:
 
 
 def ranks_of(launcher: subprocess.Popen) -> list[int]:
-    """The process ids of the ranks, in their order: the launcher starts them one after the other."""
+    """The process ids of the ranks in order, because the launcher starts them one after the other."""
     return children(launcher.pid)
 
 
@@ -43,7 +43,7 @@ def children(pid: int) -> list[int]:
 
 
 def n_complete(query: Callable[[str], list[tuple]]) -> int:
-    """How many trials are complete by now."""
+    """The present number of complete trials."""
     try:
         return query("SELECT count(*) FROM trials WHERE state = 'complete'")[0][0]
     except Exception as error:  # noqa: BLE001 - the store is not there yet

@@ -1,4 +1,4 @@
-"""What a user can have wrong: exit status 2 before any training, one message with file, key and cure, no traceback."""
+"""Invalid input: exit status 2 before any training, and one message with file, key and cure, without traceback."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 
 
 CASES = [
-    # what is changed; the message: place and problem, cure
+    # the change; the parts of the message: place and problem, cure
     ("serch", {}, "space.yaml: serch: unknown key", "did you mean search? known keys: study"),
     ("search.trails", 5, "space.yaml: search.trails: unknown key", "did you mean trials? known keys: strategy"),
     (

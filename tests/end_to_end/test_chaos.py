@@ -32,7 +32,7 @@ def test_a_search_without_its_rank_0_keeps_all_that_a_client_has_seen(seed, tmp_
 
 
 def in_one_process(settings: dict) -> dict[str, float]:
-    """Trial -> figure of merit of `resume.space`, whose objective is x² after a while."""
+    """Trial -> figure of merit of `resume.space`, whose objective returns x² after a pause."""
     study = search(lambda trial: trial.parameters["x"] ** 2, space={"x": Real(-1, 1)}, store="sqlite://", **settings)
     return {str(trial.number): trial.figure_of_merit for trial in study.trials}
 
@@ -54,7 +54,7 @@ def test_killed_ranks_cost_no_trial_and_change_no_figure_of_merit(seed, tmp_path
 
 
 def on_one_block(setting: tuple[int, int, int], data: Path, folder: Path) -> dict[str, float]:
-    """Trial -> figure of merit of the search of `storm` with this setting, on a single block of ranks that all live."""
+    """Trial -> figure of merit of the search of `storm` with this setting, on a single block without lost ranks."""
     import storm
 
     _, size, folds = setting

@@ -126,7 +126,7 @@ def test_ranks_do_not_outlive_the_mpi_opt_that_started_them(space_file, query, t
     process = start_with_n(2, space_file("nap", search=ENDLESS), tmp_path)
     await_trial(process, query)
     process.kill()
-    process.communicate(timeout=patient_s(20))  # until the last rank has closed what it writes to
+    process.communicate(timeout=patient_s(20))  # until the last rank has closed its output
     before = n_complete(query)
     time.sleep(0.5)
     assert n_complete(query) == before

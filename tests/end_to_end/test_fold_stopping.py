@@ -28,7 +28,7 @@ FOLDS = {"number": 5, "stop_early": True}
 
 @pytest.fixture
 def search(space_file, tmp_path):
-    """Runs a search on so many ranks (1: in this process), and returns the rows of its trials and of their folds."""
+    """Runs a search on `n_ranks` ranks (1: in this process); returns the rows of its trials and of their folds."""
 
     def begin(n_ranks: int, trials: int = 40, folds=FOLDS, name: str = "test", size: int = 1, **options):
         strategy = "evolutionary" if options else "random"

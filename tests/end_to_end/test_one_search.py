@@ -1,4 +1,4 @@
-"""One search at a time runs a study; others are told who does, wait, or take over after a crash."""
+"""One search at a time runs a study. Others report its owner, wait, or take over after a crash."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MPI_OPT = (sys.executable, "-m", "mpi_opt")
 
 
 class Program:
-    """Commands of a test in its folder; whatever is still running at the end of the test is killed."""
+    """Commands of a test in its folder. Those that are still running at the end of the test are killed."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._started = folder, []

@@ -1,4 +1,4 @@
-"""``population`` trains real networks under ``mpirun``: weights go from block to block, hyperparameters change."""
+"""``population`` trains real networks under ``mpirun``: weights pass from block to block, hyperparameters change."""
 
 from __future__ import annotations
 

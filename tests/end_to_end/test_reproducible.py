@@ -1,4 +1,4 @@
-"""``reproducible: true`` under ``mpirun``: the list of trials does not know how many ranks there were, nor how fast."""
+"""``reproducible: true`` under ``mpirun``: the trials do not depend on the number and speed of the ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPACE = {
 
 @pytest.fixture
 def search(space_file, tmp_path):
-    """Runs a search on so many ranks; the trials as the store has them, and the order in which they ended."""
+    """Runs a search on `n_ranks` ranks; returns the trials of the store, and the order in which they ended."""
 
     def begin(n_ranks: int, name: str, strategy: str, trials: int, **options):
         wanted = {"strategy": strategy, "trials": trials, "seed": 5, "options": {"reproducible": True} | options}

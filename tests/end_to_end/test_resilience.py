@@ -128,14 +128,14 @@ def test_a_trial_that_locks_the_interpreter_costs_its_rank_and_nothing_else(spac
     assert "longer than trial.timeout, 1 s" in error
     assert query("SELECT count(*) FROM trials WHERE state = 'complete'") == [(11,)]
     (kind,) = query("SELECT kind FROM events ORDER BY id")[0]
-    assert kind in ("rank_lost", "block_lost")  # whoever is first to tell: MPI, or the rank's neighbour
+    assert kind in ("rank_lost", "block_lost")  # reported first by MPI or by the rank's neighbour
     logs = "".join(log.read_text() for log in (tmp_path / "test.logs").iterdir())
-    assert "in stuck" in logs  # where it stood
+    assert "in stuck" in logs  # the line at which it was
 
 
 def test_a_rank_that_dies_as_the_search_begins_is_survived(space_file, query, tmp_path):
     process = start(5, space_file("parabola", blocks={"size": 2}), tmp_path)
-    while not list(tmp_path.glob("test.logs/*")):  # the ranks have just been told what to do
+    while not list(tmp_path.glob("test.logs/*")):  # the ranks have just received their orders
         time.sleep(0.002)
     os.kill(ranks_of(process)[2], signal.SIGKILL)
     out, _ = process.communicate(timeout=patient_s(60))

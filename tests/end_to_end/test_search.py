@@ -96,7 +96,7 @@ def test_a_study_is_not_continued_with_another_space(space_file, tmp_path):
     done = in_process("search", str(space_file("parabola", space=space)), cwd=tmp_path)
     assert done.returncode == 2
     assert "was created with another space: x.high: 2.0, now 3.0; y: nothing, now {" in done.stderr
-    assert "type" not in done.stderr.split("; y")[0]  # what is the same is not shown
+    assert "type" not in done.stderr.split("; y")[0]  # equal values are not shown
     assert "--study NAME" in done.stderr
 
 

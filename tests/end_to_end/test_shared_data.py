@@ -1,4 +1,4 @@
-"""The blocks of a search hold their samples in one memory together."""
+"""The blocks of a search share one copy of the samples in memory."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def build_binary():
 
 
 def build_named_pair():
-    """Two outputs of one shape: which loss belongs to which cannot be told from the shapes."""
+    """Two outputs of one shape, so that shapes do not show which loss belongs to which."""
     import keras
 
     inputs = keras.Input((3,))
@@ -76,7 +76,7 @@ def line(n=200, seed=0):
 
 
 def build_gan(units=24, dropout=0.0, norm=False, latent=8):
-    """Makes and judges the 64 pixels of a digit."""
+    """A generator and a discriminator of the 64 pixels of a digit."""
     import keras
 
     layers = keras.layers
@@ -92,7 +92,7 @@ def build_gan(units=24, dropout=0.0, norm=False, latent=8):
 
 
 def build_conditional_gan(latent=8):
-    """Both models are told the digit; the discriminator names it as well."""
+    """Both models get the digit as an input; the discriminator also predicts it."""
     import keras
 
     layers = keras.layers
@@ -105,14 +105,14 @@ def build_conditional_gan(latent=8):
 
 
 def pixel_gap(real, generated):
-    """How far the mean pixels are apart."""
+    """The distance between the mean pixels."""
     import keras
 
     return keras.ops.mean(keras.ops.abs(keras.ops.mean(real, 0) - keras.ops.mean(generated, 0)))
 
 
 def build_shower_gan(latent=16):
-    """Makes and judges showers of 24 × 24 × 24 cells."""
+    """A generator and a discriminator of showers of 24 × 24 × 24 cells."""
     import keras
 
     layers = keras.layers
@@ -152,7 +152,7 @@ def build_real_integer_complex():
 
 
 def build_only_training(reduction="mean"):
-    """A model whose `train_step` alone knows its loss."""
+    """A model whose loss is defined only in `train_step`."""
     import keras
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Ranks that fail or die at an unlucky moment: nobody waits for them."""
+"""Ranks that fail or die at an unfavourable moment do not block other ranks."""
 
 from __future__ import annotations
 

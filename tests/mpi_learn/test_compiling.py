@@ -1,4 +1,4 @@
-"""XLA, chosen by timing: the same gradients, and a choice that leaves no trace but the choice."""
+"""XLA, chosen by timing: the gradients are the same, and the timing has no side effects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def shared():
 
 @pytest.fixture
 def untrained(shared):
-    """A model for the choice alone, whose step no test runs: it is built once."""
+    """A model for tests of the choice. No test runs its step, so that it is built once."""
     shared.compile_step(by_xla=False)
     return shared
 
@@ -77,7 +77,7 @@ def test_xla_compiles_once_however_often_it_is_chosen(model):
         model.gradient((X64,), (CLASSES,))
     assert model._xla.experimental_get_tracing_count() == 1
     model.compile_step(by_xla=True)
-    model.gradient((X64[:7],), (CLASSES[:7],))  # batches as large as the first one that comes from now on
+    model.gradient((X64[:7],), (CLASSES[:7],))  # batches of the size of the next one
     assert model._xla.experimental_get_tracing_count() == 2
 
 

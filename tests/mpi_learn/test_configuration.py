@@ -1,4 +1,4 @@
-"""What a training.yaml may say, and what is said when it says something else."""
+"""Valid and invalid content of a training.yaml, and the messages for the latter."""
 
 from __future__ import annotations
 

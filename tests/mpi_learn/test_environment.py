@@ -1,4 +1,4 @@
-"""What a rank finds in its environment before its framework is loaded: its threads and its GPU."""
+"""The threads and the GPU of a rank, determined before its framework is loaded."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_ranks_of_a_host_go_round_its_gpus_or_those_that_the_job_was_given(envir
 
 
 def test_both_are_set_before_the_framework_is_loaded(tmp_path):
-    """A finder that stands before all others notes what an import of TensorFlow would have met."""
+    """An import hook that precedes all others records the environment in which TensorFlow would be imported."""
     (tmp_path / "host").mkdir()
     for number in range(2):
         (tmp_path / "host" / f"gpu{number}").touch()

@@ -137,12 +137,12 @@ LEAVING = {
     ),
     "two masters": ({"name": "downpour", "masters": 2}, lambda of_ranks: of_ranks[0].server.has_failure),
 }
-"""Options, and whether the failure of rank 2 is known where rank 3 learns of it."""
+"""Options, and a function that returns whether the failure of rank 2 is known where rank 3 learns of it."""
 
 
 @pytest.mark.parametrize(("options", "is_known"), LEAVING.values(), ids=LEAVING)
 def test_other_ranks_leave_the_epoch_in_which_a_rank_fails(options, is_known):
-    """They do not train until its end for nothing. Rank 2 is another cluster, or a worker of the lower master."""
+    """They do not waste the rest of the epoch. Rank 2 is another cluster, or a worker of the lower master."""
     of_ranks = {}
 
     def run(comm):
@@ -198,7 +198,7 @@ def test_no_samples_are_dealt_after_a_failure():
 
 
 def test_failed_trainings_leave_no_exchanges_behind():
-    """Nor the memory of their weights."""
+    """The memory of their weights is released, too."""
     for _ in range(3):
         error_of_each(ALGORITHMS["clusters in a ring"], 5, 2)
     gc.collect()

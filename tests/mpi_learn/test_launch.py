@@ -32,7 +32,7 @@ BATCH = {"SLURM_NTASKS": "5", "SLURM_PROCID": "0", "SLURM_JOB_ID": "7", "SLURM_J
 
 @pytest.fixture
 def environment(monkeypatch):
-    """Sets the variables of a launcher, and no others."""
+    """Sets only the variables of one launcher."""
     for name in {name for one in LAUNCHERS for name in (one.size, one.rank)} | set(BATCH):
         monkeypatch.delenv(name, raising=False)
 
@@ -146,7 +146,7 @@ def test_a_short_job_loses_little_time_to_the_margin():
 
 @pytest.fixture
 def mpirun(tmp_path, monkeypatch, environment):
-    """Replaces ``mpirun`` by a script that writes down its arguments and does what it is told."""
+    """Replaces ``mpirun`` by a script that records its arguments and runs given commands."""
 
     def replace(does: str, version: str = "5.0.11") -> Path:
         script = tmp_path / "mpirun"

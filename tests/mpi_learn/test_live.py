@@ -1,4 +1,4 @@
-"""What a running training shows, drawn into a string."""
+"""The live display of a training, rendered as text."""
 
 from __future__ import annotations
 

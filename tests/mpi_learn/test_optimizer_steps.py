@@ -1,4 +1,4 @@
-"""What all optimizers do around their update rule: rates by step, scaling and clipping."""
+"""The parts that all optimizers share: schedules of the rate, scaling and clipping."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every optimizer against an implementation that is not ours."""
+"""Every optimizer against an independent implementation."""
 
 from __future__ import annotations
 
@@ -251,7 +251,7 @@ def test_centered_rmsprop_stays_finite_when_large_gradients_do_not_change():
 
 
 def test_separate_optimizers_do_not_change_a_model_without_samples():
-    """Neither its weights move on by momentum, nor does its Adam count a step."""
+    """Momentum does not change its weights, and Adam does not count a step for it."""
     layout = FlatLayout(((3,), (1,), (2,), (1,)), models=(2, 2))
     made = [make_optimizer(options(name="adam", learning_rate=0.1), part) for _, part in layout.places()]
     both = SeparateOptimizers(layout, made)

@@ -1,4 +1,4 @@
-"""What masters and workers promise besides their equations: numbers of updates, dealt samples, states, fresh starts."""
+"""Masters and workers besides their equations: numbers of updates, distribution of samples, states, restarts."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ STATES = {
 
 
 def state_after(options, n_ranks, n_epochs, state=None):
-    """Weights, state and own state of each rank after some epochs of four steps, which go on from `state`."""
+    """Weights, state and own state of each rank after some epochs of four steps that continue from `state`."""
     n_leaders = n_ranks - options.get("masters", 1) if options["name"] in ("downpour", "easgd", "gem") else n_ranks
     n_leaders //= options.get("processes", options.get("size", 1))
     turns = [Turns([*range(n_leaders)] * 5) for _ in range(n_epochs)]

@@ -1,7 +1,7 @@
 """Every algorithm with several workers, masters and clusters against its paper's equations in NumPy.
 
-The ranks are threads, and take their steps in a given order, so that every message has its place. The references know
-nothing of ranks: they are the equations, applied to several replicas in the same order.
+The ranks are threads and take their steps in a given order, which determines the order of all messages. The references
+have no ranks: they are the equations, applied to several replicas in the same order.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def start():
 
 
 def mean_gradient(worker, step, weights):
-    """Of a bowl of the worker's own, with noise, over the worker's samples of one step."""
+    """The gradient of a quadratic that differs between workers, with noise, over the worker's samples of one step."""
     rng = np.random.default_rng([worker, step])
     return weights - np.random.default_rng(worker).normal(size=N) + rng.normal(size=N)
 
@@ -165,7 +165,7 @@ class Momentum:
 
 
 class Replica:
-    """What a worker knows, and how many steps it has made."""
+    """The state of a worker and its number of steps."""
 
     def __init__(self, number):
         self.number, self.n_steps, self.x = number, 0, start()
@@ -210,7 +210,7 @@ ORDERS = [[0, 1, 2, 0, 2, 1, 1, 0, 2], [2, 1, 0, 2, 2, 1, 0, 1, 0]]
 
 
 def downpour(orders, n, sync_every):
-    """Dean et al. 2012: the server applies each worker's gradient as it comes. Its version counts the updates."""
+    """Dean et al. 2012: the server applies each gradient when it arrives. Its version counts the updates."""
     server, replicas, expected = Momentum(start()), [Replica(k) for k in range(n)], []
     for order in orders:
         sums, pending, seen, version, staleness = [0.0] * n, [0] * n, [0] * n, 0, []
@@ -283,7 +283,7 @@ def test_synchronous_rounds_continue_with_the_workers_that_have_steps_left():
 
 
 def with_quorum(orders, n, n_enough):
-    """Chen et al. 2016 ("Revisiting distributed synchronous SGD"): who comes after the first ones is dropped."""
+    """Chen et al. 2016 ("Revisiting distributed synchronous SGD"): gradients after the first ones are dropped."""
     server, replicas, expected = Momentum(start()), [Replica(k) for k in range(n)], []
     for order in orders:
         version, seen, waiting = 0, [0] * n, []

@@ -1,4 +1,4 @@
-"""Training on files that are read while it goes on."""
+"""Training on files that are read during the training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training in one process: against Keras' own, and what it says of what is wrong."""
+"""The training in one process: compared with Keras' own, and its error messages."""
 
 from __future__ import annotations
 
@@ -474,7 +474,7 @@ def test_checkpoint_that_cannot_be_written_leaves_the_last_one(comm, tmp_path):
 
 
 def test_checkpoint_without_an_array_of_the_optimizer_is_refused(comm, tmp_path):
-    """Earlier versions had other names. The optimizer would begin anew, and the losses would differ."""
+    """Earlier versions had other names. The optimizer's state would be reset, and the losses would differ."""
     configuration = NUMBERS | {"checkpoint": {"path": str(tmp_path / "a")}}
     train(configuration | {"epochs": 1}, comm, data=line())
     checkpoint = load_checkpoint(tmp_path / "a")

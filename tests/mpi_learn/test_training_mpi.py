@@ -1,4 +1,4 @@
-"""The training on several ranks: the same as on one, and no rank left alone when one fails."""
+"""The training on several ranks: the same results as on one, and a failure ends it on all ranks."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Ranks as threads of one process: a communicator in memory, with messages in an exact order and no start of mpirun.
+"""Ranks as threads of one process: a communicator in memory with a given order of messages, without mpirun.
 
-It checks what MPI does not: a collective in which the ranks call different operations, or in which a rank is missing,
-is an error at once instead of a hang or of wrong numbers.
+Unlike MPI, it raises an error if the ranks of a collective call different operations or if a rank is missing, instead
+of hanging or returning wrong numbers.
 """
 
 # ruff: noqa: N802 - the names are those of MPI
@@ -23,7 +23,7 @@ class CollectiveMismatch(AssertionError):
 
 
 class _Shared:
-    """What the ranks of one communicator have in common."""
+    """The state that the ranks of one communicator share."""
 
     def __init__(self, size, family=None):
         self.size = size

@@ -21,7 +21,7 @@ def build_classes(units=16, norm=False, dropout=0.0, classes=10):
 
 
 def build_or_leave():
-    """As where the last rank's host lacks something."""
+    """Fails on the last rank, as if its host lacked a package."""
     if MPI.COMM_WORLD.rank == MPI.COMM_WORLD.size - 1:
         sys.exit("boom")
     return build_classes()
@@ -32,7 +32,7 @@ def build_regression(units=8):
 
 
 def build_frozen():
-    """What is not trained is drawn anew each time it is built."""
+    """Its frozen weights are random in each build."""
     model = build_classes()
     model[0].weight.data = torch.from_numpy(np.random.default_rng().normal(size=(16, 64)).astype("f"))
     model[0].weight.requires_grad = False

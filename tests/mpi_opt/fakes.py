@@ -1,4 +1,4 @@
-"""Stand-ins with the interface of the real things, for tests of their neighbours."""
+"""Fakes with the interfaces of the real classes, for tests of the classes that use them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mpi_opt.strategies.strategy import Strategy
 
 
 class ListedStrategy(Strategy):
-    """Proposes x = 0, 1, 2, … and remembers what it was told."""
+    """Proposes x = 0, 1, 2, … and records the reported outcomes."""
 
     def __init__(self, n: int = 10**6) -> None:
         self.left, self.next, self.told, self.pending = n, 0, [], []
@@ -46,7 +46,7 @@ class ListedStrategy(Strategy):
 
 
 class ListedStore:
-    """Keeps in lists what a store would keep in tables, with the coordinator's part of its interface."""
+    """A store that keeps its rows in lists, with the part of the interface that the coordinator uses."""
 
     def __init__(self, records: list[TrialRecord] = ()) -> None:
         self.records, self.started, self.finished, self.requeued, self.events = list(records), [], [], [], []
@@ -80,12 +80,12 @@ SILENCE_S = 5.0
 
 
 class ScriptedLink(CoordinatorLink):
-    """Blocks that answer at once, in the order that a test wants.
+    """Blocks that answer at once, in an order that the test determines.
 
     Args:
-        run: What a trial gives.
+        run: Returns the outcome of a trial.
         order: Which of the running trials ends next, by its place in the list of running ones.
-        error: What every block says instead of being ready.
+        error: The message of every block instead of being ready.
 
     Attributes:
         stopped: Rank and number of the trial of each message `Stop`.

@@ -1,4 +1,4 @@
-"""A study driven from outside: what is given out, what is taken back, and what is refused."""
+"""A study driven from outside: which trials are given out, which outcomes are accepted, and which are refused."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ folds: {folds}
 
 @pytest.fixture
 def program(tmp_path, monkeypatch, capsys):
-    """Runs ``mpi-opt`` in an empty folder: exit status, what it printed as JSON, what it complained of."""
+    """Runs ``mpi-opt`` in an empty folder; returns exit status, output as JSON, and error messages."""
     monkeypatch.chdir(tmp_path)
 
     def call(*arguments: str, stdin: str = "") -> tuple[int, object, str]:

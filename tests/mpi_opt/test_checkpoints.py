@@ -39,7 +39,7 @@ def test_every_checkpoint_that_a_trial_resumes_from_is_still_there(name, options
     strategy = make_strategy(name, SPACE, seed=1, options=options)
     kept, running, told, n_largest = set(), [], [], 0
     for step in range(300):
-        if step % 60 == 59:  # the strategy of the next search is taught what happened
+        if step % 60 == 59:  # the strategy of the next search gets the outcomes
             strategy = make_strategy(name, SPACE, seed=1, options=options)
             strategy.resume(told, running)
             kept.difference_update(strategy.obsolete())

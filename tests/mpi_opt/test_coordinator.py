@@ -483,7 +483,7 @@ def test_a_block_that_fails_again_and_again_is_given_up():
 
     def call_watchdog(rank, message, call_watchdog=link.call_watchdog):
         call_watchdog(rank, message)
-        link.waiting.append((0, Lost(frozenset({rank}))))  # its process has ended, as it was told
+        link.waiting.append((0, Lost(frozenset({rank}))))  # its process has ended on request
 
     link.call_watchdog = call_watchdog
     _, store = search(link, blocks=2, trials=30)
@@ -505,7 +505,7 @@ def test_a_trial_that_cost_a_rank_by_taking_too_long_is_not_run_again():
 
 
 class Deaf(ScriptedLink):
-    """The block of one trial never answers, and cannot be called away."""
+    """The block of one trial never answers and cannot be interrupted."""
 
     def __init__(self, run, number: int) -> None:
         super().__init__(run)

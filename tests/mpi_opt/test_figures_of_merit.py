@@ -1,4 +1,4 @@
-"""What folds come to, what a target asks for, and what an objective may return."""
+"""How folds are aggregated, when a target is reached, and which values an objective may return."""
 
 import math
 

@@ -236,7 +236,7 @@ def test_locked_store_proves_nothing_about_the_owner(fast, monkeypatch, store, s
     locker, released = sqlite3.connect(path, check_same_thread=False), []
 
     def lock(text: str) -> None:
-        """Locks the store after the first look for longer than an owner may be silent."""
+        """Locks the store after the first query, for longer than an owner may be silent."""
         locker.execute("BEGIN IMMEDIATE")
         threading.Timer(1.0, release).start()
 
@@ -292,11 +292,11 @@ def test_search_whose_study_was_taken_over_ends(fast, store, study):
             lease.check()
     assert "process 4711 on node9" in caught.value.problem
     assert "did not renew its lease" in caught.value.cure
-    assert store.leases.read(study.id).token == "theirs"  # what is not one's own is not released
+    assert store.leases.read(study.id).token == "theirs"  # the lease of another search is not released
 
 
 def test_search_that_was_suspended_checks_its_lease_before_it_writes(monkeypatch, store, study):
-    with leased(store, study) as lease:  # its thread has not yet had the time to notice anything
+    with leased(store, study) as lease:  # its thread has not noticed the loss yet
         store.leases.acquire(study.id, elsewhere(), lambda owner: True)
         lease.check()
         lease._renewed_s -= module.GONE_S

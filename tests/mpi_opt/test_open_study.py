@@ -1,4 +1,4 @@
-"""The strategy of a study: built once, and the same one whoever drives the study."""
+"""The strategy of a study is built once, and does not depend on which program drives the study."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def recorded(folder: Path) -> list[list]:
-    """What the strategies did since the last call."""
+    """The calls of the strategies since the last call of this function."""
     path = folder / "recorded.jsonl"
     entries = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     path.unlink(missing_ok=True)

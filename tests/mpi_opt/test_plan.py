@@ -1,4 +1,4 @@
-"""What only the search as a whole knows, for the options of a strategy that are not given."""
+"""Default options of a strategy that depend on the whole search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a search prints at its start about the loss of ranks."""
+"""The notes about lost ranks that a search prints at its start."""
 
 from __future__ import annotations
 

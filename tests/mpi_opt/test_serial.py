@@ -21,7 +21,7 @@ SETTINGS = {"space": {"x": mpi_opt.Real(0, 1)}, "strategy": "random", "store": "
 
 
 def in_a_thread(call):
-    """What `call` returns, or raises, in a thread of this process."""
+    """Returns or raises the result of `call` in a thread of this process."""
     found = []
 
     def run():

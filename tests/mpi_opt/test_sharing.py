@@ -72,7 +72,7 @@ def wait_for(folder, n_ended: int) -> None:
 
 @contextmanager
 def patience(folder) -> Iterator[None]:
-    """Trials take long meanwhile: to ask takes seconds on a busy machine, and a search must not be over before."""
+    """Makes trials slow, because `ask` takes seconds on a busy machine and the search must not end before."""
     (folder / "patient").touch()
     yield
     (folder / "patient").unlink()

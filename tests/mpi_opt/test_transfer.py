@@ -1,4 +1,4 @@
-"""An earlier study's results: mapped to this space, tried first, learnt from as far as they agree."""
+"""Results of an earlier study are mapped to this space, evaluated first, and used as far as they agree."""
 
 import numpy as np
 import pytest

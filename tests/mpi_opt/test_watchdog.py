@@ -100,7 +100,7 @@ def test_without_thread_support_the_coordinator_is_heard_by_the_rank_itself():
     watchdog.open()
     try:
         link.messages = [Disband(3)]
-        time.sleep(1.2)  # the listening thread has looked twice
+        time.sleep(1.2)  # the listening thread has polled twice
         assert link.messages
         with pytest.raises(Disbanded):
             watchdog.check(3)

@@ -32,7 +32,7 @@ class CannotRun(Exception):
 
 @dataclass(frozen=True)
 class Result:
-    """What the tests said about one mutant.
+    """The outcome of the tests of one mutant.
 
     Attributes:
         key: Identifies the changed source, the selected tests and their content.
@@ -117,7 +117,7 @@ def run_mutants(
 
 
 def _for_all(run: Callable[[Mutant, str], None], todo: Iterable[tuple[Mutant, str]], n_jobs: int) -> None:
-    """Calls `run` for all in threads; the first error ends it."""
+    """Calls `run` for all mutants in threads; stops at the first error."""
     with ThreadPoolExecutor(n_jobs) as pool:
         futures = [pool.submit(run, *one) for one in todo]
         try:

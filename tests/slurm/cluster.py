@@ -32,7 +32,7 @@ from typing import Any
 
 LOGIN, NODES = "login", ("n1", "n2", "n3")
 CPUS = 8
-"""Of a node, as far as Slurm is concerned; the machine may have fewer. All jobs of the tests fit at the same time."""
+"""Processors of a node in Slurm's configuration, enough for all jobs of the tests; the machine may have fewer."""
 
 FIRST = ("nice", "-n", "-10")
 """Jobs have priority over other tests: between a signal and the end of a job, ranks have half a second."""

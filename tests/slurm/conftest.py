@@ -44,18 +44,18 @@ class Job:
     output: Path
 
     def field(self, name: str) -> str:
-        """What Slurm says of it, e.g. its ``JobState``."""
+        """A field of ``scontrol show job``, e.g. ``JobState``."""
         text = self.cluster.run("scontrol", "show", "job", self.number)
         return re.search(rf"\b{name}=(\S+)", text)[1]
 
     @property
     def text(self) -> str:
-        """What it has printed."""
+        """The output so far."""
         return self.output.read_text() if self.output.exists() else ""
 
     def wait(self, timeout_s: float = 90) -> tuple[str, int]:
-        """Its state and exit status when it has ended."""
-        # each question starts a process
+        """Waits for the end of the job; returns its state and exit status."""
+        # each query starts a process
         wait_until(lambda: self.field("JobState") in END, timeout_s, f"job {self.number} does not end", every_s=0.5)
         queue = ("squeue", "--noheader", "--format=%A")
         wait_until(lambda: self.number not in self.cluster.run(*queue), 60, "completing", every_s=0.3)

@@ -1,4 +1,4 @@
-"""Objectives for searches under Slurm: light, and as long as the tests want."""
+"""Objectives for searches under Slurm: cheap, with given durations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run by every rank of a test: loads a file and says what came of it."""
+"""Run by every rank of a test: loads a file and prints the result."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Run by every rank of a test: reads a file behind a URL, with the others or by itself, and prints the labels' sum."""
+"""Run by every rank of a test: reads a file behind a URL, together or alone, and prints the sum of the labels."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What can be wrong with data, as a table: each is one `DataError` that names the file, the key and the cure."""
+"""Invalid data, as a table: each row is one `DataError` that names the file, the key and the cure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Bad:
         write: Writes the files into a folder.
         names: What the message must contain: file or place, key, dataset.
         cure: What the cure must contain.
-        others: What the configuration says otherwise than a.h5, X and y.
+        others: The configuration where it differs from a.h5, X and y.
     """
 
     write: Callable[[Path], Any]

@@ -1,4 +1,4 @@
-"""Which samples a worker sees when."""
+"""The order in which a worker gets samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every file format must do alike: one test for each property, run over the table of all formats."""
+"""The common properties of all file formats: one test for each, run over the table of formats."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def test_columns_are_stacked_in_the_order_asked_for(path):
 
 
 def test_a_glob_for_features_leaves_the_labels_out(path):
-    """Else a model would learn them by heart."""
+    """Otherwise a model would memorise them."""
     everything = loaded(path, features=[["*"]]).training.x[0]
     others = np.column_stack([column for name, column in COLUMNS.items() if name != "label"]).astype(np.float32)
     np.testing.assert_array_equal(np.sort(everything, 1), np.sort(others, 1))  # each format has an order of its own
-    assert loaded(path, features=[["label", "*"]]).training.x[0].shape == (N, len(COLUMNS))  # who names them gets them
+    assert loaded(path, features=[["label", "*"]]).training.x[0].shape == (N, len(COLUMNS))  # named columns are read
     several = loaded(path, features=[["*"]], labels=[["p?", "label"]]).training
     assert several.x[0].shape == (N, len(COLUMNS) - 3)
 

@@ -168,7 +168,7 @@ def test_samples_that_are_given_up_leave_nothing_open(tmp_path):
     before, threads = n_open(), set(threading.enumerate())  # other tests may still hold samples
     for _ in range(3):
         assert loaded(path).n_training == 5
-    for _ in range(200):  # the thread that offers them ends by itself
+    for _ in range(200):  # the thread that offers them ends on its own
         if n_open() <= before:
             break
         time.sleep(0.01)

@@ -63,7 +63,7 @@ def served(folder: Path):
         try:
             yield f"http://127.0.0.1:{server.server_port}"
         finally:
-            server.shutdown()  # one that is only closed would turn round without end
+            server.shutdown()  # a server that is only closed would loop forever
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_a_web_server_is_asked_for_a_file_once(remote_folder, tmp_path):
 def test_ranks_of_a_host_fetch_one_copy_together(remote_folder, tmp_path, monkeypatch, together, keep):
     pytest.importorskip("aiohttp")
     cache, program = tmp_path / "cache", str(Path(__file__).with_name("load_remote.py"))
-    if not together:  # a copy that nobody keeps is gone when the last one leaves, so all of them must have come
+    if not together:  # a copy is deleted when its last reader leaves, so all readers must have started
         monkeypatch.setattr(CountingFiles, "is_ready", lambda: n_waiting_for_a_lock_in(cache) == 3)
     with served(remote_folder) as server:
         done = in_world(4, program, f"{server}/part_1.h5", str(cache), str(int(together)), str(int(keep)), timeout=60)

@@ -1,4 +1,4 @@
-"""Samples that stay in their files: the same ones, each once an epoch, in an order that no timing changes."""
+"""Samples that stay in their files: each is read once per epoch, in an order that does not depend on timing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simulated jets against the equations that they are made of, and against what is known of jets."""
+"""The simulated jets against the equations of their simulation, and against measured properties of jets."""
 
 from __future__ import annotations
 

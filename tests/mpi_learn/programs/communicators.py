@@ -48,7 +48,7 @@ def check_that_other_errors_are_raised() -> None:
 
 
 def check_private() -> None:
-    """The caller's message, sent before, is neither taken from it nor kept from a receive of any message."""
+    """An earlier message of the caller is neither received by MPI Learn nor hidden from a receive of any message."""
     if world.rank == 0:
         request = world.isend("the caller's", dest=1, tag=5)
     with communicators.private(world) as comm:

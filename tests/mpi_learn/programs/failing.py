@@ -1,4 +1,4 @@
-"""Run under mpirun: one rank raises where the first argument says; all ranks must raise the same and live on."""
+"""Run under mpirun: one rank raises at the place of the first argument; all ranks must raise the same error."""
 
 import json
 import sys
@@ -39,7 +39,7 @@ class FailingBatches(Batches):
 
 
 class FailingGradient:
-    """Stands before a model's gradient and raises at the third call."""
+    """Wraps a model's gradient and raises at the third call."""
 
     def __init__(self, model):
         self.gradient, self.calls = model.gradient, 0
@@ -64,7 +64,7 @@ def attempt(where: str) -> str:
         changes["parameters"] = {"norm": True}
     if where == "exit" and world.rank == LAST:
         on_epoch = left
-    if where == "build":  # on one rank alone, as where a host lacks something
+    if where == "build":  # on one rank only, as if its host lacked a package
         changes = {"model": CONFIGURATION["model"].replace("build_classes", "build_or_leave")}
     if where in ("gradient", "accumulated"):
 

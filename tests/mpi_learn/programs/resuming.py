@@ -1,4 +1,4 @@
-"""Run under mpirun: trains by every algorithm in one go, and interrupted and resumed; rank 0 prints both histories."""
+"""Run under mpirun: trains by every algorithm with and without interruption; rank 0 prints both histories."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Objects reduced over a communicator that can be given up, and ranks that wait in it, or in parts of it."""
+"""Objects reduced over a communicator that can be revoked, and ranks that wait in it or in parts of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mpi_learn.mpi.lost_ranks import release
 
 
 def compare() -> None:
-    """Every rank: the reductions of objects give what mpi4py's own give."""
+    """On every rank, reductions of objects have the same results as mpi4py's own."""
     world, rank = MPI.COMM_WORLD, MPI.COMM_WORLD.rank
     comm = split(world, 0)
     for value, op in ((rank + 0.5, MPI.SUM), (rank, MPI.MAX), ([rank], MPI.SUM), ((-rank, rank), MPI.MINLOC)):
@@ -22,10 +22,10 @@ def compare() -> None:
 
 
 def is_freed(waiting) -> bool:
-    """Whether ranks that wait in `waiting` get free when the last rank gives the whole up instead of joining them."""
+    """Whether ranks that wait in `waiting` are released when the last rank revokes the whole instead of joining."""
     comm = split(MPI.COMM_WORLD, 0)
     wait = waiting(comm)
-    wait(0)  # everybody: what mpi4py keeps between two calls is there
+    wait(0)  # on all ranks, so that the state that mpi4py keeps between calls exists
     try:
         if comm.rank == comm.size - 1:
             time.sleep(0.3)

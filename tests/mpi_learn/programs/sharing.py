@@ -1,4 +1,4 @@
-"""Run under mpirun: what memory the ranks of a host take together for the same data, in several constellations."""
+"""Run under mpirun: the memory that the ranks of a host take together for the same data, in several situations."""
 
 import gc
 import json
@@ -31,7 +31,7 @@ def configured(**others):
 
 
 def measured(make) -> dict:
-    """The memory of all ranks together that what `make` gives takes, as a multiple of the data's own."""
+    """The memory of the result of `make` on all ranks together, as a multiple of the size of the data."""
     world.Barrier()
     before = world.allreduce(shared_bytes())
     world.Barrier()
@@ -62,7 +62,7 @@ def kept_from_trial_to_trial():
 
 
 def after_a_loss():
-    """The first rank to come, whom the others ask for the data, dies while it reads them."""
+    """The first rank, which the others ask for the data, dies while it reads them."""
     if world.rank == 0:
         child = os.fork()
         if child == 0:

@@ -29,7 +29,7 @@ counts = {"batches": 0, "ticks": 0}
 
 
 class Counter(WeightsOnly):
-    """A model without a gradient. Time is counted in batches of the fast workers, so that a busy machine is no matter.
+    """A model without a gradient. Time is counted in batches of the fast workers, not in seconds.
 
     Each batch of a fast worker sends a message to the slow one, which takes as long for a batch as each fast one for
     `SLOWER` batches.

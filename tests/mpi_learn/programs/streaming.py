@@ -1,4 +1,4 @@
-"""Run on any number of ranks: trains on files that are read meanwhile, in the folder that the argument names."""
+"""Run on any number of ranks: trains on files that are streamed, in the folder that the argument names."""
 
 import json
 import sys
@@ -51,14 +51,14 @@ def attempt(configuration, **options):
 
 
 def interrupted():
-    """A training that ends after two epochs, and another one that goes on from there."""
+    """A training that ends after two epochs, and another one that continues it."""
     checkpoint = {"path": str(FOLDER / "checkpoint"), "every": 2}
     train(configured(checkpoint=checkpoint), world, on_epoch=lambda epoch, metrics: epoch == 1)
     return attempt(configured(checkpoint=checkpoint))
 
 
 def broken():
-    """A file breaks after the first epoch."""
+    """A file becomes unreadable after the first epoch."""
 
     def after(epoch, metrics):
         world.Barrier()

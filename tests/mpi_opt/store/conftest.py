@@ -1,4 +1,4 @@
-"""A PostgreSQL server of this test run's own, where Debian's packages are installed."""
+"""A PostgreSQL server for this test run, if Debian's packages are installed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _as_server_user() -> list[str]:
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[str]:
-    """The URL of a running server without any tables; skips where there is none to be had."""
+    """The URL of a running server without tables; skips if PostgreSQL is not installed."""
     pytest.importorskip("psycopg")
     programs = _programs()
     if programs is None:

@@ -1,4 +1,4 @@
-"""What every store does, whatever the database."""
+"""The common behaviour of stores in all databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing finished is lost: killed writers, power cuts, full disks, others who look on or hold a lock."""
+"""Nothing finished is lost: killed writers, power cuts, full disks, other readers, and locks."""
 
 from __future__ import annotations
 

@@ -119,7 +119,7 @@ def test_store_of_the_first_schema_becomes_one_of_this(url):
 
 
 def _make_first(url):
-    """Takes out of a store what the second schema brought in."""
+    """Removes the additions of the second schema from a store."""
     engine = create_engine(url)
     with engine.begin() as connection:
         for table in ("figures_of_merit", "fold_figures_of_merit", "transferred", "leases"):

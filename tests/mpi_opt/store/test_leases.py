@@ -1,4 +1,4 @@
-"""The lease of a study in the store: one owner at a time, whatever the database."""
+"""The lease of a study in the store: one owner at a time, in all databases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be wrong with a store's URL or file: each with its own message and cure."""
+"""Errors in the URL or file of a store, each with its own message and cure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kind of space that a strategy must cope with."""
+"""Every kind of space that strategies support."""
 
 from mpi_opt.core.space import Categorical, Integer, Real, Space
 

@@ -29,7 +29,7 @@ MEANS, STDS, BEST = np.linspace(-2.0, 4.0, 13), np.linspace(0.1, 1.3, 13), 0.7
 
 
 class Predicted:
-    """A model of scikit-optimize's kind that predicts what it is asked for: rows of mean and standard deviation."""
+    """A model with scikit-optimize's interface that predicts its input: rows of mean and standard deviation."""
 
     def predict(self, rows, return_std=True):
         return rows[:, 0], rows[:, 1]
@@ -104,7 +104,7 @@ def test_each_finds_the_minimum(name):
     ],
 )
 def test_a_large_kappa_or_xi_explores(greedy, curious):
-    """Whoever explores looks where it is worse."""
+    """Exploration evaluates points with worse expected values."""
     space = Space({"x": Real(0, 1), "y": Real(0, 1)})
     costs = []
     for options in (greedy, greedy | curious):

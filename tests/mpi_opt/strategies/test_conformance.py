@@ -47,7 +47,7 @@ def key(proposal):
 
 
 def run(strategy, space, n_trials, in_flight=4, outcome=None, order=0):
-    """Asks and tells `n_trials`, some in flight, told in a shuffled order; returns the proposals and what was told."""
+    """Asks and tells `n_trials`, some in flight, in a shuffled order; returns proposals and reported outcomes."""
     outcome = outcome or (lambda proposal: cost(space, proposal.parameters))
     rng, pending, asked, told = random.Random(order), [], [], []
     while len(told) < n_trials:
@@ -74,7 +74,7 @@ def often_failing(space):
 
 @functools.cache
 def searched(name, kind):
-    """The search that several tests look at."""
+    """The search that several tests share."""
     return run(made(name, SPACES[kind]), SPACES[kind], N_TRIALS, outcome=often_failing(SPACES[kind]))
 
 
@@ -100,7 +100,7 @@ def test_no_point_comes_twice_before_the_space_is_used_up(name, kind):
 @every_space
 @every_strategy
 def test_resumed_strategy_proposes_the_same_points(name, kind):
-    """The search is broken off with trials in flight; the second half is the same."""
+    """The search is interrupted with trials in flight; the second half is the same."""
     space, (asked, told) = SPACES[kind], searched(name, kind)
     n_told = 2 * len(told) // 3
     n_asked = n_told + 3

@@ -50,7 +50,7 @@ def test_points_that_violate_a_constraint_are_skipped_at_once(constraint):
 
 
 def test_passing_over_leaves_out_nothing_that_is_allowed():
-    """Against all combinations, each looked at as a whole."""
+    """Compared with all combinations, each evaluated as a whole."""
     space = Space(
         {
             "late": Integer(0, 3, when={"kind": ["p", "q"]}),

@@ -142,7 +142,7 @@ def test_exploration_is_remembered_by_a_search_that_was_broken_off():
 
 
 def test_configurations_come_from_the_highest_rung_that_says_enough():
-    """What is best after one epoch, x = 0, is the worst after nine, and is learnt to be."""
+    """The best value after one epoch, x = 0, is the worst after nine. The model learns this."""
     points = [{"x": (number + 0.5) / 30} for number in range(30)]
     low = {number: point["x"] for number, point in enumerate(points)}
     high = {number: (points[number]["x"] - 0.8) ** 2 for number in range(0, 30, 2)}

@@ -1,4 +1,4 @@
-"""Calls that a program which drives a strategy may get wrong: each is refused at once, and changes nothing."""
+"""Invalid calls by a program that drives a strategy: each is refused at once, and changes nothing."""
 
 import math
 

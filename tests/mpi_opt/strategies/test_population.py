@@ -66,7 +66,7 @@ def test_first_networks_are_spread_evenly():
 
 
 def test_network_is_compared_with_those_that_had_as_many_epochs():
-    """One network after the other: who was trained an epoch more looks better, and is not copied for that."""
+    """One network after the other. A network with one more epoch is better, and is not copied for that reason."""
     strategy = make_strategy("population", SPACE, seed=1, options={"population": 4})
     for proposal in strategy.ask(4):
         strategy.tell(proposal, 10.0 + proposal.number)
@@ -79,7 +79,7 @@ def test_network_is_compared_with_those_that_had_as_many_epochs():
 
 
 def test_few_are_replaced_at_first_and_many_at_the_end():
-    """Without noise and with rates that do not matter: the networks' values stay what they are."""
+    """Without noise and with rates that have no effect, the values of the networks do not change."""
     strategy = make_strategy("population", SPACE, seed=1, options={"population": 8, "max_budget": 8})
     n_replaced, slots = [], None
     for _ in range(8):

@@ -54,7 +54,7 @@ WAITING = {
     "evolutionary": {"generational": True, "population": 6},
     "population": {"max_budget": 4, "population": 6},
 }
-"""Strategies that propose nothing until they are told more."""
+"""Strategies that propose nothing until further outcomes are reported."""
 
 
 @pytest.mark.parametrize("lag", [3, 16])

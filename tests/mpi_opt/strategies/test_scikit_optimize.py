@@ -29,7 +29,7 @@ def observed(n, space=SPACE, seed=0):
 
 
 def by_hand(told, lies=(), seed=5, **options):
-    """The next point of an `Optimizer` that was told all of it; `lies` are rows and costs of pending trials."""
+    """The next point of an `Optimizer` with these observations; `lies` are rows and costs of pending trials."""
     number = len(told) + len(lies)
     options = {"n_initial_points": 6, "acq_func": "EI", "acq_optimizer_kwargs": {"n_points": 300}} | options
     state = int(np.random.SeedSequence([seed, number + 1]).generate_state(1)[0])

@@ -1,4 +1,4 @@
-"""Several figures of merit: what every strategy keeps to, and that those which learn find the Pareto front."""
+"""Several figures of merit: the rules of all strategies, and that those that learn find the Pareto front."""
 
 import math
 import random
@@ -108,7 +108,7 @@ def test_front_that_is_not_convex_is_found_all_along(name, n_seeds, least):
 
 
 def n_parts(points):
-    """In how many quarters of the range of the first figure of merit there are points of the front."""
+    """The number of quarters of the range of the first figure of merit in which the front has points."""
     front = np.array(points)[ranks(np.array(points)) == 0]
     return (np.histogram(front[:, 0], bins=4, range=(0, 1))[0] > 0).sum()
 

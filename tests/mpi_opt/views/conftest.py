@@ -1,4 +1,4 @@
-"""Studies to look at, and a browser to look with."""
+"""Studies for tests of views, and a browser."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def digits(digits_file: Path) -> Study:
 
 @pytest.fixture(scope="session")
 def browser() -> Browser:
-    """Opens an address in headless Chromium; returns the page as it stands then, and what its console said."""
+    """Opens an address in headless Chromium; returns the final page and the messages of its console."""
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         pytest.skip("needs a browser: apt-get install chromium")

@@ -1,4 +1,4 @@
-"""The commands that read a store, as a user types them."""
+"""The commands that read a store, as typed by a user."""
 
 from __future__ import annotations
 

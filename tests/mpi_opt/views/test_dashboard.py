@@ -1,4 +1,4 @@
-"""The live page: for those with the token, on this machine alone, for looking only."""
+"""The live page: read-only, only on this machine, and only with the token."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def served(digits_file: Path) -> Iterator[dashboard.Dashboard]:
 
 
 def visitor(page: dashboard.Dashboard | None = None) -> urllib.request.OpenerDirector:
-    """A browser with cookies; one who has come with the token, if there is a `page`."""
+    """A browser with cookies; if `page` is given, it has already sent the token."""
     opener = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(http.cookiejar.CookieJar()))
     if page is not None:
         opener.open(page.url, timeout=10).read()

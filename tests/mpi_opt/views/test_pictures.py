@@ -1,4 +1,4 @@
-"""What the pictures show: importance, running best, timeline; and that every figure is drawn."""
+"""The content of the figures: importance, running best, timeline; and that every figure is drawn."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_outliers_do_not_squeeze_an_axis() -> None:
 
 
 def test_utilisation_is_the_busy_part_of_all_blocks() -> None:
-    """Block 0 is busy 8 of 10 seconds, block 1 five, twice over: 13 of 20."""
+    """Block 0 is busy for 8 of 10 seconds and block 1 for 5, together 13 of 20."""
     attempts = [attempt(0, 0, 4), attempt(0, 6, 10), attempt(1, 1, 6, "lost"), attempt(1, 2, 6)]
     spans = make_timeline(attempts)
     assert spans.span_s == 10
@@ -224,7 +224,7 @@ def test_many_trials_are_plotted_quickly(tmp_path) -> None:
 
 
 def test_importance_survives_a_search_that_has_converged() -> None:
-    """Most trials stand at the optimum of a²; the others still say that a matters and b does not."""
+    """Most trials are at the optimum of a². The others still show that a matters and b does not."""
     rng = np.random.default_rng(3)
     units = rng.random((60, 2))
     units[20:, 0] = 0.5
@@ -233,7 +233,7 @@ def test_importance_survives_a_search_that_has_converged() -> None:
 
 
 def test_outliers_are_those_on_the_bad_side_of_either_direction() -> None:
-    """One diverged training, and one trial that is far better than all others and has to stay where it is."""
+    """One diverged training, and one trial that is far better than all others and must stay visible."""
     costs = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 1e9, 1e9])
     limited = np.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 19.0, 19.0])
     np.testing.assert_allclose(_without_outliers(costs, maximize=False), limited)

@@ -1,4 +1,4 @@
-"""What ``mpi-opt plan`` says and draws of who does what."""
+"""The text and the figure of ``mpi-opt plan``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a running search shows, drawn into a string."""
+"""The live display of a search, rendered as text."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def clock():
 
 @pytest.fixture
 def counts(clock):
-    """Three blocks, the last one lost; of ten trials three have ended and two run, 36 s after the beginning."""
+    """Three blocks, of which the last is lost. Of ten trials, three have ended and two run, 36 s after the start."""
     made = ProgressCounts(10, maximize=False, clock=clock)
     made.blocks.update({0: True, 1: True, 2: True, 3: True})
     for number in range(4):

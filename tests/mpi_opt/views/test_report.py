@@ -1,4 +1,4 @@
-"""The report, looked at as text and in a real browser."""
+"""The report, tested as text and in a real browser."""
 
 from __future__ import annotations
 
