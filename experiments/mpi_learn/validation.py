@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -58,6 +59,8 @@ def measure(work: Path, *, smoke: bool) -> dict[str, dict[str, list[float]]]:
             asked = [content(mode, folder, seed, n_epochs, every)]
             (result,) = run(asked, n_workers + 1, folder, warm_up=not smoke)
             rows[name].append(result["seconds"])
+            report = f"{n_workers} workers, {name}, run {seed + 1}: {result['seconds']:.1f} s"
+            print(report, file=sys.stderr, flush=True)
     return found
 
 
