@@ -15,7 +15,7 @@ class UpdateRule(Protocol):
 
     Attributes:
         layout: Which part of the vector is which array.
-        learning_rate: As configured, or with which the framework's optimizer was created.
+        learning_rate: The rate of the configuration, or the one with which the framework's optimizer was created.
         has_schedule: Whether it determines the learning rate itself, so that `apply` does not set it.
     """
 

@@ -31,7 +31,7 @@ class ModelSettings:
         gan: The function returns two models that train each other.
         precision: ``float32`` or ``mixed_bfloat16`` (16-bit activations, float32 weights).
         gradient_checkpointing: Whether activations are recomputed in the backward pass to save memory.
-        seed: Of the initial weights; the same seed gives the same weights on every rank.
+        seed: Seed of the initial weights; the same seed gives the same weights on every rank.
         stream: Gives dropout and noise of each rank random numbers of their own.
         n_workers: Number of ranks whose gradients are combined.
         has_optimizer: Whether the configuration names an optimizer.

@@ -258,7 +258,7 @@ def check_pair(built: Any, specification: str) -> None:
 
 
 def _real(x: Arrays) -> list[np.ndarray]:
-    """As float32, like the samples that the generator makes."""
+    """Converts arrays to float32, the dtype of the generated samples."""
     return [np.asarray(array, np.float32) for array in x]
 
 

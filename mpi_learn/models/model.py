@@ -17,11 +17,11 @@ from mpi_learn.update_rule import UpdateRule
 
 
 class Model(ABC):
-    """A model of some framework, seen as one flat vector of weights.
+    """A model of one of the frameworks as a flat vector of weights.
 
     Attributes:
         networks: The networks of which it consists, by name; a single network has an empty name.
-        layout: Which part of `weights` is which trainable array.
+        layout: The trainable arrays as parts of `weights`.
         weights: (layout.size,) float32, the memory that the framework computes with; changed in place.
         state: The values that are not trained.
         n_sums: Number of sums behind a gradient (see `mpi_learn.flat_layout`).
@@ -88,7 +88,7 @@ class Model(ABC):
 
         Args:
             wanted: Its name or the user's function, with arguments.
-            number: Of the network.
+            number: The index of the network.
 
         Raises:
             ConfigurationError: It is not available for this model.

@@ -51,8 +51,8 @@ class Network(ModelState, Protocol):
 
     Attributes:
         framework: ``keras`` or ``torch``.
-        settings: From which it was built.
-        layout: Of the trainable arrays.
+        settings: The settings with which the network was built.
+        layout: Layout of the trainable arrays.
         weights: (layout.size,) float32, their values; see `move_into`.
     """
 

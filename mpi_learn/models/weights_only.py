@@ -53,7 +53,7 @@ class WeightsOnly(Model):
     """The weights of a model that other ranks compute with. The model itself is built on request.
 
     Args:
-        sizes: As the workers' models have them.
+        sizes: The sizes of the models of the workers.
         build: Makes the whole model.
     """
 
@@ -65,7 +65,7 @@ class WeightsOnly(Model):
 
     @property
     def networks(self) -> Mapping[str, Network]:  # type: ignore[override]  # read only
-        """Those of the whole model, with these weights."""
+        """The networks of the whole model, with these weights."""
         with closing(self.whole()) as model:
             return model.networks
 

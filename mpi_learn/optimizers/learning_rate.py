@@ -14,7 +14,7 @@ class LearningRate:
     """The learning rate of a training.
 
     Args:
-        n_workers: For schedules that scale with it.
+        n_workers: Number of workers, for schedules that scale with it.
         history: Returns the history so far, metric -> one value per epoch.
         delay: The last epochs before an epoch whose values do not change its rate: 1 if the validation of an epoch may
             still be running in the next one. The rate is then the same whether it has finished or not.

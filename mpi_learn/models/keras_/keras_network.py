@@ -43,7 +43,7 @@ class KerasNetwork:
 
     Attributes:
         variables: The trainable variables. Later changes of ``trainable`` have no effect, as with `fit`.
-        layout: Of the trainable variables.
+        layout: Layout of the trainable variables.
         weights: (layout.size,) float32, their values; see `move_into`.
         compiled_by_user: The optimizer with which the user's function has compiled the model, and whether the training
             uses the losses and metrics of `compile`.

@@ -28,7 +28,7 @@ class KerasRule:
     Args:
         wanted: The optimizer.
         variables: The trainable variables of a model.
-        layout: Of the variables.
+        layout: Layout of the variables.
         split: Splits a flat vector into arrays for the variables.
 
     Raises:

@@ -30,7 +30,7 @@ class PassResult:
         n: The number of samples.
         weight: The divisor of the mean loss.
         loss: The mean loss.
-        change: Of each of `MetricStates.variables`.
+        change: The change of each of `MetricStates.variables`.
         logs: Name -> value, as returned by the user's or Keras' code.
     """
 

@@ -26,7 +26,7 @@ def tensors(arrays: Arrays) -> Tensors:
 
 
 def flattened(tensor: Any) -> Any:
-    """As a vector, float32."""
+    """A tensor as a float32 vector."""
     return tf.reshape(tf.cast(tf.convert_to_tensor(tensor), tf.float32), [-1])
 
 

@@ -59,7 +59,7 @@ class Loss:
     """The loss of one output, or of all outputs together.
 
     Attributes:
-        function: Of (outputs, targets).
+        function: A function of (outputs, targets).
         of_each: The same without the mean over the batch if `module` has a `reduction`; otherwise `function`.
         key: Its name in messages.
         module: The loss of `torch.nn` or of the user, if it is a module.

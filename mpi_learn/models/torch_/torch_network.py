@@ -35,7 +35,7 @@ class TorchNetwork:
     """A PyTorch module as one flat vector.
 
     Attributes:
-        layout: Of the trainable parameters.
+        layout: Layout of the trainable parameters.
 
     Raises:
         ModelError: The module has nothing to train, or not on the processor in float32, or cannot be computed in the

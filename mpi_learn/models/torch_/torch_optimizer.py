@@ -27,7 +27,7 @@ class TorchRule:
     Args:
         wanted: The optimizer; a function receives the parameters, then the arguments.
         parameters: The trainable parameters, views of the weights.
-        layout: Of the parameters.
+        layout: Layout of the parameters.
 
     Raises:
         ConfigurationError: The optimizer is not available here, or cannot be applied to the parameters.
