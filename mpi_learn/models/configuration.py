@@ -19,7 +19,7 @@ LossWeights = list[float] | dict[str, float] | None
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """Everything that the model of one rank is made from.
+    """The settings from which the model of a rank is built.
 
     Attributes:
         model: ``file.py:function``, ``package.module:function``, or a .keras or .json file.
@@ -28,11 +28,11 @@ class ModelSettings:
         metrics, weighted_metrics: By output; the latter are weighted with the sample weights.
         loss_weights: Factors of the losses, by output; None is 1 for all.
         framework: What the function must return; ``auto`` accepts both.
-        gan: The function returns two models that train each other.
+        gan: The section ``gan:``, if the function returns two models that train each other.
         precision: ``float32`` or ``mixed_bfloat16`` (16-bit activations, float32 weights).
         gradient_checkpointing: Whether activations are recomputed in the backward pass to save memory.
         seed: Seed of the initial weights; the same seed gives the same weights on every rank.
-        stream: Gives dropout and noise of each rank random numbers of their own.
+        stream: The stream of random numbers of dropout and noise, a different one on each rank.
         n_workers: Number of ranks whose gradients are combined.
         has_optimizer: Whether the configuration names an optimizer.
         is_validated: Whether there are validation data.

@@ -32,7 +32,7 @@ Prepare = Callable[[ModuleType], None]
 
 @contextmanager
 def prepared(seed: int, precision: str) -> Iterator[None]:
-    """Models that are built inside have weights drawn from `seed`; Keras layers compute in `precision`."""
+    """In the block, initial weights are drawn from `seed`, and new Keras layers compute in `precision`."""
     n_threads = prepare_environment()  # TensorFlow reads its numbers of threads from there
     seed_python(seed)
     before: list[Any] = []
@@ -70,7 +70,7 @@ def prepared(seed: int, precision: str) -> Iterator[None]:
 
 
 def seed_python(seed: int) -> None:
-    """Seeds the global generators of Python and NumPy, from which models draw such as permutations of their inputs."""
+    """Seeds the global generators of Python and NumPy, which models may use, e.g. for permutations of their inputs."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
 

@@ -36,7 +36,7 @@ N_D, D_LOSS, N_G, G_LOSS, FIRST_GAN_METRIC = 3, 4, 5, 6, 7
 class GanModel(Model):
     """Generator and discriminator that train each other, as one flat vector.
 
-    In a model's turn its moving means and variances are updated, the other's stay; random generators always advance.
+    Moving means and variances change only in the models that a step updates. Random generators always advance.
 
     Args:
         networks: By name: ``generator`` and ``discriminator``.
@@ -80,7 +80,7 @@ class GanModel(Model):
         self._forward = compiled(self._evaluated)
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
-        """The step of the current turn; the part of a model that is not updated is zero, and so is its count."""
+        """The step vector of the current turn. The part and the count of a model that is not updated are zero."""
         turn, n = self.options.turns[self.state.place], len(x[0])
         self.state.place = (self.state.place + 1) % len(self.options.turns)
         step = np.zeros(self.layout.size + self.n_sums, np.float32)

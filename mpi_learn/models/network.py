@@ -28,20 +28,20 @@ class ModelState(Protocol):
     """
 
     def floats(self) -> np.ndarray:
-        """The real numbers, float32, a copy."""
+        """A copy of the real numbers, float32."""
 
     def set_floats(self, values: np.ndarray) -> None:
         """Replaces them by the first of `values`."""
 
     def integers(self) -> np.ndarray:
-        """The integers, int64, a copy."""
+        """A copy of the integers, int64."""
 
     def set_integers(self, values: np.ndarray) -> None:
         """Replaces them by the first of `values`."""
 
 
 def joined(arrays: Iterable[Any], dtype: type) -> np.ndarray:
-    """The elements of all arrays, tensors or variables as one vector, a copy."""
+    """Copies the elements of all arrays, tensors or variables into one vector."""
     parts: list[np.ndarray] = [np.asarray(array).astype(dtype).ravel() for array in arrays]
     return np.concatenate(parts) if parts else np.zeros(0, dtype)
 

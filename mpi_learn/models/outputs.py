@@ -1,4 +1,4 @@
-"""Which loss, metrics and labels belong to which output of a model."""
+"""Assigns losses, metrics and labels to the outputs of a model."""
 
 from __future__ import annotations
 

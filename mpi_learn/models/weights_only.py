@@ -70,19 +70,19 @@ class WeightsOnly(Model):
             return model.networks
 
     def gradient(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
-        """A master has no samples."""
+        """Zeros, because a master has no samples."""
         return np.zeros(self.layout.size + self.n_sums, np.float32)
 
     def evaluate(self, x: Arrays, y: Arrays, weights: Arrays = ()) -> np.ndarray:
-        """A master has no samples."""
+        """Zeros, because a master has no samples."""
         return np.zeros(self.n_sums)
 
     def metrics(self, sums: np.ndarray) -> dict[str, float]:
-        """The workers compute them."""
+        """Empty, because the workers compute the metrics."""
         return {}
 
     def check_labels(self, y: Arrays) -> None:
-        """The workers check them."""
+        """Does nothing, because the workers check the labels."""
 
     def predict(self, x: Arrays) -> tuple[np.ndarray, ...]:
         return self.whole().predict(x)

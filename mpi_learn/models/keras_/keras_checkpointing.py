@@ -1,4 +1,4 @@
-"""How Keras computes: in which precision, and which layers are computed again."""
+"""The precision of Keras models, and activation checkpointing: layers are recomputed in the backward pass."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ def check_precision(model: keras.Model, precision: str) -> None:
 
 
 def layers_of(model: keras.Model) -> list[keras.layers.Layer]:
-    """The layers with weights that a model directly consists of; a model in it is one layer."""
+    """The direct layers of a model that have weights. A nested model counts as one layer."""
     return [layer for layer in model.layers if layer.weights]
 
 
 @contextmanager
 def recomputed(model: keras.Model) -> Iterator[None]:
-    """Inside, what the layers of `model` compute is computed again for the backward pass (Chen et al. 2016).
+    """In the block, the layers of `model` are recomputed in the backward pass (Chen et al. 2016).
 
-    Keras' `RematScope` does the same by ``tf.recompute_grad`` with the layer's input alone, so weights that are handed
-    to a model from outside would get no gradient from it. Here they are handed on.
+    Keras' `RematScope` passes only the layer's input to ``tf.recompute_grad``. Weights that are given to the model from
+    outside would then get no gradient. Here they are passed as well.
     """
     layers = layers_of(model)
     for layer in layers:
@@ -64,7 +64,7 @@ def recomputed(model: keras.Model) -> Iterator[None]:
 
 
 def _recomputing(layer: keras.layers.Layer, forward: Callable[..., Any]) -> Callable[..., Any]:
-    """Replaces a layer's ``call``, which is repeated in the backward pass.
+    """The replacement of a layer's ``call``, which is repeated in the backward pass.
 
     It is called in the scope that gives the layer its weights. TensorFlow computes gradients for the arguments of the
     repeated function alone, so weights and inputs are its arguments. Both runs begin with the same state: moving means

@@ -33,7 +33,7 @@ class GradientRecorder(keras.optimizers.Optimizer):  # type: ignore[misc] # Kera
 
     @property
     def learning_rate(self) -> Any:
-        """The learning rate, for callbacks; a step does not know it.
+        """The learning rate, for callbacks; not available in a step.
 
         Raises:
             ModelError: Called in a step.
@@ -91,7 +91,7 @@ def check_loop(model: keras.Model, is_validated: bool) -> None:
 
 @contextmanager
 def restored(variables: Sequence[Any]) -> Iterator[None]:
-    """Variables have the same values at the end as at the beginning."""
+    """Restores the values of `variables` at the end of the block."""
     before = list(map(np.array, variables))
     try:
         yield
@@ -206,7 +206,7 @@ class CompiledModel:
     def _outputs_of(self, example: Example) -> Outputs | None:
         """The model's outputs, by calling it on the example, which builds it; None for a nested structure.
 
-        None as well for a model without `call`, whose `train_step` does everything.
+        None also for a model that has a `train_step` but no `call`.
         """
         x = self.inputs(tensors(example.x))
         seeds = [variable for variable in self.model.non_trainable_variables if variable.name == SEED_STATE]

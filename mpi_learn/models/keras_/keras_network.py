@@ -1,4 +1,4 @@
-"""A Keras model whose trainable arrays are parts of a flat vector, and all its other state."""
+"""A Keras model whose trainable arrays are parts of a flat vector, and its other state."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class KerasNetwork:
         self._integers: list[Any] = []
 
     def bind(self) -> None:
-        """Finds the variables of the model, which must be built by now.
+        """Finds the variables of the model, which must be built.
 
         Raises:
             ModelError: There is nothing to train, or the layers compute in another precision.
@@ -125,7 +125,7 @@ class KerasNetwork:
         ]
 
     def scope(self, parts: Tensors, more: Sequence[tuple[Any, Any]] = ()) -> RecordingScope:
-        """Inside, the model computes with `parts`; assignments to its variables stay in the scope.
+        """In the scope, the model computes with `parts`, and assignments to its variables have no effect outside.
 
         Args:
             more: Further variables and their values.
@@ -133,7 +133,7 @@ class KerasNetwork:
         return RecordingScope([*zip(self.variables, parts, strict=True), *more])
 
     def __call__(self, x: Any, training: bool) -> Any:
-        """The outputs, as the model returns them; inside of `scope`."""
+        """The outputs in the structure of the model. Called in `scope`."""
         arguments = {"training": training} if self.takes_training else {}
         if not (training and self.settings.gradient_checkpointing):
             return self.model(x, **arguments)
@@ -169,7 +169,7 @@ class KerasNetwork:
                 of_kind.append(variable)
 
     def add_integers(self, variable: Any) -> None:
-        """Makes a variable with integers, which is not one of the model, part of its state."""
+        """Adds an integer variable that does not belong to the model to its state."""
         self._integers.append(variable)
 
     def floats(self) -> np.ndarray:
@@ -209,7 +209,7 @@ class KerasNetwork:
         zero = tf.UnconnectedGradients.ZERO
         pairs = zip(losses, trained, strict=True)
         gradients = [tape.gradient(loss, own, unconnected_gradients=zero) for loss, own in pairs]
-        return (losses, results), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # of embeddings: slices
+        return (losses, results), [list(map(tf.convert_to_tensor, own)) for own in gradients]  # slices for embeddings
 
     def compile(self, function: Callable[..., Any], example: Example, weights: np.ndarray) -> Callable[..., Any]:
         flat, signature = as_tensor(weights), [tf.TensorSpec([weights.size]), specs(example.x), specs(example.y)]
@@ -225,14 +225,14 @@ class KerasNetwork:
         return any(variable.constraint is not None for variable in self.variables)
 
     def close(self) -> None:
-        """The model is compiled again as the user's function returned it, or not at all."""
+        """Restores the optimizer and the state of `compile` of the model that the user's function returned."""
         self.model.optimizer, self.model.compiled = self.compiled_by_user
-        keras.backend.clear_session(free_memory=False)  # else memory grows from model to model
+        keras.backend.clear_session(free_memory=False)  # otherwise memory grows from model to model
         gc.collect()
 
 
 class RecordingScope(keras.StatelessScope):  # type: ignore[misc] # Keras has no types
-    """A scope that knows which variables are assigned in it."""
+    """A scope that records which variables are assigned in it."""
 
     def __init__(self, state_mapping: Sequence[tuple[Any, Any]]) -> None:
         super().__init__(state_mapping, collect_losses=True)
@@ -246,7 +246,7 @@ class RecordingScope(keras.StatelessScope):  # type: ignore[misc] # Keras has no
 
 @contextmanager
 def tracing(where: str = "model") -> Iterator[None]:
-    """An error of Keras or TensorFlow inside is one of the model."""
+    """Converts errors of Keras and TensorFlow in the block to `ModelError`."""
     try:
         yield
     except TRACING as error:
@@ -254,7 +254,7 @@ def tracing(where: str = "model") -> Iterator[None]:
 
 
 def error_text(error: Exception) -> str:
-    """The message of an error of Keras, without the frame that Keras puts around it."""
+    """The message of an error of Keras, without the text that Keras adds before and after it."""
     text = re.sub(r"\x1b\[\d*m", "", str(error)).split("Arguments received by")[0]
     return re.sub(r"^Exception encountered when calling .*\n*", "", text).strip()
 

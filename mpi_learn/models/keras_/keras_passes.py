@@ -26,7 +26,7 @@ class PassResult:
     """The tensors that a pass over a batch returns.
 
     Attributes:
-        gradients: Of `loss`, one per trainable array, None for an array that is not used; none in inference.
+        gradients: Gradients of `loss`, one per trainable array, None for an array that is not used; empty in inference.
         n: The number of samples.
         weight: The divisor of the mean loss.
         loss: The mean loss.
@@ -127,9 +127,9 @@ def _check_state(compiled: CompiledModel, scope: RecordingScope) -> None:
 def _stateful_pass(
     compiled: CompiledModel, training: bool, parts: Tensors, batch: Batch, initial: States
 ) -> PassResult:
-    """The user's `train_step` or `test_step`, on the model's own variables, into which the weights are copied before.
+    """The user's `train_step` or `test_step` on the model's own variables, which receive the weights first.
 
-    The gradients are those that `train_step` hands to the model's optimizer, which here changes no weight.
+    The gradients are those that `train_step` passes to the model's optimizer, which changes no weight here.
     """
     model, states = compiled.model, compiled.metrics.variables
     for variable, value in zip([*compiled.network.variables, *states], [*parts, *initial], strict=True):

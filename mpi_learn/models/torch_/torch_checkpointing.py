@@ -1,4 +1,4 @@
-"""Activation checkpointing: what the blocks of a module compute is computed again for the backward pass."""
+"""Activation checkpointing: the blocks of a module are recomputed in the backward pass."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from torch.utils.checkpoint import checkpoint
 
 Forward = Callable[..., Any]
 Block = tuple[torch.nn.Module, Forward]
-"""A module, and what it does instead of its ``forward``."""
+"""A module, and the replacement of its ``forward``."""
 
 
 @contextmanager
 def recomputed(blocks: Sequence[Block]) -> Iterator[None]:
-    """Inside, activations of the blocks are not kept; the backward pass computes them again (Chen et al. 2016)."""
+    """In the block, activations are not kept; the backward pass recomputes them (Chen et al. 2016)."""
     for module, forward in blocks:
         module.forward = forward
     try:
@@ -60,10 +60,10 @@ def _run(steps: Sequence[Forward], x: Any) -> Any:
 
 
 def _recomputing(forward: Forward, modules: list[torch.nn.Module]) -> Forward:
-    """The same function; for the backward pass it is called once more, with the same random numbers."""
+    """`forward`, which the backward pass calls again with the same random numbers."""
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), unchanged_buffers(*modules)  # else moving means would be updated twice
+        return nullcontext(), unchanged_buffers(*modules)  # otherwise moving means would be updated twice
 
     def call(*arguments: Any, **names: Any) -> Any:
         return checkpoint(forward, *arguments, use_reentrant=False, context_fn=contexts, **names)
@@ -73,7 +73,7 @@ def _recomputing(forward: Forward, modules: list[torch.nn.Module]) -> Forward:
 
 @contextmanager
 def unchanged_buffers(*modules: torch.nn.Module) -> Iterator[None]:
-    """Inside, the modules change copies of their buffers (moving means and variances), which are thrown away."""
+    """In the block, the modules change copies of their buffers (moving means and variances), which are discarded."""
     parts = [part for module in modules for part in module.modules()]
     buffers = [(part, name, buffer) for part in parts for name, buffer in part.named_buffers(recurse=False)]
     for part, name, buffer in buffers:

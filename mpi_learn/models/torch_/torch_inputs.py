@@ -48,7 +48,7 @@ def arguments_of(
 
 
 def flat_outputs(outputs: Any) -> list[torch.Tensor]:
-    """All tensors that a module returned, in its order.
+    """All tensors that a module returned, in their order.
 
     Raises:
         ModelError: It returned something else.

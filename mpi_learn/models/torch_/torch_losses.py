@@ -216,5 +216,5 @@ def _is_of_torch(kind: Any) -> bool:
 
 
 def _as_argument(value: Any) -> Any:
-    """A list of numbers as a tensor, as PyTorch takes the weights of classes."""
+    """Converts a list of numbers to a tensor, because PyTorch takes weights of classes as a tensor."""
     return torch.tensor(value, dtype=torch.float32) if isinstance(value, list) else value

@@ -21,7 +21,7 @@ from mpi_learn.settings.suggestions import suggestion
 from mpi_learn.settings.user_code import errors_of_user_code
 
 N_THRESHOLDS = 200
-"""Of curves, as in Keras: with them the state of a curve is a sum over samples."""
+"""Number of thresholds of curves, as in Keras. With fixed thresholds, the state of a curve is a sum over samples."""
 SAME = {"acc": "accuracy", "mean_absolute_error": "mae", "mean_squared_error": "mse", "AUC": "AUROC"}
 Function = Callable[[Any, Any], Any]
 ACTIVATIONS: dict[type, Callable[[Any], Any]] = {
@@ -29,7 +29,7 @@ ACTIVATIONS: dict[type, Callable[[Any], Any]] = {
     nn.NLLLoss: torch.exp,
     nn.BCEWithLogitsLoss: torch.sigmoid,
 }
-"""From the outputs that a loss takes to probabilities."""
+"""Functions that convert the outputs for a loss to probabilities."""
 
 
 class Mean:

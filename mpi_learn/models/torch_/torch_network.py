@@ -1,4 +1,4 @@
-"""A PyTorch module whose parameters are views of a flat vector, and all its other state."""
+"""A PyTorch module whose parameters are views of a flat vector, and its other state."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class TorchNetwork:
             )
         self.parameters = trainable_parameters(module)
         self.layout = FlatLayout.of(self.parameters)
-        own_seed = settings.seed * 1_000_003 + settings.stream  # of dropout, the same for both models of a GAN
+        own_seed = settings.seed * 1_000_003 + settings.stream  # for dropout, the same for both models of a GAN
         torch.manual_seed(own_seed)
         seed_python(own_seed)
 
@@ -74,7 +74,7 @@ class TorchNetwork:
         return in_float32(outputs) if self._is_mixed else outputs
 
     def move_into(self, weights: np.ndarray) -> None:
-        """Makes the parameters views of `weights`."""
+        """Turns the parameters into views of `weights`."""
         self.weights = weights[: self.layout.size]
         for parameter, view in zip(self.parameters, self.layout.views(weights), strict=True):
             view[...] = parameter.detach().numpy()
@@ -91,7 +91,7 @@ class TorchNetwork:
         return file
 
     def save_weights(self, path: Path) -> Path:
-        """A state dict is all that is ever saved."""
+        """See `save`, which also writes only a state dict."""
         return self.save(path)
 
     def line_to_load(self, file: Path, name: str) -> str:

@@ -55,7 +55,7 @@ class TorchRule:
 
     @property
     def state(self) -> dict[str, np.ndarray]:
-        if not self._may_be_changed:  # else a checkpoint may have filled the arrays
+        if not self._may_be_changed:  # otherwise a checkpoint may have filled the arrays
             for (number, key), array in self._filled():
                 array[...] = torch.as_tensor(_values_of(self._optimizer, self._parameters, number)[key])
         self._may_be_changed = True
@@ -80,7 +80,7 @@ class TorchRule:
         self._has_state[used] = 1
 
     def _filled(self) -> list[tuple[StateKey, np.ndarray]]:
-        """The keys that the optimizer has by now, and their arrays: it creates those of a parameter when needed."""
+        """The present keys of the optimizer and their arrays. It creates those of a parameter when they are needed."""
         n, has = len(self._parameters), self._has_state
         pairs = zip(self._first_state, self._arrays.values(), strict=True)
         return [(key, array) for key, array in pairs if (has[key[0]] if key[0] < n else has.any())]
