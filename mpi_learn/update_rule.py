@@ -14,7 +14,7 @@ class UpdateRule(Protocol):
     """One step of a method on flat float32 vectors: a `Rule` of MPI Learn, or an optimizer of a framework.
 
     Attributes:
-        layout: Which part of the vector is which array.
+        layout: The arrays in the vector.
         learning_rate: The rate of the configuration, or the one with which the framework's optimizer was created.
         has_schedule: Whether it determines the learning rate itself, so that `apply` does not set it.
     """

@@ -35,9 +35,9 @@ class AlgorithmSetup:
 
     Attributes:
         comm: All ranks of the training.
-        layout: Which rank has which role.
+        layout: The roles of the ranks.
         weights: The model's weights, (n,) float32, changed in place; on a master its centre's.
-        arrays: Which part of the weights is which array, with or without counts.
+        arrays: The layout of the weights, with or without counts.
         n_sums: Number of sums that follow the gradient in a step vector.
         n_steps: Steps of a worker per epoch, the same on all workers.
         learning_rate: The configured learning rate; 0 for an optimizer of a framework.

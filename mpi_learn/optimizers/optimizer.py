@@ -17,7 +17,7 @@ class Optimizer(ABC):
     """Changes a flat vector of weights in place.
 
     Attributes:
-        layout: Which part of the vector is which array.
+        layout: The arrays in the vector.
     """
 
     layout: FlatLayout

@@ -27,7 +27,7 @@ class Rule(ABC):
 
     Args:
         options: The method's section of the configuration.
-        layout: Which part of the vector is which array; layer-wise methods use it.
+        layout: The arrays in the vector; layer-wise methods use it.
 
     Attributes:
         state: Name -> float32 vector of the length of the weights.
