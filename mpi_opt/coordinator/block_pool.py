@@ -17,8 +17,11 @@ from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import Broken, Disband, Dismissal, End, Freed, Join, Lost, Ready, ToCoordinator
 from mpi_opt.store.records import Start
 
-TICK_S = 0.1
-"""The longest wait for messages between two rounds of the search loop, in seconds."""
+TICK_S = 0.02
+"""The longest wait for messages between two rounds of the search loop, in seconds.
+
+In each round the loop reads the request to end. After it, ``mpirun`` may leave only 0.25 s.
+"""
 
 TIMEOUT_SLACK_S = 20.0
 """Time after ``trial.timeout`` at which a block is given up, in seconds. Its own watchdogs have then failed."""

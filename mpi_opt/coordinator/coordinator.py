@@ -262,15 +262,15 @@ class Coordinator:
     def _stop_if_due(self) -> None:
         """Stops the search, once, on request or at its time limit."""
         if self._stop_by_s == NEVER and (why := self.stopping.reason):
+            self._requeue_running(why)
             self._stop(why)
             self._stop_running()
-            self._requeue_running()
             self._stop_by_s = self.pool.now_s + STOPPING_S
 
-    def _requeue_running(self) -> None:
-        """Requeues the running trials in the store at once: ``mpirun`` kills its ranks 0.25 s after its own SIGTERM."""
+    def _requeue_running(self, why: str) -> None:
+        """Requeues the running trials in the store. Done first, because ``mpirun`` may kill this process in 0.25 s."""
         is_suspect = not self.link.is_protected and self.stopping.may_be_a_death()
-        why = f"the search ended: {self.why_stopped}"
+        why = f"the search ended: {self.why_stopped or why}"
         trials = [running for running in list(self.queue.running.values()) if not self._has_failed(running, why)]
         if trials:
             self.store.requeue([running.number for running in trials], why, "killed" if is_suspect else "lost")

@@ -29,4 +29,4 @@ class Progress:
         """There is a message for the user."""
 
     def tick(self) -> None:
-        """Time has passed; called several times per second."""
+        """Time has passed; called many times per second."""

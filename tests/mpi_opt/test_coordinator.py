@@ -17,12 +17,13 @@ from mpi_opt.core.limits import SearchLimits
 from mpi_opt.core.space import Real, Space
 from mpi_opt.core.trial import Failed, FoldOutcome, Outcome, TrialRecord
 from mpi_opt.errors import SearchFailed, UserError
-from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Report
+from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Disband, Join, Lost, Report, Stop
 from mpi_opt.store import Store
 from mpi_opt.store.errors import StoreConflictError, StoreFullError
 from mpi_opt.store.records import AttemptRecord, Start
 from mpi_opt.strategies.strategy import Decision
 from mpi_opt.study.past_trials import EXTERNAL_RANKS
+from mpi_opt.study.progress import Progress
 from tests.mpi_opt.fakes import ListedStore, ListedStrategy, ScriptedLink
 
 
@@ -406,6 +407,40 @@ def test_a_rank_lost_just_before_the_search_is_cancelled_counts_against_no_trial
     assert 2 in store.requeued
     assert 2 not in dict(strategy.told)
     assert store.events[-1] == "search_stopped"
+
+
+def test_a_request_is_noticed_at_once_and_first_queues_the_running_trials():
+    """Open MPI may kill all ranks 0.25 s after the request."""
+    request, timeouts, done = StopRequest(), [], []
+
+    class Asked(ScriptedLink):
+        def receive(self, timeout_s):
+            timeouts.append(timeout_s)
+            if self.assigned and request.reason is None:
+                request.ask("SIGTERM")
+                return []
+            return super().receive(timeout_s)
+
+        def send(self, rank, message):
+            if isinstance(message, Stop):
+                done.append("message")
+            super().send(rank, message)
+
+    class Queue(ListedStore):
+        def requeue(self, *arguments):
+            done.append("store")
+            super().requeue(*arguments)
+
+    class Notes(Progress):
+        def note(self, text):
+            done.append("note")
+
+    pool, store = BlockPool(Asked(squares), BlockMembership.of(BlockLayout(2, 1))), Queue()
+    settings = SearchSettings(SearchLimits(6), progress=Notes(), stopping=StopCondition(request))
+    Coordinator(pool, ListedStrategy(), store, 1, settings).run()
+    assert store.requeued == [0]
+    assert done[:3] == ["store", "note", "message"]
+    assert max(timeouts) <= 0.05
 
 
 def test_survivors_of_two_blocks_form_a_new_one():

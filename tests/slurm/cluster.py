@@ -35,7 +35,7 @@ CPUS = 8
 """Processors of a node in Slurm's configuration, enough for all jobs of the tests; the machine may have fewer."""
 
 FIRST = ("nice", "-n", "-10")
-"""Jobs have priority over other tests: between a signal and the end of a job, ranks have half a second."""
+"""Slurm has priority over other tests: between a signal and the end of a job, ranks have a quarter of a second."""
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "ip", "unshare", "nsenter")
 
