@@ -40,7 +40,7 @@ from mpi_opt.views.text.tables import error_line
 OfTrial = TypeVar("OfTrial", AttemptRecord, CurveRecord, FoldRecord)
 """Records in the store with the number of a trial."""
 
-SCRIPTS = ("charts.js", "figures.js", "more_figures.js", "report.js")
+SCRIPTS = ("charts.js", "page_data.js", "figures_of_trials.js", "figures_of_hyperparameters.js", "report.js")
 N_BEST, N_REASONS = 20, 30
 OTHER_STATES: tuple[State, ...] = ("pruned", "failed", "running", "queued")
 PACKAGES = ("mpi-opt", "numpy", "scikit-optimize", "mpi4py", "keras", "tensorflow", "tensorflow-cpu", "torch")

@@ -1,4 +1,4 @@
-// Axes, scales and canvases. A Figure is a base canvas, drawn once, under another one that follows the pointer.
+// Axes, scales and canvases.
 
 const COLOURS = { complete: "#2f6fde", pruned: "#9aa3b2", failed: "#d1453b", running: "#e0a100", queued: "#c3c9d4",
   lost: "#f0a59f", killed: "#f0a59f", best: "#0b8a5c", ink: "#1d2433", soft: "#5c667a", line: "#e8ebf1",
@@ -27,7 +27,7 @@ function seconds(value) {
   return value < 7200 ? `${format(value / 60)} min` : `${format(value / 3600)} h`;
 }
 
-// An axis is {kind: "linear" | "log" | "category", low, high, labels, title}; a scale puts it on pixels from..to.
+// An axis is {kind: "linear" | "log" | "category", low, high, labels, title}. Its scale maps it to the pixels `from` to `to`.
 function makeScale(axis, from, to) {
   const turn = axis.kind === "log" ? Math.log10 : (value) => value;
   const [low, high] = axis.kind === "category" ? [-0.5, axis.labels.length - 0.5] : [turn(axis.low), turn(axis.high)];
@@ -62,6 +62,10 @@ function decade(exponent) {
   return exponent >= -2 && exponent <= 4 ? format(10 ** exponent) : `1e${exponent}`;
 }
 
+// A base canvas, which is drawn once, and a second canvas above it, which highlights the trial under the pointer.
+//
+// Options: the axes `x` and `y`; `draw(figure)` draws the base and may call `mark` to make trials sensitive to the pointer;
+// `highlight(figure, context, trial)` replaces the ring around the marks of a trial; margins and height in pixels.
 class Figure {
   constructor(holder, options) {
     Object.assign(this, { left: 62, right: 14, top: 10, bottom: 40, height: 320, axes: true }, options);
@@ -143,10 +147,12 @@ class Figure {
     context.restore();
   }
 
+  // Makes a trial sensitive to the pointer at this place.
   mark(x, y, trial) {
     this.marks.push({ x, y, trial });
   }
 
+  // The trial with the nearest mark within 20 pixels, or null.
   nearest(x, y) {
     let found = null, least = 20 ** 2;
     for (const mark of this.marks) {

@@ -1,0 +1,200 @@
+// Figures of hyperparameters: importance, pairs, slices, and parallel coordinates.
+
+function axisOf(dimension) {
+  if (dimension.categories) return { kind: "category", labels: dimension.categories, title: dimension.name };
+  const margin = (dimension.width || 0) / 2;
+  return { kind: dimension.log ? "log" : "linear", low: dimension.low - margin, high: dimension.high + margin, title: dimension.name,
+    whole: dimension.whole };
+}
+
+// A small shift, fixed for each trial, so that points of a hyperparameter with few values do not overlap.
+function beside(dimension, trial) {
+  if (!dimension.width) return 0;
+  return dimension.width * 0.5 * (((Math.sin(trial * 12.9898 + dimension.index) * 43758.5453) % 1 + 1) % 1 - 0.5);
+}
+
+// The share of each hyperparameter in the variance of the figure of merit.
+function importance() {
+  const holder = element("importance-plot");
+  if (!DATA.forest) return empty(holder, "too few complete trials to say");
+  for (const { name, share } of DATA.forest.shares) {
+    const row = holder.appendChild(document.createElement("div"));
+    row.className = "bar";
+    const parts = ["name", "track", "value"].map((kind) => {
+      const part = row.appendChild(document.createElement("span"));
+      part.className = kind;
+      return part;
+    });
+    parts[0].textContent = parts[0].title = name;
+    const fill = parts[1].appendChild(document.createElement("div"));
+    fill.className = "fill";
+    fill.style.width = `${100 * Math.min(1, share)}%`;
+    parts[2].textContent = `${(100 * share).toFixed(1)} %`;
+  }
+}
+
+// The figure of merit as a function of two hyperparameters, predicted by the random forest; dots are the best trials.
+function contour() {
+  const holder = element("contour-plot"), choice = element("contour-pair"), pairs = DATA.forest ? DATA.forest.pairs : [];
+  choice.parentElement.hidden = !pairs.length;
+  if (!pairs.length) return empty(holder, "too few complete trials, or a single hyperparameter");
+  pairs.forEach((pair, i) => choice.add(new Option(`${DATA.space[pair.x].name} × ${DATA.space[pair.y].name}`, i)));
+  const figure = new Figure(holder, { height: 350, right: 78, draw: drawContour });
+  const show = () => {
+    figure.pair = pairs[choice.value];
+    [figure.x, figure.y] = [axisOf(DATA.space[figure.pair.x]), axisOf(DATA.space[figure.pair.y])];
+    figure.render();
+  };
+  choice.addEventListener("change", show);
+  show();
+}
+
+function drawContour(f) {
+  if (!f.pair) return;
+  const c = f.context, { x, y, px, py, z } = f.pair, values = z.flat();
+  const [low, high] = [Math.min(...values), Math.max(...values)];
+  const tone = (value) => (DATA.study.sign > 0 ? value - low : high - value) / (high - low || 1);
+  const floor = f.height - f.bottom, end = f.width - f.right;
+  const [ex, ey] = [edges(px, f.sx, f.left, end), edges(py, f.sy, floor, f.top)];
+  z.forEach((row, j) => row.forEach((value, i) => {
+    c.fillStyle = viridis(tone(value));
+    c.fillRect(ex[i] - 0.3, ey[j + 1] - 0.3, ex[i + 1] - ex[i] + 0.6, ey[j] - ey[j + 1] + 0.6);
+  }));
+  const chosen = RANKED.slice(0, 400).filter((t) => DATA.values[x][t] !== null && DATA.values[y][t] !== null);
+  const at = (t) => [f.sx.at(DATA.values[x][t] + beside(DATA.space[x], t)), f.sy.at(DATA.values[y][t] + beside(DATA.space[y], t))];
+  for (const trial of chosen.slice().reverse()) {
+    const [px_, py_] = at(trial);
+    dot(c, COLOURS.ink, px_, py_, chosen.length > 150 ? 2.2 : 3.6);
+    dot(c, "#fff", px_, py_, chosen.length > 150 ? 1.5 : 2.7);
+    f.mark(px_, py_, trial);
+  }
+  if (chosen.length) star(c, ...at(chosen[0]), 9);
+  c.restore(); // the colour bar is beside the axes
+  c.save();
+  for (let i = 0; i < 100; i++) {
+    c.fillStyle = viridis(tone(low + ((i + 0.5) / 100) * (high - low)));
+    c.fillRect(end + 14, floor - ((i + 1) * (floor - f.top)) / 100 - 0.3, 12, (floor - f.top) / 100 + 0.6);
+  }
+  for (const part of [0, 0.25, 0.5, 0.75, 1]) {
+    write(c, format(low + part * (high - low)), end + 31, floor - part * (floor - f.top), "left", COLOURS.soft);
+  }
+}
+
+// The edges of cells around `places`, in pixels.
+function edges(places, scale, from, to) {
+  const middles = places.map(scale.at);
+  return [from, ...middles.slice(1).map((m, i) => (m + middles[i]) / 2), to];
+}
+
+// The figure of merit against each hyperparameter, with the prediction of the random forest as a line.
+function slices() {
+  const holder = element("slices-plot"), order = DATA.forest ? DATA.forest.shares.map((s) => s.index) : DATA.space.map((_, i) => i);
+  for (const index of order) {
+    const dimension = DATA.space[index], line = DATA.forest && DATA.forest.curves[index];
+    new Figure(holder, {
+      height: 220, left: 58, x: axisOf(dimension), y: figureOfMeritAxis(),
+      draw(f) {
+        for (const trial of RANKED.slice().reverse()) {
+          const value = DATA.values[index][trial];
+          if (value === null) continue;
+          const [x, y] = [f.sx.at(value + beside(dimension, trial)), f.sy.at(T.figure_of_merit[trial])];
+          dot(f.context, shade(trial, 0.85), x, y, RANKED.length > 2000 ? 1.5 : 2.8);
+          f.mark(x, y, trial);
+        }
+        if (!line) return;
+        const points = line.x.map((value, i) => [f.sx.at(value), f.sy.at(line.y[i])]);
+        if (dimension.categories) points.forEach(([x, y]) => stroke(f.context, COLOURS.ink, [[x - 14, y], [x + 14, y]], 2.4));
+        else stroke(f.context, COLOURS.ink, points, 1.6);
+      },
+    });
+  }
+}
+
+// Each complete trial is a line through its values on parallel axes.
+function parallel() {
+  const holder = element("parallel-plot"), clear = element("parallel-clear");
+  if (!RANKED.length) return empty(holder, "no complete trial yet");
+  const gaps = (i) => RANKED.some((t) => DATA.values[i][t] === null);
+  const columns = [...DATA.space.map((dimension, i) => ({ axis: axisOf(dimension), at: (t) => DATA.values[i][t], hasGaps: gaps(i) })),
+    { axis: figureOfMeritAxis(), at: (t) => T.figure_of_merit[t] }];
+  const kept = columns.map(() => null); // the part of each axis that is kept, in fractions
+  const height = (f, column, value) => (value === null ? f.height - 18 : Math.min(f.height - f.bottom, Math.max(f.top, column.scale.at(value))));
+  const passes = (t) => columns.every((column, i) => {
+    if (!kept[i]) return true;
+    const value = column.at(t), fraction = value === null ? -1 : column.scale.fraction(value);
+    return fraction >= kept[i][0] - 1e-9 && fraction <= kept[i][1] + 1e-9;
+  });
+  const path = (f, t) => columns.map((column, i) => [f.column(i), height(f, column, column.at(t))]);
+  const figure = new Figure(holder, {
+    height: 380, axes: false, top: 34, bottom: 34, left: 64, right: 70,
+    column(i) { return this.left + (i * (this.width - this.left - this.right)) / (columns.length - 1); },
+    draw(f) {
+      for (const column of columns) column.scale = makeScale(column.axis, f.height - f.bottom, f.top);
+      f.lines = RANKED.filter(passes);
+      f.spacing = f.column(1) - f.column(0);
+      const alpha = Math.min(0.75, Math.max(0.06, 150 / f.lines.length));
+      if (kept.some(Boolean) && RANKED.length < 3000) for (const t of RANKED) stroke(f.context, "rgba(200,206,216,.25)", path(f, t), 0.7);
+      f.lines.slice().reverse().forEach((t) => stroke(f.context, shade(t, RANK.get(t) < 10 ? 0.95 : alpha), path(f, t), RANK.get(t) < 10 ? 2 : 1));
+      columns.forEach((column, i) => drawColumn(f, column, f.column(i), kept[i]));
+    },
+    highlight(f, context, trial) { if (RANK.has(trial)) stroke(context, COLOURS.held, path(f, trial), 3); },
+    nearest(x, y) {
+      const i = Math.min(columns.length - 2, Math.max(0, Math.floor(((x - this.left) / (this.width - this.left - this.right)) * (columns.length - 1))));
+      const part = (x - this.column(i)) / (this.column(i + 1) - this.column(i));
+      let found = null, least = 9;
+      for (const t of this.lines || []) {
+        const [from, to] = [height(this, columns[i], columns[i].at(t)), height(this, columns[i + 1], columns[i + 1].at(t))];
+        const distance = Math.abs(from + part * (to - from) - y);
+        if (distance < least) [found, least] = [t, distance];
+      }
+      return found;
+    },
+  });
+  brush(figure, columns, kept, clear);
+}
+
+function drawColumn(f, column, x, kept) {
+  const c = f.context;
+  stroke(c, COLOURS.soft, [[x, f.top], [x, f.height - f.bottom]], 1.4);
+  for (const tick of column.scale.ticks) {
+    const text = cut(tick.text, Math.max(3, Math.floor(f.spacing / 9))), y = column.scale.at(tick.value);
+    c.fillStyle = "rgba(255,255,255,.8)";
+    c.font = FONT;
+    c.fillRect(x + 4, y - 7, c.measureText(text).width + 4, 14);
+    write(c, text, x + 6, y, "left", COLOURS.soft);
+  }
+  write(c, cut(column.axis.title, Math.max(4, Math.floor(f.spacing / 7.5))), x, 14, "center", COLOURS.ink);
+  if (column.hasGaps) write(c, "inactive", x, f.height - 5, "center", COLOURS.soft);
+  if (!kept) return;
+  const [bottom, top] = kept.map((fraction) => f.height - f.bottom - fraction * (f.height - f.bottom - f.top));
+  c.fillStyle = "rgba(47,111,222,.25)";
+  c.fillRect(x - 7, top, 14, bottom - top);
+}
+
+// Dragging along an axis selects the trials with values in this part of it; a click on the axis selects all trials again.
+function brush(figure, columns, kept, clear) {
+  let active = null, from = 0;
+  const fraction = (y) => Math.min(1, Math.max(0, (figure.height - figure.bottom - y) / (figure.height - figure.bottom - figure.top)));
+  const update = () => {
+    clear.hidden = !kept.some(Boolean);
+    figure.render();
+  };
+  figure.base.addEventListener("pointerdown", (event) => {
+    const [x, y] = figure.pointer(event);
+    active = columns.findIndex((_, i) => Math.abs(figure.column(i) - x) < 12);
+    if (active < 0) return (active = null);
+    from = fraction(y);
+    figure.base.setPointerCapture(event.pointerId);
+  });
+  figure.base.addEventListener("pointermove", (event) => {
+    if (active === null) return;
+    const to = fraction(figure.pointer(event)[1]);
+    kept[active] = Math.abs(to - from) < 0.01 ? null : [Math.min(from, to), Math.max(from, to)];
+    update();
+  });
+  figure.base.addEventListener("pointerup", () => (active = null));
+  clear.addEventListener("click", () => {
+    kept.fill(null);
+    update();
+  });
+}

@@ -1,0 +1,35 @@
+// The data of the page, and what all figures use. A trial is identified by its index in DATA.trials, sorted by number.
+
+const DATA = JSON.parse(document.getElementById("data").textContent);
+const T = DATA.trials; // columns: T.state[trial], T.figure_of_merit[trial], …
+const element = (id) => document.getElementById(id);
+const FIGURE_OF_MERIT = DATA.study.figure_of_merit;
+// The complete trials, best first.
+const RANKED = T.figure_of_merit.map((_, i) => i).filter((i) => T.state[i] === "complete" && T.figure_of_merit[i] !== null)
+  .sort((a, b) => DATA.study.sign * (T.figure_of_merit[a] - T.figure_of_merit[b]) || a - b);
+const RANK = new Map(RANKED.map((trial, rank) => [trial, rank]));
+const shade = (trial, alpha) => viridis((0.92 * RANK.get(trial)) / Math.max(1, RANKED.length - 1), alpha);
+
+// An axis for the figure of merit. Without `all`, outliers are outside of its range.
+function figureOfMeritAxis(all = false) {
+  const known = T.figure_of_merit.filter((value) => value !== null);
+  const [low, high] = all || !DATA.limits ? [Math.min(...known), Math.max(...known)] : DATA.limits;
+  return { kind: "linear", low, high: high > low ? high : low + 1, title: FIGURE_OF_MERIT };
+}
+
+function empty(holder, text) {
+  const note = holder.appendChild(document.createElement("p"));
+  note.className = "empty";
+  note.textContent = text;
+}
+
+// A legend: pairs of text and colour.
+function key(holder, entries) {
+  const list = holder.appendChild(document.createElement("div"));
+  list.className = "key";
+  for (const [text, colour] of entries) {
+    const item = list.appendChild(document.createElement("span"));
+    item.appendChild(document.createElement("i")).style.background = colour;
+    item.append(text);
+  }
+}
