@@ -14,7 +14,7 @@ from mpi_learn.known_data import prepare
 MODES = ("master", "distributed", "thread")
 WORKERS = (5, 1)
 N_RUNS, N_TRAINING, N_VALIDATION, N_EPOCHS = 5, {5: 30_000, 1: 15_000}, 75_000, 4
-"""With these numbers of jets, validation by the first worker takes about 30 % of the time on two cores."""
+"""With these numbers of jets, validation by the first worker takes 23 to 42 % of the time on two cores."""
 
 
 def content(mode: str, work: Path, seed: int, n_epochs: int, every: int = 1) -> dict:
