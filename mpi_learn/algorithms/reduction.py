@@ -16,6 +16,9 @@ from mpi_learn.optimizers.rules.rule import fused
 LARGEST_HALF = 6e4
 """Slightly less than the largest value of float16, 65504."""
 
+SMALLEST_SCALE = float(np.finfo(np.float32).tiny)
+"""The smallest normal number of float32. Gradients whose elements are smaller lose digits."""
+
 
 class Reduction(ABC):
     """Sums step vectors over ranks. The counts and sums behind the gradient are always exact."""
@@ -263,9 +266,9 @@ def _summed(comm: Communicator, arrays: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _scale(vector: np.ndarray) -> np.float32:
-    """The divisor with which 16 bits hold the largest element."""
+    """The divisor with which 16 bits hold the largest element; a normal number, so that it can be divided by."""
     largest = float(np.abs(vector).max(initial=0.0))
-    return np.float32(largest / LARGEST_HALF if largest > 0 else 1.0)
+    return np.float32(max(largest / LARGEST_HALF, SMALLEST_SCALE))
 
 
 def make_reduction(options: AllReduce, layout: FlatLayout) -> Reduction:

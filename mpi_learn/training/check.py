@@ -12,6 +12,7 @@ from mpi_learn.algorithms.configuration import AllReduce
 from mpi_learn.data.samples.dataset import Dataset
 from mpi_learn.data.samples.in_memory import Samples
 from mpi_learn.errors import ModelError
+from mpi_learn.flat_layout import WEIGHT
 from mpi_learn.models.frameworks import NAMES
 from mpi_learn.models.model import Model
 from mpi_learn.mpi.communicators import Communicator, private
@@ -103,7 +104,8 @@ def _one_step(model: Model, batch: Samples) -> tuple[dict[str, float], float, fl
     step = model.gradient(batch.x, batch.y, batch.weights)
     seconds = time.perf_counter() - begun
     metrics = model.metrics(step[model.layout.size :].astype(np.float64))
-    gradient = step[: model.layout.arrays.size] / max(len(batch.x[0]), 1)
+    weight = float(step[model.layout.size + WEIGHT])
+    gradient = step[: model.layout.arrays.size] / (weight or 1.0)
     n_bad = int(np.count_nonzero(~np.isfinite(gradient)))
     if n_bad or not np.isfinite(metrics["loss"]):
         raise ModelError(

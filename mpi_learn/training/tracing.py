@@ -147,12 +147,12 @@ def clear_traces(folder: Path) -> None:
 
 
 def read_traces(folder: Path) -> list[RankTrace]:
-    """The timelines of all ranks, in the order of ranks.
+    """The timelines of all ranks, in the order of ranks. The empty file of a rank that was killed is left out.
 
     Raises:
         DataError: The folder holds no timelines, or a file is not a timeline.
     """
-    files = sorted(folder.glob("rank-*.jsonl"))
+    files = [file for file in sorted(folder.glob("rank-*.jsonl")) if file.stat().st_size]
     if not files:
         raise DataError("there are no timelines in this folder", where=str(folder), cure="train with `trace: FOLDER`")
     return [_read(file) for file in files]

@@ -20,7 +20,7 @@ from mpi_learn.training.configuration import TrainingConfiguration
 WORTH_S = 60.0
 """Shorter trainings are not timed: compiling and timing would take too large a part of them."""
 WORTH_STEPS = 600
-"""Trainings with fewer steps are not timed: six timed steps would be a hundredth of them."""
+"""Trainings with fewer steps are not timed: the six steps of a timing would be a hundredth of them."""
 GAIN = 0.96
 """XLA is chosen if it takes less than this fraction of the time; smaller gains are within the noise."""
 N_TIMED = 5
@@ -80,10 +80,12 @@ def both_seconds(model: Model, batch: Samples) -> tuple[float, float]:
 def step_seconds(model: Model, batch: Samples) -> float:
     """Seconds of the fastest of a few steps after the first one. The model's state is restored."""
     floats, integers, times = model.state.floats(), model.state.integers(), []
-    for _ in range(N_TIMED + 1):
-        started = time.perf_counter()
-        model.gradient(batch.x, batch.y, batch.weights)
-        times.append(time.perf_counter() - started)
-    model.state.set_floats(floats)
-    model.state.set_integers(integers)
+    try:
+        for _ in range(N_TIMED + 1):
+            started = time.perf_counter()
+            model.gradient(batch.x, batch.y, batch.weights)
+            times.append(time.perf_counter() - started)
+    finally:
+        model.state.set_floats(floats)
+        model.state.set_integers(integers)
     return min(times[1:])

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 from mpi_opt.coordinator.block_membership import BlockMembership
-from mpi_opt.coordinator.fold_reports import FoldReports
+from mpi_opt.coordinator.intermediate_values import IntermediateValues
 from mpi_opt.coordinator.search_settings import SearchSettings
 from mpi_opt.coordinator.trial_queue import Running
 from mpi_opt.core.block_layout import fold_groups
@@ -118,7 +118,8 @@ class BlockPool:
         """Assigns a trial to a block. Its time starts now."""
         n_groups, limits = len(fold_groups(len(self.ranks(block)), settings.folds)), settings.limits
         due_s = self.now_s + (limits.timeout_s or float("inf")) + TIMEOUT_SLACK_S
-        return Running(proposal, block, attempt, FoldReports(n_groups, limits.figures_of_merit), self.now_s, due_s)
+        values = IntermediateValues(n_groups, limits.figures_of_merit)
+        return Running(proposal, block, attempt, values, self.now_s, due_s)
 
     def describe(self, rank: int) -> str:
         """The role of a rank as text."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mpi_opt.coordinator.fold_reports import FoldReports
+from mpi_opt.coordinator.intermediate_values import IntermediateValues
 from mpi_opt.core.trial import Proposal
 from mpi_opt.study.past_trials import PastTrials
 
@@ -31,7 +31,7 @@ class Running:
     proposal: Proposal
     block: int
     attempt: int
-    reports: FoldReports
+    reports: IntermediateValues
     started_at_s: float
     due_s: float = float("inf")
     error: str | None = None

@@ -116,6 +116,19 @@ def test_check_runs_one_batch_in_one_process_and_trains_nothing(folder):
     assert [one for one in sorted(folder.iterdir()) if one.name != "__pycache__"] == before
 
 
+def test_check_prints_the_gradient_of_the_mean_loss_also_with_weights_of_classes(torch_folder):
+    """PyTorch divides by the sum of the weights, so that equal weights change nothing."""
+    norms = []
+    for weight in (1, 1000):
+        loss = f"loss: {{name: cross_entropy, weight: {[weight] * 10}}}"
+        text = (torch_folder / "training.yaml").read_text()
+        (torch_folder / "training.yaml").write_text(re.sub("loss: .*", loss, text))
+        done = run(torch_folder, "check", "training.yaml")
+        assert done.returncode == 0, done.stderr
+        norms.append(float(re.search(r"norm (\S+),", done.stdout)[1]))
+    assert norms[1] == pytest.approx(norms[0], rel=1e-3)
+
+
 def test_check_refuses_a_loss_that_is_not_finite(folder):
     (folder / "models.py").write_text(
         MODELS.read_text() + "\n\ndef bad(labels, outputs):\n    return 0 / (outputs * 0)\n"

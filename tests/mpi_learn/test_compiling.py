@@ -71,6 +71,21 @@ def test_timing_leaves_weights_and_state_as_they_were(model):
     assert not model.is_xla
 
 
+def test_a_step_that_fails_while_it_is_timed_leaves_the_state_as_it_was(model, monkeypatch):
+    """As when the memory for XLA is exhausted after the first step."""
+    floats, gradient, n_calls = model.state.floats(), model.gradient, []
+
+    def failing(*arguments):
+        n_calls.append(model.is_xla)
+        if n_calls.count(True) == 2:
+            raise MemoryError
+        return gradient(*arguments)
+
+    monkeypatch.setattr(model, "gradient", failing)
+    assert xla_choice.both_seconds(model, Samples((X64,), (CLASSES,)))[1] == float("inf")
+    np.testing.assert_array_equal(model.state.floats(), floats)
+
+
 def test_xla_compiles_once_however_often_it_is_chosen(model):
     for by_xla in (True, False, True):
         model.compile_step(by_xla=by_xla)

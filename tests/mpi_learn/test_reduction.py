@@ -46,6 +46,21 @@ def test_sums_are_those_of_float64(compression, accuracy):
         np.testing.assert_allclose(found[N:], expected[N:], rtol=1e-6)
 
 
+@pytest.mark.parametrize("largest", [0.0, 1e-45, 1e-41, 1e-36])
+def test_tiny_gradients_stay_finite_in_16_bits(largest):
+    """Their largest element divided by that of float16 is 0, or not a normal number, in float32."""
+
+    def run(comm):
+        step = np.zeros(N + 5, np.float32)
+        step[:2] = largest, -largest / 2
+        make_reduction(AllReduce(compression="float16"), FlatLayout(SHAPES)).sum(comm, step)
+        return step
+
+    for found in run_ranks(2, run):
+        np.testing.assert_allclose(found[:2], [2 * largest, -largest], rtol=1e-2, atol=1e-38)
+        assert not found[2:].any()
+
+
 @pytest.mark.parametrize("exact_steps", [0, 2])
 def test_top_k_sends_the_largest_elements_and_adds_the_others_to_the_next_mean_gradient(exact_steps):
     """Lin et al. 2018, algorithm 1, with remainders that are means over samples, after some exact steps."""

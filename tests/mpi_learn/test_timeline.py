@@ -57,6 +57,13 @@ def test_command_writes_the_trace_and_prints_the_summary(traces, tmp_path):
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
+def test_rank_that_was_killed_before_it_wrote_anything_is_left_out(traces, tmp_path):
+    (file,) = traces.glob("rank-*.jsonl")
+    (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "rank-00001.jsonl").touch()
+    assert len(read_traces(tmp_path)) == 1
+
+
 def test_folder_without_timelines_is_refused(tmp_path):
     with pytest.raises(DataError, match="no timelines"):
         read_traces(tmp_path)

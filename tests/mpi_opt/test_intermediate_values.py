@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from mpi_opt.coordinator.fold_reports import FoldReports
+from mpi_opt.coordinator.intermediate_values import IntermediateValues
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 
 
 def test_values_of_later_folds_are_not_used_although_the_first_fold_ended_early():
-    reports = FoldReports(1, FiguresOfMerit())
+    reports = IntermediateValues(1, FiguresOfMerit())
     values = [reports.add(fold, step, 10.0 * fold + step) for fold, n in ((0, 2), (1, 4)) for step in range(n)]
     assert values == [0.0, 1.0, None, None, None, None]
 
 
 def test_parallel_folds_are_aggregated_when_all_have_reported():
-    reports = FoldReports(2, FiguresOfMerit())
+    reports = IntermediateValues(2, FiguresOfMerit())
     assert [reports.add(fold, 3, float(fold)) for fold in (0, 1)] == [None, 0.5]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from mpi_opt.core.figures_of_merit import FiguresOfMerit
 
 
-class FoldReports:
+class IntermediateValues:
     """The intermediate values of one running trial.
 
     If folds run in parallel, their values of a step are aggregated once all of them have reported it. If folds run one
