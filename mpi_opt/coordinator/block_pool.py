@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 
 from mpi_opt.coordinator.block_membership import BlockMembership
@@ -17,11 +17,8 @@ from mpi_opt.messages.link import CoordinatorLink
 from mpi_opt.messages.messages import Broken, Disband, Dismissal, End, Freed, Join, Lost, Ready, ToCoordinator
 from mpi_opt.store.records import Start
 
-TICK_S = 0.02
-"""The longest wait for messages between two rounds of the search loop, in seconds.
-
-In each round the loop reads the request to end. After it, ``mpirun`` may leave only 0.25 s.
-"""
+TICK_S = 0.1
+"""The longest wait for messages between two rounds of the search loop, in seconds."""
 
 TIMEOUT_SLACK_S = 20.0
 """Time after ``trial.timeout`` at which a block is given up, in seconds. Its own watchdogs have then failed."""
@@ -91,10 +88,12 @@ class BlockPool:
         """The time in which messages could arrive, in seconds since the creation of the pool."""
         return self._clock.now_s
 
-    def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
-        """Waits at most `timeout_s` seconds for messages; returns them, each with the world rank of its sender."""
+    def receive(
+        self, timeout_s: float, is_interrupted: Callable[[], bool] = lambda: False
+    ) -> list[tuple[int, ToCoordinator]]:
+        """Waits for messages, as `CoordinatorLink.receive` does."""
         with self._clock.listening():
-            return self.link.receive(timeout_s)
+            return self.link.receive(timeout_s, is_interrupted)
 
     @property
     def is_empty(self) -> bool:

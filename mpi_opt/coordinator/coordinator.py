@@ -57,7 +57,7 @@ class Coordinator:
             self._resume()
             self.pool.assemble()
             while not self._is_over():
-                for rank, message in self.pool.receive(TICK_S):
+                for rank, message in self.pool.receive(TICK_S, self._must_stop):
                     self._handle(rank, message)
                 for record in self.state.changed_elsewhere():
                     self._handle_external(record)
@@ -259,9 +259,13 @@ class Coordinator:
             self._event("block_lost", f"block {running.block} hangs in trial {running.number}")
             self._give_up(running.block, "its block does not answer")
 
+    def _must_stop(self) -> bool:
+        """Whether the search must end and has not been stopped yet. ``mpirun`` may leave it only 0.25 s."""
+        return self._stop_by_s == NEVER and self.stopping.is_due()
+
     def _stop_if_due(self) -> None:
         """Stops the search, once, on request or at its time limit."""
-        if self._stop_by_s == NEVER and (why := self.stopping.reason):
+        if self._must_stop() and (why := self.stopping.reason):
             self._requeue_running(why)
             self._stop(why)
             self._stop_running()

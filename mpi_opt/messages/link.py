@@ -33,11 +33,15 @@ class CoordinatorLink(ABC):
         return ""
 
     @abstractmethod
-    def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
-        """Waits at most `timeout_s` seconds for messages.
+    def receive(self, timeout_s: float, is_interrupted: Callable[[], bool]) -> list[tuple[int, ToCoordinator]]:
+        """Waits for messages.
+
+        Args:
+            timeout_s: The longest wait, in seconds.
+            is_interrupted: Called at least every 20 ms during the wait, which ends if it returns True.
 
         Returns:
-            The messages that have arrived, each with the world rank of its sender; empty after `timeout_s`.
+            The messages that have arrived, each with the world rank of its sender; may be empty.
         """
 
 

@@ -83,9 +83,9 @@ class MPICoordinatorLink(CoordinatorLink):
     def unreliable_version(self) -> str:
         return lost_ranks.unreliable_version(MPI.Get_library_version())
 
-    def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
+    def receive(self, timeout_s: float, is_interrupted: Callable[[], bool]) -> list[tuple[int, ToCoordinator]]:
         pause = Pause(LONGEST_PAUSE_S, YIELD_S)
-        while not (messages := self._arrived()) and pause.waited_s < timeout_s:
+        while not (messages := self._arrived()) and pause.waited_s < timeout_s and not is_interrupted():
             pause()
         return messages
 

@@ -7,6 +7,7 @@ arrives.
 from __future__ import annotations
 
 import math
+import time
 from collections import defaultdict, deque
 from collections.abc import Callable
 from threading import Condition
@@ -29,6 +30,9 @@ from mpi_opt.messages.messages import (
 
 MEANWHILE_S = 0.1
 """The interval at which a waiting worker calls ``meanwhile``, in seconds."""
+
+INTERRUPT_S = 0.02
+"""The interval at which the waiting coordinator calls ``is_interrupted``, in seconds."""
 
 
 class _Channel:
@@ -66,12 +70,16 @@ class SerialCoordinatorLink(CoordinatorLink):
         else:
             self._put(message)
 
-    def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
-        channel = self.channel
+    def receive(self, timeout_s: float, is_interrupted: Callable[[], bool]) -> list[tuple[int, ToCoordinator]]:
+        channel, until_s = self.channel, time.monotonic() + timeout_s
         with channel.changed:
             channel.n_handled = channel.n_taken
             channel.changed.notify_all()
-            channel.changed.wait_for(lambda: channel.to_coordinator or channel.error is not None, timeout_s)
+            while not channel.changed.wait_for(
+                lambda: channel.to_coordinator or channel.error is not None, INTERRUPT_S
+            ):
+                if is_interrupted() or time.monotonic() >= until_s:
+                    break
             if channel.error is not None:
                 raise channel.error
             messages = [(0, message) for message in channel.to_coordinator]

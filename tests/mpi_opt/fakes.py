@@ -130,7 +130,7 @@ class ScriptedLink(CoordinatorLink):
             self.assigned = {n: (busy, one) for n, (busy, one) in self.assigned.items() if busy != rank}
             self.waiting.append((rank, Freed(message.block)))
 
-    def receive(self, timeout_s: float) -> list[tuple[int, ToCoordinator]]:
+    def receive(self, timeout_s: float, is_interrupted: Callable[[], bool]) -> list[tuple[int, ToCoordinator]]:
         if not self.waiting and not self.assigned:
             assert time.monotonic() - self.spoke_at_s < SILENCE_S, "the search waits for ever"
             return []

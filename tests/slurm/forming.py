@@ -62,7 +62,7 @@ def coordinate() -> None:
     link, members = MPICoordinatorLink(world), tuple(range(1, world.size))
     for member in members:
         link.send(member, Join(0, members))
-    while not (messages := link.receive(1.0)):
+    while not (messages := link.receive(1.0, lambda: False)):
         pass
     if not isinstance(messages[0][1], Ready):
         print(messages, flush=True)
