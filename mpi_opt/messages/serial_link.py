@@ -72,14 +72,17 @@ class SerialCoordinatorLink(CoordinatorLink):
 
     def receive(self, timeout_s: float, is_interrupted: Callable[[], bool]) -> list[tuple[int, ToCoordinator]]:
         channel, until_s = self.channel, time.monotonic() + timeout_s
+
+        def is_over() -> bool:
+            if channel.to_coordinator or channel.error is not None:
+                return True
+            return is_interrupted() or time.monotonic() >= until_s
+
         with channel.changed:
             channel.n_handled = channel.n_taken
             channel.changed.notify_all()
-            while not channel.changed.wait_for(
-                lambda: channel.to_coordinator or channel.error is not None, INTERRUPT_S
-            ):
-                if is_interrupted() or time.monotonic() >= until_s:
-                    break
+            while not channel.changed.wait_for(is_over, INTERRUPT_S):
+                pass
             if channel.error is not None:
                 raise channel.error
             messages = [(0, message) for message in channel.to_coordinator]

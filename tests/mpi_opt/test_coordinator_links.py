@@ -22,7 +22,7 @@ def test_the_coordinator_waits_asleep_and_no_longer_than_it_wants(link):
     began_s, used_s = time.monotonic(), time.thread_time()
     assert link.receive(0.5, lambda: False) == []
     assert 0.5 <= time.monotonic() - began_s < 5
-    assert time.thread_time() - used_s < 0.2
+    assert time.thread_time() - used_s < 0.15
 
 
 def test_an_interruption_ends_the_wait(link):
@@ -31,8 +31,10 @@ def test_an_interruption_ends_the_wait(link):
     assert 0.2 <= time.monotonic() + 0.2 - until_s < 10
 
 
-def test_an_interruption_is_noticed_within_20_ms(link):
-    asked_s: list[float] = []
-    link.receive(1.0, lambda: bool(asked_s.append(time.monotonic())))
-    gaps_s = sorted(after - before for before, after in pairwise(asked_s))
-    assert gaps_s[len(gaps_s) // 2] < 0.05  # the median, because a loaded machine may pause the process
+def test_a_waiting_coordinator_asks_often_whether_it_is_interrupted(link):
+    def longest_gap_s():
+        asked_s: list[float] = []
+        link.receive(1.5, lambda: bool(asked_s.append(time.monotonic())))
+        return max(after - before for before, after in pairwise(asked_s))
+
+    assert any(longest_gap_s() < 0.05 for _ in range(5))  # several attempts: a loaded machine pauses processes
