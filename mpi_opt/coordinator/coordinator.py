@@ -20,11 +20,9 @@ from mpi_opt.messages.messages import Abandoned, Assignment, Broken, Freed, Lost
 from mpi_opt.store.store import Store
 from mpi_opt.strategies.strategy import Strategy
 from mpi_opt.study.past_trials import PastTrials
+from mpi_opt.study.progress import ELSEWHERE
 from mpi_opt.study.study import SEARCH_FINISHED, SEARCH_STOPPED, STUDY_FINISHED, STUDY_RESUMED
 from mpi_opt.worker.watchdog import STOPPING_S
-
-ELSEWHERE = -1
-"""The block index, for the observer, of trials that a workload system runs."""
 
 NEVER = float("inf")
 
@@ -254,8 +252,7 @@ class Coordinator:
         """Gives up ranks that do not leave their block and blocks that do not answer."""
         for rank in sorted(self.pool.give_up_unresponsive()):
             self._event("rank_lost", f"rank {rank} did not leave its block")
-        overdue = [running for running in self.queue.running.values() if running.due_s < self.pool.now_s]
-        for running in overdue:
+        for running in [one for one in self.queue.running.values() if one.due_s < self.pool.now_s]:
             self._event("block_lost", f"block {running.block} hangs in trial {running.number}")
             self._give_up(running.block, "its block does not answer")
 

@@ -6,6 +6,9 @@ from mpi_opt.core.space import Parameters
 from mpi_opt.core.trial import Outcome
 from mpi_opt.study.study import Study
 
+ELSEWHERE = -1
+"""The block number of trials that a workload system runs."""
+
 
 class Progress:
     """Receives the events of a search and ignores them. Methods that override these must return quickly."""
@@ -20,7 +23,7 @@ class Progress:
         """The block has started the trial `number`."""
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        """A trial with the hyperparameters `parameters` has ended on the block."""
+        """A trial with the hyperparameters `parameters` has ended on the block, or `ELSEWHERE`."""
 
     def given_up(self, block: int) -> None:
         """The block is lost; its trial, if any, will run again."""
