@@ -116,7 +116,7 @@ def run(arguments: list[str]) -> Any:
 
 
 def _guarded(command: Callable[[], Any], debug: bool, default: int | None = FINISHED) -> Any:
-    """The value of `command`; after an error that a user can fix or should know its exit status, and one message."""
+    """Runs a command; returns its value, or `default` for None. Reports an expected error; returns its exit status."""
     try:
         value = command()
     except KeyboardInterrupt:

@@ -29,10 +29,11 @@ def new(
 
 
 def write_template(name: str, kind: Kind, folder: Path) -> list[Path]:
-    """Writes the files of a new study into `folder`, all or none of them; returns their paths.
+    """Writes the files of a new study into `folder`; returns their paths. Writes nothing if one of the files exists.
 
     Raises:
-        ConfigurationError: `name` has other characters than letters, digits, _ and -, or one of the files exists.
+        ConfigurationError: `name` has other characters than letters, digits, _ and -, or begins with a digit or -, or
+            one of the files exists.
     """
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", name):
         cure = "mpi-opt new jets writes jets.yaml and jets.py"

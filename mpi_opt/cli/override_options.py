@@ -63,7 +63,7 @@ def overriding(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def written(changes: Changes) -> list[str]:
-    """`changes` as words of a command line."""
+    """`changes` as command-line arguments."""
     given = {name: changes[key] for name, (key, _) in OVERRIDES.items() if changes[key] is not None}
     return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", str(value))]
 

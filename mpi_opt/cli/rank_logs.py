@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def make_log_folder(configuration: StudyConfiguration) -> None:
-    """Creates the folder of the log files; only rank 0 does, so that an error is reported once.
+    """Creates the folder of the log files. Called on rank 0 only, so that an error is reported once.
 
     Raises:
         ConfigurationError: The folder cannot be created.

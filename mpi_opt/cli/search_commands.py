@@ -145,7 +145,7 @@ def _print_study(configuration: StudyConfiguration) -> None:
 
 
 def _rehearse(configuration: StudyConfiguration, directory: Path) -> None:
-    """Trains one batch with the middle of the space, or imports the user's function, in this process."""
+    """Trains one batch at the centre of the space, or imports the user's function, in this process."""
     from mpi_learn.mpi.library import MPI
     from mpi_opt.configuration.configuration import EXTERNAL
     from mpi_opt.worker.objectives import TrainingObjective, make_objective

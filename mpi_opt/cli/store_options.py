@@ -52,7 +52,7 @@ def find_trial(store: Store, study: Study, number: int | None) -> tuple[Study, T
     """Reads the trial with this number; for None the best one.
 
     Returns:
-        `study`, with only the trials whose training the trial continues; and the trial.
+        `study`, with only the trial and those whose training it continues; and the trial.
 
     Raises:
         StoreError: There is no such trial, or a trial whose training it continues is missing.

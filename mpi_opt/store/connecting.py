@@ -45,10 +45,10 @@ NETWORK_FILE_SYSTEMS = frozenset(
 
 
 def parsed(url: str) -> URL:
-    """Parses a URL. The path of a file that ends in .db becomes an SQLite URL; relative paths become absolute.
+    """Parses a URL. A path with one of `FILE_SUFFIXES` becomes an SQLite URL; relative paths become absolute.
 
     Raises:
-        StoreError: `url` is neither a URL of SQLAlchemy nor the path of a file that ends in .db.
+        StoreError: `url` is neither a URL of SQLAlchemy nor a path with one of `FILE_SUFFIXES`.
     """
     if ":" not in url and url.endswith(FILE_SUFFIXES):
         url = f"sqlite:///{url}"
@@ -167,7 +167,7 @@ def _check_path(path: Path, address: URL, read_only: bool) -> None:
 
 def _engine(address: URL, read_only: bool, beside_s: float | None) -> Engine:
     if address.get_backend_name() == "postgresql" and read_only:
-        # read-only transactions; a prepared query cannot contain a COMMIT and a second statement
+        # transactions are read-only; a prepared query is a single statement: it cannot commit and then write
         return create_engine(
             address.set(drivername="postgresql+psycopg"),
             execution_options={"postgresql_readonly": True},

@@ -2,7 +2,7 @@
 
 mpi_opt.errors.StoreError   invalid input: URL, directory, permission, version
 ├── StoreNotReadyError          nothing was written; the same call may succeed later
-│   ├── StoreFullError              no space on the disk, or over the quota
+│   ├── StoreFullError              no space on the disk, over the quota, or an I/O error
 │   └── StoreLockedError            another program holds the write lock
 ├── InvalidQueryError       a query of the user has a wrong syntax, or the name of a table or column
 ├── StoreConflictError          nothing was written; another process has changed the study since it was read
@@ -21,7 +21,7 @@ class StoreNotReadyError(StoreError):
 
 
 class StoreFullError(StoreNotReadyError):
-    """There is no space left for the database."""
+    """There is no space left for the database, or the disk cannot be read or written."""
 
 
 class StoreLockedError(StoreNotReadyError):

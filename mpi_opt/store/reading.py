@@ -191,7 +191,7 @@ def _trial(row: Row[Any]) -> TrialRecord:
     """A trial from a row of `TRIAL_COLUMNS`, without its several figures of merit.
 
     Raises:
-        ValueError: A value was not written by this program. Chains of trials that resume from one another have an end.
+        ValueError: `resume_from` is not the number of an earlier trial. Chains of resumed trials would not end.
     """
     number, state, parameters, *middle, pareto = tuple(row)
     if row.resume_from is not None and row.resume_from not in range(number):

@@ -11,7 +11,10 @@ from mpi_opt.core.space import Parameters, Space
 from mpi_opt.core.trial import FINISHED, Outcome, Proposal, State, TrialRecord
 
 GivenUp = Literal["lost", "killed"]
-"""The outcome of an attempt without a result: its ranks were lost or it was stopped; or its search was killed."""
+"""The outcome of an attempt without a result.
+
+``lost``: its ranks were lost, or it was stopped or given back. ``killed``: its search was, or may have been, killed.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +182,7 @@ class EarlierTrial:
     """A trial of an earlier study, converted for a new one.
 
     Attributes:
-        parameters: The hyperparameters that both studies have; values out of the new range are moved to its end.
+        parameters: The hyperparameters that both studies have; values outside the new range become its nearest limit.
         figure_of_merit: The figure of merit in the direction of the new study.
     """
 

@@ -58,7 +58,8 @@ class Store:
 
         Args:
             url: Any SQLAlchemy URL, e.g. ``sqlite:///results.db`` (relative to the current directory), ``sqlite://``
-                (in memory), ``postgresql://user@host/database``; or the path of a file that ends in ``.db``.
+                (in memory), ``postgresql://user@host/database``; or the path of a file that ends in ``.db``,
+                ``.sqlite`` or ``.sqlite3``.
             read_only: Whether to refuse every change.
 
         Raises:

@@ -25,7 +25,7 @@ RESERVED = {"nothing"}.union(*(kind.dialect().identifier_preparer.reserved_words
 
 @dataclass(frozen=True)
 class StudyColumns:
-    """The names of the columns of a study, all different, also if upper and lower case are the same.
+    """The names of the columns of a study. They differ even if case is ignored.
 
     Attributes:
         figures: Figure of merit -> the columns of its value and of its uncertainty; empty for a single one.

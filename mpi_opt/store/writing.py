@@ -211,7 +211,7 @@ def _count_ended(connection: Connection, study_id: int, count: int) -> int:
 
 
 def _insert_folds(connection: Connection, ended: Mapping[int, Finish]) -> None:
-    """Inserts the folds, and their metrics and figures of merit. An attempt that did not end has left none."""
+    """Inserts the folds, their metrics and figures of merit. Earlier attempts of these trials have no such rows."""
     new = [({"trial_id": key, "fold": fold.fold}, fold) for key, trial in ended.items() for fold in trial.outcome.folds]
     rows = [
         this_fold | {"figure_of_merit": _number(fold.figure_of_merit), "duration_s": fold.duration_s}

@@ -68,7 +68,8 @@ def tell(url: str, name: str | None, results: Sequence[ExternalResult]) -> Study
         The study after the call; with its trials only if it has several figures of merit.
 
     Raises:
-        UserError: There is no such store, study or trial, or a trial has finished or is run by a search.
+        UserError: There is no such store, study or trial; a trial is not running, or a search runs it; a result is of
+            an earlier attempt, or has a wrong number of values.
     """
     Store.open(url, read_only=True).close()  # `ask` has created the store: a wrong name must not create another one
     return _retried(lambda: _recorded(url, name, results))
@@ -132,7 +133,7 @@ def _check_given_out(
     """Verifies that `ask` has given out the trial and that it is still running.
 
     Raises:
-        StoreError: The trial does not exist, has finished, is queued, or belongs to a search.
+        StoreError: The trial does not exist, has finished, is queued, belongs to a search, or runs in another attempt.
     """
     where, number, trial = f"study {study.name}", result.number, trials.get(result.number)
     details = f"mpi-opt results --study {study.name} --trial {number}"
@@ -216,7 +217,7 @@ def _check_shared(url: str) -> None:
 
 
 def _retried(attempt: Callable[[], Answer]) -> Answer:
-    """Calls `attempt` until other processes do not interfere, and returns its value."""
+    """Returns the value of `attempt`, called again after conflicts with other processes for up to `RETRY_LIMIT_S`."""
     until = time.monotonic() + RETRY_LIMIT_S
     while True:
         try:

@@ -83,7 +83,7 @@ class Lease:
             )
 
     def release(self) -> None:
-        """Releases the lease. If the store stays locked, the row remains, and its owner is found not to exist."""
+        """Releases the lease. If the store stays locked, the row remains, but its owner no longer exists."""
         self._is_released.set()
         if self._thread.is_alive():
             self._thread.join(2 * RETRY_S)

@@ -23,10 +23,10 @@ class Progress:
         """The block has started the trial `number`."""
 
     def finished(self, block: int, outcome: Outcome, parameters: Parameters) -> None:
-        """A trial with the hyperparameters `parameters` has ended on the block, or `ELSEWHERE`."""
+        """A trial with the hyperparameters `parameters` has ended; `block` is `ELSEWHERE` for an external trial."""
 
     def given_up(self, block: int) -> None:
-        """The block is lost; its trial, if any, will run again."""
+        """The block is lost or retired. Its trial, if any, is queued again or fails."""
 
     def note(self, text: str) -> None:
         """There is a message for the user."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 STUDY_FINISHED, STUDY_RESUMED, SEARCH_STOPPED = "study_finished", "study_resumed", "search_stopped"
-"""Events that a search records: the study is finished; a study continues; the search ended before it was finished.
+"""Events that a search records: the study is finished; a study continues; a search stopped early.
 
 `ask` records the first two as well.
 """
@@ -45,9 +45,9 @@ class Study:
         record: The study without its trials.
         trials: All trials, by number.
         store: The store's URL.
-        is_finished: Whether all trials have ended, also those of a workload system, the target is reached, or the
-            strategy has no more proposals. After a search, and after `ask` has changed the number of trials, only the
-            next search or the next `ask` can decide this.
+        is_finished: Whether all trials have ended, also those of a workload system, or the target is reached, or the
+            strategy has no more proposals. After an interrupted search, or a change of ``search.trials`` or
+            ``search.target``, the value is updated by the next search or the next `ask`.
     """
 
     record: StudyRecord

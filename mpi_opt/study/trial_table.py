@@ -48,7 +48,7 @@ def _trial_row(trial: TrialRecord, columns: StudyColumns) -> dict[str, Any]:
 
 
 def figures_as_text(trial: TrialRecord, figures_of_merit: FiguresOfMerit, name: str) -> list[tuple[str, str]]:
-    """The name of each figure of merit of a trial, and its value ± its uncertainty. `name` is that of a single one."""
+    """The name of each figure of merit of a trial, and its value ± its uncertainty. A single one is called `name`."""
     if not figures_of_merit.are_several:
         return [(name, _with_uncertainty(trial.figure_of_merit, trial.uncertainty))]
     figures, uncertainties = trial.figures_of_merit, trial.uncertainties

@@ -13,7 +13,7 @@ from mpi_opt.store.records import CurveRecord
 from mpi_opt.study.study import Study
 
 MAX_VALUES, MIN_TRIALS, MAX_TRIALS = 1_000_000, 200, 20_000
-"""The number of values of curves to read for a figure; the smallest and the largest number of their trials."""
+"""A figure reads about `MAX_VALUES` values of curves, but at least `MIN_TRIALS` and at most `MAX_TRIALS` trials."""
 
 MeanCurves = dict[str, dict[int, list[float]]]
 """Metric -> trial number -> one value per epoch."""
@@ -55,7 +55,10 @@ def improvements(trials: Sequence[TrialRecord], maximize: bool) -> list[tuple[in
 
 
 def curves_to_draw(study: Study) -> list[CurveRecord]:
-    """The curves of all trials; only of the best and some others if all have more than `MAX_VALUES` values."""
+    """The curves of all trials; only of the best and some others if all would have more than `MAX_VALUES` values.
+
+    The number of values per trial is that of the best trial.
+    """
     if not study.trials:
         return []
     ordered = [trial.number for trial in study.ranked()]

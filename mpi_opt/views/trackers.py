@@ -1,7 +1,7 @@
 """Trackers record the trials of a search in TensorBoard or MLflow as they end.
 
-A specification is ``tensorboard:FOLDER`` or ``mlflow:URI``. After its first error a tracker is reported and no longer
-used: the store contains all trials.
+A specification is ``tensorboard:FOLDER`` or ``mlflow:URI``. The first error of a tracker is printed, and the tracker is
+no longer used. The search continues, and the store contains all trials.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class TensorBoard(Tracker):
 
 
 class Mlflow(Tracker):
-    """Writes an experiment with the name of the study and a run per trial. An empty URI is the default of MLflow."""
+    """Writes an experiment with the name of the study and a run per trial. Without a URI, MLflow uses its default."""
 
     def __init__(self, place: str, study: str) -> None:
         from mlflow import MlflowClient

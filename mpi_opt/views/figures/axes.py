@@ -18,7 +18,10 @@ def position(dimension: Dimension, value: Value) -> float:
 
 
 def jittered(dimension: Dimension, places: list[float], seed: int = 0) -> np.ndarray:
-    """`places`, shape (n,), with a small random shift if the dimension has at most 20 values: points would overlap."""
+    """`places`, shape (n,), with a small random shift if the dimension has at most 20 values.
+
+    Otherwise points would overlap.
+    """
     exact = np.array(places)
     if dimension.size > 20 or not places:
         return exact

@@ -68,7 +68,7 @@ class Forest:
         return sorted(self.names, key=lambda name: -self.shares[name])
 
     def curve(self, name: str, units: np.ndarray) -> np.ndarray:
-        """The mean figure of merit over all other hyperparameters, at `units` in [0, 1] of this hyperparameter."""
+        """The mean figure of merit over all other hyperparameters at `units` (m,) in [0, 1] of this one; shape (m,)."""
         return self._marginal([self.names.index(name)], units[:, None])
 
     def surface(self, x: str, y: str, units_x: np.ndarray, units_y: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from mpi_opt.views import series
 from mpi_opt.views.figures.drawing import COLOURS, label, new_figure, styled
 
 FEW = 12
-"""The trials of a front with at most this many are labelled with their numbers."""
+"""The trials of a front are labelled with their numbers if they are at most this many."""
 
 
 @styled

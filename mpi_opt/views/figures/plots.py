@@ -38,7 +38,7 @@ N_CURVES = 10
 """The number of highlighted best trials."""
 
 N_LINES = 1000
-"""The largest number of trials in a figure with a line or ring per trial: the best ones."""
+"""The largest number of trials in a figure with a line or ring per trial. The best trials are drawn."""
 
 SUFFIXES = (".png", ".svg", ".pdf")
 

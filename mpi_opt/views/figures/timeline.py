@@ -28,7 +28,7 @@ class Timeline:
     Attributes:
         bars: The attempts, by their start.
         began_at: The start of the first attempt, UTC ISO-8601 text.
-        span_s: The seconds from the first start to the last end.
+        span_s: The seconds from the first start to the last known start or end.
         utilisation: The fraction of that time, over all blocks, in which a trial ran; between 0 and 1.
     """
 

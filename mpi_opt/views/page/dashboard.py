@@ -195,7 +195,7 @@ class Dashboard:
 
     Raises:
         StoreError: There is no such store or study.
-        ConfigurationError: The port is in use.
+        ConfigurationError: The port is in use or not permitted.
     """
 
     def __init__(

@@ -148,7 +148,10 @@ def _best_table(study: Study) -> str:
 
 
 def _best_ranges(study: Study) -> str:
-    """The range of each hyperparameter over the best tenth of the complete trials."""
+    """The range of each hyperparameter over the best tenth of the complete trials, at least five.
+
+    Empty for fewer than `MIN_TRIALS` complete trials.
+    """
     ranked = series.complete(study)
     best = ranked[: max(5, math.ceil(len(ranked) / 10))]
     if len(ranked) < MIN_TRIALS:
@@ -169,7 +172,7 @@ def _best_ranges(study: Study) -> str:
 
 
 def _failures(study: Study, attempts: Sequence[AttemptRecord], events: Sequence[EventRecord]) -> str:
-    """The failed trials by reason, then the events and lost attempts in order of time."""
+    """The failed trials by reason, then the latest 200 events and lost attempts."""
     reasons = _by_reason(study.trials)
     parts = [_reason(trials) for trials in reasons[:N_REASONS]] or ['<p class="good">No trial failed.</p>']
     if len(reasons) > N_REASONS:

@@ -118,7 +118,10 @@ def _folds(folds: Iterable[FoldRecord], index: dict[int, int]) -> list[list[floa
 
 
 def _curves(study: Study, curves: Iterable[CurveRecord], index: dict[int, int]) -> dict[str, Any]:
-    """Metric -> its curves, the figure of merit first. Of many trials, the best and some others are drawn."""
+    """Metric -> its curves, for at most six metrics, the figure of merit first.
+
+    Of many trials, the best and some others are drawn.
+    """
     means = series.mean_curves(curves)
     main = series.main_metric(study, means)
     ranks = {trial.number: rank for rank, trial in enumerate(series.complete(study))}

@@ -44,7 +44,7 @@ def trial_yaml(study: Study, trial: TrialRecord, *, is_elsewhere: bool = False) 
 
 
 def _training(template: dict[str, Any], trial: TrialRecord, directory: str | None) -> dict[str, Any]:
-    """The section ``training:`` with the hyperparameters of a trial, which begins with the model."""
+    """The section ``training:`` with the hyperparameters of a trial inserted; the keys of the model are first."""
     folder = None if directory is None else Path(directory)
     filled = filled_training(template, trial.parameters, folder, guess=True)
     return {key: filled[key] for key in ("model", "parameters") if key in filled} | filled

@@ -27,7 +27,7 @@ class ProgressCounts:
         best: The best figure of merit so far.
         best_number: The number of the best trial.
         best_parameters: The hyperparameters of the best trial.
-        trend: The best figure of merit after each trial.
+        trend: The best figure of merit after each complete trial.
         last_failure: The last failed trial and the first line of its error.
         began: The start of the first trial of this run, by `clock`; None before it.
         n_ended_here: The number of trials that ended in this run.
@@ -100,7 +100,7 @@ class ProgressCounts:
             self.last_failure = f"trial {outcome.number}: {reason}"
 
     def lose(self, block: int) -> None:
-        """Records that a block is lost."""
+        """Records that a block is lost or retired."""
         self.blocks[block] = False
         self.busy.pop(block, None)
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 LINE_INTERVAL_S = 1.0
-"""The shortest interval between two plain lines, in seconds."""
+"""The shortest interval between the lines of two trials, in seconds."""
 
 DRAW_INTERVAL_S = 0.25
 """The shortest interval between two updates of the panel, in seconds."""
@@ -32,7 +32,7 @@ MOST_CELLS = 256
 
 
 class PlainProgress(Progress):
-    """Prints at most one line per second, without colours, for the logs of batch systems."""
+    """Prints notes and at most one trial per second, without colours, for the logs of batch systems."""
 
     def __init__(self, counts: ProgressCounts, tracker: Tracker | None = None, stream: TextIO | None = None) -> None:
         self.counts, self.tracker, self.stream = counts, tracker, stream or sys.stdout

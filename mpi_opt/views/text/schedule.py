@@ -1,4 +1,4 @@
-"""The schedule of the hyperparameters that changed during a training, as population-based training does."""
+"""The schedule of the hyperparameters that changed during a training, for example by population-based training."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ function drawColumn(f, column, x, kept) {
   c.fillRect(x - 7, top, 14, bottom - top);
 }
 
-// Dragging along an axis selects the trials with values in this part of it; a click on the axis selects all trials again.
+// Dragging along an axis selects the trials with values in this part of it; a very short drag selects all trials again.
 function brush(figure, columns, kept, clear) {
   let active = null, from = 0;
   const fraction = (y) => Math.min(1, Math.max(0, (figure.height - figure.bottom - y) / (figure.height - figure.bottom - figure.top)));

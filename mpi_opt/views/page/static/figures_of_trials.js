@@ -121,7 +121,7 @@ function curves() {
   show();
 }
 
-// The figures of merit of the folds of the best trials, and their mean.
+// The figures of merit of the folds of the best trials, and their aggregate.
 function folds() {
   const holder = element("folds-plot"), n = T.number.at(-1) > 999 ? 12 : 20;
   const chosen = RANKED.filter((t) => DATA.folds[t] && DATA.folds[t].length > 1).slice(0, n);
