@@ -62,7 +62,7 @@ class Dimension(ABC):
         """Whether `decode` can return `value`, up to rounding."""
 
     def exact(self, value: Value) -> Value:
-        """`value`, a value of the dimension, as `decode` returns it: 1.0 for 1 if the hyperparameter is real."""
+        """Converts a value of the dimension to the form that `decode` returns: 1 to 1.0 for a real hyperparameter."""
         return value
 
     def sample(self, rng: np.random.Generator) -> Value:

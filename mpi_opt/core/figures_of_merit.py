@@ -159,8 +159,8 @@ class FiguresOfMerit:
     def _error(self, folds: int) -> float:
         """The standard error of the aggregate, in units of the folds' standard deviation, for normal errors.
 
-        It is 1/√K for the mean and √(π/2K) for the median (large K). The sample standard deviation has a variance of
-        about σ²/2(K - 1), independent of the mean; `mean+std` has the sum of both variances.
+        It is 1/√K for the mean and √(π/(2K)) for the median (large K). The sample standard deviation has a variance of
+        about σ²/(2(K - 1)), independent of the mean; `mean+std` has the sum of both variances.
         """
         variance = 1.0 / folds
         if self.selection == "median" and folds > 2:

@@ -33,7 +33,7 @@ def split(n_samples: int, fold: int, folds: int, seed: int, labels: np.ndarray |
         The training and the validation indices, int64, both sorted.
 
     Raises:
-        ConfigurationError: There are fewer samples than folds.
+        ConfigurationError: There are fewer samples than folds, or fewer than five with one fold.
     """
     from sklearn.model_selection import KFold, StratifiedKFold
 

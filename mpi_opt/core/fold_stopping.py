@@ -2,13 +2,13 @@
 
 Let f_i be the figures of merit (to be minimised) of the first m of K folds of a trial, b_i those of the best complete
 trial, and d_i = f_i - b_i. Both trials have the same samples in fold i, so the difficulty of a fold cancels in d_i. The
-trial will be worse than the best one if the mean of all K differences is positive. If the differences are normally
-distributed around a common mean, the mean of K differences is estimated by d̄, the mean of m of them, with the standard
-error of a sample from a finite population, and
+trial will be worse than the best one if D, the mean of all K differences, is positive. D is estimated by d̄, the mean of
+the first m differences. If the differences are normally distributed around a common mean,
 
-    t = d̄ / (s̃ √((1/m) (1 - m/K)))
+    t = (d̄ - D) / (s̃ √((1/m) (1 - m/K)))
 
-has a Student distribution. The probability of a larger t is the probability that the trial still becomes the best one.
+has a Student distribution. The factor 1 - m/K corrects for the finite number of folds. The probability that the trial
+still becomes the best one (D < 0) is therefore the probability of a larger t than that for D = 0.
 The variance of a few differences is uncertain. It is therefore moderated by the variances of other trials (Smyth, Stat.
 Appl. Genet. Mol. Biol. 3(1), 2004, section 3, and section 6.2 for ν₀ and s₀²):
 
@@ -61,7 +61,7 @@ class ReferenceTrial:
     sign: float = 1.0
 
     def is_clearly_worse(self, figures: Sequence[float]) -> bool:
-        """Whether a trial can be stopped whose first folds, at least one and not all, have the figures `figures`."""
+        """Whether to stop a trial whose first m folds have the figures of merit `figures`: shape (m,), 1 ≤ m < K."""
         from scipy.special import stdtr
 
         n_run, n_all = len(figures), len(self.folds)

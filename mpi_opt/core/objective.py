@@ -37,7 +37,7 @@ class TrialSettings:
 
 
 class Objective(ABC):
-    """The interface of what a block runs for each trial."""
+    """The interface of an objective, which a block runs for each trial."""
 
     @abstractmethod
     def prepare(self, comm: Communicator, parameters: Parameters) -> None:

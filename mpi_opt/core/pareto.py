@@ -75,7 +75,7 @@ def crowding(values: ArrayLike) -> Floats:
 
 
 def order(values: Sequence[tuple[float, ...] | float]) -> list[int]:
-    """The indices of points, best first: by size, or with several values by rank, then by falling crowding distance."""
+    """The indices of points, best first: by value; with several values, by rank, then largest crowding distance."""
     if not values or not isinstance(values[0], tuple):
         return sorted(range(len(values)), key=lambda index: as_tuple(values[index]))
     points = np.array(values)

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def thinned(ranked: Sequence[T], most: int) -> Sequence[T]:
-    """At most `most` elements of `ranked`: the first half of them, then others that are evenly spread over the rest.
+    """At most `most` elements of `ranked`: the first `most` // 2, then elements that are evenly spread over the rest.
 
     Args:
         ranked: The elements, best first.

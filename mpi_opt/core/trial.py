@@ -175,7 +175,7 @@ class Reporter(Protocol):
         """Whether the trial must stop."""
 
     def abandon(self, block: int, number: int, error: str) -> None:
-        """Reports that a rank of the trial has failed and cannot free ranks that may wait for it."""
+        """Reports that one rank of the trial has failed, while other ranks may still wait for its messages."""
 
 
 class Trial:

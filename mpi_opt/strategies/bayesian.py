@@ -47,7 +47,7 @@ from mpi_opt.strategies.surrogates.proposer import Proposer
 from mpi_opt.strategies.surrogates.scalarization import drawn_weights
 
 FEWEST_VALUES = 4
-"""Fewest values for a model."""
+"""Fewest costs from which a model is fitted."""
 
 
 class BayesianOptions(Options):

@@ -7,9 +7,9 @@ It differs from the papers as follows:
 
 - Promotions are delayed (Li et al., PVLDB 15(6), 2022): at most one in `factor` is ever promoted from a
   rung, even if the ranking changes.
-- A part of all epochs, `exploration`, goes to new configurations; promotions wait for it, except the first one of each
-  rung. Where early costs say little about final ones, trying more configurations pays more than training more of them
-  to the end (measured in ``experiments/halving``).
+- A part of all epochs, `exploration`, goes to new configurations. A promotion waits until they have received this part,
+  except the first one of each rung. Where early costs say little about final ones, trying more configurations pays more
+  than training more of them to the end (measured in ``experiments/halving``).
 - New configurations may come from a Gaussian process of the costs at the highest rung with enough of them, as in BOHB
   (Falkner, Klein and Hutter, ICML 2018, section 4), which uses kernel density estimates.
 - Hyperband's brackets are interleaved: the rung at which a configuration starts is a function of its number.
@@ -225,7 +225,7 @@ class Halving(Strategy):
         return asked[0].parameters if asked else None
 
     def _first_rung(self, configuration: int) -> int:
-        """The rung at which a configuration starts; the higher the rung, the fewer configurations start there."""
+        """The rung at which a configuration starts: rung i for a fraction proportional to (i + 1) / `factor`^i."""
         n_brackets = min(self._options.brackets, len(self._rungs))
         ends = list(accumulate(self._options.factor**-index * (index + 1) for index in range(n_brackets)))
         return bisect_right(ends[:-1], (configuration * GOLDEN_RATIO) % 1.0 * ends[-1])

@@ -45,8 +45,8 @@ class PopulationOptions(Options):
         population: Number of networks that are trained side by side; more if more trials are requested at once.
         interval: Epochs of one trial, after which it is compared.
         max_budget: Epochs after which a network is complete. By default the number of trials ends the search.
-        quantile: Fraction of the population that counts as the best, and as the worst. With a `max_budget` this is an
-            average: half of it at first, twice at the end.
+        quantile: Fraction of the population that counts as the best, and as the worst. With a `max_budget` it
+            grows from half of this value at first to twice this value, but at most 0.5, at the end.
         change: A number with a log-uniform prior is multiplied or divided by 1 + `change`; any other number moves by
             a sixth of `change` times its range.
         resample: Probability that a number is drawn at random instead. For categories it is at least 0.1.

@@ -267,7 +267,7 @@ def _value(dimension: Dimension, entry: Any) -> Value:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """One thread, because rank 0 shares its core, and no warnings of the fit (convergence, extreme values)."""
+    """Limits BLAS to one thread, because ranks share the host, and hides warnings (convergence, extreme values)."""
     with threadpool_limits(limits=1), warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield

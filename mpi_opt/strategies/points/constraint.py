@@ -16,7 +16,7 @@ from mpi_opt.errors import ConfigurationError
 from mpi_opt.strategies.points.checks import unknown_hyperparameter
 
 LARGEST_EXPONENT = 64
-"""Larger exponents are refused, because a power of whole numbers could take hours and all memory."""
+"""A larger exponent violates the constraint, because a power of whole numbers could take hours and all memory."""
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
@@ -70,7 +70,10 @@ class Constraint:
         return f"Constraint({self.text!r})"
 
     def is_met(self, parameters: Parameters) -> bool:
-        """Whether `parameters` satisfy the expression. An expression with an inactive hyperparameter is satisfied."""
+        """Whether `parameters` satisfy the expression; True if its evaluation needs an inactive hyperparameter.
+
+        As in Python, the right-hand side of ``and`` and ``or`` is evaluated only if the left-hand side does not decide.
+        """
         try:
             return bool(_value(self._tree, parameters))
         except KeyError:

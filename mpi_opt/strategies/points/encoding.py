@@ -20,9 +20,9 @@ MOST_LEVELS = 16
 class Encoding:
     """Maps the points of a space to rows and back.
 
-    A number becomes a position in [0, 1] under its prior, a category its index. Categories that are numbers in
-    ascending or descending order count as a number. An inactive hyperparameter gets the middle of its range, so that it
-    does not contribute to a distance.
+    A number becomes a position in [0, 1] under its prior, a category its index. Three or more categories that are
+    numbers in ascending or descending order count as a number. An inactive hyperparameter gets the middle of its range,
+    so that it does not contribute to a distance.
 
     Attributes:
         is_category: Shape (n_dimensions,), bool: hyperparameters of which any two values are equally far apart.

@@ -59,7 +59,7 @@ class Sampler:
         return self._remaining_point(bookkeeping, rng)
 
     def _remaining_point(self, bookkeeping: Bookkeeping, rng: np.random.Generator) -> Parameters:
-        """A point where accepted points are rare: from the list of all points, or after many draws.
+        """A point of a space in which accepted points are rare: from the list of all points, or after many draws.
 
         A point near a remembered one may be returned; if there is no new point, one that was seen before.
         """
@@ -101,7 +101,7 @@ def all_points(
     values: Mapping[str, Callable[[], Iterable[Value]]] | None = None,
     allows: Callable[[Parameters], bool] = lambda point: True,
 ) -> Iterator[Parameters]:
-    """Iterates over every point of a finite space once; the last hyperparameter varies fastest.
+    """Iterates over every point of a finite space once; the last hyperparameter in `Space.order` varies fastest.
 
     Args:
         space: The search space.

@@ -20,8 +20,8 @@ class Transfer:
     """Results of an earlier study.
 
     Attributes:
-        found: The hyperparameters that both studies have, and the cost, of each earlier trial; best first.
-        best: Number of the best trials to propose first.
+        found: For each earlier trial, the hyperparameters that both studies have, and its cost; best first.
+        best: How many of the best trials are proposed first.
         learn: Whether the strategy may also learn from all of the trials.
     """
 

@@ -38,8 +38,8 @@ class Criterion(ABC):
     """An acquisition function of the predicted mean and standard deviation of a value to be minimised.
 
     Attributes:
-        has_logarithm: Whether it is a logarithm, to which the logarithm of the probability of success is added.
-            Otherwise it is multiplied by the probability.
+        has_logarithm: Whether the logarithm of the probability of success is added to the function. Otherwise the
+            function is multiplied by the probability.
         resolution: The smallest difference that counts as an improvement of the acquisition function.
     """
 

@@ -1,9 +1,10 @@
 """Warm start of a Gaussian process: values of an earlier study, as far as it agrees with this one.
 
-A Gaussian process of the earlier study predicts the values at the points that this study has tried. A linear regression
-of the observed values on these predictions then turns the earlier values into values of this study, with the variance
-of the regression's residuals. If the regression explains too little, nothing is added. An earlier study that misleads
-therefore costs only the trials at its best points, which are proposed first.
+A Gaussian process of the earlier study predicts the values at the points that this study has tried. The logarithms of
+the observed values are fitted by a linear function of these predictions. The same function of the predictions at the
+points of the earlier study gives values of this study, with the variance of the regression's residuals. If the
+regression explains too little, nothing is added. An earlier study that misleads therefore costs only the trials at its
+best points, which are proposed first.
 """
 
 from __future__ import annotations

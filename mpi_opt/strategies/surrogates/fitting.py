@@ -98,7 +98,7 @@ class Surrogate:
 def _best_choice(
     likelihood: Likelihood, observed: Observations, start: Hyperparameters, offsets: tuple[float, ...]
 ) -> tuple[float, Choice]:
-    """The best choice with the correlation of `start`, and minus the logarithm of its density."""
+    """Minus the logarithm of the density of the best choice with the correlation of `start`, and this choice."""
     cost, offset, found = math.inf, 1.0 if len(offsets) > 1 else offsets[0], start
     for _ in range(min(2, len(offsets))):
         found = likelihood.fit(*_standardised(observed, offset), found, N_ANCHOR_ITERATIONS)
@@ -121,7 +121,7 @@ def _standardised(observed: Observations, offset: float) -> tuple[Floats, Floats
 
 
 def _anchor_size(n: int) -> int:
-    """The number of observations at the last anchor before `n` observations."""
+    """The number of observations at the last anchor with at most `n` observations."""
     size = min(n, 8)
     while int(size * ANCHOR_GROWTH) <= n and size >= 8:
         size = int(size * ANCHOR_GROWTH)

@@ -3,7 +3,7 @@
 The Gaussian processes of scikit-learn and scikit-optimize fit length scales by maximum likelihood from random starts,
 encode categories as one-hot vectors and have no gradient of the posterior; with 400 points a fit takes seconds. Here
 the mean and the variance are eliminated in closed form (Rasmussen and Williams, Gaussian Processes for Machine
-Learning, 2006, sections 2.4 and 5.4), the other hyperparameters are fitted by L-BFGS-B with a prior, and a category is
+Learning, 2006, sections 2.7 and 5.4), the other hyperparameters are fitted by L-BFGS-B with a prior, and a category is
 one dimension with distances 0 and 1.
 """
 
@@ -66,7 +66,7 @@ class Hyperparameters:
 
     @staticmethod
     def default(n_dimensions: int, correlation: str = "matern") -> Hyperparameters:
-        """The mode of the prior."""
+        """A starting point for `Likelihood.fit`: the mode of the prior of numbers, also for categories."""
         return Hyperparameters(correlation, np.full(n_dimensions, -2.0 * length_prior(n_dimensions)[0]), math.log(1e-5))
 
 
@@ -221,7 +221,10 @@ class GaussianProcess:
         return self._correlation(r2)
 
     def predict(self, z: Floats) -> tuple[Floats, Floats]:
-        """The mean and the standard deviation of the function at `z` (m, n_dimensions); both of shape (m,)."""
+        """The mean and the standard deviation of the function at `z` (m, n_dimensions); both of shape (m,).
+
+        The constant mean of the process counts as known. The standard deviation does not include the noise.
+        """
         values, _ = self.correlation(z, self._all_x)
         mean = self.mean + values[:, : len(self._x)] @ self._alpha
         white = self._inverse_factor @ values.T

@@ -59,7 +59,7 @@ def maximise(
 
 
 def _distant_candidates(candidates: Floats, order: Ints, n: int) -> list[int]:
-    """The first `n` candidates in `order` that are at least 0.05 apart from each other."""
+    """The first `n` candidates in `order` that differ by at least 0.05 in some dimension; fewer if they are rare."""
     chosen: list[int] = []
     for index in order[: 20 * n]:
         near = [np.abs(candidates[index] - candidates[other]).max() < 0.05 for other in chosen]

@@ -16,7 +16,7 @@ from mpi_opt.strategies.strategy import Cost
 from mpi_opt.strategies.surrogates.scalarization import scalarised
 
 LARGEST_UNCERTAINTY = 1e100
-"""Relative to the largest value; its square is finite."""
+"""The largest uncertainty in units of the largest value. Its square is finite."""
 
 FEWEST_PENALTIES, FEWEST_MEASURED, PENALTY_GAP = 3, 5, 100.0
 """A value is a penalty if it occurs at least `FEWEST_PENALTIES` times, if there are at least `FEWEST_MEASURED` other
@@ -51,7 +51,7 @@ class Observations:
 
         A penalty is a single value that was observed repeatedly and is much larger than all others. A model of
         penalties and measured values would mostly describe the step between the two. With several figures of merit, at
-        least one of them has such a value, and the trials are the same in all of them.
+        least one of them must have such a value, and trials with it must agree in every figure.
         """
         columns = self.values.reshape(len(self.values), -1)
         is_penalty = np.any([_is_penalty(column) for column in columns.T], axis=0)
@@ -106,7 +106,7 @@ class History:
         self.n_values += cost is not None
 
     def observations(self) -> Observations:
-        """A copy of all observations without penalties, with the values scaled to [-1, 1] (see `scaled`)."""
+        """A copy of all observations: values scaled to (-1, 1) (see `scaled`), NaN for failed trials and penalties."""
         values, uncertainties = scaled(self._values.rows, self._uncertainties.rows)
         variances = uncertainties**2
         if values.shape[1] == 1:

@@ -33,6 +33,8 @@ class PreparedProposals(Generic[Item]):
     def refill(self, plan: Callable[[Sequence[Item], int], Callable[[], list[Item]]]) -> None:
         """Collects a finished preparation and starts the next one. Returns at once if one is still running.
 
+        The items of the finished preparation replace those that remain.
+
         Args:
             plan: Called here with the items that remain and the number of items to prepare. Returns the function that
                 the thread calls.

@@ -28,7 +28,7 @@ OTHER_CATEGORY_EVERY = 4
 FEWEST_LOCAL, LARGEST_LOCAL = 16, 100
 """Limits of the number of observations of the neighbourhood; two per hyperparameter are added to the first one."""
 N_THOROUGH = 16
-"""After this many proposals of one call, each is searched for with a quarter of the effort."""
+"""In one call, proposals after the first `N_THOROUGH` are searched for with a quarter of the effort."""
 
 
 @cache
@@ -42,7 +42,7 @@ class Region:
 
     Attributes:
         model: Fitted to `observed`.
-        best: The smallest value, in units of the model.
+        best: The smallest prediction at the observed points, in units of the model.
         observed: The observations in the region, none failed.
         low: Shape (n_dimensions,), lower bounds.
         high: Shape (n_dimensions,), upper bounds.
@@ -91,7 +91,7 @@ class Proposer:
         def is_free(row: Floats) -> bool:
             return not is_near(row, taken) and is_allowed(row)
 
-        with _threads().limit(limits=1):  # rank 0 shares its core with the coordinator, and the host with other ranks
+        with _threads().limit(limits=1):  # rank 0 is also the coordinator and shares its host with other ranks
             for index in range(count):
                 is_local = self._is_local(number + index, len(succeeded.values))
                 if is_local not in regions:

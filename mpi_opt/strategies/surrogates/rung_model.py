@@ -44,7 +44,7 @@ class RungModel:
     def point(
         self, points: Sequence[Parameters], rungs: Sequence[Mapping[int, Cost | None]], n_pending: int
     ) -> Parameters | None:
-        """The next point; None while only the first rung has enough costs, and when no point is prepared.
+        """The next point; None while no rung above the first has enough costs, and when no point is prepared.
 
         Args:
             points: The configurations so far, by number.

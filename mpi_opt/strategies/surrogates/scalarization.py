@@ -44,7 +44,7 @@ def scalarised(values: Floats, variances: Floats, weights: Floats) -> tuple[Floa
 
 
 def _scale(values: Floats) -> tuple[Floats, Floats]:
-    """The minimum of each value, and the extent of the front; the distance of the median where that is 0."""
+    """The minimum of each value, and the extent of the front; where that is 0, the median minus the minimum, or 1."""
     low = values.min(axis=0)
     extent = values[ranks(values) == 0].max(axis=0) - low
     extent = np.where(extent > 0, extent, np.median(values, axis=0) - low)
